@@ -37,7 +37,6 @@ from sqlglot import exp, parse_one
 import timely
 from benchmarks.environments import CACHE, Unavailable, python_with
 from benchmarks.report import Row
-from timely import SqlError
 from timely import differential as dd
 
 TPCH = ("duckdb==1.4.4", "duckdb-ext-tpch==1.4.4.20260205")
@@ -49,12 +48,6 @@ KEYS = {
     "customer": ("c_custkey",),
 }
 """The tables that change, and their keys: of a query the first that it reads."""
-
-ADAPTED = {
-    2: (r"FROM\s+partsupp,\s+supplier,\s+nation,\s+region", "FROM partsupp ps, supplier s, nation n, region r"),
-    17: (r"FROM\s+lineitem\s+WHERE\s+l_partkey = p_partkey", "FROM lineitem l WHERE l_partkey = p_partkey"),
-}
-"""What is written in another way where it is refused as it is: correlated subqueries need aliases of their own."""
 
 Tables = Mapping[str, pa.Table]
 
@@ -216,13 +209,12 @@ class Found:
     one_again: float
     thousand: list[float]
     thousand_again: float
-    adapted: bool
 
 
 def measured(number: int, query: str, tables: Tables, changes: Mapping[int, int]) -> Found:
     """Load a query, change ``rows`` of a table ``count`` times for each of ``changes``, and compare all that it holds."""
     used = tables_in(query, tables)
-    view, adapted = _view(number, query, used)
+    view = View(query, used)
     load = _processor(view.load)
     held = [list(view.rows())]
     name = next(name for name in KEYS if name in used)
@@ -254,27 +246,15 @@ def measured(number: int, query: str, tables: Tables, changes: Mapping[int, int]
         statistics.median(again[few]),
         sorted(seconds[many]),
         statistics.median(again[many]),
-        adapted,
     )
-
-
-def _view(number: int, query: str, tables: Tables) -> tuple[View, bool]:
-    try:
-        return View(query, tables), False
-    except SqlError:
-        if number not in ADAPTED:
-            raise
-        old, new = ADAPTED[number]
-        return View(re.sub(old, new, query, count=1), tables), True
 
 
 def rows_of(number: int, found: Found) -> list[Row]:
     """Return the rows of the report for a query."""
     one, slowest = statistics.median(found.one), found.one[int(0.95 * len(found.one))]
     thousand = statistics.median(found.thousand)
-    note = f"{found.load:.3g} s" + (", with aliases in its subquery" if found.adapted else "")
     return [
-        Row(f"Q{number}: load, over DuckDB's query", found.load / found.load_again, note=note),
+        Row(f"Q{number}: load, over DuckDB's query", found.load / found.load_again, note=f"{found.load:.3g} s"),
         Row(
             f"Q{number}: one row: DuckDB's query over the change",
             found.one_again / one,

@@ -101,7 +101,7 @@ class LazyColumn:
 Columns: TypeAlias = tuple[LazyColumn, ...]
 
 
-def taken(columns: Sequence[LazyColumn], rows: Array) -> Columns:
+def rows_at(columns: Sequence[LazyColumn], rows: Array) -> Columns:
     """Return some rows of columns, by number."""
     composed: dict[int, Array] = {}
     found = []
@@ -157,7 +157,7 @@ class RowColumns:
         """Return some of the updates, by number or as a slice."""
         if isinstance(rows, slice):
             rows = np.arange(self.count)[rows]
-        return RowColumns(taken(self.columns, rows), len(rows), self.diff)
+        return RowColumns(rows_at(self.columns, rows), len(rows), self.diff)
 
     def with_columns(self, columns: Iterable[LazyColumn]) -> RowColumns:
         """Return the same number of rows, of other columns."""

@@ -10,12 +10,12 @@ import numpy as np
 from timely.differential.column_store import ColumnDelta, spread
 from timely.differential.columns import LARGE
 from timely.differential.join_results import JoinResult
-from timely.differential.row_columns import Array, Columns, taken
+from timely.differential.row_columns import Array, Columns, rows_at
 from timely.differential.row_store import RowBatch, RowDelta
 from timely.differential.trace import Cursor
 
 
-class Part(NamedTuple):
+class SortedRows(NamedTuple):
     """Updates in order of their keys: those of ``keys[i]`` are rows ``offsets[i]`` to ``offsets[i + 1]``, all of one ``diff``."""
 
     keys: Array
@@ -24,7 +24,7 @@ class Part(NamedTuple):
     diff: int
 
 
-def parts_of(delta: Any) -> list[Part] | None:
+def parts_of(delta: Any) -> list[SortedRows] | None:
     """Return a delta as parts: of rows, or of keys alone; ``None`` for others."""
     if isinstance(delta, RowDelta):
         return [_part(delta.rows_by_key)]
@@ -32,16 +32,16 @@ def parts_of(delta: Any) -> list[Part] | None:
         return None
     batch = delta.batch
     if batch.diffs is None:
-        return [Part(batch.keys, batch.offsets, None, 1)]
+        return [SortedRows(batch.keys, batch.offsets, None, 1)]
     found = []
     for diff in np.unique(batch.diffs).tolist():
         keys = batch.keys[batch.diffs == diff]
-        found.append(Part(keys, np.arange(len(keys) + 1), None, diff))
+        found.append(SortedRows(keys, np.arange(len(keys) + 1), None, diff))
     return found
 
 
-def _part(rows: RowBatch) -> Part:
-    return Part(rows.keys, rows.offsets, rows.columns, rows.diff)
+def _part(rows: RowBatch) -> SortedRows:
+    return SortedRows(rows.keys, rows.offsets, rows.columns, rows.diff)
 
 
 def join(
@@ -60,7 +60,7 @@ def join(
     batches = others.row_batches()
     if parts is None or batches is None or mine.row_batches() is None or (not batches and parts[0].columns is None):
         return None
-    against: list[tuple[Any, Part]] = [(when, _part(batch)) for batch, when in batches]
+    against: list[tuple[Any, SortedRows]] = [(when, _part(batch)) for batch, when in batches]
     loose = others.loose_rows()
     if loose is None:  # there are columns of whole numbers: keys alone, of which this side's rows are chosen
         if batches:
@@ -71,15 +71,15 @@ def join(
         for code, when in enumerate(gathered.times):
             for diff in np.unique(gathered.diffs[gathered.codes == code]).tolist():
                 numbers = gathered.numbers[(gathered.codes == code) & (gathered.diffs == diff)]
-                against.append((when, Part(parts[0].keys[numbers], np.arange(len(numbers) + 1), None, diff)))
+                against.append((when, SortedRows(parts[0].keys[numbers], np.arange(len(numbers) + 1), None, diff)))
     return _joined(time, delta, parts, against, loose or {}, others, side, lub, result, found, limit)
 
 
 def _joined(
     time: Any,
     delta: Any,
-    parts: list[Part],
-    against: list[tuple[Any, Part]],
+    parts: list[SortedRows],
+    against: list[tuple[Any, SortedRows]],
     loose: dict[Any, Any],
     others: Cursor[Any],
     side: int,
@@ -93,8 +93,8 @@ def _joined(
         for when, other in against:
             bound = lub(time, when)
             for keys, first, second in _pairs(mine, other, 10 * limit):
-                one = None if mine.columns is None else taken(mine.columns, first)
-                two = None if other.columns is None else taken(other.columns, second)
+                one = None if mine.columns is None else rows_at(mine.columns, first)
+                two = None if other.columns is None else rows_at(other.columns, second)
                 left, right = (two, one) if side else (one, two)
                 found.setdefault(bound, []).append(result.rows(keys, left, right, mine.diff * other.diff))
                 yield len(keys)
@@ -102,7 +102,7 @@ def _joined(
         yield from _with_loose_rows(time, delta, parts, loose, others, side, lub, result, found)
 
 
-def _pairs(one: Part, other: Part, limit: int) -> Iterator[tuple[Array, Array, Array]]:
+def _pairs(one: SortedRows, other: SortedRows, limit: int) -> Iterator[tuple[Array, Array, Array]]:
     """Yield the keys and the row numbers of all pairs of rows with equal keys, so many at a time."""
     first, second = _equal(one.keys, other.keys)
     if not len(first):
@@ -133,7 +133,7 @@ def _equal(one: Array, other: Array) -> tuple[Array, Array]:
 def _with_loose_rows(
     time: Any,
     delta: Any,
-    parts: list[Part],
+    parts: list[SortedRows],
     loose: dict[Any, Any],
     others: Cursor[Any],
     side: int,

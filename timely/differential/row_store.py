@@ -89,7 +89,7 @@ def merged(one: RowBatch, other: RowBatch) -> RowBatch:
     return RowBatch(keyed, max(one.number, other.number), one.time)
 
 
-def alike(one: RowBatch, other: RowBatch) -> bool:
+def can_merge(one: RowBatch, other: RowBatch) -> bool:
     """Return whether two batches can be merged."""
     return one.time == other.time and one.diff == other.diff and _types(one) == _types(other)
 

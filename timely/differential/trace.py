@@ -490,13 +490,13 @@ class Trace(Generic[T]):
 
     def _maintain_tables(self) -> None:
         """Merge batches of rows, and move keys out of them where rows beside them have become many."""
-        from timely.differential.row_store import alike, merged
+        from timely.differential.row_store import can_merge, merged
 
         tables, low = self._tables, min((cursor.seen for cursor in self._cursors), default=self.number)
         while len(tables) > 1 and tables[-1].number < low and len(tables[-2]) < 2 * len(tables[-1]):
             if tables[-2].time != tables[-1].time:
                 self._advance_since()
-            if not alike(tables[-2], tables[-1]):
+            if not can_merge(tables[-2], tables[-1]):
                 break
             tables[-2:] = [merged(tables[-2], tables[-1])]
         self._loose += self._rows

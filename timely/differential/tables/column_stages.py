@@ -101,19 +101,19 @@ def pruned(rows: Collection[Any, Row], kept: Sequence[int]) -> Collection[Any, R
 
 
 @attrs.frozen
-class Condition:
+class RowCondition:
     """A condition of rows: true, false or ``None``."""
 
     function: Function
     columns: Expressions | None
 
 
-def condition_of(node: exp.Expr, scope: NameScope) -> Condition:
+def condition_of(node: exp.Expr, scope: NameScope) -> RowCondition:
     """Return a compiled condition."""
-    return Condition(compile_condition(node, scope), column_expressions([node], scope, [Kind.BOOLEAN]))
+    return RowCondition(compile_condition(node, scope), column_expressions([node], scope, [Kind.BOOLEAN]))
 
 
-def filtered(rows: Collection[Any, Row], conditions: Sequence[Condition]) -> Collection[Any, Row]:
+def filtered(rows: Collection[Any, Row], conditions: Sequence[RowCondition]) -> Collection[Any, Row]:
     """Return the rows for which all conditions are true."""
     if not conditions:
         return rows

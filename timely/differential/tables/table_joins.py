@@ -15,8 +15,8 @@ from timely.differential.collections import Collection
 from timely.differential.join_results import JoinResult
 from timely.differential.row_columns import Columns, RowColumns
 from timely.differential.tables.column_stages import (
-    Condition,
     Keys,
+    RowCondition,
     condition_of,
     filtered,
     keyed,
@@ -38,7 +38,7 @@ class Match:
 
     left: Keys
     right: Keys
-    rest: tuple[Condition, ...]
+    rest: tuple[RowCondition, ...]
 
 
 def _collect_beside(results: list[Any], key: Any, left: Row, right: Row, diff: int) -> None:
