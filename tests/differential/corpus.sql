@@ -694,3 +694,6 @@ select k, (select count(*) from lines l where l.n in (select dst from edges e wh
 with c(c0, c1) as (select distinct on (o1) 0.50 as o0, (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k) order by o0 desc, o1 nulls first) select x.c0, x.c1 from c x where x.c1 >= x.c1;
 select distinct on (o1) 0.50 as o0, (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k) order by o0 desc, o1 nulls first;
 select distinct (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k);
+select e.*, f.* from edges e join edges f using (src);
+select f.*, e.w from edges e full join edges f using (dst);
+select e.* from edges e right join edges f using (src, w);

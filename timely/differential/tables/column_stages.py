@@ -101,19 +101,19 @@ def pruned(rows: Collection[Any, Row], kept: Sequence[int]) -> Collection[Any, R
 
 
 @attrs.frozen
-class RowCondition:
+class Predicate:
     """A condition of rows: true, false or ``None``."""
 
     function: Function
     columns: Expressions | None
 
 
-def condition_of(node: exp.Expr, scope: NameScope) -> RowCondition:
+def condition_of(node: exp.Expr, scope: NameScope) -> Predicate:
     """Return a compiled condition."""
-    return RowCondition(compile_condition(node, scope), column_expressions([node], scope, [Kind.BOOLEAN]))
+    return Predicate(compile_condition(node, scope), column_expressions([node], scope, [Kind.BOOLEAN]))
 
 
-def filtered(rows: Collection[Any, Row], conditions: Sequence[RowCondition]) -> Collection[Any, Row]:
+def filtered(rows: Collection[Any, Row], conditions: Sequence[Predicate]) -> Collection[Any, Row]:
     """Return the rows for which all conditions are true."""
     if not conditions:
         return rows

@@ -16,7 +16,7 @@ from timely.differential.join_results import JoinResult
 from timely.differential.row_columns import Columns, RowColumns
 from timely.differential.tables.column_stages import (
     Keys,
-    RowCondition,
+    Predicate,
     condition_of,
     filtered,
     keyed,
@@ -38,7 +38,7 @@ class Match:
 
     left: Keys
     right: Keys
-    rest: tuple[RowCondition, ...]
+    rest: tuple[Predicate, ...]
 
 
 def _collect_beside(results: list[Any], key: Any, left: Row, right: Row, diff: int) -> None:

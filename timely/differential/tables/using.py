@@ -5,6 +5,8 @@ sqlglot replaces such a column by ``COALESCE`` of those of both sides. Which col
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from sqlglot import exp
 
 from timely.differential.tables.join_order import USING, using_names
@@ -19,6 +21,28 @@ def mark_using(select: exp.Expr) -> None:
             join.meta[USING] = [name.name for name in join.args["using"]]
         elif str(join.args.get("method") or "").upper() == "NATURAL":
             join.meta[USING] = []
+
+
+def expand_stars(select: exp.Select, columns: Mapping[str, Sequence[str]]) -> None:
+    """Replace ``t.*`` by the columns of ``t`` where there is ``USING``: sqlglot leaves out, or merges, those that are compared.
+
+    ``columns`` are those of each table. ``SqlError`` for ``t.*`` of a subquery, or with ``EXCLUDE`` and the like.
+    """
+    if all(using_names(join) is None for join in select.args.get("joins") or []):
+        return
+    items = [select.args["from_"].this, *(join.this for join in select.args["joins"])]
+    tables = {item.alias_or_name.lower(): item for item in items}
+    outputs: list[exp.Expr] = []
+    for output in select.expressions:
+        if not isinstance(output, exp.Column) or not isinstance(output.this, exp.Star):
+            outputs.append(output)
+            continue
+        item = tables.get(output.table.lower())
+        known = columns.get(item.name.lower()) if isinstance(item, exp.Table) and not item.alias_column_names else None
+        if known is None or any(output.this.args.values()):
+            raise refusal(output, f"{output.table}.* beside USING is supported for whole tables: name the columns")
+        outputs += [exp.column(name, output.args["table"].copy()) for name in known]
+    select.set("expressions", outputs)
 
 
 class UsingColumns:

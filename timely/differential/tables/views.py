@@ -35,7 +35,7 @@ from timely.differential.tables.scalar_compiler import NameScope, Scalar, compil
 from timely.differential.tables.sorting import first_rows, sort_key
 from timely.differential.tables.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
 from timely.differential.tables.translation import translate
-from timely.differential.tables.using import mark_using
+from timely.differential.tables.using import expand_stars, mark_using
 from timely.errors import GraphError, SqlError, brief
 from timely.operators.input import to_stream
 from timely.order import PartialOrder
@@ -681,9 +681,12 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
     mark_positions(tree, text)
     for part in reversed(list(tree.walk())):  # what stands inside first, since parts are copied
         keep_order_names(part)
+    own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    columns = {name: [column.name for column in found.columns] for name, found in tables.items() if name not in own}
     for part in tree.walk():
         if isinstance(part, exp.Select):
             mark_using(part)
+            expand_stars(part, columns)
         if isinstance(part, exp.Parameter | exp.Placeholder):
             raise refusal(part, "parameters have no values here")
     qualified = limit_inside(with_unique_tables(_qualified(tree, tables)))
