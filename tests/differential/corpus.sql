@@ -694,3 +694,20 @@ select k, (select count(*) from lines l where l.n in (select dst from edges e wh
 with c(c0, c1) as (select distinct on (o1) 0.50 as o0, (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k) order by o0 desc, o1 nulls first) select x.c0, x.c1 from c x where x.c1 >= x.c1;
 select distinct on (o1) 0.50 as o0, (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k) order by o0 desc, o1 nulls first;
 select distinct (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k);
+
+-- subqueries in every clause
+select id from orders where id in (select order_id from lines) is not true;
+select count(*) filter (where id not in (select order_id from lines)) from orders;
+select sum(case when id in (select order_id from lines) then 1 else 0 end), max((select max(n) from lines l where l.order_id = orders.id)) from orders;
+select customer, sum(amount) filter (where exists (select 1 from lines l where l.order_id = orders.id)) from orders group by customer;
+select rank() over (order by (select max(n) from lines l where l.order_id = orders.id)) from orders;
+select id from orders qualify count(*) over (partition by customer) > (select min(n) from lines);
+select id from orders order by (select max(n) from lines l where l.order_id = orders.id) nulls last, id, customer, amount limit 3;
+select (select count(*) from lines l where l.order_id = o.id) as c, count(*) from orders o group by c;
+select (select count(*) from lines l where l.order_id = o.id) as c, count(*) from orders o group by all;
+select distinct on (customer) customer, (select count(*) from lines l where l.order_id = o.id) as c from orders o order by customer, c desc;
+select customer, count(*) from orders group by rollup (customer) having (select count(*) from edges) > 1;
+select case when grouping(customer) = 1 then 'all' else customer end as c, sum(amount) from orders group by rollup (customer);
+select * from (select id, sum(amount) over (order by id, customer, amount) as s from orders) where s between 3 and 20;
+select string_agg(customer, ',' order by customer) over (partition by id) from orders;
+select sum(amount) over (partition by customer order by id desc nulls first, amount rows between unbounded preceding and current row) from orders;
