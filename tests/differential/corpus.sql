@@ -697,3 +697,20 @@ select distinct (t2id is null) as o1 from (select dst as k, w as t1w from edges)
 select e.*, f.* from edges e join edges f using (src);
 select f.*, e.w from edges e full join edges f using (dst);
 select e.* from edges e right join edges f using (src, w);
+
+-- subqueries in every clause
+select id from orders where id in (select order_id from lines) is not true;
+select count(*) filter (where id not in (select order_id from lines)) from orders;
+select sum(case when id in (select order_id from lines) then 1 else 0 end), max((select max(n) from lines l where l.order_id = orders.id)) from orders;
+select customer, sum(amount) filter (where exists (select 1 from lines l where l.order_id = orders.id)) from orders group by customer;
+select rank() over (order by (select max(n) from lines l where l.order_id = orders.id)) from orders;
+select id from orders qualify count(*) over (partition by customer) > (select min(n) from lines);
+select id from orders order by (select max(n) from lines l where l.order_id = orders.id) nulls last, id, customer, amount limit 3;
+select (select count(*) from lines l where l.order_id = o.id) as c, count(*) from orders o group by c;
+select (select count(*) from lines l where l.order_id = o.id) as c, count(*) from orders o group by all;
+select distinct on (customer) customer, (select count(*) from lines l where l.order_id = o.id) as c from orders o order by customer, c desc;
+select customer, count(*) from orders group by rollup (customer) having (select count(*) from edges) > 1;
+select case when grouping(customer) = 1 then 'all' else customer end as c, sum(amount) from orders group by rollup (customer);
+select * from (select id, sum(amount) over (order by id, customer, amount) as s from orders) where s between 3 and 20;
+select string_agg(customer, ',' order by customer) over (partition by id) from orders;
+select sum(amount) over (partition by customer order by id desc nulls first, amount rows between unbounded preceding and current row) from orders;

@@ -274,7 +274,8 @@ class _Select:
         for value in values:
             if value.is_star:
                 raise refusal(value, "* has no columns here")
-        relation = unnested(self.with_subqueries(relation, values), unnests_in(values))
+        orders = [] if node.args.get("order") is None else [ordered.this for ordered in node.args["order"].expressions]
+        relation = unnested(self.with_subqueries(relation, [*values, *orders]), unnests_in(values))
         first = len(self.outer)
         found = [compile_scalar(value, relation.scope) for value in (*self.outer, *values)]
         names = [*(f"{HIDDEN}{index}" for index in range(first)), *(output.alias_or_name for output in outputs)]
