@@ -16,6 +16,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from timely.differential.collections import Collection
+from timely.differential.columns import LARGE, Updates
 from timely.differential.linear import linear
 from timely.differential.rings import INTEGERS, Ring
 from timely.differential.row_columns import KeyedRows, LazyColumn, RowColumns
@@ -280,9 +281,7 @@ def only_keys(rows: Collection[Any, Row], keys: Keys) -> Collection[Any, Any]:
         return [(found, diff) for row, diff in updates if (found := key(row)) is not None]
 
     def by_columns(table: RowColumns) -> Any:
-        from timely.differential.columns import Updates
-
-        found = None if columns is None else columns(table)
+        found = None if columns is None or abs(table.diff) >= LARGE else columns(table)
         if found is None:
             return None
         return Updates(found[0], None, None if table.diff == 1 else np.full(len(found[0]), table.diff))
