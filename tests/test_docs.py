@@ -29,6 +29,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 FULL = re.compile(r"timely(?:\.\w+)+")
 SHORT = re.compile(r"(?<![\w.])([A-Z]\w+)\.(\w+)\b")
 FILE = re.compile(r"(?:tests|docs|examples|benchmarks|timely)/[\w/.-]*\w/?")
+GIVEN = re.compile(r"`([\w.]+)`:\n\n```csv\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
 
 JAVA_SAYS = re.compile(r"^WARNING: (Using incubator modules: .*|package \S+ not in java\.base)\n", re.MULTILINE)
@@ -116,6 +117,15 @@ PROGRAMS = [
     if language == "python"
 ]
 
+FILES = {
+    source: dict(GIVEN.findall(text))
+    for page in PAGES
+    for text in [page.read_text(encoding="utf-8")]
+    for language, source in BLOCK.findall(text)
+    if language == "python"
+}
+"""The files that a page gives to its programs."""
+
 
 Runs: TypeAlias = dict[str, "Future[tuple[int, str]]"]
 
@@ -134,6 +144,8 @@ def runs(
     def run(source: str) -> tuple[int, str]:
         env = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true"}  # by which Hypothesis knows to set no deadline
         folder = tmp_path_factory.mktemp("program")
+        for name, content in FILES[source].items():
+            (folder / name).write_text(content, encoding="utf-8")
         if "local_session" in source:
             ended = spark_programs.run(source, folder)
             return ended.status, JAVA_SAYS.sub("", ended.stderr)

@@ -714,3 +714,7 @@ select case when grouping(customer) = 1 then 'all' else customer end as c, sum(a
 select * from (select id, sum(amount) over (order by id, customer, amount) as s from orders) where s between 3 and 20;
 select string_agg(customer, ',' order by customer) over (partition by id) from orders;
 select sum(amount) over (partition by customer order by id desc nulls first, amount rows between unbounded preceding and current row) from orders;
+
+-- numbers of outputs that are subqueries
+select id, (select count(*) from lines l where l.order_id < o.id) from orders o order by 2 desc, 1;
+select customer, (select max(n) from lines) from orders group by 1, 2;

@@ -116,6 +116,15 @@ def keep_order_names(node: exp.Expr) -> None:
         node.set("this", exp.select("*").from_(query.subquery("renamed")))
 
 
+def name_subqueries(select: exp.Select) -> None:
+    """Give outputs that are subqueries a name, as other outputs have: sqlglot fails on ``ORDER BY`` of their numbers."""
+    for place, output in enumerate(select.expressions):
+        if isinstance(output, exp.Subquery):
+            name = output.alias or f"_col_{place}"
+            output.set("alias", None)
+            output.replace(exp.Alias(this=output.copy(), alias=exp.to_identifier(name)))
+
+
 def with_unique_tables(tree: exp.Query) -> exp.Query:
     """Return a qualified query where no table inside has the name of one in a query around it."""
     found = tree.copy()

@@ -24,7 +24,7 @@ from timely.differential.rings import INTEGERS
 from timely.differential.tables.arrow_rows import RowFields, arrow_table, by_batches, is_arrow, plain_schema, stream_reader
 from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.column_stages import checked, pruned
-from timely.differential.tables.correlation import keep_order_names, with_unique_tables
+from timely.differential.tables.correlation import keep_order_names, name_subqueries, with_unique_tables
 from timely.differential.tables.join_order import conjuncts, select_less, using_names
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
 from timely.differential.tables.recent_rows import recent_rows
@@ -634,7 +634,7 @@ def _qualified(tree: exp.Expr, tables: Mapping[str, Table[Any]]) -> exp.Query:
     }
     try:
         found = qualify(tree.copy(), schema=schema, dialect="duckdb", quote_identifiers=False, identify=False)
-    except OptimizeError as error:
+    except (OptimizeError, AssertionError) as error:
         raise _unresolved(tree, str(error), tables) from None
     assert isinstance(found, exp.Query)
     for identifier in found.find_all(exp.Identifier):
@@ -685,6 +685,7 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
     columns = {name: [column.name for column in found.columns] for name, found in tables.items() if name not in own}
     for part in tree.walk():
         if isinstance(part, exp.Select):
+            name_subqueries(part)
             mark_using(part)
             expand_stars(part, columns)
         if isinstance(part, exp.Parameter | exp.Placeholder):
