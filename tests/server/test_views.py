@@ -441,3 +441,10 @@ def test_what_is_kept_is_what_new_views_compute_also_where_some_fail(seed: int, 
             with contextlib.suppress(ViewError):
                 open_queries[text] = views.query(text)
     assert min(failures[True], failures[False]) > epochs // 2
+
+
+def test_a_refusal_names_a_place_in_the_query_and_no_line_of_the_server() -> None:
+    views = Views()
+    views.table("orders", pa.schema([("price", pa.int64())]))
+    with pytest.raises(SqlError, match="none$"):
+        views.view("wrong", "select missing from orders")

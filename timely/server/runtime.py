@@ -16,7 +16,7 @@ import timely
 from timely import differential as dd
 from timely.differential.tables.kinds import Column
 from timely.differential.updates import consolidate
-from timely.errors import OperatorError
+from timely.errors import OperatorError, SqlError
 from timely.server.contents import Change
 
 
@@ -135,6 +135,9 @@ def result_columns(query: str, tables: Mapping[str, tuple[Column, ...]]) -> tupl
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         made = {name: dd.Table(dd.collection(scope, []), columns) for name, columns in tables.items()}
-        found = dd.sql(scope, query, **made)
+        try:
+            found = dd.sql(scope, query, **made)
+        except SqlError as error:  # the line that it names is the server's
+            raise SqlError(str(error).rpartition("; at ")[0] or str(error)) from None
         found.collection.probe()
     return found.columns
