@@ -1,7 +1,7 @@
 """How much a run of the tests covers, counted while it runs: ``pytest --figures``, or with it any choice of tests.
 
 The invariant: only what ended without an objection is counted, and nothing of what is broken on purpose. A caller may add up the
-figures of runs of different tests, as is done here for the processes of one run (``pytest -n 2``). What a test draws by itself,
+figures of runs of different tests, as is done here for the processes of one run (``pytest -n 3``). What a test draws by itself,
 by ``hypothesis.find`` or by one of the laws, comes on top.
 """
 

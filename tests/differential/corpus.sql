@@ -696,6 +696,7 @@ select distinct on (o1) 0.50 as o0, (t2id is null) as o1 from (select dst as k, 
 select distinct (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k);
 select e.*, f.* from edges e join edges f using (src);
 select f.*, e.w from edges e full join edges f using (dst);
+-- SQLite: e.src is that of either side
 select e.* from edges e right join edges f using (src, w);
 
 -- subqueries in every clause
