@@ -259,8 +259,9 @@ def test_group_by_names_the_columns_that_arrow_cannot_group(
 
 
 def test_keys_of_no_kind_that_can_be_dealt_are_refused_on_one_worker_too() -> None:
+    spans = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
     with pytest.raises(OperatorError, match="RoutingError.*a column of type month_day_nano.* cannot be a key"):
-        group([(0, pa.record_batch({"x": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}))], lambda s: s.group_by("x", n="count"), 1, None)
+        group([(0, pa.record_batch({"x": spans}))], lambda s: s.group_by("x", n="count"), 1, None)
 
 
 def test_what_waits_is_brought_together_when_it_is_as_much_as_what_is_together_already(monkeypatch: pytest.MonkeyPatch) -> None:
