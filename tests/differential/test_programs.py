@@ -77,10 +77,13 @@ def test_program(number: str, workers: int, at_once: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("containers", "workers", "compact"),
-    [("rows", (1, 3), True), ("columns", (1, 1), False), ("mixed", (3, 2), False)],
+    ("number", "containers", "workers", "compact"),
+    [
+        pytest.param(number, *conditions, marks=[pytest.mark.soak] if number == "J9" and conditions[0] != "rows" else [])
+        for number in PROGRAMS  # J9 in columns of one row each takes a minute
+        for conditions in [("rows", (1, 3), True), ("columns", (1, 1), False), ("mixed", (3, 2), False)]
+    ],
 )
-@pytest.mark.parametrize("number", PROGRAMS)
 def test_program_resumed_after_epoch_1(
     tmp_path: Path, number: str, containers: Containers, workers: tuple[int, int], compact: bool
 ) -> None:
