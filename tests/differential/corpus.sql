@@ -719,3 +719,5 @@ select sum(amount) over (partition by customer order by id desc nulls first, amo
 -- numbers of outputs that are subqueries
 select id, (select count(*) from lines l where l.order_id < o.id) from orders o order by 2 desc, 1;
 select customer, (select max(n) from lines) from orders group by 1, 2;
+select id from orders where amount <> all ((select n from lines) except (select w from edges));
+select id from orders where (amount <> all ((select n from lines) union (select w from edges where src = id))) is not false;

@@ -116,6 +116,14 @@ def keep_order_names(node: exp.Expr) -> None:
         node.set("this", exp.select("*").from_(query.subquery("renamed")))
 
 
+def restore_all(node: exp.Expr) -> None:
+    """Make ``ALL`` of a set operation what it is: sqlglot reads ``ALL ((...) UNION (...))`` as a function."""
+    if isinstance(node, exp.Anonymous) and node.name.upper() == "ALL" and len(node.expressions) == 1:
+        query = node.expressions[0]
+        if isinstance(query, exp.Query):
+            node.replace(exp.All(this=exp.Subquery(this=query.copy())))
+
+
 def name_subqueries(select: exp.Select) -> None:
     """Give outputs that are subqueries a name, as other outputs have: sqlglot fails on ``ORDER BY`` of their numbers."""
     for place, output in enumerate(select.expressions):

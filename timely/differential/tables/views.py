@@ -24,7 +24,7 @@ from timely.differential.rings import INTEGERS
 from timely.differential.tables.arrow_rows import RowFields, arrow_table, by_batches, is_arrow, plain_schema, stream_reader
 from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.column_stages import checked, pruned
-from timely.differential.tables.correlation import keep_order_names, name_subqueries, with_unique_tables
+from timely.differential.tables.correlation import keep_order_names, name_subqueries, restore_all, with_unique_tables
 from timely.differential.tables.join_order import conjuncts, select_less, using_names
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
 from timely.differential.tables.recent_rows import recent_rows
@@ -681,6 +681,7 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
     mark_positions(tree, text)
     for part in reversed(list(tree.walk())):  # what stands inside first, since parts are copied
         keep_order_names(part)
+        restore_all(part)
     own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     columns = {name: [column.name for column in found.columns] for name, found in tables.items() if name not in own}
     for part in tree.walk():
