@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
 import pyarrow as pa
 from typing_extensions import TypeVar
 
@@ -62,13 +61,5 @@ def read_table(
     if kind.name != "csv" and not (delimiter is None and null_values is None):
         raise ConfigurationError(f"{place}: delimiter= and null_values= are for CSV, and these files are {kind.name}")
     scan, _ = plan(path, kind, options, 1, place)
-    rows = read_files(
-        scope,
-        path,
-        kind,
-        attrs.evolve(options, schema=scan.schema),
-        RowOrder(time, in_order, probe, times),
-        name=name,
-        place=place,
-    )
+    rows = read_files(scope, path, kind, options, RowOrder(time, in_order, probe, times), name=name, place=place)
     return table(rows, scan.schema, name=name)
