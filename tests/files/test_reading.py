@@ -217,7 +217,7 @@ def test_what_cannot_be_read_is_refused_with_its_file(tmp_path: Path, case: str)
     assert re.search(message, told := refused(lambda scope: scope.read_csv(tmp_path, **options))), told
 
 
-def test_types_of_files_that_know_them_are_kept_or_refused(tmp_path: Path) -> None:
+def test_types_of_files_that_have_them_stay_or_are_refused(tmp_path: Path) -> None:
     written(pa.table({"n": [1]}), tmp_path / "a.parquet")
     written(pa.table({"n": [1.5]}), tmp_path / "b.parquet")
     message = refused(lambda scope: scope.read_parquet(tmp_path))

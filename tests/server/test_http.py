@@ -230,7 +230,7 @@ def test_a_client_that_comes_back_misses_and_repeats_nothing(served: Served) -> 
 
 
 @pytest.mark.parametrize("last", ["{run}-0", "{run}-99", "other-3", "nonsense", "{run}-x", "{run}-" + "9" * 5000])
-def test_a_client_that_cannot_go_on_is_told_to_start_over(last: str) -> None:
+def test_a_client_that_cannot_resume_must_start_over(last: str) -> None:
     served = Served(Limits(epochs=2))
     with served.server:
         with Events(served.port, "/views/totals/changes") as events:
@@ -419,7 +419,7 @@ def test_rows_are_written(served: Served) -> None:
     assert served.views.time == 2
 
 
-def test_a_server_only_reads_unless_it_is_told() -> None:
+def test_a_server_is_read_only_by_default() -> None:
     served = Served(Limits(body=100))
     with served.server:
         refused = ask(served.port, "/tables/orders", "POST", {"insert": []})

@@ -400,7 +400,7 @@ def seen(views: Views, name: str) -> dict[Any, int] | None:
 
 
 @pytest.mark.parametrize(("seed", "epochs"), [(2, 12), pytest.param(3, 200, marks=pytest.mark.soak)])
-def test_what_is_kept_is_what_new_views_compute_also_where_some_fail(seed: int, epochs: int) -> None:
+def test_views_hold_what_new_views_compute_also_where_some_fail(seed: int, epochs: int) -> None:
     chance = random.Random(seed)
     views, open_queries, failures = Views(), dict[str, Query](), Counter[bool]()
     views.table("t", NUMBERS, [("a", 1)])

@@ -101,7 +101,7 @@ def test_a_folder_has_the_rows_of_its_files(tmp_path: Path) -> None:
     assert watched.look() == 2 and watched.problems == [] and watched.rows() == {(2,): 1, (7,): 1}
 
 
-def test_a_bad_file_is_kept_out_and_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_bad_file_is_not_applied_and_blocks_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     folder.mkdir()
     good, bad = write(folder / "a.csv", "k,n", "a,1"), folder / "b.csv"

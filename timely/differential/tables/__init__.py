@@ -1,6 +1,13 @@
 """Tables: collections with a schema, and SQL over them that stays right while the data changes. Needs the extra ``sql``."""
 
-from timely.differential.tables.reading import read_table
-from timely.differential.tables.views import GroupedTable, Table, sql, table
+from timely.errors import ConfigurationError
+
+try:
+    from timely.differential.tables.reading import read_table
+    from timely.differential.tables.views import GroupedTable, Table, sql, table
+except ModuleNotFoundError as error:
+    if (package := (error.name or "").partition(".")[0]) not in ("pyarrow", "sqlglot"):
+        raise
+    raise ConfigurationError(f"tables need the package {package}: pip install '.[sql]' in a checkout of timely") from error
 
 __all__ = ["GroupedTable", "Table", "read_table", "sql", "table"]
