@@ -25,7 +25,7 @@ from timely.operators.state import register_union_state
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import Batch, Gathered
+    from timely.differential.column_batches import Batch, Gathered
     from timely.differential.columns import Array
     from timely.differential.row_store import RowBatch
 

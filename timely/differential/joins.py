@@ -21,7 +21,7 @@ from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import Batch
+    from timely.differential.column_batches import Batch
 
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""

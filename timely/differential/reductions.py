@@ -28,7 +28,7 @@ from timely.operators.state import key_route, register_keyed_state
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import Gathered
+    from timely.differential.column_batches import Gathered
     from timely.differential.columns import Array
 
 Hold = Callable[[], Sequence[Any]]

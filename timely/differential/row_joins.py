@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from timely.differential.column_store import ColumnDelta, spread
+from timely.differential.column_batches import spread
+from timely.differential.column_store import ColumnDelta
 from timely.differential.columns import LARGE
 from timely.differential.join_results import JoinResult
 from timely.differential.row_columns import Array, Columns, rows_at

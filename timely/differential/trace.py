@@ -20,7 +20,8 @@ from timely.order import PartialOrder, less_equal
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import Batch, ColumnDelta, ColumnStore, Gathered
+    from timely.differential.column_batches import Batch, Gathered
+    from timely.differential.column_store import ColumnDelta, ColumnStore
     from timely.differential.columns import Array, Updates
     from timely.differential.row_columns import KeyedRows
     from timely.differential.row_store import RowBatch, RowDelta

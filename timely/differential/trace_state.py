@@ -122,7 +122,7 @@ class TraceState:
                 rows.setdefault(item[0], []).extend(item[1])
         batches: list[Any] = []
         if columns:
-            from timely.differential.column_store import Batch
+            from timely.differential.column_batches import Batch
 
             batches = [Batch(*item) for item in columns]
         self._entries[:] = [*self._columns(batches, since, advanced), *self._rows(rows.items(), since, advanced)]
@@ -145,7 +145,7 @@ class TraceState:
             self._trace.load(key, entries)
 
     def _load_columns(self, columns: Columns) -> None:
-        from timely.differential.column_store import Batch
+        from timely.differential.column_batches import Batch
 
         self._trace.load_columns(Batch(*columns))
 
