@@ -132,6 +132,16 @@ class ColumnStore:
         found = [batch.loaded() for batch in self.visible(number, ()) if len(batch)]
         return [merged([batch], self._hidden) for batch in found] if self._hidden else found
 
+    def saved(self) -> Iterator[list[Batch]]:
+        """Return all of it for a checkpoint, in groups of batches that are in memory at once."""
+        held = [batch for batch in self.visible(None, ()) if isinstance(batch, Batch) and len(batch)]
+        if held:
+            yield [merged(held, self._hidden)] if self._hidden else held
+        for batch in self._settled:
+            if isinstance(batch, DiskBatch):
+                for piece in batch.pieces(SAVED):
+                    yield [merged([piece], self._hidden)] if self._hidden else [piece]
+
     def lookup(self, key: Any, seen: int | None, ahead: Container[int]) -> list[Any]:
         """Return the entries of one key."""
         found: list[Any] = []

@@ -186,7 +186,7 @@ class _Join:
         last: Any = None
         results: list[Any] = []
         count = 0
-        for key, value, diff in mine.rows_for(delta, others):
+        for key, value, diff in others.in_order(mine.rows_for(delta, others)):
             for other, when, factor in history(key):
                 if when is not last:
                     last = when

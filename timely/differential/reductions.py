@@ -71,6 +71,10 @@ class Input(Protocol):
     def maintain(self, portion: int) -> bool:
         """Compact some of it; return whether more is to be done."""
 
+    @property
+    def reads_disk(self) -> bool:
+        """Whether to read it in order of ``hash(key)`` is much faster."""
+
 
 class _Own:
     """An input that is kept by the reduction alone."""
@@ -111,6 +115,10 @@ class _OwnTrace(_Own):
     def gather(self, keys: Array) -> Gathered | None:
         return self.trace.gather(keys, self.trace.number, set())
 
+    @property
+    def reads_disk(self) -> bool:
+        return self.trace.reads_disk
+
 
 class _SharedTrace:
     """The input is an arrangement, whose deltas are seen when their time is taken."""
@@ -150,6 +158,10 @@ class _SharedTrace:
     def maintain(self, portion: int) -> bool:
         return False  # whoever arranged it does that
 
+    @property
+    def reads_disk(self) -> bool:
+        return self._cursor.reads_disk
+
 
 class _Grouped(_Own):
     """The input is the groups of an aggregate."""
@@ -169,6 +181,10 @@ class _Grouped(_Own):
 
     def gather(self, keys: Array) -> Gathered | None:
         return self._groups.trace.gather(keys, self._groups.trace.number, set())
+
+    @property
+    def reads_disk(self) -> bool:
+        return self._groups.trace.reads_disk
 
 
 def _consolidated(batches: list[Any]) -> list[Update]:
@@ -299,7 +315,7 @@ class _Reduction:
         """Return the updates that turn what was sent for ``keys`` into what is to be."""
         changes: list[Update] = []
         result, history, lub, pairs = self.input.result, self._sent.history, self.trace.lattice.lub, self.trace.pairs
-        for key in keys:
+        for key in sorted(keys, key=hash) if self.input.reads_disk or self.trace.reads_disk else keys:
             later: set[Any] = set()
             left = counts_at(history(key), time, lub, later)
             for value, count in result(key, time, later):

@@ -15,6 +15,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from timely.differential.containers import MANY, columns_module
+from timely.differential.state_memory import StateMemory, budget_of, memory_of
 from timely.differential.updates import Delta, Update
 from timely.order import PartialOrder, less_equal
 from timely.progress import Lattice
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from timely.differential.column_batches import Batch, Gathered
     from timely.differential.column_store import ColumnDelta, ColumnStore
     from timely.differential.columns import Array, Updates
+    from timely.differential.disk_rows import RowRuns
     from timely.differential.row_columns import KeyedRows
     from timely.differential.row_store import RowBatch, RowDelta
 
@@ -63,16 +65,19 @@ class Trace(Generic[T]):
         "_idle",
         "_loose",
         "_many_times",
+        "_memory",
         "_mixed",
         "_readers",
         "_rest",
         "_rested",
         "_rows",
+        "_runs",
         "_settled",
         "_since",
         "_tables",
         "_touched",
         "_unseen",
+        "__weakref__",
         "advanced",
         "lattice",
         "listeners",
@@ -114,6 +119,8 @@ class Trace(Generic[T]):
         self._mixed = False  # not all rows are whole numbers
         self._tables: list[RowBatch] = []  # rows as columns
         self._loose = 0  # rows appended beside them
+        self._runs: RowRuns | None = None  # rows on disk
+        self._memory: StateMemory | None = memory_of(self)  # where there is a limit
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -154,7 +161,7 @@ class Trace(Generic[T]):
         from timely.differential.column_store import ColumnDelta, ColumnStore
 
         if self._columns is None:
-            self._columns = ColumnStore()
+            self._columns = ColumnStore(budget_of(self._memory))
         delta = ColumnDelta(updates, self.number, time)
         self.number += 1
         if delta:
@@ -203,20 +210,35 @@ class Trace(Generic[T]):
         from timely.differential.column_store import ColumnStore
 
         if self._columns is None:
-            self._columns = ColumnStore()
+            self._columns = ColumnStore(budget_of(self._memory))
         batch.times = [self._moved(time) for time in batch.times]
         self.times.update(dict.fromkeys(batch.times))
         self._columns.add(batch)
+        self.limit_memory(len(batch))
 
-    def parts(self) -> tuple[list[Batch], Iterator[tuple[Any, list[Entry]]]]:
-        """Return all entries: those that are columns, or many enough to become such, and the others by key."""
+    def parts(self) -> tuple[Iterator[list[Batch]], Iterator[tuple[Any, list[Entry]]]]:
+        """Return all entries: groups of those that are columns, or many enough to become such, and the others by key."""
         if len(self._settled) > _LEAST_FOLD and columns_module() is not None:
             self._fold()
-        columns = [] if self._columns is None else self._columns.before(self.number)
+        return iter(()) if self._columns is None else self._columns.saved(), self._all_rows()
+
+    def _all_rows(self) -> Iterator[tuple[Any, list[Entry]]]:
+        """Return every key with its entries that are not columns of whole numbers; those on disk first."""
         keys = dict.fromkeys((*self._settled, *self._fresh))
         for batch in self._tables:
             keys.update(dict.fromkeys(batch.keys.tolist()))
-        return columns, ((key, self._with_tables(key, self._visible_rows(key, self.number, _NO_NUMBERS))) for key in keys)
+        if self._runs is not None:
+            for key, found in self._runs.items():
+                yield key, self._with_tables(key, found + self._held_rows(key))
+        for key in keys:
+            if self._runs is None or not self._runs.lookup(key):
+                yield key, self._with_tables(key, self._held_rows(key))
+
+    def _held_rows(self, key: Any) -> list[Entry]:
+        """Return the entries of ``key`` that are rows in memory."""
+        waiting = self._fresh.get(key)
+        settled = self._settled.get(key, _NONE)
+        return settled if waiting is None else settled + [entry[1:] for entry in waiting]
 
     def at_rest(self) -> list[T]:
         """Return the ``since`` of a checkpoint: of what operators may still read, whatever handles hold."""
@@ -263,6 +285,8 @@ class Trace(Generic[T]):
         """Return the entries of ``key`` in the deltas before number ``seen`` and in those of ``ahead``."""
         settled = self._settled.get(key, _NONE)
         waiting = self._fresh.get(key) if self._fresh else None
+        if self._runs is not None:
+            settled = self._runs.lookup(key) + settled
         if self._columns is not None:
             below = self._columns.lookup(key, seen, ahead)
             if below:
@@ -288,8 +312,9 @@ class Trace(Generic[T]):
         if len(self._settled) <= len(keys):
             self._fold()  # to look up every key would cost as much
         found = [] if self._columns is None else self._columns.gather(keys, seen, ahead)
-        if self._settled or self._fresh:
-            held = {**self._settled, **self._fresh} if 8 * (len(self._settled) + len(self._fresh)) < len(keys) else None
+        if self._settled or self._fresh or self._runs:
+            few = not self._runs and 8 * (len(self._settled) + len(self._fresh)) < len(keys)
+            held = {**self._settled, **self._fresh} if few else None
             rows = column_store.row_entries(keys, lambda key: self._visible_rows(key, seen, ahead), self.pairs, held)
             if rows is None:
                 return None
@@ -300,7 +325,7 @@ class Trace(Generic[T]):
         """Return what came before delta ``number`` as columns, or ``None`` where some are not whole numbers."""
         from timely.differential.column_store import batch_of_rows
 
-        if self._tables or not self._fold():
+        if self._tables or self._runs or not self._fold():
             return None
         found = [] if self._columns is None else self._columns.before(number)
         waiting = {key: [entry[1:] for entry in entries if entry[0] < number] for key, entries in self._fresh.items()}
@@ -335,6 +360,8 @@ class Trace(Generic[T]):
 
     def _visible_rows(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
         settled = self._settled.get(key, _NONE)
+        if self._runs is not None:
+            settled = self._runs.lookup(key) + settled
         waiting = self._fresh.get(key)
         if waiting is None:
             return settled
@@ -359,7 +386,7 @@ class Trace(Generic[T]):
                 self._mixed = True
                 return False
             if self._columns is None:
-                self._columns = ColumnStore()
+                self._columns = ColumnStore(budget_of(self._memory))
             self._columns.add(batch)
             self._rows -= len(batch)
             if rows is None:
@@ -386,6 +413,8 @@ class Trace(Generic[T]):
         found.update(dict.fromkeys(self._fresh))
         if self._columns is not None:
             found.update(dict.fromkeys(self._columns.keys()))
+        if self._runs is not None:
+            found.update(dict.fromkeys(self._runs.keys()))
         for batch in self._tables:
             found.update(dict.fromkeys(batch.keys.tolist()))
         return iter(found)
@@ -393,11 +422,12 @@ class Trace(Generic[T]):
     def __len__(self) -> int:
         """Return the number of keys that have entries, or a little more."""
         tables = sum(len(batch.keys) for batch in self._tables)
-        return len(self._settled) + len(self._fresh) + tables + (0 if self._columns is None else self._columns.count_keys())
+        below = (0 if self._columns is None else self._columns.count_keys()) + (0 if self._runs is None else self._runs.count_keys())
+        return len(self._settled) + len(self._fresh) + tables + below
 
     def entries(self) -> int:
         """Return the number of entries, by counting them."""
-        below = sum(map(len, self._tables)) + (0 if self._columns is None else len(self._columns))
+        below = sum(map(len, self._tables)) + sum(len(store) for store in (self._columns, self._runs) if store is not None)
         rows, fresh = list(self._settled.values()), list(self._fresh.values())  # whole, if another thread asks
         return below + sum(map(len, rows)) + sum(map(len, fresh))
 
@@ -406,9 +436,10 @@ class Trace(Generic[T]):
         keys = len(self._settled) + sum(key not in self._settled for key in list(self._fresh))
         store = self._columns
         batches = [] if store is None else list(store.visible(None, ()))
-        below = sum(len(batch.keys) for batch in batches)
+        below = sum(batch.count_keys() for batch in batches) + (0 if self._runs is None else self._runs.count_keys())
         hides = store is not None and store.hides
-        return size_in_words(self.entries(), keys + below, hides, hides or len(batches) > 1 or bool(keys and below))
+        most = hides or len(batches) > 1 or bool(keys and below) or bool(self._runs)
+        return size_in_words(self.entries(), keys + below, hides, most)
 
     def at(self, key: Any, time: T) -> dict[Any, Any]:
         """Return the counts of the values of ``key`` at ``time``."""
@@ -454,15 +485,18 @@ class Trace(Generic[T]):
     def maintain(self, appended: int, force: bool = False) -> bool:
         """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
         if self.eager:
+            self.limit_memory(appended)
             self.compact()
             return False
         self._appended += appended
         self._idle += 1
         if self._tables:
             self._maintain_tables()
+        self.limit_memory(appended)
         touched = self._touched
         columns = self._columns
-        more = columns is not None and (columns.changed or self._rows > _LEAST_FOLD) and self._maintain_columns(columns)
+        more = self._runs is not None and self._runs.work(self._compacted)
+        more |= columns is not None and (columns.changed or self._rows > _LEAST_FOLD) and self._maintain_columns(columns)
         if not force and not self.advanced and not self.released and self._idle < _EVERY and len(touched) < _EVERY:
             return more
         self._idle = 0
@@ -532,14 +566,59 @@ class Trace(Generic[T]):
             self._compact(key)
         if self._columns is not None:
             self._columns.compact()
+        if self._runs is not None:
+            self._runs.compact(self._compacted)
+
+    def _compacted(self, entries: list[Entry]) -> list[Entry]:
+        return compacted(entries, self.lattice, self._since, self._advanced)
+
+    # -- state on disk ---------------------------------------------------------------------------------------------
+
+    @property
+    def reads_disk(self) -> bool:
+        """Whether to read it in order of ``hash(key)`` is much faster: each block is read once."""
+        return bool(self._runs)
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether its memory is limited."""
+        return self._memory is not None
+
+    def limit_memory(self, appended: int) -> None:
+        """Move state to disk, where so many more updates exceed the memory budget."""
+        if self._memory is not None:
+            self._memory.appended(appended)
+
+    def held(self) -> int:
+        """Return about how many bytes it has in memory and could move to disk."""
+        columns = 0 if self._columns is None else self._columns.nbytes
+        return columns + (0 if self._memory is None else self._memory.row_bytes(self._settled))
+
+    def spill(self) -> None:
+        """Move to disk what every cursor has seen."""
+        from timely.differential.disk_rows import RowRuns
+
+        assert self._memory is not None
+        if self._settled and not self._mixed and columns_module() is not None:
+            self._fold()
+        if self._columns is not None:
+            self._columns.spill()
+        if self._settled:
+            self._advance_since()
+            if self._runs is None:
+                self._runs = RowRuns(self._memory.budget)
+            rows = {key: kept for key, entries in self._settled.items() if (kept := self._compacted(entries))}
+            self._settled = self._runs.spill(rows)
+            self._touched.clear()
+            self._rest.clear()
 
     def compact_key(self, key: Any) -> list[Entry]:
         """Compact one key, and return its entries."""
         self._advance_since()
         kept = self._compact(key)
-        if self._columns is None:
+        if self._columns is None and self._runs is None:
             return kept
-        return compacted(self.history(key), self.lattice, self._since, self._advanced)
+        return self._compacted(self.history(key))
 
     def remove(self, key: Any) -> list[Entry]:
         """Remove a key, of which nothing is fresh, and return its entries."""
@@ -548,6 +627,8 @@ class Trace(Generic[T]):
         self._settled.pop(key, None)
         if self._columns is not None:
             self._columns.hide(key)
+        if self._runs is not None:
+            self._runs.hide(key)
         return entries
 
     def _advance_since(self) -> None:
@@ -557,6 +638,8 @@ class Trace(Generic[T]):
             self._advanced.clear()
             if self._columns is not None:
                 self._columns.advance(self._moved)
+            if self._runs is not None:
+                self._runs.advance(self._moved)
             for batch in self._tables:
                 batch.time = self._moved(batch.time)
             if len(self.times) >= self._many_times:
@@ -725,6 +808,15 @@ class Cursor(Generic[T]):
         if found is None or self._to_inner is None:
             return found
         return found._replace(times=[self._to_inner(time) for time in found.times])
+
+    @property
+    def reads_disk(self) -> bool:
+        """Whether to read it in order of ``hash(key)`` is much faster."""
+        return self._trace.reads_disk
+
+    def in_order(self, rows: Iterable[tuple[Any, Any, Any]]) -> Iterable[tuple[Any, Any, Any]]:
+        """Return rows ``(key, value, diff)`` in an order in which the entries of their keys are read fast."""
+        return sorted(rows, key=lambda row: hash(row[0])) if self._trace.reads_disk else rows
 
     @property
     def has_rows(self) -> bool:
