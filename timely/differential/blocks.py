@@ -33,10 +33,10 @@ class Blocks:
     ([-1, 0, 0, 1], ['from nine on'])
     """
 
-    __slots__ = ("__weakref__", "_budget", "_ends", "_file", "_last", "_number", "_sizes", "first")
+    __slots__ = ("__weakref__", "_ends", "_file", "_last", "_number", "_sizes", "budget", "first")
 
     def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
+        self.budget = budget
         self._file = temporary_file(budget.directory)
         self.first = array("q")
         """The first key of each block."""
@@ -54,10 +54,10 @@ class Blocks:
         pieces = pickled(block)
         sizes = [len(piece) for piece in pieces]
         at = self._ends[-1]
-        with blamed(self._budget.directory, sum(sizes)):
+        with blamed(self.budget.directory, sum(sizes)):
             for piece in pieces:
-                at = write_all(self._file.fileno(), at, piece)
-        self._budget.take_disk(at - self._ends[-1])
+                at = _aligned(write_all(self._file.fileno(), at, piece))
+        self.budget.take_disk(at - self._ends[-1])
         self.first.append(first)
         self._sizes.append(sizes)
         self._ends.append(at)
@@ -69,16 +69,22 @@ class Blocks:
     def read(self, number: int) -> Any:
         """Return a block, which must not be changed."""
         if number != self._number:
+            sizes = self._sizes[number]
             data = memoryview(bytearray(self._ends[number + 1] - self._ends[number]))
-            with blamed(self._budget.directory, len(data)):
-                read_into(self._file.fileno(), self._ends[number], data)
+            with blamed(self.budget.directory, len(data)):
+                read_into(self._file.fileno(), self._ends[number], data[: len(data) - (_aligned(sizes[-1]) - sizes[-1])])
             parts, at = [], 0
-            for size in self._sizes[number]:
+            for size in sizes:
                 parts.append(data[at : at + size])
-                at += size
+                at = _aligned(at + size)
             self._last = pickle.loads(parts[0], buffers=parts[1:])
             self._number = number
         return self._last
+
+
+def _aligned(at: int) -> int:
+    """Return the next place where an array of numbers may begin."""
+    return -(-at // 8) * 8
 
 
 def _close(file: IO[bytes], budget: MemoryBudget, ends: array[int]) -> None:

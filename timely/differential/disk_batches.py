@@ -47,14 +47,21 @@ class DiskBatch:
             self._block(number).lookup(key, found)
 
     def pieces(self, entries: int) -> Iterator[Batch]:
-        """Return it in ranges of keys, each a block."""
+        """Return it in ranges of keys with about so many entries each, or a block."""
+        waiting: list[Batch] = []
         for number in range(len(self._blocks)):
-            yield self._block(number)
+            block = self._block(number)
+            if waiting and sum(map(len, waiting)) + len(block) > entries:
+                yield _one_piece(waiting)
+                waiting = []
+            waiting.append(block)
+        if waiting:
+            yield _one_piece(waiting)
 
     def loaded(self) -> Batch:
         """Return all of it in memory."""
-        parts = list(self.pieces(0))
-        return joined_batches(parts, {time: time for time in self.times}) if parts else Batch(np.zeros(0, np.int64), None, None, None, [])
+        parts = list(self.pieces(len(self)))
+        return parts[0] if parts else Batch(np.zeros(0, np.int64), None, None, None, [])
 
     def gather(self, keys: Array) -> Gathered | None:
         """Return the entries of sorted, unique ``keys``, or ``None`` if there are none."""
@@ -78,6 +85,10 @@ class DiskBatch:
         )
 
 
+def _one_piece(parts: list[Batch]) -> Batch:
+    return parts[0] if len(parts) == 1 else joined_batches(parts, {time: time for part in parts for time in part.times})
+
+
 class DiskParts:
     """Writes the parts of a merge, in order of their keys."""
 
@@ -99,7 +110,7 @@ class DiskParts:
         self._waiting = []
         if not parts:
             return
-        whole = joined_batches(parts, {time: time for part in parts for time in part.times})
+        whole = _one_piece(parts)
         for piece in whole.pieces(blocks.BLOCK):
             if len(piece) < blocks.BLOCK and not all_of_it and piece.keys[-1] == whole.keys[-1]:
                 self._waiting = [piece]  # the next part goes on there

@@ -10,7 +10,7 @@ Invariant: for every time at or after ``since``, the entries of a key with times
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from timely.differential.column_batches import Batch, Gathered
     from timely.differential.column_store import ColumnDelta, ColumnStore
     from timely.differential.columns import Array, Updates
+    from timely.differential.disk_row_batches import DiskRowBatch
     from timely.differential.disk_rows import RowRuns
     from timely.differential.row_columns import KeyedRows
     from timely.differential.row_store import RowBatch, RowDelta
@@ -117,7 +118,7 @@ class Trace(Generic[T]):
         self._columns: ColumnStore | None = None
         self._rows = 0  # rows appended since they were last made columns
         self._mixed = False  # not all rows are whole numbers
-        self._tables: list[RowBatch] = []  # rows as columns
+        self._tables: list[RowBatch | DiskRowBatch] = []  # rows as columns
         self._loose = 0  # rows appended beside them
         self._runs: RowRuns | None = None  # rows on disk
         self._memory: StateMemory | None = memory_of(self)  # where there is a limit
@@ -226,7 +227,7 @@ class Trace(Generic[T]):
         """Return every key with its entries that are not columns of whole numbers; those on disk first."""
         keys = dict.fromkeys((*self._settled, *self._fresh))
         for batch in self._tables:
-            keys.update(dict.fromkeys(batch.keys.tolist()))
+            keys.update(dict.fromkeys(_keys_of(batch)))
         if self._runs is not None:
             for key, found in self._runs.items():
                 yield key, self._with_tables(key, found + self._held_rows(key))
@@ -345,7 +346,7 @@ class Trace(Generic[T]):
                 batch.lookup(key, found)
         return found + entries if found else entries
 
-    def row_batches(self, seen: int, ahead: set[int]) -> list[RowBatch]:
+    def row_batches(self, seen: int, ahead: set[int]) -> list[RowBatch | DiskRowBatch]:
         """Return the batches of rows of the deltas before number ``seen`` and of those of ``ahead``."""
         return [batch for batch in self._tables if batch.number < seen or batch.number in ahead]
 
@@ -354,9 +355,14 @@ class Trace(Generic[T]):
         """Whether it has batches of rows."""
         return bool(self._tables)
 
-    def loose_rows(self) -> dict[Any, Any] | None:
-        """Return the keys of rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
-        return None if self._columns is not None else {**self._settled, **self._fresh}
+    def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
+        """Return those of ``keys`` that have rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
+        if self._columns is not None:
+            return None
+        held = {**self._settled, **self._fresh}
+        if self._runs is not None:
+            held.update((key, _NONE) for part in keys for key in part.tolist() if self._runs.lookup(key))
+        return held
 
     def _visible_rows(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
         settled = self._settled.get(key, _NONE)
@@ -416,12 +422,12 @@ class Trace(Generic[T]):
         if self._runs is not None:
             found.update(dict.fromkeys(self._runs.keys()))
         for batch in self._tables:
-            found.update(dict.fromkeys(batch.keys.tolist()))
+            found.update(dict.fromkeys(_keys_of(batch)))
         return iter(found)
 
     def __len__(self) -> int:
         """Return the number of keys that have entries, or a little more."""
-        tables = sum(len(batch.keys) for batch in self._tables)
+        tables = sum(batch.count_keys() for batch in self._tables)
         below = (0 if self._columns is None else self._columns.count_keys()) + (0 if self._runs is None else self._runs.count_keys())
         return len(self._settled) + len(self._fresh) + tables + below
 
@@ -525,7 +531,8 @@ class Trace(Generic[T]):
 
     def _maintain_tables(self) -> None:
         """Merge batches of rows, and move keys out of them where rows beside them have become many."""
-        from timely.differential.row_store import can_merge, merged
+        from timely.differential.disk_row_batches import merged_batches
+        from timely.differential.row_store import can_merge
 
         tables, low = self._tables, min((cursor.seen for cursor in self._cursors), default=self.number)
         while len(tables) > 1 and tables[-1].number < low and len(tables[-2]) < 2 * len(tables[-1]):
@@ -533,7 +540,7 @@ class Trace(Generic[T]):
                 self._advance_since()
             if not can_merge(tables[-2], tables[-1]):
                 break
-            tables[-2:] = [merged(tables[-2], tables[-1])]
+            tables[-2:] = [merged_batches(tables[-2], tables[-1], budget_of(self._memory))]
         self._loose += self._rows
         self._rows = 0
         if self._loose > max(_LEAST_FOLD, sum(map(len, tables)) // 2) and low == self.number and not self._fresh:
@@ -546,9 +553,11 @@ class Trace(Generic[T]):
 
         self._advance_since()
         keys = np.array([key for key in self._settled if type(key) is int], np.int64)
-        kept = np.concatenate([batch.keys[np.isin(batch.keys, keys)] for batch in self._tables])
+        keys.sort()
+        pieces = (piece for batch in self._tables for piece in batch.near(keys))
+        kept = np.concatenate([keys[:0], *(piece.keys[np.isin(piece.keys, keys)] for piece in pieces)])
         for key in np.unique(kept).tolist():
-            entries = compacted(self.history(key), self.lattice, self._since, self._advanced)
+            entries = self._compacted(self._with_tables(key, self._held_rows(key)))  # what is on disk stays there
             if entries:
                 self._settled[key] = entries
             else:
@@ -592,6 +601,7 @@ class Trace(Generic[T]):
     def held(self) -> int:
         """Return about how many bytes it has in memory and could move to disk."""
         columns = 0 if self._columns is None else self._columns.nbytes
+        columns += sum(batch.nbytes for batch in self._tables)
         return columns + (0 if self._memory is None else self._memory.row_bytes(self._settled))
 
     def spill(self) -> None:
@@ -603,6 +613,10 @@ class Trace(Generic[T]):
             self._fold()
         if self._columns is not None:
             self._columns.spill()
+        if self._tables:
+            from timely.differential.disk_row_batches import on_disk
+
+            self._tables = [on_disk(batch, self._memory.budget) if batch.nbytes else batch for batch in self._tables]
         if self._settled:
             self._advance_since()
             if self._runs is None:
@@ -664,6 +678,10 @@ class Trace(Generic[T]):
         else:
             del self._settled[key]
         return kept
+
+
+def _keys_of(batch: RowBatch | DiskRowBatch) -> Iterator[Any]:
+    return (key for piece in batch.pieces(_LEAST_FOLD) for key in piece.keys.tolist())
 
 
 def accumulate(entries: Iterable[Entry], time: Any) -> dict[Any, Any]:
@@ -823,7 +841,7 @@ class Cursor(Generic[T]):
         """Whether its trace has batches of rows."""
         return self._trace.has_rows
 
-    def row_batches(self) -> list[tuple[RowBatch, Any]] | None:
+    def row_batches(self) -> list[tuple[RowBatch | DiskRowBatch, Any]] | None:
         """Return the batches of rows that it sees, with their times; ``None`` where it sees only parts of them."""
         if self._keep is not None or self._hidden:
             return None
@@ -831,9 +849,9 @@ class Cursor(Generic[T]):
         found = self._trace.row_batches(self.seen, self._ahead)
         return [(batch, batch.time if inner is None else inner(batch.time)) for batch in found]
 
-    def loose_rows(self) -> dict[Any, Any] | None:
-        """Return the keys of rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
-        return self._trace.loose_rows()
+    def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
+        """Return those of ``keys`` that have rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
+        return self._trace.loose_rows(keys)
 
     def loose_history(self, key: Any) -> list[Entry]:
         """Return what it sees of the rows of ``key`` that are not columns."""
