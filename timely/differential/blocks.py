@@ -1,7 +1,7 @@
 """``Blocks``: the entries of sorted keys in a temporary file, in blocks that are read one at a time.
 
-In memory are the first key of each block, and the block that was read last. Keys are whole numbers of 64 bits: keys of columns, or
-hashes of the keys of rows. Invariant: all entries of a key are in one block.
+In memory are the first key of each block, and the block that was read last. Keys are whole numbers of 64 bits: those of columns,
+or hashes of the keys of rows. Invariant: all entries of a key are in one block.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from bisect import bisect_right
 from typing import IO, Any, Final
 
 from timely.dataflow.pickling import pickled
-from timely.memory import MemoryBudget
+from timely.errors import OutOfMemoryError
+from timely.memory import MemoryBudget, size_text
 from timely.memory.temporary import blamed, read_into, temporary_file, write_all
 
 BLOCK: Final = 4096
@@ -23,12 +24,16 @@ ROWS: Final = 256
 """Entries of a block of rows, which takes about 100 µs to unpickle."""
 
 
+LEAST: Final = 1 << 20
+"""Bytes that the entries of one key may always take."""
+
+
 class Blocks:
     """A file of pickled blocks. It is written at its end, and deleted when this is collected.
 
     >>> blocks = Blocks(MemoryBudget())
-    >>> blocks.append(5, ["from five on"]), blocks.append(9, ["from nine on"])
-    (None, None)
+    >>> blocks.append(5, ["from five on"]) == blocks.append(9, ["from nine on"])
+    True
     >>> [blocks.find(key) for key in (4, 5, 8, 9)], blocks.read(1)
     ([-1, 0, 0, 1], ['from nine on'])
     """
@@ -49,8 +54,8 @@ class Blocks:
     def __len__(self) -> int:
         return len(self.first)
 
-    def append(self, first: int, block: Any) -> None:
-        """Write a block whose first key is ``first``; ``SpillError`` for a full disk."""
+    def append(self, first: int, block: Any) -> int:
+        """Write a block whose first key is ``first``, and return its bytes; ``SpillError`` for a full disk."""
         pieces = pickled(block)
         sizes = [len(piece) for piece in pieces]
         at = self._ends[-1]
@@ -61,6 +66,7 @@ class Blocks:
         self.first.append(first)
         self._sizes.append(sizes)
         self._ends.append(at)
+        return sum(sizes)
 
     def find(self, key: int) -> int:
         """Return the number of the block that may have ``key``, or -1."""
@@ -80,6 +86,16 @@ class Blocks:
             self._last = pickle.loads(parts[0], buffers=parts[1:])
             self._number = number
         return self._last
+
+    def check(self, entries: int, size: int) -> None:
+        """Raise ``OutOfMemoryError`` if one key, whose entries take about so many bytes in memory, exceeds the budget."""
+        limit = self.budget.limit
+        if limit is not None and size > max(limit, LEAST):
+            raise OutOfMemoryError(
+                f"one key has {entries:,} entries on disk, which take about {size_text(size)} in memory, where all of them are"
+                f" needed; the budget for state is {size_text(limit)}. Give more memory= (timely.execute, or a"
+                " timely.memory.MemoryBudget), or make keys finer, so that none has so many values"
+            )
 
 
 def _aligned(at: int) -> int:

@@ -214,7 +214,9 @@ class _Merge:
     def work(self) -> Batch | DiskBatch | None:
         """Merge the next range; return the whole once it is complete."""
         bound = min((piece.keys[-1] for piece in self._rest if piece is not None), default=None)
-        self._parts.add(merged([source.loaded() for source in self.sources] if bound is None else list(self._up_to(bound)), self._hidden))
+        self._parts.add(
+            merged([source.loaded() for source in self.sources] if bound is None else list(self._up_to(bound)), self._hidden)
+        )
         if any(piece is not None for piece in self._rest):
             return None
         now: dict[Any, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from timely.differential.blocks import Blocks
 from timely.differential.column_batches import Batch, Gathered, joined_batches
 from timely.differential.columns import Array
 from timely.memory import MemoryBudget
+
+_WORK: Final = 64
+"""Bytes for each entry of a key, while a reduction sorts them."""
 
 
 class DiskBatch:
@@ -65,13 +68,18 @@ class DiskBatch:
 
     def gather(self, keys: Array) -> Gathered | None:
         """Return the entries of sorted, unique ``keys``, or ``None`` if there are none."""
+        if not len(keys):
+            return None
         places = np.searchsorted(np.frombuffer(self._blocks.first, np.int64), keys, side="right") - 1
         numbers, starts = np.unique(places, return_index=True)
         ends = [*starts[1:].tolist(), len(keys)]
         parts = []
         for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
-            part = self._block(number).gather(keys[start:end]) if number >= 0 else None
-            if part is not None:
+            block = self._block(number) if number >= 0 else None
+            part = None if block is None else block.gather(keys[start:end])
+            if block is not None and part is not None:
+                if len(block.keys) == 1:
+                    self._blocks.check(len(block), _WORK * len(block))
                 parts.append(part._replace(numbers=part.numbers + start))
         if not parts:
             return None

@@ -21,7 +21,7 @@ class DiskRowBatch:
     __slots__ = ("_blocks", "_keys", "_rows", "_scales", "diff", "number", "time", "types")
 
     def __init__(self, parts: Iterable[RowBatch], like: RowBatch | DiskRowBatch, number: int, budget: MemoryBudget) -> None:
-        """Write parts, in order of their keys, of the time, difference and columns of ``like``, which came as delta ``number``."""
+        """Write parts, in order of their keys, with the time, difference and columns of ``like``, as delta ``number``."""
         self._blocks = Blocks(budget)
         self._rows = self._keys = 0
         self._scales: list[int | None] = []
@@ -96,9 +96,7 @@ def on_disk(batch: RowBatch, budget: MemoryBudget) -> DiskRowBatch:
     return DiskRowBatch([batch], batch, batch.number, budget)
 
 
-def merged_batches(
-    one: RowBatch | DiskRowBatch, other: RowBatch | DiskRowBatch, budget: MemoryBudget
-) -> RowBatch | DiskRowBatch:
+def merged_batches(one: RowBatch | DiskRowBatch, other: RowBatch | DiskRowBatch, budget: MemoryBudget) -> RowBatch | DiskRowBatch:
     """Return two batches that ``can_merge`` as one: on disk where one of them is, and then a block of each is read at a time."""
     if isinstance(one, RowBatch) and isinstance(other, RowBatch):
         return merged(one, other)

@@ -1,7 +1,7 @@
 """``RowRuns``: the part of a trace whose rows are on disk, in runs of geometrically growing size, sorted by the hash of the key.
 
-Python's objects need not have an order, but equal ones have equal hashes. Rows are pickled. What does not come back equal (an object
-that is only equal to itself, a float that is not a number) or cannot be pickled stays in memory.
+Python's objects need not have an order, but equal ones have equal hashes. Rows are pickled. What does not come back equal (an
+object that is only equal to itself, a float that is not a number) or cannot be pickled stays in memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from timely.differential import blocks
 from timely.differential.blocks import Blocks
+from timely.differential.state_memory import ENTRY, OBJECTS
 from timely.memory import MemoryBudget
 
 PORTION: Final = 4096
@@ -32,10 +33,11 @@ _NONE: Final[Entries] = []
 class DiskRows:
     """One run: rows in blocks. Times are codes, so to advance them writes nothing."""
 
-    __slots__ = ("_blocks", "entries", "keys", "times")
+    __slots__ = ("_blocks", "_large", "entries", "keys", "times")
 
-    def __init__(self, written: Blocks, entries: int, keys: int, times: list[Any]) -> None:
+    def __init__(self, written: Blocks, large: dict[int, tuple[int, int]], entries: int, keys: int, times: list[Any]) -> None:
         self._blocks = written
+        self._large = large  # entries and bytes of the blocks that have one key
         self.entries = entries
         self.keys = keys
         self.times = times
@@ -43,6 +45,8 @@ class DiskRows:
     def lookup(self, key: Any) -> Entries:
         """Return the entries of one key."""
         number = self._blocks.find(hash(key))
+        if number in self._large:
+            self._blocks.check(*self._large[number])
         found = self._blocks.read(number).get(key, _NONE) if number >= 0 else _NONE
         return self._at_times(found) if found else _NONE
 
@@ -69,6 +73,7 @@ class _Writer:
         self.times: list[Any] = []  # of the codes
         self._entries = 0
         self._keys = 0
+        self._large: dict[int, tuple[int, int]] = {}
 
     def add(self, number: int, key: Any, found: Entries) -> None:
         """Add the entries of a key whose hash is ``number``."""
@@ -90,7 +95,9 @@ class _Writer:
 
     def _flush(self) -> None:
         if self._block:
-            self._blocks.append(self._first, self._block)
+            size = self._blocks.append(self._first, self._block)
+            if len(self._block) == 1:
+                self._large[len(self._blocks) - 1] = self._count, OBJECTS * size + ENTRY * self._count
             self._entries += self._count
             self._keys += len(self._block)
             self._block, self._count = {}, 0
@@ -98,7 +105,7 @@ class _Writer:
     def finish(self) -> DiskRows:
         """Return the run."""
         self._flush()
-        return DiskRows(self._blocks, self._entries, self._keys, self.times)
+        return DiskRows(self._blocks, self._large, self._entries, self._keys, self.times)
 
 
 class RowRuns:

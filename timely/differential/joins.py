@@ -14,6 +14,7 @@ from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo
 from timely.differential.arrangement import Arrangement, describe_shared
 from timely.differential.epochs import due_in
 from timely.differential.join_results import JoinResult
+from timely.differential.state_memory import guarded
 from timely.differential.trace import Cursor
 from timely.differential.updates import Update
 from timely.errors import GraphError, StateError
@@ -231,7 +232,7 @@ def join_arrangements(
         for index in dict.fromkeys((left.index, right.index)):
             describe_shared(info, index)
         info.at_end(join.close)
-        return join.logic
+        return guarded(join.logic, lambda: f"{left.index.trace.size()} and {right.index.trace.size()}")
 
     builder.build(constructor)
     return output

@@ -33,7 +33,14 @@ class RowBatch:
     def of(cls, keys: Array, offsets: Array, columns: Columns, diff: int, number: int, time: Any) -> RowBatch:
         """Return a batch of what a batch has."""
         batch = cls.__new__(cls)
-        batch.keys, batch.offsets, batch.columns, batch.diff, batch.number, batch.time = keys, offsets, columns, diff, number, time
+        batch.keys, batch.offsets, batch.columns, batch.diff, batch.number, batch.time = (
+            keys,
+            offsets,
+            columns,
+            diff,
+            number,
+            time,
+        )
         batch._keys = None
         batch._readers = []
         return batch

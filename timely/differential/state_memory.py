@@ -1,19 +1,20 @@
 """``StateMemory``: what one trace counts in the memory budget of its process, and when a trace goes to disk.
 
-Only a budget with a limit counts anything. The largest trace of the thread goes to disk first, and traces of less than their share of
+Only a budget with a limit counts anything. The largest trace of the thread goes to disk first. Traces of less than their share of
 a quarter of the limit stay: else small ones would be written again and again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, finalize, ref
 
 from timely.dataflow.pickling import dumps
-from timely.memory import MemoryBudget
+from timely.errors import OutOfMemoryError
+from timely.memory import MemoryBudget, size_text
 
 if TYPE_CHECKING:
     from timely.differential.trace import Trace
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 EVERY: Final = 1024
 """Updates after which a trace is counted again, in some 20 µs."""
 
-_ENTRY: Final = 200
+ENTRY: Final = 200
 """Bytes of an entry of rows without its key and value: its tuple, list and slot of a dictionary."""
 
-_OBJECTS: Final = 4
+OBJECTS: Final = 4
 """Bytes in memory for each byte of a pickle: texts take 50 more than their letters, whole numbers 28 for 2 to 5."""
 
 
@@ -90,7 +91,27 @@ class StateMemory:
             size = len(dumps(sample))
         except Exception:  # what cannot be pickled stays in memory
             size = 0
-        return len(rows) * (_OBJECTS * size + _ENTRY * entries) // len(sample)
+        return len(rows) * (OBJECTS * size + ENTRY * entries) // len(sample)
+
+
+def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[..., Any]:
+    """Return the logic of an operator whose state is ``sizes()``; it raises ``OutOfMemoryError`` if the memory is not enough."""
+
+    def run(*ports: Any) -> Any:
+        try:
+            return logic(*ports)
+        except OutOfMemoryError:
+            raise
+        except MemoryError as error:
+            budget = MemoryBudget.current()
+            raise OutOfMemoryError(
+                f"memory ran out, with {sizes()} in its state and"
+                f" {size_text(budget.used)} counted of"
+                f" {'no limit' if budget.limit is None else size_text(budget.limit)}. Give timely.execute memory= (or a"
+                " timely.memory.MemoryBudget) below what the process may take, so that state goes to disk earlier, or more workers"
+            ) from error
+
+    return run
 
 
 def _give_back(budget: MemoryBudget, counted: list[int]) -> None:

@@ -45,6 +45,9 @@ _LEAST_FOLD: Final = 4096
 _SHORT: Final = 8
 """Entries from which on a list is compacted whenever it has doubled."""
 
+_LARGEST: Final = 1 << 16
+"""Updates of a delta, where memory is limited."""
+
 _EVERY: Final = 64
 """Activations, or touched keys, between two rounds of compaction: each computes ``since``, at 5 µs."""
 
@@ -57,11 +60,13 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
+        "__weakref__",
         "_advanced",
         "_appended",
         "_columns",
         "_cursors",
         "_fresh",
+        "_grown",
         "_holds",
         "_idle",
         "_loose",
@@ -78,7 +83,6 @@ class Trace(Generic[T]):
         "_tables",
         "_touched",
         "_unseen",
-        "__weakref__",
         "advanced",
         "lattice",
         "listeners",
@@ -122,6 +126,7 @@ class Trace(Generic[T]):
         self._loose = 0  # rows appended beside them
         self._runs: RowRuns | None = None  # rows on disk
         self._memory: StateMemory | None = memory_of(self)  # where there is a limit
+        self._grown = 0  # updates since that was last asked
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -137,6 +142,7 @@ class Trace(Generic[T]):
         fresh, settled, touched = self._fresh, self._settled, self._touched
         keys: list[Any] = []
         self._rows += len(delta)
+        self._grown += len(delta)
         for record, diff in delta:
             key, value = record if self.pairs else (record, None)
             if self._cursors:
@@ -169,6 +175,7 @@ class Trace(Generic[T]):
             self.times[time] = None
         for listener in self.listeners:
             listener(time, delta)
+        self._grown += len(delta)
         self._columns.append(delta, fresh=bool(self._cursors))
         return delta
 
@@ -182,8 +189,20 @@ class Trace(Generic[T]):
         delta = RowDelta(batch)
         for listener in self.listeners:
             listener(time, delta)
+        self._grown += len(batch)
         self._tables.append(batch)
         return delta
+
+    def portions(self, updates: Any) -> Iterable[Any]:
+        """Return updates as such that are appended one by one: readers of large deltas would exceed a memory budget."""
+        if not len(updates):
+            return ()
+        if self._memory is None or len(updates) <= _LARGEST:
+            return (updates,)
+        if not isinstance(updates, list):
+            ordered = updates.ordered() if hasattr(updates, "ordered") else updates
+            return (ordered.chosen(slice(row, row + _LARGEST)) for row in range(0, len(ordered), _LARGEST))
+        return (updates[row : row + _LARGEST] for row in range(0, len(updates), _LARGEST))
 
     def takes_rows(self, updates: KeyedRows) -> bool:
         """Return whether updates are to be kept as columns: not many small batches, nor what takes rows away."""
@@ -202,6 +221,7 @@ class Trace(Generic[T]):
             self._settled.pop(key, None)
             return
         self._settled[key] = kept
+        self._grown += len(kept)
         self.times.update(dict.fromkeys(time for _, time, _ in kept))
         if len(kept) > 1:
             self._rest.append(key)
@@ -215,7 +235,8 @@ class Trace(Generic[T]):
         batch.times = [self._moved(time) for time in batch.times]
         self.times.update(dict.fromkeys(batch.times))
         self._columns.add(batch)
-        self.limit_memory(len(batch))
+        self._grown += len(batch)
+        self.limit_memory()
 
     def parts(self) -> tuple[Iterator[list[Batch]], Iterator[tuple[Any, list[Entry]]]]:
         """Return all entries: groups of those that are columns, or many enough to become such, and the others by key."""
@@ -356,7 +377,7 @@ class Trace(Generic[T]):
         return bool(self._tables)
 
     def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
-        """Return those of ``keys`` that have rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
+        """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
         if self._columns is not None:
             return None
         held = {**self._settled, **self._fresh}
@@ -428,7 +449,9 @@ class Trace(Generic[T]):
     def __len__(self) -> int:
         """Return the number of keys that have entries, or a little more."""
         tables = sum(batch.count_keys() for batch in self._tables)
-        below = (0 if self._columns is None else self._columns.count_keys()) + (0 if self._runs is None else self._runs.count_keys())
+        below = (0 if self._columns is None else self._columns.count_keys()) + (
+            0 if self._runs is None else self._runs.count_keys()
+        )
         return len(self._settled) + len(self._fresh) + tables + below
 
     def entries(self) -> int:
@@ -491,14 +514,14 @@ class Trace(Generic[T]):
     def maintain(self, appended: int, force: bool = False) -> bool:
         """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
         if self.eager:
-            self.limit_memory(appended)
+            self.limit_memory()
             self.compact()
             return False
         self._appended += appended
         self._idle += 1
         if self._tables:
             self._maintain_tables()
-        self.limit_memory(appended)
+        self.limit_memory()
         touched = self._touched
         columns = self._columns
         more = self._runs is not None and self._runs.work(self._compacted)
@@ -588,15 +611,25 @@ class Trace(Generic[T]):
         """Whether to read it in order of ``hash(key)`` is much faster: each block is read once."""
         return bool(self._runs)
 
+    def entries_per_key(self) -> int:
+        """Return about how many entries a key has, and at least one."""
+        settled = list(self._settled.values())[:64]
+        entries, keys = sum(map(len, settled)), len(settled)
+        for store in (self._columns, self._runs):
+            if store is not None:
+                entries, keys = entries + len(store), keys + store.count_keys()
+        return max(entries // max(keys, 1), 1)
+
     @property
     def has_limit(self) -> bool:
         """Whether its memory is limited."""
         return self._memory is not None
 
-    def limit_memory(self, appended: int) -> None:
-        """Move state to disk, where so many more updates exceed the memory budget."""
-        if self._memory is not None:
-            self._memory.appended(appended)
+    def limit_memory(self) -> None:
+        """Move state to disk, where it has grown beyond the memory budget."""
+        if self._memory is not None and self._grown:
+            self._memory.appended(self._grown)
+            self._grown = 0
 
     def held(self) -> int:
         """Return about how many bytes it has in memory and could move to disk."""
@@ -828,9 +861,9 @@ class Cursor(Generic[T]):
         return found._replace(times=[self._to_inner(time) for time in found.times])
 
     @property
-    def reads_disk(self) -> bool:
-        """Whether to read it in order of ``hash(key)`` is much faster."""
-        return self._trace.reads_disk
+    def trace(self) -> Trace[Any]:
+        """The trace that it reads."""
+        return self._trace
 
     def in_order(self, rows: Iterable[tuple[Any, Any, Any]]) -> Iterable[tuple[Any, Any, Any]]:
         """Return rows ``(key, value, diff)`` in an order in which the entries of their keys are read fast."""
@@ -850,7 +883,7 @@ class Cursor(Generic[T]):
         return [(batch, batch.time if inner is None else inner(batch.time)) for batch in found]
 
     def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
-        """Return those of ``keys`` that have rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
+        """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
         return self._trace.loose_rows(keys)
 
     def loose_history(self, key: Any) -> list[Entry]:

@@ -125,7 +125,10 @@ class TraceState:
             from timely.differential.column_batches import Batch
 
             batches = [Batch(*item) for item in columns]
-        self._entries[:] = [*self._columns([batches] if batches else [], since, advanced), *self._rows(rows.items(), since, advanced)]
+        self._entries[:] = [
+            *self._columns([batches] if batches else [], since, advanced),
+            *self._rows(rows.items(), since, advanced),
+        ]
         self._logged = sum(len(item.keys) if isinstance(item, Columns) else len(item[1]) for _, item in self._entries)
         self._limit = 2 * self._logged + LEAST
 
@@ -148,7 +151,7 @@ class TraceState:
     def _load_rows(self, rows: dict[Any, list[Entry]]) -> None:
         for key, entries in rows.items():
             self._trace.load(key, entries)
-        self._trace.limit_memory(sum(map(len, rows.values())))
+        self._trace.limit_memory()
         rows.clear()
 
     def _load_columns(self, columns: Columns) -> None:

@@ -42,8 +42,8 @@ from timely.differential.aggregates import Groups
 from timely.differential.containers import columns_module
 from timely.differential.trace import Trace
 from timely.differential.updates import Update
-from timely.memory import MemoryBudget
 from timely.errors import CollectionMismatch, StalledError, brief
+from timely.memory import MemoryBudget
 from timely.order import Product, linear_extension
 from timely.progress import lattice, time_domain
 from timely.recovery import Recovery
