@@ -145,6 +145,7 @@ def tiny_memory() -> Iterator[MemoryBudget]:
     """
     limits: list[tuple[Any, str, int]] = [
         *((state_memory, "EVERY", 1), (blocks, "BLOCK", 3), (blocks, "ROWS", 2), (disk_rows, "PORTION", 3)),
+        *((reductions, "EARLY", 2), (reductions, "PORTION", 2), (trace, "_LARGEST", 3)),
     ]
     with _limits(limits), MemoryBudget(1) as budget:
         yield budget
