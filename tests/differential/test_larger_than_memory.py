@@ -118,6 +118,36 @@ def test_a_checkpoint_of_state_on_disk_restores_under_a_budget(kind: str, tmp_pa
         assert found == run(build, inputs)
 
 
+@pytest.mark.parametrize("kind", ["integers", "texts"])
+def test_merges_are_under_way_while_times_advance(kind: str) -> None:
+    source = random.Random(4)
+    held = Counter[Any]()
+    with small_columns(), tiny_memory(), timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            counts = pairs.count_by_key().output()
+            doubled = pairs.join_map(pairs.distinct(), lambda key, one, other: (one, other)).output()
+        for time in range(40):
+            gone = source.sample(list(held.elements()), min(6, held.total()))
+            come = [(source.randrange(15), source.randrange(5)) for _ in range(12)]
+            for sign, records in ((-1, gone), (1, come)):
+                for record in records:
+                    held[record] += sign
+                    session.update(record if kind == "integers" else (f"key {record[0]}", record[1]), sign)
+            session.advance_to(time + 1)
+            totals = Counter[Any]()
+            for (key, _), count in held.items():
+                totals[key if kind == "integers" else f"key {key}"] += count
+            assert counts.at(time) == {(key, total): 1 for key, total in totals.items() if total}
+            expected = Counter[Any]()
+            for (key, one), count in held.items():
+                for (other, two), present in held.items():
+                    expected[one, two] += count if key == other and present else 0
+            assert doubled.at(time) == +expected
+            for output in (counts, doubled):
+                output.forget(time)
+
+
 ITEMS = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("name", pa.string())])
 PARTS = pa.schema([("part", pa.int64()), ("kind", pa.string())])
 

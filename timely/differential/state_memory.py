@@ -102,8 +102,8 @@ def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[...
         except MemoryError as error:
             budget = MemoryBudget.current()
             raise OutOfMemoryError(
-                f"memory ran out, with {sizes()} in its state; the budget is {budget!r}. Give timely.execute memory= (or a"
-                " timely.memory.MemoryBudget) below what the process may take, so that state goes to disk earlier, or more workers"
+                f"memory ran out, with {sizes()} in its state; the budget is {budget!r}. Give timely.execute memory=, or a"
+                " timely.memory.MemoryBudget, below what the process may take: state goes to disk earlier. Or take more workers"
             ) from error
 
     return run
