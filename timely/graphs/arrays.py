@@ -7,7 +7,7 @@ that worker's dense arrays is ``number // workers``. A float (weight, distance, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,8 +46,9 @@ def both_ways(edges: Rows) -> Rows:
     return np.concatenate((edges, edges[:, ::-1]))
 
 
-def join_rows(parts: Sequence[Rows], columns: int) -> Rows:
+def join_rows(parts: Iterable[Rows], columns: int) -> Rows:
     """Return the rows of all parts as one array of so many ``columns``."""
+    parts = list(parts)
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty((0, columns), np.int64)

@@ -18,9 +18,11 @@ from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.partition_arrays import rows_by_worker
 from timely.graphs.arrays import MISSING, Column, Rows, bits, grow, join_rows
 from timely.graphs.dictionary import Codes, Dictionary
+from timely.graphs.external_encoding import encode_in_parts
 from timely.graphs.gathering import gather
 from timely.graphs.input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.state import Log, register_state
+from timely.memory import MemoryBudget
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -51,6 +53,8 @@ def encode(
     >>> timely.example(build)
     [(0, [[0, 1], [1, 2]])]
     """
+    if MemoryBudget.current().limit is not None and not lasting:
+        return encode_in_parts(edges, src, dst, vertices, weight, narrow)
     requester, owner = _Requester(src, dst, weight, lasting), _Owner(src, lasting)
     translator = _Translator(lasting, narrow and weight is None)
     inputs = [(edges, Pipeline)] if vertices is None else [(edges, Pipeline), (vertices, Pipeline)]
