@@ -9,7 +9,7 @@ one dictionary of a part is in memory, and a few blocks of edges.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.partition_arrays import rows_by_worker
-from timely.graphs.arrays import Column, bits
+from timely.graphs.arrays import BLOCK, Column, bits
 from timely.graphs.dictionary import Dictionary
 from timely.graphs.gathering import gather
 from timely.graphs.input import edge_columns, node_routes, same_type, vertex_columns, weight_column
@@ -26,10 +26,6 @@ from timely.memory import Spool
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
-
-BLOCK: Final = 1 << 17
-"""Edges that are worked on at a time."""
-
 
 def encode_in_parts(
     edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any] | None, weight: str | None, narrow: bool

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.graphs.arrays import MISSING, Column, Rows, dense, first, join_rows, look_up, run_starts, second
+from timely.graphs.arrays import BLOCK, MISSING, Column, Rows, dense, first, join_rows, look_up, run_starts, second
 from timely.graphs.dictionary import Values
 from timely.graphs.gathering import gather
+from timely.memory import Spool
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -106,10 +107,12 @@ def name_values(
     known = Values()
     log: Any = None
 
-    def finish(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+    def finish(info: OperatorInfo, _: object, collected: list[Any]) -> list[Any] | Iterator[list[Any]]:
         nonlocal known
         if not lasting:
             known = Values()
+            if isinstance(collected[0], Spool):
+                return _name_in_blocks(info, collected[0], join_rows(collected[1], 2), column, convert)
         for batch in collected[0]:
             _append(known, batch, info)
             if log is not None:
@@ -142,6 +145,23 @@ def name_values(
 
     (named,) = gather("decode: values", [(names, Pipeline), (values, Pipeline)], 1, finish, keep=register)
     return named
+
+
+def _name_in_blocks(
+    info: OperatorInfo, names: Spool, rows: Rows, column: str, convert: Callable[[Column], Any]
+) -> Iterator[list[Any]]:
+    """Yield the rows with their names, a batch of names at a time. The names are in the order of their numbers."""
+    places = rows[:, 0] // info.peers
+    if not bool((places[1:] > places[:-1]).all()):
+        order = np.argsort(places, kind="stable")
+        rows, places = rows[order], places[order]
+    for batch in names.drain():
+        ids = batch.column("id").to_numpy() // info.peers
+        here = slice(*np.searchsorted(places, (ids[0], ids[-1] + 1)))
+        found = batch.column("value").take(pa.array(np.searchsorted(ids, places[here])))
+        for start in range(0, len(found), BLOCK):
+            some = slice(start, start + BLOCK)
+            yield [pa.record_batch({"node": found[some], column: convert(rows[here, 1][some])})]
 
 
 def _append(known: Values, batch: pa.RecordBatch, info: OperatorInfo) -> None:
