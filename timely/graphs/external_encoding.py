@@ -9,7 +9,7 @@ one dictionary of a part is in memory, and a few blocks of edges.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -20,25 +20,38 @@ from timely.dataflow.partition_arrays import rows_by_worker
 from timely.graphs.arrays import BLOCK, Column, bits
 from timely.graphs.dictionary import Dictionary
 from timely.graphs.gathering import gather
-from timely.graphs.input import edge_columns, node_routes, same_type, vertex_columns, weight_column
+from timely.graphs.input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.node_parts import PARTS, NodeParts, by_part
+from timely.graphs.state import Log, register_state
 from timely.memory import Spool
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
 
 def encode_in_parts(
-    edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any] | None, weight: str | None, narrow: bool
+    edges: Stream[T, Any],
+    src: str,
+    dst: str,
+    *,
+    vertices: Stream[T, Any] | None = None,
+    weight: str | None = None,
+    lasting: bool = False,
+    narrow: bool = False,
 ) -> tuple[Stream[T, Any], Stream[T, Any]]:
-    """Return the same as ``encode`` without ``lasting``, in several containers."""
-    requester, owner, translator = _Requester(src, dst, weight), _Owner(src), _Translator(narrow and weight is None)
+    """Return the same as ``encode``, in several containers. If ``lasting``, a time costs the nodes of all times before."""
+    requester, translator = _Requester(src, dst, weight, lasting), _Translator(narrow and weight is None)
+    owner = _Owner(src, lasting)
     inputs = [(edges, Pipeline)] if vertices is None else [(edges, Pipeline), (vertices, Pipeline)]
     coded, requests = gather("encode: request by part", inputs, 2, requester.finish)
     requested: list[tuple[Stream[T, Any], Pact]] = [(requests, Exchange(_receiver))]
-    replies, names = gather("encode: number by part", requested, 2, owner.finish)
+    replies, names = gather("encode: number by part", requested, 2, owner.finish, keep=owner.register)
     both: list[tuple[Stream[T, Any], Pact]] = [(coded, Pipeline), (replies, Exchange(_receiver))]
     (numbers,) = gather("encode: translate by part", both, 1, translator.finish)
     return numbers, names
+
+
+Numbered: TypeAlias = tuple[pa.RecordBatch | None, int]
+"""Nodes that a worker has numbered, ``(id, value)``, and the place of the next number that it gives."""
 
 
 @attrs.frozen(eq=False)
@@ -90,13 +103,19 @@ class _Coded:
 
 
 class _Requester:
-    def __init__(self, src: str, dst: str, weight: str | None) -> None:
+    """The first stage: codes for the nodes of one worker at one time."""
+
+    def __init__(self, src: str, dst: str, weight: str | None, lasting: bool) -> None:
         self._src = src
         self._dst = dst
         self._weight = weight
+        self._lasting = lasting
+        self._last: Any = None
 
-    def finish(self, info: OperatorInfo, _: object, collected: list[Any]) -> Iterator[list[Any]]:
+    def finish(self, info: OperatorInfo, time: Any, collected: list[Any]) -> Iterator[list[Any]]:
         """Yield requests for the nodes of each part; at last the edges with the codes of their ends."""
+        if self._lasting:
+            self._last = next_time(info, self._last, time)
         coded = _Coded()
         keys: list[Spool] = [Spool() for _ in range(PARTS)]
         parts: NodeParts | None = None
@@ -144,33 +163,112 @@ class _Requester:
 
 
 class _Owner:
-    def __init__(self, src: str) -> None:
+    """The second stage: numbers for the nodes that one worker owns. If lasting, it remembers them by part, not as a dictionary.
+
+    With other workers nodes keep their numbers on their new owners, and new numbers are beyond all that were given.
+    """
+
+    def __init__(self, src: str, lasting: bool) -> None:
         self._src = src
+        self._lasting = lasting
+        self._parts: NodeParts | None = None
+        self._known = _Known()
+        self._next = 0
+        self._log: Log | None = None
 
     def finish(self, info: OperatorInfo, _: object, collected: list[Any]) -> Iterator[list[Any]]:
         """Yield replies to the requests, and names, part by part."""
+        if not self._lasting:
+            self._parts, self._known, self._next = None, _Known(), 0
         requests: list[Spool] = [Spool() for _ in range(PARTS)]
-        kind = None
         for request in collected[0].drain():
-            kind = same_type(info, [request.kind], kind)
+            kind = same_type(info, [request.kind], self._parts and self._parts.kind)
+            self._parts = self._parts or NodeParts(kind)
             requests[request.part].append(request)
-        parts = NodeParts(kind)
-        count = 0
         for part, spool in enumerate(requests):
             if not len(spool):
                 continue
             wanted = sorted(spool.drain(), key=lambda request: request.sender)
-            places, new = Dictionary().encode(*(request.content for request in wanted))
-            ids = np.arange(count, count + len(new)) * info.peers + info.worker
-            names = [pa.record_batch({"id": ids, "value": parts.restore(part, new)})] if len(new) else []
-            numbers = (places + count) * info.peers + info.worker
-            count += len(new)
+            dictionary, ids = self._known.dictionary(part)
+            places, new = dictionary.encode(*(request.content for request in wanted))
+            names = self._number(info, part, new)
+            numbers = np.concatenate((ids, *(batch.column("id").to_numpy() for batch in names))).take(places)
             ends = np.cumsum([len(request.content) for request in wanted])
             for request, found in zip(wanted, np.split(numbers, ends[:-1]), strict=True):
                 yield [_Message(request.sender, info.worker, part, found), names.pop() if names else []]
 
+    def _number(self, info: OperatorInfo, part: int, new: pa.Array) -> list[pa.RecordBatch]:
+        """Give the next numbers to new keys of a part; return the batch ``(id, value)`` of their names, if there are any."""
+        if not len(new):
+            return []
+        assert self._parts is not None
+        ids = np.arange(self._next, self._next + len(new)) * info.peers + info.worker
+        self._next += len(new)
+        batch = pa.record_batch({"id": ids, "value": self._parts.restore(part, new)})
+        if self._lasting:
+            self._known.add(part, new, ids)
+            if self._log is not None:
+                self._log((batch, self._next))
+        return [batch]
+
+    def register(self, info: OperatorInfo) -> None:
+        """Register the nodes that have numbers: batches ``(id, value)``, and the place of the next number."""
+
+        def save() -> Iterator[Numbered]:
+            yield None, self._next
+            for part in range(PARTS):
+                for keys, ids in self._known.keys(part):
+                    assert self._parts is not None
+                    yield pa.record_batch({"id": ids, "value": self._parts.restore(part, keys)}), self._next
+
+        def load(item: Numbered) -> None:
+            batch, following = item
+            self._next = max(self._next, following)
+            if batch is None or not len(batch):
+                return
+            self._parts = self._parts or NodeParts(batch.column("value").type)
+            which, keys = self._parts.split(info, batch.column("value"), self._src)
+            for part, places in enumerate(by_part(which)):
+                if len(places):
+                    self._known.add(part, keys.take(pa.array(places)), batch.column("id").to_numpy()[places])
+
+        def repartition(item: Numbered, _: int, senders: int) -> Iterator[Numbered]:
+            batch, following = item
+            if batch is not None:
+                mine = node_routes(info, batch.column("value"), self._src) % info.peers == info.worker
+                batch = batch.take(pa.array(np.flatnonzero(mine)))
+            yield batch, -(-following * senders // info.peers)
+
+        if self._lasting:
+            self._log = register_state(info, save, load, repartition)
+
+
+class _Known:
+    """The keys of the nodes that have numbers, and these, by part."""
+
+    def __init__(self) -> None:
+        self._keys: list[Spool] = [Spool() for _ in range(PARTS)]
+        self._ids: list[Spool] = [Spool() for _ in range(PARTS)]
+
+    def add(self, part: int, keys: pa.Array, ids: Column) -> None:
+        self._keys[part].append(keys)
+        self._ids[part].append(ids)
+
+    def keys(self, part: int) -> Iterator[tuple[pa.Array, Column]]:
+        return zip(self._keys[part], self._ids[part], strict=True)
+
+    def dictionary(self, part: int) -> tuple[Dictionary, Column]:
+        """Return the dictionary of a part, and the number of each of its codes."""
+        dictionary, ids = Dictionary(), [np.empty(0, np.int64)]
+        for keys, some in self.keys(part):
+            dictionary.extend(keys)
+            ids.append(some)
+        return dictionary, np.concatenate(ids)
+
 
 class _Translator:
+    """The third stage: the numbers of one worker's codes, merged into edges."""
+
     def __init__(self, narrow: bool) -> None:
         self._narrow = narrow
 
