@@ -51,6 +51,16 @@ Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], None]
 """``meanwhile(info, time, collected)`` does work that need not wait for the rest of a time."""
 
 
+def drained(collected: Collected) -> Iterator[Any]:
+    """Yield the containers of an input, and let go of each."""
+    if isinstance(collected, Spool):
+        yield from collected.drain()
+    else:
+        collected.reverse()
+        while collected:
+            yield collected.pop()
+
+
 @attrs.define(eq=False)
 class _Gathered(Generic[T]):
     """The containers of one time, by input, and a capability for each output."""
