@@ -20,6 +20,7 @@ PACKAGE = ROOT / "timely"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "native"),
     ("order",),
+    ("memory",),
     ("progress",),
     ("scopes",),
     ("dataflow",),
@@ -52,7 +53,7 @@ IMPURE = frozenset(
 )
 
 # What an operator of one's own could import, and the operators themselves.
-OPERATORS_MAY_IMPORT = ("timely.errors", "timely.order", "timely.progress", "timely.dataflow")
+OPERATORS_MAY_IMPORT = ("timely.errors", "timely.order", "timely.memory", "timely.progress", "timely.dataflow")
 
 # What the core may import when it is imported itself, next to the standard library.
 CORE_REQUIREMENTS = frozenset({"attr", "attrs", "sortedcontainers", "typing_extensions"})

@@ -27,6 +27,7 @@ from timely.execution.interruptions import DeferredSignals
 from timely.execution.lifeline import GRACE, Lifeline, follow
 from timely.execution.run_monitor import answer, watched
 from timely.execution.threads import Outcome, enough_files, run_threads
+from timely.memory import MemoryBudget
 from timely.monitor.local_workers import ControlChannel, LocalWorkers, control_channels
 from timely.monitor.terminal import erase
 from timely.monitor.watch import WatchSettings
@@ -59,6 +60,8 @@ class _Run:
     signals: DeferredSignals
     sockets: dict[int, dict[int, socket.socket]]
     """By worker and peer."""
+    memory: MemoryBudget | None
+    """Of each process; None for its part of what the system allows."""
     receivers: list[Connection] = attrs.field(factory=list)
     senders: dict[int, Connection] = attrs.field(factory=dict)
     """By process, as ``receivers``: the pipe for its outcomes."""
@@ -82,6 +85,7 @@ def run_processes(
     routes: ProgressGroups,
     watch: WatchSettings | None,
     method: Literal["fork", "spawn"] = "fork",
+    memory: MemoryBudget | None = None,
 ) -> list[Outcome]:
     """Start the processes, and return the outcomes of all workers."""
     if method not in get_all_start_methods():
@@ -102,7 +106,7 @@ def run_processes(
     with enough_files(workers, processes):
         lifeline = Lifeline()
     sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
-    run = _Run(carried, workers, processes, routes, watch, lifeline.reader, DeferredSignals(), sockets)
+    run = _Run(carried, workers, processes, routes, watch, lifeline.reader, DeferredSignals(), sockets, memory)
     try:
         _own.append(lifeline.writer)  # no forked process may hold it
         with _forking:
@@ -228,7 +232,9 @@ def _process(run: _Run, place: int) -> None:
     for channel in run.channels:
         _own.extend(channel)
     _own.extend((run.senders[place], run.lifeline))
-    keep_freed_memory()
+    budget = MemoryBudget.given(run.memory, run.processes)
+    if budget.limit is None:
+        keep_freed_memory()
     gc.freeze()  # a collection of what the parent had would copy its pages
     local = LocalWorkers(run.channels, place, run.workers, answer)
     follow(run.lifeline, local.stop)
@@ -236,7 +242,8 @@ def _process(run: _Run, place: int) -> None:
         try:
             run.signals.restore()
             program = _unpickled(run.program) if isinstance(run.program, bytes) else run.program
-            outcomes = run_threads(program, run.indices(place), part.sockets, run.routes, local)
+            with budget:
+                outcomes = run_threads(program, run.indices(place), part.sockets, run.routes, local)
         except BaseException as error:  # an interruption or an exit is the parent's to raise
             outcomes = [(False, error)] * run.workers
     with contextlib.suppress(BrokenPipeError):  # the parent has gone

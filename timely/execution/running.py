@@ -14,6 +14,7 @@ from timely.dataflow import ScopeBuilder, Stream, warn, why_not_run
 from timely.errors import ConfigurationError, GraphError, brief
 from timely.execution.run_monitor import answer, watched
 from timely.execution.threads import Outcome, first_failure, run_threads, run_worker
+from timely.memory import MemoryBudget
 from timely.monitor.local_workers import LocalWorkers
 from timely.monitor.watch import WatchSettings
 from timely.progress import ProgressGroups, ProgressMode
@@ -45,6 +46,7 @@ def execute(
     index: int | None = None,
     credentials: str | os.PathLike[str] | None = None,
     patience: float = 60.0,
+    memory: int | str | MemoryBudget | None = None,
 ) -> list[T]:
     """Run ``program(worker)`` on ``workers`` threads in each of ``processes`` processes; return the results in worker order.
 
@@ -61,6 +63,9 @@ def execute(
     call in one process, with its own ``index`` in the list, and gets the results of its own workers. All hold a copy of the file
     ``credentials``, which ``timely credentials FILE`` makes. ``PeerLostError`` if hosts do not answer within ``patience``
     seconds, ``AuthenticationError`` for other credentials. See ``docs/hosts.md``.
+
+    ``memory`` is what each process may take (``"2GB"``), or a :class:`timely.memory.MemoryBudget`; the default is what the system
+    allows. Graph algorithms go to disk beyond it: ``docs/memory.md``.
 
     The environment variables ``TIMELY_WORKERS``, ``TIMELY_HOSTS``, ``TIMELY_INDEX`` and ``TIMELY_CREDENTIALS`` are the defaults
     of these arguments.
@@ -104,7 +109,11 @@ def execute(
             f"processes={processes} with hosts={list(cluster.names)}: each host runs one process. Give more workers, or list a"
             " machine once for each process, with a port for each"
         )
-    return execute_watched(program, workers, processes, progress, WatchSettings.wanted(watch), start_method or "fork", cluster)
+    settings = WatchSettings.wanted(watch)
+    if memory is None:
+        return execute_watched(program, workers, processes, progress, settings, start_method or "fork", cluster)
+    with MemoryBudget.given(memory) as budget:
+        return execute_watched(program, workers, processes, progress, settings, start_method or "fork", cluster, budget)
 
 
 def _number(variable: str, default: int | None) -> Any:
@@ -143,15 +152,16 @@ def execute_watched(
     watch: WatchSettings | None,
     start_method: Literal["fork", "spawn"] = "fork",
     cluster: Hosts | None = None,
+    memory: MemoryBudget | None = None,
 ) -> list[T]:
-    """As ``execute``, with settings for the watch."""
+    """As ``execute``, with settings for the watch; other processes get the budget ``memory``, this one has it."""
     if cluster is not None:
         outcomes = _run_on_host(program, workers, progress, watch, cluster)
     elif processes > 1:
         from timely.execution.processes import run_processes
 
         routes = ProgressGroups.named(progress, workers * processes, workers)
-        outcomes = run_processes(program, workers, processes, routes, watch, start_method)
+        outcomes = run_processes(program, workers, processes, routes, watch, start_method, memory)
     else:
         routes = ProgressGroups.named(progress, workers, workers)
         local = LocalWorkers(workers=workers, answer=answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,7 +79,10 @@ def run_threads(
         finally:
             ended[place].set()
 
-    threads = [threading.Thread(target=run, args=(place,), name=f"timely worker {index}") for place, index in enumerate(indices)]
+    threads = [
+        threading.Thread(target=contextvars.copy_context().run, args=(run, place), name=f"timely worker {index}")
+        for place, index in enumerate(indices)
+    ]
     try:
         for thread in threads:
             thread.start()

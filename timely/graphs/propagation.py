@@ -103,7 +103,7 @@ class _Propagating(Generic[T]):
         if time.outer not in self._parts:
             self._parts[time.outer] = Propagation(info, join_rows(edges, 2))
             ticks = [0]
-        return [self._parts[time.outer].improve(join_rows(seeds + again, 2)), ticks]
+        return [self._parts[time.outer].improve(join_rows([*seeds, *again], 2)), ticks]
 
     def values(self, info: OperatorInfo, outer: T, _: object) -> list[Any]:
         """Return the values, and forget the time."""

@@ -22,6 +22,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from timely.dataflow.output_schema import OutputSchema
 from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaError, TimelyError
 from timely.errors import OutputError as OutputError  # where it was before
+from timely.memory import MemoryBudget, bytes_of
 from timely.progress import ProgressGroups, ProgressMode
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE, Failed, Silent, revive
@@ -109,6 +110,7 @@ def run(
     patience: float = SILENCE,
     progress: ProgressMode = "direct",
     live: Page | None = None,
+    memory: int | str | MemoryBudget | None = None,
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier stage.
 
@@ -123,7 +125,9 @@ def run(
     stage that fails, or another run of the program, resumes from the newest checkpoint, on any number of workers, with the same
     result. A run that ends deletes its checkpoints (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds
     is declared gone. ``progress`` is the mode of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A
-    :class:`timely.inspect.LivePage` as ``live`` shows the run while it goes on (``docs/live.md``).
+    :class:`timely.inspect.LivePage` as ``live`` shows the run while it goes on (``docs/live.md``). ``memory`` is what each
+    worker's process may take (``"2GB"``), or a :class:`timely.memory.MemoryBudget`. The default is what the system allows:
+    ``spark.executor.pyspark.memory`` where that is set (``docs/memory.md``).
 
     The session must be classic (no Spark Connect) and have a slot for each worker; executors that are still starting are waited
     for. Every executor must be able to import ``timely`` and whatever ``build`` uses. Raises before any job starts:
@@ -144,6 +148,8 @@ def run(
         check_workers(workers)
     ProgressGroups.named(progress, workers or 1)
     check_page(live)
+    if isinstance(memory, int | str):
+        bytes_of(memory)
     if find_spec("pandas") is None:
         raise ConfigurationError(
             "Spark needs the package pandas to hand Arrow batches to Python: pip install '.[spark]' in a checkout of timely"
@@ -168,7 +174,7 @@ def run(
     name, log = name_of(build), log_to_spark(context)
     listen_for_page(entry, None if live is None else live.open(name))
     given = build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints, progress
-    task = Task(*given, look=None if live is None else live.look)
+    task = Task(*given, look=None if live is None else live.look, memory=memory)
     with this_python(context):
         packed = plan.frame(session, workers).mapInArrow(carried(task.run, f"timely {name}"), _packed_type(schemas), barrier=True)
     entry.wanted = has_plan(packed)
@@ -206,9 +212,7 @@ def _by_number(schema: StructType) -> StructType:
     return StructType([StructField(column_name(at), field.dataType, field.nullable) for at, field in enumerate(schema)])
 
 
-def _unpacked(
-    packed: DataFrame, schemas: Mapping[str, StructType], entry: RunEntry, workers: int, watch: Monitor
-) -> Result:
+def _unpacked(packed: DataFrame, schemas: Mapping[str, StructType], entry: RunEntry, workers: int, watch: Monitor) -> Result:
     """Return the outputs. The shuffle leaves each row in its worker's partition, and makes a stage that Spark can retry."""
     shuffled = packed.repartitionById(workers, F.spark_partition_id())
     if len(schemas) == 1:
@@ -225,8 +229,6 @@ def _unpacked(
 
 
 # -- while it runs -------------------------------------------------------------------------------------------------------
-
-
 
 
 class FailurePolicy:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from timely.dataflow import ScopeBuilder, Stream
 from timely.dataflow.output_schema import OutputSchema
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, error_text
 from timely.execution.run_monitor import watched
+from timely.memory import MemoryBudget
 from timely.monitor.local_workers import LocalWorkers
 from timely.monitor.watch import WatchSettings, is_switched_off
 from timely.operators import InputHandle
@@ -67,6 +69,9 @@ class Task:
     watch: WatchSettings = attrs.field(default=WatchSettings(line=False, inputs=False), kw_only=True)
     """When a worker says in its log what it is stuck at; that rows from Spark are late is nothing to speak of."""
 
+    memory: int | str | MemoryBudget | None = attrs.field(default=None, kw_only=True)
+    """What the worker's process may take; ``None`` for its part of what the system allows."""
+
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Be one worker: read the batches of this partition, yield this worker's part of the outputs."""
         context = BarrierTaskContext.get()
@@ -76,6 +81,7 @@ class Task:
         generation = context.taskAttemptId() - index
         stage = context.stageId()
         with (
+            MemoryBudget.given(self.memory, min(self.invitation.workers, os.cpu_count() or 1)),
             Registration(self.invitation, index=index, generation=generation, stage=stage) as registration,
             worker_log(registration, self.log, run=self.invitation.run, worker=index, attempt=generation),
         ):
@@ -159,9 +165,7 @@ class Task:
         declared = [output.name for output in self.outputs]
         if not isinstance(built, Mapping) or set(built) != set(declared):
             got = sorted(built, key=str) if isinstance(built, Mapping) else type(built).__name__
-            raise ConfigurationError(
-                f"build must return a dictionary with the streams {sorted(declared)}; it returned {got}"
-            )
+            raise ConfigurationError(f"build must return a dictionary with the streams {sorted(declared)}; it returned {got}")
         for name in declared:
             self.check_stream(name, built[name])
         return handles, [built[name] for name in declared]

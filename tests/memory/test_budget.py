@@ -1,0 +1,204 @@
+"""Memory budgets: what is in memory and what on disk, when space is given back, and what full disks and small limits raise."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import timely
+from timely.errors import ConfigurationError, SpillError
+from timely.memory import MemoryBudget, bytes_of, control_group_left, memory_limit, size_text
+
+KB = 1 << 10
+
+
+def test_arrays_beyond_the_limit_are_on_disk_until_their_last_view_is_collected() -> None:
+    budget = MemoryBudget(200 * KB)
+    first, second = budget.array(128 * KB, np.uint8), budget.array((128, KB), np.uint8)
+    assert (budget.used, budget.on_disk) == (128 * KB, 128 * KB)
+    first[:], second[:] = 1, 2
+    view = second[3:, ::2]
+    del first, second
+    assert (budget.used, budget.on_disk, int(view.sum())) == (0, 128 * KB, 125 * KB)
+    del view
+    assert (budget.used, budget.on_disk, budget.written) == (0, 0, 128 * KB)
+
+
+@pytest.mark.parametrize("shape", [0, (0, 3), (7,), (3, 5)])
+@pytest.mark.parametrize("dtype", [np.bool_, np.int64, np.float32, "datetime64[us]"])
+def test_arrays_have_the_shape_and_type_asked_for_in_memory_and_on_disk(shape: int | tuple[int, ...], dtype: str) -> None:
+    for budget in (MemoryBudget(), MemoryBudget(1)):
+        array = budget.array(shape, dtype)
+        assert array.dtype == np.dtype(dtype)
+        assert array.shape == (shape if isinstance(shape, tuple) else (shape,))
+
+
+def test_a_kept_array_is_itself_in_memory_and_equal_on_disk() -> None:
+    array = np.arange(100_000).reshape(-1, 2)[:, 1]
+    assert MemoryBudget().keep(array) is array
+    kept = MemoryBudget(1).keep(array)
+    assert kept is not array
+    assert np.array_equal(kept, array)
+    words = np.array(["a", None] * 50_000, object)
+    assert MemoryBudget(1).keep(words) is words
+
+
+def test_a_kept_batch_is_itself_in_memory_and_equal_on_disk() -> None:
+    rows = 30_000
+    columns = {
+        "number": np.arange(rows),
+        "word": pa.array(["a", "bc", None] * (rows // 3)),
+        "kind": pa.array(["x", "y", None] * (rows // 3)).dictionary_encode(),
+        "list": pa.array([[1], [], None] * (rows // 3)),
+    }
+    batch = pa.record_batch(columns, metadata={"who": "me"})
+    assert MemoryBudget().keep_batch(batch) is batch
+    budget = MemoryBudget(1)
+    kept = budget.keep_batch(batch.slice(3, 20_000))
+    assert kept.equals(batch.slice(3, 20_000), check_metadata=True)
+    assert budget.on_disk > 0
+    column = kept.column("word")
+    del kept
+    assert budget.on_disk > 0  # the column is in the file
+    assert column[1].as_py() == "bc"
+    del column
+    assert (budget.used, budget.on_disk) == (0, 0)
+
+
+def test_a_batch_in_memory_counts_until_it_is_collected() -> None:
+    budget = MemoryBudget("1GB")
+    batch = budget.keep_batch(pa.record_batch({"x": np.arange(100_000)}))
+    assert budget.used == 800_000
+    del batch
+    gc.collect()
+    assert budget.used == 0
+
+
+def test_nothing_is_lost_when_threads_take_and_give_back_at_once() -> None:
+    budget = MemoryBudget(300 * KB)
+
+    def work() -> None:
+        for _ in range(50):
+            budget.array(100 * KB, np.uint8)[:] = 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (budget.used, budget.on_disk) == (0, 0)
+
+
+def test_temporary_files_have_no_name(tmp_path: Path) -> None:
+    array = MemoryBudget(1, tmp_path).array(1 << 20, np.uint8)
+    assert list(tmp_path.iterdir()) == []
+    array[:] = 1
+    assert array.sum() == 1 << 20
+
+
+def test_a_full_disk_is_an_error_that_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    budget = MemoryBudget(100 * KB, tmp_path)
+    there = budget.keep(np.arange(10_000))
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(
+        SpillError, match=r"781 KB cannot go to a temporary file in .*No space left.*directory=.*memory="
+    ) as raised:
+        budget.keep(np.arange(100_000))
+    assert str(tmp_path) in str(raised.value)
+    assert (budget.used, budget.on_disk, there[-1]) == (80_000, 0, 9_999)
+
+
+@pytest.mark.parametrize("limit", [0, -1, "", "lots", "0MB", 1.5, True])
+def test_sizes_that_cannot_be_are_refused(limit: int) -> None:
+    with pytest.raises(ConfigurationError, match="640MB"):
+        MemoryBudget(limit)
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="directory="):
+        MemoryBudget(1, tmp_path / "none")
+
+
+def test_sizes_as_text_are_read_back_within_their_precision() -> None:
+    for size in (5, 3 << 10, 700 << 20, 12 << 30):
+        assert bytes_of(size_text(size).replace(" bytes", "")) == size
+
+
+def test_the_budget_of_a_run_is_current_in_all_its_workers() -> None:
+    def program(worker: timely.Worker) -> tuple[int | None, int]:
+        budget = MemoryBudget.current()
+        return budget.limit, os.getpid()
+
+    given = MemoryBudget(123_456)
+    for threads, processes in ((1, 1), (2, 1), (1, 2)):
+        found = timely.execute(program, workers=threads, processes=processes, memory=given)
+        assert [limit for limit, _ in found] == [123_456] * threads * processes
+        assert len({pid for _, pid in found}) == processes
+    with given:
+        assert timely.execute(program, workers=2)[1][0] == 123_456
+    assert MemoryBudget.current() is not given
+
+
+def test_the_memory_of_a_run_is_less_what_the_process_has_and_room_to_work() -> None:
+    (limit,) = timely.execute(lambda worker: MemoryBudget.current().limit, memory="1TB")
+    assert limit is not None
+    assert 1 << 38 < limit < 1 << 39
+    with pytest.raises(ConfigurationError, match="640MB"):
+        timely.execute(lambda worker: None, memory="much")
+
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+from timely.memory import MemoryBudget
+print(MemoryBudget.current().limit)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems ignore RLIMIT_AS")
+def test_the_default_follows_the_limit_of_the_address_space() -> None:
+    found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
+    assert 1 << 29 < int(found.stdout) <= 1 << 30
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_limit_of_a_control_group_is_read(tmp_path: Path, version: int) -> None:
+    base = tmp_path / "memory" if version == 1 else tmp_path
+    (base / "outer" / "inner").mkdir(parents=True)
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    limit, usage, cached = names if version == 1 else ("memory.max", "memory.current", "inactive_file")
+
+    def write(folder: Path, most: str, used: int) -> None:
+        (folder / limit).write_text(f"{most}\n")
+        (folder / usage).write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"{cached} 100\nother 7\n")
+
+    groups = tmp_path / "groups"
+    groups.write_text("5:cpu,memory:/outer/inner\n" if version == 1 else "0::/outer/inner\n")
+    assert control_group_left(str(tmp_path), str(groups)) is None
+    none = "9223372036854771712" if version == 1 else "max"
+    write(base / "outer" / "inner", none, 500)
+    assert control_group_left(str(tmp_path), str(groups)) is None
+    write(base / "outer", "2000", 600)
+    assert control_group_left(str(tmp_path), str(groups)) == 1500
+    write(base / "outer" / "inner", "1000", 500)
+    assert control_group_left(str(tmp_path), str(groups)) == 600
+    assert control_group_left(str(tmp_path), str(tmp_path / "none")) is None
+
+
+def test_processes_share_what_a_control_group_has_left() -> None:
+    one, four = memory_limit(), memory_limit(4)
+    assert (one is None) == (four is None)
+    assert one is None or four is None or four <= one

@@ -1,0 +1,19 @@
+"""How much memory a worker's process may hold, and temporary files for what exceeds it.
+
+A ``MemoryBudget`` returns arrays and Arrow batches that are in memory while the budget allows, and mapped from temporary files
+beyond it. Operators ask for the budget of their process with ``MemoryBudget.current()``. The invariant: results do not depend on
+the budget, and no temporary file outlives its process.
+"""
+
+from timely.memory.budget import MemoryBudget
+from timely.memory.limits import bytes_of, control_group_left, memory_limit, size_text
+from timely.memory.spool import Spool
+
+__all__ = [
+    "MemoryBudget",
+    "Spool",
+    "bytes_of",
+    "control_group_left",
+    "memory_limit",
+    "size_text",
+]

@@ -1,0 +1,229 @@
+"""``MemoryBudget``: arrays and Arrow batches in memory up to a limit, and in temporary files beyond it."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import weakref
+from collections import deque
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from timely.memory.limits import bytes_of, memory_limit, size_text
+from timely.memory.temporary import check_directory, map_file
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+_LEAST_ON_DISK: Final = 1 << 16
+"""Fewer bytes stay in memory: a map takes whole pages, and an open file."""
+
+_SHARE: Final = 0.5
+"""The part of a process's memory that is kept in the budget; the rest is for what operators work with."""
+
+_stack: ContextVar[tuple[MemoryBudget, ...]] = ContextVar("timely_memory_budgets", default=())
+
+
+class MemoryBudget:
+    """At most ``limit`` bytes of arrays and batches in memory; what exceeds them is in temporary files in ``directory``.
+
+    ``limit`` is a number of bytes, a size such as ``"2GB"``, or None for no limit. It counts what the methods below return, until
+    that is collected. All workers of a process share one budget, and any thread may use it. In a ``with`` block it is the current
+    one of the thread.
+
+    Arrays below 64 KB stay in memory, and count. ``ConfigurationError`` for a limit or directory that cannot be,
+    ``SpillError`` if the disk is full.
+
+    >>> import numpy as np
+    >>> budget = MemoryBudget("1MB")
+    >>> first, second = (budget.array((100_000,), np.float64) for _ in range(2))
+    >>> budget.used, budget.on_disk
+    (800000, 800000)
+    >>> second[:] = 1.5
+    >>> float(second.sum())
+    150000.0
+    >>> del first, second
+    >>> budget.used, budget.on_disk
+    (0, 0)
+    """
+
+    _default: ClassVar[tuple[int, MemoryBudget] | None] = None
+
+    def __init__(self, limit: int | str | None = None, directory: str | os.PathLike[str] | None = None) -> None:
+        self.limit = None if limit is None else bytes_of(limit)
+        """The most bytes in memory, or None."""
+        self._directory = None if directory is None else check_directory(directory)
+        self._lock = threading.Lock()
+        self._used = 0
+        self._on_disk = 0
+        self._written = 0
+        self._released: deque[tuple[int, int]] = deque()  # from finalizers, which must not wait for the lock
+
+    @classmethod
+    def of_process(
+        cls, memory: int | str | None = None, directory: str | os.PathLike[str] | None = None, processes: int = 1
+    ) -> MemoryBudget:
+        """Return a budget for a process that may take so much ``memory`` in all, by default what the system allows.
+
+        The process's memory now is subtracted, and half of the rest is left to what operators work with. So many ``processes``
+        share what the system allows. ``MemoryBudget.of_process()`` has no limit where the system sets none.
+
+        >>> MemoryBudget.of_process("100TB").limit > 40 << 40
+        True
+        """
+        if memory is None:
+            left = memory_limit(processes)
+        else:
+            left = bytes_of(memory) - _resident()
+        return cls(None if left is None else max(int(left * _SHARE), 1), directory)
+
+    @classmethod
+    def given(cls, memory: int | str | MemoryBudget | None, processes: int = 1) -> MemoryBudget:
+        """Return ``memory`` if that is a budget, else ``MemoryBudget.of_process(memory, processes=processes)``."""
+        return memory if isinstance(memory, MemoryBudget) else cls.of_process(memory, processes=processes)
+
+    @classmethod
+    def current(cls) -> MemoryBudget:
+        """Return the budget of the innermost ``with`` block of this thread, which is that of its worker's run.
+
+        Else that of the process: ``MemoryBudget.of_process()``, made once.
+        """
+        if stack := _stack.get():
+            return stack[-1]
+        if cls._default is None or cls._default[0] != os.getpid():  # a forked process has its own memory
+            cls._default = os.getpid(), cls.of_process()
+        return cls._default[1]
+
+    def __enter__(self) -> Self:
+        _stack.set((*_stack.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _stack.set(_stack.get()[:-1])
+
+    def __reduce__(self) -> tuple[type[MemoryBudget], tuple[int | None, str | None]]:
+        return type(self), (self.limit, self._directory)  # of another process, where nothing is used yet
+
+    def __repr__(self) -> str:
+        limit = "no limit" if self.limit is None else f"{size_text(self.used)} of {size_text(self.limit)}"
+        return f"MemoryBudget({limit}, {size_text(self.on_disk)} on disk)"
+
+    @property
+    def directory(self) -> str:
+        """Where temporary files go."""
+        if self._directory is None:  # finding it takes a while, and most runs need none
+            self._directory = check_directory(None)
+        return self._directory
+
+    @property
+    def used(self) -> int:
+        """Bytes in memory now."""
+        self._settle()
+        return self._used
+
+    @property
+    def on_disk(self) -> int:
+        """Bytes in temporary files now."""
+        self._settle()
+        return self._on_disk
+
+    @property
+    def written(self) -> int:
+        """Bytes that have ever gone to temporary files."""
+        return self._written
+
+    def array(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return a new array, with any contents. Its data may be in a file, and its views keep it."""
+        import numpy as np
+
+        kind = np.dtype(dtype)
+        shape = (shape,) if isinstance(shape, int) else shape
+        size = math.prod(shape) * kind.itemsize
+        if self.take(size):
+            array: npt.NDArray[Any] = np.empty(shape, kind)
+            self._until_collected(array, size)
+            return array
+        mapped = self._map(size)
+        return np.frombuffer(mapped, kind, math.prod(shape)).reshape(shape)
+
+    def keep(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return ``array`` itself, which then counts, or a copy of it in a file: the caller lets go of the original."""
+        if array.dtype.hasobject or self.take(array.nbytes):
+            self._until_collected(array, 0 if array.dtype.hasobject else array.nbytes)
+            return array
+        import numpy as np
+
+        kept: npt.NDArray[Any] = np.frombuffer(self._map(array.nbytes), array.dtype, array.size).reshape(array.shape)
+        kept[...] = array
+        return kept
+
+    def keep_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return ``batch`` itself, which then counts, or the same rows from a file of Arrow IPC, mapped.
+
+        A batch in memory counts as its rows are long, and until the batch is collected, whoever still has columns of it.
+        """
+        if self.take(batch.nbytes):
+            self._until_collected(batch, batch.nbytes)
+            return batch
+        import pyarrow as pa
+
+        measure = pa.MockOutputStream()
+        with pa.ipc.new_stream(measure, batch.schema) as writer:
+            writer.write_batch(batch)
+        mapped = self._map(measure.size())
+        with pa.FixedSizeBufferWriter(pa.py_buffer(mapped)) as sink, pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return pa.ipc.open_stream(pa.py_buffer(mapped)).read_next_batch()
+
+    def take(self, size: int, at_least: int = _LEAST_ON_DISK) -> bool:
+        """Count so many bytes in memory, and return True; or return False if that exceeds the limit. ``give_back`` ends it.
+
+        Sizes below ``at_least`` always count.
+        """
+        self._settle()
+        with self._lock:
+            if self.limit is not None and self._used + size > self.limit and size >= at_least:
+                return False
+            self._used += size
+            return True
+
+    def take_disk(self, size: int) -> None:
+        """Count so many bytes in a temporary file. ``give_back`` ends it."""
+        with self._lock:
+            self._on_disk += size
+            self._written += size
+
+    def give_back(self, size: int = 0, on_disk: int = 0) -> None:
+        """Count so many bytes fewer. Never waits, so that a finalizer may call it."""
+        self._released.append((size, on_disk))
+
+    def _settle(self) -> None:
+        while self._released:
+            try:
+                size, on_disk = self._released.popleft()
+            except IndexError:  # another thread was faster
+                return
+            with self._lock:
+                self._used -= size
+                self._on_disk -= on_disk
+
+    def _until_collected(self, kept: Any, size: int) -> None:
+        if size:
+            weakref.finalize(kept, self.give_back, size).atexit = False
+
+    def _map(self, size: int) -> Any:
+        mapped = map_file(self.directory, size)
+        self.take_disk(size)
+        weakref.finalize(mapped, self.give_back, 0, size).atexit = False
+        return mapped
+
+
+def _resident() -> int:
+    """Return the bytes of memory that this process occupies; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

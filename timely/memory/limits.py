@@ -1,0 +1,113 @@
+"""What the system allows this process: the limits of its control group and of its address space, and sizes as text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from timely.errors import ConfigurationError, brief
+
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+_UNLIMITED: Final = 1 << 60
+"""A limit from here on is none: version 1 of control groups writes the largest number of pages."""
+
+
+def bytes_of(size: int | str) -> int:
+    """Return a size in bytes: a number of bytes, or text with a unit of 1,024s (``K``, ``MB``, ``GiB``, ``T``).
+
+    ``ConfigurationError`` for anything else.
+
+    >>> bytes_of(1000), bytes_of("640 MB"), bytes_of("1.5g"), bytes_of("2GiB")
+    (1000, 671088640, 1610612736, 2147483648)
+    """
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", size.upper()) if isinstance(size, str) else None
+    if found is None or not (number := int(float(found[1]) * _UNITS[found[2]])):
+        raise ConfigurationError(f"memory={brief(size)}: give bytes above 0, or a size such as '640MB' or '2GB'")
+    return number
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes for people.
+
+    >>> size_text(512), size_text(3_300_000_000), size_text(640 << 20)
+    ('512 bytes', '3.1 GB', '640 MB')
+    """
+    for unit, name in ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")):
+        if size >= unit:
+            number = size / unit
+            return f"{number:.0f} {name}" if number >= 10 else f"{number:.1f} {name}"
+    return f"{size:.0f} bytes"
+
+
+def memory_limit(processes: int = 1) -> int | None:
+    """Return the bytes that this process may still take by the limits of the system, or None if it sets none.
+
+    The limits are those of its address space (``RLIMIT_AS``, which Spark sets from ``spark.executor.pyspark.memory``) and of its
+    control group (version 1 or 2), which so many ``processes`` share. Of an address space all that is mapped counts.
+
+    >>> limit = memory_limit()
+    >>> limit is None or limit >= 0
+    True
+    """
+    group = control_group_left()
+    lefts = [left for left in (address_space_left(), None if group is None else group // processes) if left is not None]
+    return min(lefts, default=None)
+
+
+def address_space_left() -> int | None:
+    """Return the bytes that this process may still map, or None without a limit."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # not a Unix
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft in (resource.RLIM_INFINITY, -1):
+        return None
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return int(soft)
+    return max(soft - pages * resource.getpagesize(), 0)
+
+
+def control_group_left(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgroup") -> int | None:
+    """Return the bytes that the control group of this process has left, or None if it has no limit.
+
+    The limit of each group above counts too. ``root`` is where control groups are mounted, ``groups`` lists this process's.
+    """
+    try:
+        lines = Path(groups).read_text().splitlines()
+    except OSError:
+        return None
+    lefts = []
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers == "":
+            base, names = Path(root), ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            base, names = Path(root, "memory"), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        group = base / path.strip("/")
+        for folder in (group, *group.parents):  # in a container the path may be that of the host, and only the root be there
+            if folder.is_relative_to(base) and (left := _left(folder, *names)) is not None:
+                lefts.append(left)
+    return min(lefts, default=None)
+
+
+def _left(folder: Path, limit: str, usage: str, cached: str) -> int | None:
+    """Return what one control group has left. The page cache that it can give back does not count as used."""
+    try:
+        most = int((folder / limit).read_text())
+        used = int((folder / usage).read_text())
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # "max" is no number
+        return None
+    if most >= _UNLIMITED:
+        return None
+    return max(most - used + int(stat.get(cached, 0)), 0)
