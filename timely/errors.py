@@ -139,6 +139,10 @@ class SpillError(TimelyError, RuntimeError):
     """Queued records cannot be spilled to disk or read back: the disk is full, or a record cannot be pickled."""
 
 
+class OutOfMemoryError(TimelyError, MemoryError):
+    """An operator needs more memory at once than it may take; the message has the bytes, the rows, and what to set."""
+
+
 class CaptureError(TimelyError, ValueError):
     """A recorded stream cannot be written or replayed: it is truncated, damaged, or breaks the event protocol.
 

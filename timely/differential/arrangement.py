@@ -26,6 +26,7 @@ from timely.differential.bounds import bounds_in
 from timely.differential.containers import as_columns, is_keyed_rows
 from timely.differential.methods import ArrangementBase
 from timely.differential.rings import Ring
+from timely.differential.state_memory import guarded
 from timely.differential.trace import Cursor, Entry, Hold, Trace
 from timely.differential.trace_state import TraceState
 from timely.differential.updates import ByUpdate, by_key, by_record, consolidate
@@ -211,21 +212,22 @@ def arrange(
             for capability, batch in input:
                 rows: Any = batch
                 if is_keyed_rows(rows) and trace.takes_rows(rows):
-                    if len(rows):
-                        output.session(capability).give_batch(trace.append_rows(capability.time, rows))
-                        appended += len(rows)
+                    for part in trace.portions(rows):
+                        output.session(capability).give_batch(trace.append_rows(capability.time, part))
+                        appended += len(part)
                     continue
                 columns = as_columns([batch], pairs)
                 updates: Any = consolidate(batch) if columns is None else columns.consolidated()
                 if not updates:
                     continue  # a delta that is not sent would never be seen
                 append = trace.append if columns is None else trace.append_columns
-                output.session(capability).give_batch(append(capability.time, updates))
-                appended += len(updates)
+                for part in trace.portions(updates):
+                    output.session(capability).give_batch(append(capability.time, part))
+                    appended += len(part)
             index.notify()
             return trace.maintain(appended)
 
-        return logic
+        return guarded(logic, trace.size)
 
     builder.build(constructor)
     return Arrangement(output, index)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from timely.differential.column_store import Batch, Gathered, spread
+from timely.differential.column_batches import Batch, Gathered, spread
 from timely.differential.columns import LARGE, Array, Updates, as_integers, greatest_of, summed
 from timely.differential.join_results import JoinResult
 from timely.order import less_equal

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from timely.differential.column_batches import Gathered
 from timely.differential.column_operators import accumulated, changes, reduced
-from timely.differential.column_store import Gathered
 from timely.differential.columns import Array, Updates, each_once, integers
 
 

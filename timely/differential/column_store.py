@@ -6,14 +6,16 @@ has become equal.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
+from timely.differential.column_batches import Batch, Gathered, MemoryParts, merged, whole
 from timely.differential.columns import Array, Updates, integers, summed
+from timely.differential.disk_batches import DiskBatch, DiskParts
+from timely.memory import MemoryBudget
 
 PORTION: Final = 32_768
 """Entries that are merged at a time, in 2 to 4 ms."""
@@ -22,153 +24,6 @@ SAVED: Final = 1 << 19
 """Entries of one item of a checkpoint."""
 
 _NO_KEYS: Final = np.zeros(0, np.int64)
-_END: Final = 1 << 63
-
-
-class Gathered(NamedTuple):
-    """The entries of some keys: entry ``i`` is of key ``numbers[i]`` of those asked for, at ``times[codes[i]]``."""
-
-    numbers: Array
-    values: Array | None
-    codes: Array
-    diffs: Array
-    times: list[Any]
-
-    def chosen(self, counts: Sequence[bool]) -> Gathered:
-        """Return the entries at those times of which ``counts`` says so."""
-        if all(counts):
-            return self
-        rows = np.array(counts, bool)[self.codes]
-        values = None if self.values is None else self.values[rows]
-        return Gathered(self.numbers[rows], values, self.codes[rows], self.diffs[rows], self.times)
-
-
-class Batch:
-    """Entries sorted by key and value. The entries of ``keys[i]`` stand from ``offsets[i]`` to ``offsets[i + 1]``."""
-
-    __slots__ = ("_rows", "codes", "diffs", "keys", "offsets", "times", "values")
-
-    def __init__(self, keys: Array, values: Array | None, codes: Array | None, diffs: Array | None, times: list[Any]) -> None:
-        starts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
-        self.offsets = np.concatenate((np.zeros(1, np.int64), starts, np.array([len(keys)])))
-        self.keys = keys[self.offsets[:-1]] if len(keys) else _NO_KEYS
-        self.values = values
-        self.codes = codes
-        self.diffs = diffs
-        self.times = times
-        self._rows: Any = None
-
-    def __len__(self) -> int:
-        return int(self.offsets[-1])
-
-    def lookup(self, key: Any, found: list[Any]) -> None:
-        """Append the entries of one key: reading a ``memoryview`` is three times as fast as reading an array."""
-        rows = self._rows
-        if rows is None:
-            arrays = (self.keys, self.offsets, self.values, self.codes, self.diffs)
-            rows = self._rows = tuple(None if array is None else _view(array) for array in arrays)
-        keys, offsets, values, codes, diffs = rows
-        place = bisect_left(keys, key)
-        if place == len(keys) or keys[place] != key:
-            return
-        times = self.times
-        first, last = offsets[place], offsets[place + 1]
-        if codes is None and diffs is None and values is not None:  # loaded at once, as most batches are
-            time = times[0]
-            found.extend([(value, time, 1) for value in values[first:last]])
-            return
-        for row in range(first, last):
-            found.append(
-                (
-                    None if values is None else values[row],
-                    times[0 if codes is None else codes[row]],
-                    1 if diffs is None else diffs[row],
-                )
-            )
-
-    def cut(self, first: int, last: int, times: list[Any]) -> Batch:
-        """Return the entries of ``keys[first:last]``, at ``times``."""
-        rows = slice(int(self.offsets[first]), int(self.offsets[last]))
-        return Batch(
-            np.repeat(self.keys[first:last], np.diff(self.offsets[first : last + 1])),
-            None if self.values is None else self.values[rows],
-            None if self.codes is None else self.codes[rows],
-            None if self.diffs is None else self.diffs[rows],
-            times,
-        )
-
-    def at(self, times: list[Any]) -> Batch:
-        """Return the same entries at other times."""
-        return self.cut(0, len(self.keys), times)
-
-    def portions(self) -> Iterator[tuple[Any, ...]]:
-        """Return the columns of the entries, and their times, so many entries at a time."""
-        columns = (self.all_keys(), self.values, self.codes, self.diffs)
-        for row in range(0, len(self), SAVED):
-            yield *(None if column is None else column[row : row + SAVED] for column in columns), self.times
-
-    def all_keys(self) -> Array:
-        """Return the key of each entry."""
-        return np.repeat(self.keys, np.diff(self.offsets))
-
-    def all_codes(self) -> Array:
-        """Return the code of each entry."""
-        return np.zeros(len(self), np.int32) if self.codes is None else self.codes
-
-    def all_diffs(self) -> Array:
-        """Return the difference of each entry."""
-        return np.ones(len(self), np.int64) if self.diffs is None else self.diffs
-
-    def select(self, keys: Array) -> tuple[Array, Array]:
-        """Return, for those of sorted ``keys`` that are here, the number in ``keys`` and the row of each entry."""
-        if len(keys) <= len(self.keys):
-            places = np.searchsorted(self.keys, keys)
-            places[places == len(self.keys)] = 0
-            chosen = np.flatnonzero(self.keys[places] == keys)
-            here = places[chosen]
-        else:
-            places = np.searchsorted(keys, self.keys)
-            places[places == len(keys)] = 0
-            here = np.flatnonzero(keys[places] == self.keys)
-            chosen = places[here]
-        starts = self.offsets[here]
-        return spread(chosen, starts, self.offsets[here + 1] - starts)
-
-
-def whole(key: Any) -> int | None:
-    """Return the whole number of 64 bits that ``key`` equals, whatever its type, or ``None``.
-
-    >>> whole(2.0), whole(2.5), whole("2"), whole(1 << 64)
-    (2, None, None, None)
-    """
-    number = key
-    if type(key) is not int:
-        if isinstance(key, str | bytes | tuple):
-            return None
-        try:
-            number = int(key)
-        except (TypeError, ValueError, OverflowError):
-            return None
-        if number != key:
-            return None
-    return number if -_END <= number < _END else None
-
-
-def _view(array: Array) -> memoryview:
-    contiguous: Any = np.ascontiguousarray(array)
-    return memoryview(contiguous)
-
-
-def spread(numbers: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
-    """Return, for ranges of rows, the number of the range and the row of each.
-
-    >>> numbers, rows = spread(np.array([5, 6]), np.array([10, 20]), np.array([2, 1]))
-    >>> numbers.tolist(), rows.tolist()
-    ([5, 5, 6], [10, 11, 20])
-    """
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(numbers, lengths), np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
 
 
 class ColumnDelta(Updates):
@@ -185,8 +40,9 @@ class ColumnDelta(Updates):
 class ColumnStore:
     """The batches of a trace: those that every cursor has seen, and fresh ones with their numbers."""
 
-    def __init__(self) -> None:
-        self._settled: list[Batch] = []
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._settled: list[Batch | DiskBatch] = []
         self._fresh: deque[tuple[int, Batch]] = deque()
         self._hidden: set[int] = set()  # keys that are kept elsewhere now
         self._merge: _Merge | None = None
@@ -208,12 +64,12 @@ class ColumnStore:
         settled.append(batch)
         self.changed = True
         while len(settled) > 1 and len(settled[-2]) < 2 * len(settled[-1]):
-            if len(settled[-2]) + len(settled[-1]) > 2 * PORTION:
+            older, newer = settled[-2:]
+            if isinstance(older, DiskBatch) or isinstance(newer, DiskBatch) or len(older) + len(newer) > 2 * PORTION:
                 return
-            if self._merge is not None and settled[-2] in self._merge.sources:
+            if self._merge is not None and older in self._merge.sources:
                 return
-            newer = settled.pop()
-            settled[-1] = merged([settled[-1], newer], self._hidden)
+            settled[-2:] = [merged([older, newer], self._hidden)]
 
     def work(self) -> bool:
         """Merge a portion of two large batches that are due; return whether there is more to do."""
@@ -223,7 +79,7 @@ class ColumnStore:
             if not sources:
                 self.changed = False
                 return False
-            self._merge = _Merge(sources, self._hidden)
+            self._merge = _Merge(sources, self._hidden, self._parts(sources))
         found = self._merge.work()
         if found is not None:
             sources = self._merge.sources
@@ -232,7 +88,26 @@ class ColumnStore:
             self._merge = None
         return True
 
-    def _due(self) -> list[Batch]:
+    def _parts(self, sources: Iterable[Batch | DiskBatch]) -> MemoryParts | DiskParts:
+        """Return what collects the merge of batches: on disk where one of them is."""
+        return DiskParts(self._budget) if any(isinstance(source, DiskBatch) for source in sources) else MemoryParts()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the columns in memory."""
+        return sum(batch.nbytes for batch in self.visible(None, ()))
+
+    def spill(self) -> None:
+        """Move what every cursor has seen to disk, as one batch. These are the newest batches: older ones are there already."""
+        held = [batch for batch in self._settled if not isinstance(batch, DiskBatch)]
+        if not held:
+            return
+        if self._merge is not None and not set(held).isdisjoint(self._merge.sources):
+            self._merge = None
+        self._settled[-len(held) :] = [_Merge(held, self._hidden, DiskParts(self._budget)).complete()]
+        self.changed = True
+
+    def _due(self) -> list[Batch | DiskBatch]:
         """Return two neighbours to merge, or one batch half of whose times have become equal: entries may cancel."""
         settled = self._settled
         for place in range(len(settled) - 1, 0, -1):
@@ -245,7 +120,7 @@ class ColumnStore:
         while self._fresh and self._fresh[0][0] < low:
             self.add(self._fresh.popleft()[1])
 
-    def visible(self, seen: int | None, ahead: Container[int]) -> Iterator[Batch]:
+    def visible(self, seen: int | None, ahead: Container[int]) -> Iterator[Batch | DiskBatch]:
         """Return the batches before delta ``seen``, and those of ``ahead``; all of them for ``None``."""
         yield from self._settled
         for number, batch in self._fresh:
@@ -254,8 +129,18 @@ class ColumnStore:
 
     def before(self, number: int) -> list[Batch]:
         """Return what came before delta ``number``."""
-        found = [batch for batch in self.visible(number, ()) if len(batch)]
+        found = [batch.loaded() for batch in self.visible(number, ()) if len(batch)]
         return [merged([batch], self._hidden) for batch in found] if self._hidden else found
+
+    def saved(self) -> Iterator[list[Batch]]:
+        """Return all of it for a checkpoint, in groups of batches that are in memory at once."""
+        held = [batch for batch in self.visible(None, ()) if isinstance(batch, Batch) and len(batch)]
+        if held:
+            yield [merged(held, self._hidden)] if self._hidden else held
+        for batch in self._settled:
+            if isinstance(batch, DiskBatch):
+                for piece in batch.pieces(SAVED):
+                    yield [merged([piece], self._hidden)] if self._hidden else [piece]
 
     def lookup(self, key: Any, seen: int | None, ahead: Container[int]) -> list[Any]:
         """Return the entries of one key."""
@@ -268,21 +153,8 @@ class ColumnStore:
 
     def gather(self, keys: Array, seen: int | None, ahead: Container[int]) -> list[Gathered]:
         """Return the entries of sorted, unique ``keys``, by batch."""
-        found = []
-        for batch in self.visible(seen, ahead):
-            index, rows = batch.select(keys)
-            if len(index):
-                values, codes, diffs = batch.values, batch.codes, batch.diffs
-                found.append(
-                    Gathered(
-                        index,
-                        None if values is None else values[rows],
-                        np.zeros(len(rows), np.int32) if codes is None else codes[rows],
-                        np.ones(len(rows), np.int64) if diffs is None else diffs[rows],
-                        batch.times,
-                    )
-                )
-        return found
+        found = (batch.gather(keys) for batch in self.visible(seen, ahead))
+        return [gathered for gathered in found if gathered is not None]
 
     def advance(self, moved: Callable[[Any], Any]) -> None:
         """Advance all times: only the short lists change."""
@@ -294,7 +166,7 @@ class ColumnStore:
         """Merge all batches that every cursor has seen."""
         self._merge = None
         if self._settled:
-            self._settled = [merged(self._settled, self._hidden)]
+            self._settled = [_Merge(self._settled, self._hidden, self._parts(self._settled)).complete()]
             self._hidden.clear()
 
     def hide(self, key: Any) -> None:
@@ -310,7 +182,8 @@ class ColumnStore:
 
     def keys(self) -> set[Any]:
         """Return the keys that have entries."""
-        return {key for batch in self.visible(None, ()) for key in batch.keys.tolist()} - self._hidden
+        pieces = (piece for batch in self.visible(None, ()) for piece in batch.pieces(PORTION))
+        return {key for piece in pieces for key in piece.keys.tolist()} - self._hidden
 
     def clear(self) -> None:
         """Drop all that every cursor has seen."""
@@ -323,91 +196,53 @@ class ColumnStore:
 
     def count_keys(self) -> int:
         """Return the number of keys, or more where several batches have them."""
-        return sum(len(batch.keys) for batch in self.visible(None, ()))
-
-    def batches(self) -> list[Batch]:
-        """Return the batches that every cursor has seen, the largest first."""
-        return self._settled
+        return sum(batch.count_keys() for batch in self.visible(None, ()))
 
 
 class _Merge:
     """The merge of batches, a range of keys at a time. They are read meanwhile, and may have their times advanced."""
 
-    def __init__(self, sources: list[Batch], hidden: set[int]) -> None:
+    def __init__(self, sources: Sequence[Batch | DiskBatch], hidden: set[int], parts: MemoryParts | DiskParts) -> None:
         self.sources = sources
         self._hidden = hidden
-        self._done: list[Batch] = []
-        self._at = [0 for _ in sources]  # how many keys of each are merged
+        self._parts = parts
+        self._pieces = [source.pieces(PORTION) for source in sources]
+        self._rest = [next(pieces, None) for pieces in self._pieces]  # of each source: the range of keys under way
+        self._at = [0 for _ in sources]  # how many keys of that are merged
         self._times = [list(source.times) for source in sources]
 
-    def work(self) -> Batch | None:
+    def work(self) -> Batch | DiskBatch | None:
         """Merge the next range; return the whole once it is complete."""
-        parts: list[Batch] = []
-        larger = max(self.sources, key=len)
-        at = self._at[self.sources.index(larger)]
-        row = int(larger.offsets[at]) + PORTION
-        stop = int(np.searchsorted(larger.offsets, row))
-        bound = None if stop >= len(larger.keys) else larger.keys[stop]
-        for number, source in enumerate(self.sources):
-            first = self._at[number]
-            last = len(source.keys) if bound is None else int(np.searchsorted(source.keys, bound))
-            parts.append(source.cut(first, last, self._times[number]))
-            self._at[number] = last
-        self._done.append(merged(parts, self._hidden))
-        if bound is not None:
+        bound = min((piece.keys[-1] for piece in self._rest if piece is not None), default=None)
+        self._parts.add(
+            merged([source.loaded() for source in self.sources] if bound is None else list(self._up_to(bound)), self._hidden)
+        )
+        if any(piece is not None for piece in self._rest):
             return None
         now: dict[Any, Any] = {}
         for times, source in zip(self._times, self.sources, strict=True):
             now.update(zip(times, source.times, strict=True))
-        return joined_batches([part for part in self._done if len(part)] or self._done[:1], now)
+        return self._parts.finish(now)
 
+    def _up_to(self, bound: Any) -> Iterator[Batch]:
+        """Return the entries of keys up to ``bound`` that are not merged yet."""
+        for number, piece in enumerate(self._rest):
+            if piece is None:
+                continue
+            first, last = self._at[number], int(np.searchsorted(piece.keys, bound, side="right"))
+            self._at[number] = last
+            if last == len(piece.keys):
+                self._rest[number] = next(self._pieces[number], None)
+                self._at[number] = 0
+            if last > first:
+                yield piece.cut(first, last, self._times[number])
 
-def joined_batches(parts: Sequence[Batch], now: Mapping[Any, Any]) -> Batch:
-    """Return batches of ascending ranges of keys as one, with the times that theirs have become."""
-    codes_of: dict[Any, int] = {}
-    codes = []
-    for part in parts:
-        table = np.array([codes_of.setdefault(now[time], len(codes_of)) for time in part.times], np.int32)
-        codes.append(table[part.all_codes()])
-    values = [part.values for part in parts if part.values is not None]
-    plain = all(part.diffs is None for part in parts)
-    return Batch(
-        np.concatenate([part.all_keys() for part in parts]),
-        np.concatenate(values) if values else None,
-        np.concatenate(codes) if len(codes_of) > 1 else None,
-        None if plain else np.concatenate([part.all_diffs() for part in parts]),
-        list(codes_of),
-    )
-
-
-def merged(batches: Sequence[Batch], hidden: set[int]) -> Batch:
-    """Return the sum of batches, without the entries of hidden keys."""
-    codes_of: dict[Any, int] = {}
-    for batch in batches:
-        for time in batch.times:
-            codes_of.setdefault(time, len(codes_of))
-    keys = np.concatenate([batch.all_keys() for batch in batches])
-    values = [batch.values for batch in batches if batch.values is not None]
-    columns = [keys, *([np.concatenate(values)] if values else [])]
-    if len(codes_of) > 1:
-        translated = [np.array([codes_of[time] for time in batch.times], np.int32)[batch.all_codes()] for batch in batches]
-        columns.append(np.concatenate(translated))
-    plain = all(batch.diffs is None for batch in batches)
-    diffs = None if plain else np.concatenate([batch.all_diffs() for batch in batches])
-    if hidden:
-        left = ~np.isin(keys, np.array(list(hidden), np.int64))
-        columns, diffs = [column[left] for column in columns], None if diffs is None else diffs[left]
-    rows, diffs = summed(columns, diffs, runs=True)
-    if diffs is not None and (diffs == 1).all():
-        diffs = None
-    codes = rows.pop() if len(codes_of) > 1 else None
-    times = list(codes_of)
-    if codes is not None:  # times that nothing is left of
-        used = np.unique(codes)
-        if len(used) < len(times):
-            times = [times[code] for code in used.tolist()]
-            codes = np.searchsorted(used, codes).astype(np.int32)
-    return Batch(rows[0], rows[1] if values else None, codes, diffs, times)
+    def complete(self) -> Batch | DiskBatch:
+        """Merge all of it."""
+        found = None
+        while found is None:
+            found = self.work()
+        return found
 
 
 def by_time(batches: Sequence[Batch], times: Iterable[Any], moved: Callable[[Any], Any], pairs: bool) -> dict[Any, Batch]:

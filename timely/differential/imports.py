@@ -25,8 +25,9 @@ from timely.operators.state import register_union_state
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import Batch, Gathered
+    from timely.differential.column_batches import Batch, Gathered
     from timely.differential.columns import Array
+    from timely.differential.disk_row_batches import DiskRowBatch
     from timely.differential.row_store import RowBatch
 
 _KEYS_A_LOOKUP: Final = 4096
@@ -213,7 +214,7 @@ class ImportCursor(Cursor[Any]):
         return found.chosen([moved not in self._unseen for moved in map(self._moved_outside, found.times)])
 
     @override
-    def row_batches(self) -> list[tuple[RowBatch, Any]] | None:
+    def row_batches(self) -> list[tuple[RowBatch | DiskRowBatch, Any]] | None:
         return None
 
     @override

@@ -14,6 +14,7 @@ from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo
 from timely.differential.arrangement import Arrangement, describe_shared
 from timely.differential.epochs import due_in
 from timely.differential.join_results import JoinResult
+from timely.differential.state_memory import guarded
 from timely.differential.trace import Cursor
 from timely.differential.updates import Update
 from timely.errors import GraphError, StateError
@@ -21,7 +22,7 @@ from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import Batch
+    from timely.differential.column_batches import Batch
 
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""
@@ -186,7 +187,7 @@ class _Join:
         last: Any = None
         results: list[Any] = []
         count = 0
-        for key, value, diff in mine.rows_for(delta, others):
+        for key, value, diff in others.in_order(mine.rows_for(delta, others)):
             for other, when, factor in history(key):
                 if when is not last:
                     last = when
@@ -231,7 +232,7 @@ def join_arrangements(
         for index in dict.fromkeys((left.index, right.index)):
             describe_shared(info, index)
         info.at_end(join.close)
-        return join.logic
+        return guarded(join.logic, lambda: f"{left.index.trace.size()} and {right.index.trace.size()}")
 
     builder.build(constructor)
     return output

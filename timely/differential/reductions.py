@@ -8,8 +8,9 @@ before ``t`` makes the output change at their least upper bound too, so the key 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import attrs
 
@@ -20,6 +21,7 @@ from timely.differential.bounds import bounds_in
 from timely.differential.containers import MANY, as_columns
 from timely.differential.epochs import Due, due_in
 from timely.differential.rings import INTEGERS, Ring
+from timely.differential.state_memory import guarded
 from timely.differential.trace import Cursor, Trace
 from timely.differential.updates import Update, consolidate
 from timely.errors import brief
@@ -28,10 +30,16 @@ from timely.operators.state import key_route, register_keyed_state
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import Gathered
+    from timely.differential.column_batches import Gathered
     from timely.differential.columns import Array
 
 Hold = Callable[[], Sequence[Any]]
+
+EARLY: Final = 1 << 16
+"""Updates of one time that wait for it to be complete, where memory is limited; more go to the trace at once."""
+
+PORTION: Final = 1 << 15
+"""Keys that are reduced at a time, and changes after which other operators run, where memory is limited."""
 
 
 @attrs.frozen
@@ -70,6 +78,10 @@ class Input(Protocol):
 
     def maintain(self, portion: int) -> bool:
         """Compact some of it; return whether more is to be done."""
+
+    @property
+    def trace(self) -> Trace[Any]:
+        """The trace that it reads."""
 
 
 class _Own:
@@ -150,6 +162,10 @@ class _SharedTrace:
     def maintain(self, portion: int) -> bool:
         return False  # whoever arranged it does that
 
+    @property
+    def trace(self) -> Trace[Any]:
+        return self._cursor.trace
+
 
 class _Grouped(_Own):
     """The input is the groups of an aggregate."""
@@ -169,6 +185,10 @@ class _Grouped(_Own):
 
     def gather(self, keys: Array) -> Gathered | None:
         return self._groups.trace.gather(keys, self._groups.trace.number, set())
+
+    @property
+    def trace(self) -> Trace[Any]:
+        return self._groups.trace
 
 
 def _consolidated(batches: list[Any]) -> list[Update]:
@@ -190,6 +210,35 @@ class _Waiting:
     capability: Capability[Any]
     batches: list[Any] = attrs.Factory(list)
     keys: dict[Any, None] = attrs.Factory(dict)
+    arrays: list[Array] = attrs.Factory(list)  # more keys: those of columns that the trace has already
+
+    def add_taken(self, taken: Any) -> None:
+        """Add the keys of batches that the input has taken."""
+        if isinstance(taken, dict):
+            self.keys.update(taken)
+        else:
+            self.arrays.append(taken)
+
+    def portions(self, keys: int | None, by_hash: bool) -> Iterator[tuple[Any, dict[Any, None]]]:
+        """Remove and return the keys, so many at a time or all: an array of them, and a dictionary of others."""
+        arrays, self.arrays = self.arrays, []
+        numbers: Any = {}
+        if arrays:
+            from timely.differential.columns import joined_keys
+
+            numbers = arrays[0] if len(arrays) == 1 else joined_keys(arrays)
+        if keys is None or len(numbers) + len(self.keys) <= keys:
+            yield numbers, self.keys
+            return
+        for start in range(0, len(numbers), keys):
+            self.arrays = [numbers[start + keys :]]
+            yield numbers[start : start + keys], {}
+        self.arrays = []
+        ordered = iter(sorted(self.keys, key=hash) if by_hash else list(self.keys))
+        while portion := dict.fromkeys(islice(ordered, keys)):
+            for key in portion:
+                del self.keys[key]
+            yield {}, portion
 
 
 class _Reduction:
@@ -200,6 +249,8 @@ class _Reduction:
         self._kernel = kernel
         self._pending: Pending[Any, _Waiting] = Pending()
         self._now: list[Any] = []
+        self._current: list[_Waiting] = []  # what is under way, if anything
+        self._work: Iterator[int] | None = None
         self._port: InputPort[Any, Any] | None = None
         self._minimum = times.domain.minimum
         self.input: Input
@@ -224,12 +275,12 @@ class _Reduction:
     def save(self) -> Iterator[Restored]:
         """Return the updates, and the keys without one, that wait."""
         pairs = self.input.pairs
-        for time in self._pending:
-            waiting = self._pending[time]
+        under_way = zip(self._now, self._current, strict=False)
+        for time, waiting in (*under_way, *((time, self._pending[time]) for time in self._pending)):
             for batch in waiting.batches:
                 for record, diff in batch:
                     yield Restored(record[0] if pairs else record, time, (record, diff))
-            for key in waiting.keys:
+            for key in (*waiting.keys, *(key for keys in waiting.arrays for key in keys.tolist())):
                 yield Restored(key, time, None)
 
     def load(self, items: Iterable[Restored], capability: Capability[Any]) -> None:
@@ -246,28 +297,57 @@ class _Reduction:
 
     def logic(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
         """Receive what has arrived, and process the times that are complete."""
+        limited = self.trace.has_limit
         for capability, batch in input:
-            self.waiting(capability.time, capability.retain).batches.append(batch)
-        frontier, due = input.elements, self._due
+            waiting = self.waiting(capability.time, capability.retain)
+            waiting.batches.append(batch)
+            if limited and sum(map(len, waiting.batches)) > EARLY:
+                self._take(capability.time, waiting)
+        sent = 0
+        more = False
+        if self._work is None and len(self._pending):
+            self._work = self._due_times(input, output)
+        if self._work is not None:
+            for changes in self._work:
+                sent += changes
+                if limited and sent >= PORTION:
+                    more = True
+                    break
+            else:
+                self._work = None
+        left = self.input.maintain(sent)
+        self.index.notify()
+        return self.trace.maintain(sent) or left or more
+
+    def _take(self, time: Any, waiting: _Waiting) -> None:
+        """Have the input take what waits for a time; it may be early: entries of times that are not complete do not count."""
+        batches, waiting.batches = waiting.batches, []
+        waiting.add_taken(self.input.take(time, batches))
+
+    def _due_times(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int]:
+        """Process the times that are complete; yield how many changes were sent, now and then."""
         several = len(self._pending) > 1
         if several:
             self.input.begin_run()
             self._sent.begin_run()
-        sent = 0
-        for time, waiting in self._pending.take(lambda time: due(time, frontier)):
-            sent += self._process(time, waiting, output)
+        for time, waiting in self._pending.take(lambda time: self._due(time, input.elements)):
+            yield from self._process(time, waiting, output)
         if several:
             self.input.end_run()
             self._sent.end_run()
-        left = self.input.maintain(sent)
-        self.index.notify()
-        return self.trace.maintain(sent) or left
 
-    def _process(self, time: Any, waiting: _Waiting, output: OutputPort[Any]) -> int:
-        self._now = [time]
-        capability = waiting.capability
-        taken: Any = self.input.take(time, waiting.batches) if waiting.batches else {}
-        keys: Any = waiting.keys
+    def _process(self, time: Any, waiting: _Waiting, output: OutputPort[Any]) -> Iterator[int]:
+        self._now, self._current = [time], [waiting]
+        if waiting.batches:
+            self._take(time, waiting)
+        by_hash = self.input.trace.reads_disk or self.trace.reads_disk
+        keys_at_once = max(PORTION // self.input.trace.entries_per_key(), 1) if self.trace.has_limit else None
+        for taken, keys in waiting.portions(keys_at_once, by_hash):
+            yield self._reduce(time, taken, keys, waiting.capability, output)
+        waiting.capability.drop()
+        self._now, self._current = [], []
+
+    def _reduce(self, time: Any, taken: Any, keys: Any, capability: Capability[Any], output: OutputPort[Any]) -> int:
         columns: Any = None
         if self._kernel is not None and len(taken) + len(keys) >= MANY:
             from timely.differential.column_reductions import reduce_columns
@@ -291,15 +371,13 @@ class _Reduction:
                 delta = self.trace.append(time, changes)
             self._sent.see(delta, time)
             output.session(capability).give_batch(delta)
-        capability.drop()
-        self._now = []
         return len(changes)
 
     def _changes(self, time: Any, keys: Iterable[Any], capability: Capability[Any]) -> Any:
         """Return the updates that turn what was sent for ``keys`` into what is to be."""
         changes: list[Update] = []
         result, history, lub, pairs = self.input.result, self._sent.history, self.trace.lattice.lub, self.trace.pairs
-        for key in keys:
+        for key in sorted(keys, key=hash) if self.input.trace.reads_disk or self.trace.reads_disk else keys:
             later: set[Any] = set()
             left = counts_at(history(key), time, lub, later)
             for value, count in result(key, time, later):
@@ -387,7 +465,7 @@ def reduce_stream(
             info, reduction.save, lambda items: reduction.load(items, capabilities[0]), lambda item: route(item.key)
         )
         reduction.connect(port)
-        return reduction.logic
+        return guarded(reduction.logic, lambda: f"{reduction.input.trace.size()} of input and {reduction.trace.size()} of output")
 
     builder.build(constructor)
     return Arrangement(output, index)

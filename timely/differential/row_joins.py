@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from timely.differential.column_store import ColumnDelta, spread
-from timely.differential.columns import LARGE
+from timely.differential.column_batches import spread
+from timely.differential.column_store import ColumnDelta
+from timely.differential.columns import LARGE, each_once
 from timely.differential.join_results import JoinResult
 from timely.differential.row_columns import Array, Columns, rows_at
 from timely.differential.row_store import RowBatch, RowDelta
@@ -60,27 +61,31 @@ def join(
     batches = others.row_batches()
     if parts is None or batches is None or mine.row_batches() is None or (not batches and parts[0].columns is None):
         return None
-    against: list[tuple[Any, SortedRows]] = [(when, _part(batch)) for batch, when in batches]
-    loose = others.loose_rows()
+    keys = [part.keys for part in parts]
+    against: Iterable[tuple[Any, SortedRows]] = (
+        (when, _part(piece)) for batch, when in batches for piece in batch.near(each_once(np.concatenate(keys)))
+    )
+    loose = others.loose_rows(keys)
     if loose is None:  # there are columns of whole numbers: keys alone, of which this side's rows are chosen
         if batches:
             return None
         gathered = others.gather(parts[0].keys)
         if gathered is None or gathered.values is not None or (abs(gathered.diffs) >= LARGE).any():
             return None
+        against = alone = list[tuple[Any, SortedRows]]()
         for code, when in enumerate(gathered.times):
             for diff in np.unique(gathered.diffs[gathered.codes == code]).tolist():
                 numbers = gathered.numbers[(gathered.codes == code) & (gathered.diffs == diff)]
-                against.append((when, SortedRows(parts[0].keys[numbers], np.arange(len(numbers) + 1), None, diff)))
-    return _joined(time, delta, parts, against, loose or {}, others, side, lub, result, found, limit)
+                alone.append((when, SortedRows(parts[0].keys[numbers], np.arange(len(numbers) + 1), None, diff)))
+    return _joined(time, delta, parts, against, loose or (), others, side, lub, result, found, limit)
 
 
 def _joined(
     time: Any,
     delta: Any,
     parts: list[SortedRows],
-    against: list[tuple[Any, SortedRows]],
-    loose: dict[Any, Any],
+    against: Iterable[tuple[Any, SortedRows]],
+    loose: Collection[Any],
     others: Cursor[Any],
     side: int,
     lub: Callable[[Any, Any], Any],
@@ -89,8 +94,8 @@ def _joined(
     limit: int,
 ) -> Iterator[int]:
     assert result.rows is not None
-    for mine in parts:
-        for when, other in against:
+    for when, other in against:
+        for mine in parts:
             bound = lub(time, when)
             for keys, first, second in _pairs(mine, other, 10 * limit):
                 one = None if mine.columns is None else rows_at(mine.columns, first)
@@ -134,7 +139,7 @@ def _with_loose_rows(
     time: Any,
     delta: Any,
     parts: list[SortedRows],
-    loose: dict[Any, Any],
+    loose: Collection[Any],
     others: Cursor[Any],
     side: int,
     lub: Callable[[Any, Any], Any],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,61 @@ class RowBatch:
         self._keys: Any = None
         self._readers: list[Callable[[int], Any]] = []
 
+    @classmethod
+    def of(cls, keys: Array, offsets: Array, columns: Columns, diff: int, number: int, time: Any) -> RowBatch:
+        """Return a batch of what a batch has."""
+        batch = cls.__new__(cls)
+        batch.keys, batch.offsets, batch.columns, batch.diff, batch.number, batch.time = (
+            keys,
+            offsets,
+            columns,
+            diff,
+            number,
+            time,
+        )
+        batch._keys = None
+        batch._readers = []
+        return batch
+
     def __len__(self) -> int:
         return int(self.offsets[-1])
+
+    def count_keys(self) -> int:
+        """Return the number of keys."""
+        return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its columns."""
+        columns = (column.get() for column in self.columns)
+        numbers = (column.numbers if isinstance(column, Fixed) else column for column in columns)
+        return int(self.keys.nbytes + self.offsets.nbytes + sum(column.nbytes for column in numbers))
+
+    @property
+    def types(self) -> list[Any]:
+        """The types of its columns."""
+        columns = [column.get() for column in self.columns]
+        return [("decimal", column.scale) if isinstance(column, Fixed) else column.type for column in columns]
+
+    def cut(self, first: int, last: int) -> RowBatch:
+        """Return the rows of ``keys[first:last]``."""
+        start, end = int(self.offsets[first]), int(self.offsets[last])
+        columns = tuple(LazyColumn(_sliced(column.get(), start, end)) for column in self.columns)
+        offsets = self.offsets[first : last + 1] - start
+        return RowBatch.of(self.keys[first:last], offsets, columns, self.diff, self.number, self.time)
+
+    def pieces(self, rows: int) -> Iterator[RowBatch]:
+        """Return it in ranges of keys with about so many rows each."""
+        first = 0
+        while first < len(self.keys):
+            row = int(self.offsets[first]) + rows
+            last = max(int(np.searchsorted(self.offsets, row, side="right")) - 1, first + 1)
+            yield self.cut(first, last)
+            first = last
+
+    def near(self, keys: Array) -> Iterable[RowBatch]:
+        """Return the parts that may have some of ``keys``: all of it."""
+        return (self,)
 
     def keyed(self) -> KeyedRows:
         """Return the updates, in order of their keys."""
@@ -89,14 +142,15 @@ def merged(one: RowBatch, other: RowBatch) -> RowBatch:
     return RowBatch(keyed, max(one.number, other.number), one.time)
 
 
-def can_merge(one: RowBatch, other: RowBatch) -> bool:
+def can_merge(one: Any, other: Any) -> bool:
     """Return whether two batches can be merged."""
-    return one.time == other.time and one.diff == other.diff and _types(one) == _types(other)
+    return one.time == other.time and one.diff == other.diff and one.types == other.types
 
 
-def _types(batch: RowBatch) -> list[Any]:
-    columns = [column.get() for column in batch.columns]
-    return [("decimal", column.scale) if isinstance(column, Fixed) else column.type for column in columns]
+def _sliced(column: Any, start: int, end: int) -> Any:
+    if isinstance(column, Fixed):
+        return Fixed(column.numbers.slice(start, end - start), column.scale)
+    return column.slice(start, end - start)
 
 
 def _joined(parts: Sequence[Any]) -> Any:

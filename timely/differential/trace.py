@@ -10,18 +10,22 @@ Invariant: for every time at or after ``since``, the entries of a key with times
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from timely.differential.containers import MANY, columns_module
+from timely.differential.state_memory import StateMemory, budget_of, memory_of
 from timely.differential.updates import Delta, Update
 from timely.order import PartialOrder, less_equal
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import Batch, ColumnDelta, ColumnStore, Gathered
+    from timely.differential.column_batches import Batch, Gathered
+    from timely.differential.column_store import ColumnDelta, ColumnStore
     from timely.differential.columns import Array, Updates
+    from timely.differential.disk_row_batches import DiskRowBatch
+    from timely.differential.disk_rows import RowRuns
     from timely.differential.row_columns import KeyedRows
     from timely.differential.row_store import RowBatch, RowDelta
 
@@ -41,6 +45,9 @@ _LEAST_FOLD: Final = 4096
 _SHORT: Final = 8
 """Entries from which on a list is compacted whenever it has doubled."""
 
+_LARGEST: Final = 1 << 16
+"""Updates of a delta, where memory is limited."""
+
 _EVERY: Final = 64
 """Activations, or touched keys, between two rounds of compaction: each computes ``since``, at 5 µs."""
 
@@ -53,20 +60,24 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
+        "__weakref__",
         "_advanced",
         "_appended",
         "_columns",
         "_cursors",
         "_fresh",
+        "_grown",
         "_holds",
         "_idle",
         "_loose",
         "_many_times",
+        "_memory",
         "_mixed",
         "_readers",
         "_rest",
         "_rested",
         "_rows",
+        "_runs",
         "_settled",
         "_since",
         "_tables",
@@ -111,8 +122,11 @@ class Trace(Generic[T]):
         self._columns: ColumnStore | None = None
         self._rows = 0  # rows appended since they were last made columns
         self._mixed = False  # not all rows are whole numbers
-        self._tables: list[RowBatch] = []  # rows as columns
+        self._tables: list[RowBatch | DiskRowBatch] = []  # rows as columns
         self._loose = 0  # rows appended beside them
+        self._runs: RowRuns | None = None  # rows on disk
+        self._memory: StateMemory | None = memory_of(self)  # where there is a limit
+        self._grown = 0  # updates since that was last asked
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -128,6 +142,7 @@ class Trace(Generic[T]):
         fresh, settled, touched = self._fresh, self._settled, self._touched
         keys: list[Any] = []
         self._rows += len(delta)
+        self._grown += len(delta)
         for record, diff in delta:
             key, value = record if self.pairs else (record, None)
             if self._cursors:
@@ -153,13 +168,14 @@ class Trace(Generic[T]):
         from timely.differential.column_store import ColumnDelta, ColumnStore
 
         if self._columns is None:
-            self._columns = ColumnStore()
+            self._columns = ColumnStore(budget_of(self._memory))
         delta = ColumnDelta(updates, self.number, time)
         self.number += 1
         if delta:
             self.times[time] = None
         for listener in self.listeners:
             listener(time, delta)
+        self._grown += len(delta)
         self._columns.append(delta, fresh=bool(self._cursors))
         return delta
 
@@ -173,8 +189,20 @@ class Trace(Generic[T]):
         delta = RowDelta(batch)
         for listener in self.listeners:
             listener(time, delta)
+        self._grown += len(batch)
         self._tables.append(batch)
         return delta
+
+    def portions(self, updates: Any) -> Iterable[Any]:
+        """Return updates as such that are appended one by one: readers of large deltas would exceed a memory budget."""
+        if not len(updates):
+            return ()
+        if self._memory is None or len(updates) <= _LARGEST:
+            return (updates,)
+        if not isinstance(updates, list):
+            ordered = updates.ordered() if hasattr(updates, "ordered") else updates
+            return (ordered.chosen(slice(row, row + _LARGEST)) for row in range(0, len(ordered), _LARGEST))
+        return (updates[row : row + _LARGEST] for row in range(0, len(updates), _LARGEST))
 
     def takes_rows(self, updates: KeyedRows) -> bool:
         """Return whether updates are to be kept as columns: not many small batches, nor what takes rows away."""
@@ -193,6 +221,7 @@ class Trace(Generic[T]):
             self._settled.pop(key, None)
             return
         self._settled[key] = kept
+        self._grown += len(kept)
         self.times.update(dict.fromkeys(time for _, time, _ in kept))
         if len(kept) > 1:
             self._rest.append(key)
@@ -202,20 +231,36 @@ class Trace(Generic[T]):
         from timely.differential.column_store import ColumnStore
 
         if self._columns is None:
-            self._columns = ColumnStore()
+            self._columns = ColumnStore(budget_of(self._memory))
         batch.times = [self._moved(time) for time in batch.times]
         self.times.update(dict.fromkeys(batch.times))
         self._columns.add(batch)
+        self._grown += len(batch)
+        self.limit_memory()
 
-    def parts(self) -> tuple[list[Batch], Iterator[tuple[Any, list[Entry]]]]:
-        """Return all entries: those that are columns, or many enough to become such, and the others by key."""
+    def parts(self) -> tuple[Iterator[list[Batch]], Iterator[tuple[Any, list[Entry]]]]:
+        """Return all entries: groups of those that are columns, or many enough to become such, and the others by key."""
         if len(self._settled) > _LEAST_FOLD and columns_module() is not None:
             self._fold()
-        columns = [] if self._columns is None else self._columns.before(self.number)
+        return iter(()) if self._columns is None else self._columns.saved(), self._all_rows()
+
+    def _all_rows(self) -> Iterator[tuple[Any, list[Entry]]]:
+        """Return every key with its entries that are not columns of whole numbers; those on disk first."""
         keys = dict.fromkeys((*self._settled, *self._fresh))
         for batch in self._tables:
-            keys.update(dict.fromkeys(batch.keys.tolist()))
-        return columns, ((key, self._with_tables(key, self._visible_rows(key, self.number, _NO_NUMBERS))) for key in keys)
+            keys.update(dict.fromkeys(_keys_of(batch)))
+        if self._runs is not None:
+            for key, found in self._runs.items():
+                yield key, self._with_tables(key, found + self._held_rows(key))
+        for key in keys:
+            if self._runs is None or not self._runs.lookup(key):
+                yield key, self._with_tables(key, self._held_rows(key))
+
+    def _held_rows(self, key: Any) -> list[Entry]:
+        """Return the entries of ``key`` that are rows in memory."""
+        waiting = self._fresh.get(key)
+        settled = self._settled.get(key, _NONE)
+        return settled if waiting is None else settled + [entry[1:] for entry in waiting]
 
     def at_rest(self) -> list[T]:
         """Return the ``since`` of a checkpoint: of what operators may still read, whatever handles hold."""
@@ -262,6 +307,8 @@ class Trace(Generic[T]):
         """Return the entries of ``key`` in the deltas before number ``seen`` and in those of ``ahead``."""
         settled = self._settled.get(key, _NONE)
         waiting = self._fresh.get(key) if self._fresh else None
+        if self._runs is not None:
+            settled = self._runs.lookup(key) + settled
         if self._columns is not None:
             below = self._columns.lookup(key, seen, ahead)
             if below:
@@ -287,8 +334,9 @@ class Trace(Generic[T]):
         if len(self._settled) <= len(keys):
             self._fold()  # to look up every key would cost as much
         found = [] if self._columns is None else self._columns.gather(keys, seen, ahead)
-        if self._settled or self._fresh:
-            held = {**self._settled, **self._fresh} if 8 * (len(self._settled) + len(self._fresh)) < len(keys) else None
+        if self._settled or self._fresh or self._runs:
+            few = not self._runs and 8 * (len(self._settled) + len(self._fresh)) < len(keys)
+            held = {**self._settled, **self._fresh} if few else None
             rows = column_store.row_entries(keys, lambda key: self._visible_rows(key, seen, ahead), self.pairs, held)
             if rows is None:
                 return None
@@ -299,7 +347,7 @@ class Trace(Generic[T]):
         """Return what came before delta ``number`` as columns, or ``None`` where some are not whole numbers."""
         from timely.differential.column_store import batch_of_rows
 
-        if self._tables or not self._fold():
+        if self._tables or self._runs or not self._fold():
             return None
         found = [] if self._columns is None else self._columns.before(number)
         waiting = {key: [entry[1:] for entry in entries if entry[0] < number] for key, entries in self._fresh.items()}
@@ -319,7 +367,7 @@ class Trace(Generic[T]):
                 batch.lookup(key, found)
         return found + entries if found else entries
 
-    def row_batches(self, seen: int, ahead: set[int]) -> list[RowBatch]:
+    def row_batches(self, seen: int, ahead: set[int]) -> list[RowBatch | DiskRowBatch]:
         """Return the batches of rows of the deltas before number ``seen`` and of those of ``ahead``."""
         return [batch for batch in self._tables if batch.number < seen or batch.number in ahead]
 
@@ -328,12 +376,19 @@ class Trace(Generic[T]):
         """Whether it has batches of rows."""
         return bool(self._tables)
 
-    def loose_rows(self) -> dict[Any, Any] | None:
-        """Return the keys of rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
-        return None if self._columns is not None else {**self._settled, **self._fresh}
+    def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
+        """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
+        if self._columns is not None:
+            return None
+        held = {**self._settled, **self._fresh}
+        if self._runs is not None:
+            held.update((key, _NONE) for part in keys for key in part.tolist() if self._runs.lookup(key))
+        return held
 
     def _visible_rows(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
         settled = self._settled.get(key, _NONE)
+        if self._runs is not None:
+            settled = self._runs.lookup(key) + settled
         waiting = self._fresh.get(key)
         if waiting is None:
             return settled
@@ -358,7 +413,7 @@ class Trace(Generic[T]):
                 self._mixed = True
                 return False
             if self._columns is None:
-                self._columns = ColumnStore()
+                self._columns = ColumnStore(budget_of(self._memory))
             self._columns.add(batch)
             self._rows -= len(batch)
             if rows is None:
@@ -385,18 +440,23 @@ class Trace(Generic[T]):
         found.update(dict.fromkeys(self._fresh))
         if self._columns is not None:
             found.update(dict.fromkeys(self._columns.keys()))
+        if self._runs is not None:
+            found.update(dict.fromkeys(self._runs.keys()))
         for batch in self._tables:
-            found.update(dict.fromkeys(batch.keys.tolist()))
+            found.update(dict.fromkeys(_keys_of(batch)))
         return iter(found)
 
     def __len__(self) -> int:
         """Return the number of keys that have entries, or a little more."""
-        tables = sum(len(batch.keys) for batch in self._tables)
-        return len(self._settled) + len(self._fresh) + tables + (0 if self._columns is None else self._columns.count_keys())
+        tables = sum(batch.count_keys() for batch in self._tables)
+        below = (0 if self._columns is None else self._columns.count_keys()) + (
+            0 if self._runs is None else self._runs.count_keys()
+        )
+        return len(self._settled) + len(self._fresh) + tables + below
 
     def entries(self) -> int:
         """Return the number of entries, by counting them."""
-        below = sum(map(len, self._tables)) + (0 if self._columns is None else len(self._columns))
+        below = sum(map(len, self._tables)) + sum(len(store) for store in (self._columns, self._runs) if store is not None)
         rows, fresh = list(self._settled.values()), list(self._fresh.values())  # whole, if another thread asks
         return below + sum(map(len, rows)) + sum(map(len, fresh))
 
@@ -405,9 +465,10 @@ class Trace(Generic[T]):
         keys = len(self._settled) + sum(key not in self._settled for key in list(self._fresh))
         store = self._columns
         batches = [] if store is None else list(store.visible(None, ()))
-        below = sum(len(batch.keys) for batch in batches)
+        below = sum(batch.count_keys() for batch in batches) + (0 if self._runs is None else self._runs.count_keys())
         hides = store is not None and store.hides
-        return size_in_words(self.entries(), keys + below, hides, hides or len(batches) > 1 or bool(keys and below))
+        most = hides or len(batches) > 1 or bool(keys and below) or bool(self._runs)
+        return size_in_words(self.entries(), keys + below, hides, most)
 
     def at(self, key: Any, time: T) -> dict[Any, Any]:
         """Return the counts of the values of ``key`` at ``time``."""
@@ -453,15 +514,18 @@ class Trace(Generic[T]):
     def maintain(self, appended: int, force: bool = False) -> bool:
         """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
         if self.eager:
+            self.limit_memory()
             self.compact()
             return False
         self._appended += appended
         self._idle += 1
         if self._tables:
             self._maintain_tables()
+        self.limit_memory()
         touched = self._touched
         columns = self._columns
-        more = columns is not None and (columns.changed or self._rows > _LEAST_FOLD) and self._maintain_columns(columns)
+        more = self._runs is not None and self._runs.work(self._compacted)
+        more |= columns is not None and (columns.changed or self._rows > _LEAST_FOLD) and self._maintain_columns(columns)
         if not force and not self.advanced and not self.released and self._idle < _EVERY and len(touched) < _EVERY:
             return more
         self._idle = 0
@@ -490,7 +554,8 @@ class Trace(Generic[T]):
 
     def _maintain_tables(self) -> None:
         """Merge batches of rows, and move keys out of them where rows beside them have become many."""
-        from timely.differential.row_store import can_merge, merged
+        from timely.differential.disk_row_batches import merged_batches
+        from timely.differential.row_store import can_merge
 
         tables, low = self._tables, min((cursor.seen for cursor in self._cursors), default=self.number)
         while len(tables) > 1 and tables[-1].number < low and len(tables[-2]) < 2 * len(tables[-1]):
@@ -498,7 +563,7 @@ class Trace(Generic[T]):
                 self._advance_since()
             if not can_merge(tables[-2], tables[-1]):
                 break
-            tables[-2:] = [merged(tables[-2], tables[-1])]
+            tables[-2:] = [merged_batches(tables[-2], tables[-1], budget_of(self._memory))]
         self._loose += self._rows
         self._rows = 0
         if self._loose > max(_LEAST_FOLD, sum(map(len, tables)) // 2) and low == self.number and not self._fresh:
@@ -511,9 +576,11 @@ class Trace(Generic[T]):
 
         self._advance_since()
         keys = np.array([key for key in self._settled if type(key) is int], np.int64)
-        kept = np.concatenate([batch.keys[np.isin(batch.keys, keys)] for batch in self._tables])
+        keys.sort()
+        pieces = (piece for batch in self._tables for piece in batch.near(keys))
+        kept = np.concatenate([keys[:0], *(piece.keys[np.isin(piece.keys, keys)] for piece in pieces)])
         for key in np.unique(kept).tolist():
-            entries = compacted(self.history(key), self.lattice, self._since, self._advanced)
+            entries = self._compacted(self._with_tables(key, self._held_rows(key)))  # what is on disk stays there
             if entries:
                 self._settled[key] = entries
             else:
@@ -531,14 +598,74 @@ class Trace(Generic[T]):
             self._compact(key)
         if self._columns is not None:
             self._columns.compact()
+        if self._runs is not None:
+            self._runs.compact(self._compacted)
+
+    def _compacted(self, entries: list[Entry]) -> list[Entry]:
+        return compacted(entries, self.lattice, self._since, self._advanced)
+
+    # -- state on disk ---------------------------------------------------------------------------------------------
+
+    @property
+    def reads_disk(self) -> bool:
+        """Whether to read it in order of ``hash(key)`` is much faster: each block is read once."""
+        return bool(self._runs)
+
+    def entries_per_key(self) -> int:
+        """Return about how many entries a key has, and at least one."""
+        settled = list(self._settled.values())[:64]
+        entries, keys = sum(map(len, settled)), len(settled)
+        for store in (self._columns, self._runs):
+            if store is not None:
+                entries, keys = entries + len(store), keys + store.count_keys()
+        return max(entries // max(keys, 1), 1)
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether its memory is limited."""
+        return self._memory is not None
+
+    def limit_memory(self) -> None:
+        """Move state to disk, where it has grown beyond the memory budget."""
+        if self._memory is not None and self._grown:
+            self._memory.appended(self._grown)
+            self._grown = 0
+
+    def held(self) -> int:
+        """Return about how many bytes it has in memory and could move to disk."""
+        columns = 0 if self._columns is None else self._columns.nbytes
+        columns += sum(batch.nbytes for batch in self._tables)
+        return columns + (0 if self._memory is None else self._memory.row_bytes(self._settled))
+
+    def spill(self) -> None:
+        """Move to disk what every cursor has seen."""
+        from timely.differential.disk_rows import RowRuns
+
+        assert self._memory is not None
+        if self._settled and not self._mixed and columns_module() is not None:
+            self._fold()
+        if self._columns is not None:
+            self._columns.spill()
+        if self._tables:
+            from timely.differential.disk_row_batches import on_disk
+
+            self._tables = [on_disk(batch, self._memory.budget) if batch.nbytes else batch for batch in self._tables]
+        if self._settled:
+            self._advance_since()
+            if self._runs is None:
+                self._runs = RowRuns(self._memory.budget)
+            rows = {key: kept for key, entries in self._settled.items() if (kept := self._compacted(entries))}
+            self._settled = self._runs.spill(rows)
+            self._touched.clear()
+            self._rest.clear()
 
     def compact_key(self, key: Any) -> list[Entry]:
         """Compact one key, and return its entries."""
         self._advance_since()
         kept = self._compact(key)
-        if self._columns is None:
+        if self._columns is None and self._runs is None:
             return kept
-        return compacted(self.history(key), self.lattice, self._since, self._advanced)
+        return self._compacted(self.history(key))
 
     def remove(self, key: Any) -> list[Entry]:
         """Remove a key, of which nothing is fresh, and return its entries."""
@@ -547,6 +674,8 @@ class Trace(Generic[T]):
         self._settled.pop(key, None)
         if self._columns is not None:
             self._columns.hide(key)
+        if self._runs is not None:
+            self._runs.hide(key)
         return entries
 
     def _advance_since(self) -> None:
@@ -556,6 +685,8 @@ class Trace(Generic[T]):
             self._advanced.clear()
             if self._columns is not None:
                 self._columns.advance(self._moved)
+            if self._runs is not None:
+                self._runs.advance(self._moved)
             for batch in self._tables:
                 batch.time = self._moved(batch.time)
             if len(self.times) >= self._many_times:
@@ -580,6 +711,10 @@ class Trace(Generic[T]):
         else:
             del self._settled[key]
         return kept
+
+
+def _keys_of(batch: RowBatch | DiskRowBatch) -> Iterator[Any]:
+    return (key for piece in batch.pieces(_LEAST_FOLD) for key in piece.keys.tolist())
 
 
 def accumulate(entries: Iterable[Entry], time: Any) -> dict[Any, Any]:
@@ -726,11 +861,20 @@ class Cursor(Generic[T]):
         return found._replace(times=[self._to_inner(time) for time in found.times])
 
     @property
+    def trace(self) -> Trace[Any]:
+        """The trace that it reads."""
+        return self._trace
+
+    def in_order(self, rows: Iterable[tuple[Any, Any, Any]]) -> Iterable[tuple[Any, Any, Any]]:
+        """Return rows ``(key, value, diff)`` in an order in which the entries of their keys are read fast."""
+        return sorted(rows, key=lambda row: hash(row[0])) if self._trace.reads_disk else rows
+
+    @property
     def has_rows(self) -> bool:
         """Whether its trace has batches of rows."""
         return self._trace.has_rows
 
-    def row_batches(self) -> list[tuple[RowBatch, Any]] | None:
+    def row_batches(self) -> list[tuple[RowBatch | DiskRowBatch, Any]] | None:
         """Return the batches of rows that it sees, with their times; ``None`` where it sees only parts of them."""
         if self._keep is not None or self._hidden:
             return None
@@ -738,9 +882,9 @@ class Cursor(Generic[T]):
         found = self._trace.row_batches(self.seen, self._ahead)
         return [(batch, batch.time if inner is None else inner(batch.time)) for batch in found]
 
-    def loose_rows(self) -> dict[Any, Any] | None:
-        """Return the keys of rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
-        return self._trace.loose_rows()
+    def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
+        """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
+        return self._trace.loose_rows(keys)
 
     def loose_history(self, key: Any) -> list[Entry]:
         """Return what it sees of the rows of ``key`` that are not columns."""

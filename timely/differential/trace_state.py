@@ -71,11 +71,8 @@ class TraceState:
             if kept:
                 yield self._route(key), (key, kept)
 
-    def _columns(self, batches: Sequence[Any], since: Sequence[Any], advanced: dict[Any, Any]) -> Iterator[Piece]:
-        if not batches:
-            return
-        from timely.differential.column_store import advanced_batch
-
+    def _columns(self, groups: Iterable[Sequence[Any]], since: Sequence[Any], advanced: dict[Any, Any]) -> Iterator[Piece]:
+        """Save groups of batches, each added up."""
         lattice = self._trace.lattice
 
         def moved(time: Any) -> Any:
@@ -85,8 +82,11 @@ class TraceState:
                 found = advanced[time] = advanced.setdefault(found, found)
             return found
 
-        for columns in advanced_batch(batches, moved).portions():
-            yield None, Columns(*columns)
+        for batches in groups:
+            from timely.differential.column_store import SAVED, advanced_batch
+
+            for columns in advanced_batch(batches, moved).portions(SAVED):
+                yield None, Columns(*columns)
 
     # -- the log ---------------------------------------------------------------------------------------------------
 
@@ -122,10 +122,13 @@ class TraceState:
                 rows.setdefault(item[0], []).extend(item[1])
         batches: list[Any] = []
         if columns:
-            from timely.differential.column_store import Batch
+            from timely.differential.column_batches import Batch
 
             batches = [Batch(*item) for item in columns]
-        self._entries[:] = [*self._columns(batches, since, advanced), *self._rows(rows.items(), since, advanced)]
+        self._entries[:] = [
+            *self._columns([batches] if batches else [], since, advanced),
+            *self._rows(rows.items(), since, advanced),
+        ]
         self._logged = sum(len(item.keys) if isinstance(item, Columns) else len(item[1]) for _, item in self._entries)
         self._limit = 2 * self._logged + LEAST
 
@@ -141,11 +144,18 @@ class TraceState:
                 rows[item[0]] += item[1]
             else:
                 rows[item[0]] = item[1]
+                if len(rows) >= LEAST and self._trace.has_limit:
+                    self._load_rows(rows)
+        self._load_rows(rows)
+
+    def _load_rows(self, rows: dict[Any, list[Entry]]) -> None:
         for key, entries in rows.items():
             self._trace.load(key, entries)
+        self._trace.limit_memory()
+        rows.clear()
 
     def _load_columns(self, columns: Columns) -> None:
-        from timely.differential.column_store import Batch
+        from timely.differential.column_batches import Batch
 
         self._trace.load_columns(Batch(*columns))
 

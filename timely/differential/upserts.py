@@ -15,6 +15,7 @@ from timely.differential.arrangement import Arrangement, Index, register_trace
 from timely.differential.bounds import bounds_in
 from timely.differential.inputs import TimedSession, UpdateSender, new_sender
 from timely.differential.rings import INTEGERS
+from timely.differential.state_memory import guarded
 from timely.differential.trace import Trace
 from timely.differential.updates import Update, by_key
 from timely.errors import TimestampError
@@ -204,7 +205,7 @@ def from_upserts(
         register_keyed_state(info, upserts.save, lambda items: upserts.load(items, capabilities[0]), lambda item: route(item[0]))
         index.connect(info)
         upserts.connect(port)
-        return upserts.logic
+        return guarded(upserts.logic, upserts.trace.size)
 
     builder.build(constructor)
     return UpsertSession(sender, scope.allocator.index), Arrangement(output, index)

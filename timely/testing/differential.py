@@ -25,13 +25,16 @@ from timely.differential import (
     Output,
     Ring,
     aggregates,
+    blocks,
     containers,
+    disk_rows,
     from_updates,
     handles,
     imports,
     joins,
     new_collection,
     reductions,
+    state_memory,
     trace,
     trace_state,
 )
@@ -40,6 +43,7 @@ from timely.differential.containers import columns_module
 from timely.differential.trace import Trace
 from timely.differential.updates import Update
 from timely.errors import CollectionMismatch, StalledError, brief
+from timely.memory import MemoryBudget
 from timely.order import Product, linear_extension
 from timely.progress import lattice, time_domain
 from timely.recovery import Recovery
@@ -65,6 +69,7 @@ __all__ = [
     "run",
     "run_resumed",
     "small_columns",
+    "tiny_memory",
     "updates_in_traces",
 ]
 
@@ -125,6 +130,28 @@ def small_columns(many: int = 3) -> Iterator[None]:
         from timely.differential import column_store
 
         limits += [(column_store, "PORTION", 5), (column_store, "SAVED", 3)]
+    with _limits(limits):
+        yield
+
+
+@contextmanager
+def tiny_memory() -> Iterator[MemoryBudget]:
+    """Have traces move all that they can to disk after every update, in blocks of a few entries: what large state does.
+
+    >>> from timely import differential as dd
+    >>> with tiny_memory() as budget:
+    ...     run(lambda c: c.count_by_key(), [(("a", 1), 0, 1), (("a", 2), 1, 1)], one_by_one=True), budget.written > 0
+    ([(('a', 1), 0, 1), (('a', 1), 1, -1), (('a', 2), 1, 1)], True)
+    """
+    limits: list[tuple[Any, str, int]] = [
+        *((state_memory, "EVERY", 1), (blocks, "BLOCK", 3), (blocks, "ROWS", 2), (disk_rows, "PORTION", 3)),
+    ]
+    with _limits(limits), MemoryBudget(1) as budget:
+        yield budget
+
+
+@contextmanager
+def _limits(limits: Sequence[tuple[Any, str, int]]) -> Iterator[None]:
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]
     for module, name, limit in limits:
         setattr(module, name, limit)

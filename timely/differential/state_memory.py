@@ -1,0 +1,129 @@
+"""``StateMemory``: what one trace counts in the memory budget of its process, and when a trace goes to disk.
+
+Only a budget with a limit counts anything. The largest trace of the thread goes to disk first. Traces of less than their share of
+a quarter of the limit stay: else small ones would be written again and again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet, finalize, ref
+
+from timely.dataflow.pickling import dumps
+from timely.errors import OutOfMemoryError
+from timely.memory import MemoryBudget, size_text
+
+if TYPE_CHECKING:
+    from timely.differential.trace import Trace
+
+EVERY: Final = 1024
+"""Updates after which a trace is counted again, in some 20 µs."""
+
+ENTRY: Final = 200
+"""Bytes of an entry of rows without its key and value: its tuple, list and slot of a dictionary."""
+
+OBJECTS: Final = 4
+"""Bytes in memory for each byte of a pickle: texts take 50 more than their letters, whole numbers 28 for 2 to 5."""
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.traces: WeakSet[Trace[Any]] = WeakSet()
+
+
+_threads: Final = _OfThread()
+
+
+class StateMemory:
+    """What one trace has in memory, as the budget counts it."""
+
+    __slots__ = ("__weakref__", "_counted", "_rows", "_since", "_trace", "budget")
+
+    def __init__(self, budget: MemoryBudget, trace: Trace[Any]) -> None:
+        self.budget = budget
+        self._trace = ref(trace)
+        self._counted = [0]
+        self._since = 0  # updates that were appended since
+        finalize(trace, _give_back, budget, self._counted).atexit = False
+
+    def appended(self, updates: int) -> None:
+        """Count the trace now and then; beyond the limit move the largest traces to disk."""
+        self._since += updates
+        if self._since < EVERY:
+            return
+        self._since = 0
+        trace = self._trace()
+        assert trace is not None
+        _threads.traces.add(trace)
+        limit = self.budget.limit or 0
+        while not self._count(trace.held()) or self.budget.used > limit:
+            sizes = {each: each.held() for each in _threads.traces}
+            largest = max(sizes, key=sizes.__getitem__)
+            if sizes[largest] * 4 * len(sizes) <= limit:
+                break
+            largest.spill()
+            assert largest._memory is not None
+            left = largest.held()
+            largest._memory._count(left)
+            if left > sizes[largest] // 2:
+                break
+
+    def _count(self, size: int) -> bool:
+        """Count ``size`` bytes; return whether the budget allows that."""
+        more = size - self._counted[0]
+        if more > 0 and not self.budget.take(more):
+            return False
+        if more < 0:
+            self.budget.give_back(-more)
+        self._counted[0] = size
+        return True
+
+    def row_bytes(self, rows: Mapping[Any, Any]) -> int:
+        """Return about how many bytes rows by key take, from some of them."""
+        if not rows:
+            return 0
+        sample = list(islice(reversed(rows.items()), 8)) if isinstance(rows, dict) else list(islice(rows.items(), 8))
+        entries = sum(len(found) for _, found in sample)
+        try:
+            size = len(dumps(sample))
+        except Exception:  # what cannot be pickled stays in memory
+            size = 0
+        return len(rows) * (OBJECTS * size + ENTRY * entries) // len(sample)
+
+
+def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[..., Any]:
+    """Return the logic of an operator whose state is ``sizes()``; it raises ``OutOfMemoryError`` if the memory is not enough."""
+
+    def run(*ports: Any) -> Any:
+        try:
+            return logic(*ports)
+        except OutOfMemoryError:
+            raise
+        except MemoryError as error:
+            budget = MemoryBudget.current()
+            raise OutOfMemoryError(
+                f"memory ran out, with {sizes()} in its state and"
+                f" {size_text(budget.used)} counted of"
+                f" {'no limit' if budget.limit is None else size_text(budget.limit)}. Give timely.execute memory= (or a"
+                " timely.memory.MemoryBudget) below what the process may take, so that state goes to disk earlier, or more workers"
+            ) from error
+
+    return run
+
+
+def _give_back(budget: MemoryBudget, counted: list[int]) -> None:
+    budget.give_back(counted[0])
+
+
+def memory_of(trace: Trace[Any]) -> StateMemory | None:
+    """Return what counts a trace in the current budget; ``None`` without a limit."""
+    budget = MemoryBudget.current()
+    return None if budget.limit is None else StateMemory(budget, trace)
+
+
+def budget_of(memory: StateMemory | None) -> MemoryBudget:
+    """Return the budget of a trace."""
+    return MemoryBudget.current() if memory is None else memory.budget
