@@ -15,6 +15,7 @@ try:
     from timely.spark.session import local_session
     from timely.spark.settings import Finding, Findings, check
     from timely.spark.shipping import ship
+    from timely.spark.sinks import ParquetSink, Sink, SinkContext
     from timely.spark.streaming.query import EpochReport, StreamHandle, stream
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
@@ -37,9 +38,12 @@ __all__ = [
     "Finding",
     "Findings",
     "Metrics",
+    "ParquetSink",
     "Progress",
     "Result",
     "RunProgress",
+    "Sink",
+    "SinkContext",
     "StreamHandle",
     "WorkerMetrics",
     "check",
