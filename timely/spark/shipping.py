@@ -1,8 +1,9 @@
 """Packages for executors that lack them, and a clear error from an executor that still does.
 
 :func:`ship` sends pure Python packages with the application. :func:`carried` makes what Spark calls in a task: a function that
-needs nothing but Python and Spark, and checks what the executor has before it unpickles the dataflow. The invariant: only the version of
-the library that pickled a dataflow unpickles it, and the error that the user sees names what is missing and what to do.
+needs nothing but Python and Spark, and checks what the executor has before it unpickles the dataflow. The invariant: only
+the version of the library that pickled a dataflow unpickles it, and the error that the user sees names what is missing, and the
+remedy.
 """
 
 from __future__ import annotations

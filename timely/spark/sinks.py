@@ -9,13 +9,17 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from timely.errors import CheckpointError, ConfigurationError
+
+CHANGE_TYPE: Final = "_change_type"
+COMMIT_VERSION: Final = "_commit_version"
+"""Columns of rows by which a view changes: ``delete`` or ``insert``, and the epoch."""
 
 ForeachEpoch = Callable[[int, Mapping[str, DataFrame]], object]
 """Takes the outputs of an epoch: ``foreach_epoch(epoch, {name: DataFrame})``."""
@@ -112,15 +116,15 @@ class _EpochFolder:
         spark: Any = context.session.sparkContext
         self._gateway = spark._gateway
         self._hadoop = spark._jvm.org.apache.hadoop.fs
-        configuration = spark._jsc.hadoopConfiguration()
-        self._files = self._path("").getFileSystem(configuration)
-        root = self._files.makeQualified(self._path(""))
-        if root.toUri().getScheme() in _OBJECT_STORES:
+        configuration, root = spark._jsc.hadoopConfiguration(), self._path("")
+        scheme = root.toUri().getScheme() or self._hadoop.FileSystem.getDefaultUri(configuration).getScheme()
+        if scheme in _OBJECT_STORES:
             raise ConfigurationError(
                 f"a ParquetSink needs a file system that renames a folder at once, and {folder} is in an object store: use a"
                 " DeltaSink"
             )
-        self._renames = self._hadoop.FileContext.getFileContext(root.toUri(), configuration)
+        self._files = root.getFileSystem(configuration)
+        self._renames = self._hadoop.FileContext.getFileContext(self._files.makeQualified(root).toUri(), configuration)
         self._claim()
 
     def _path(self, name: str) -> Any:
@@ -157,3 +161,33 @@ class _EpochFolder:
     def delete(self, name: str) -> None:
         """Delete a folder, if it is there."""
         self._files.delete(self._path(name), True)
+
+
+# -- tables of Delta ---------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class DeltaSink:
+    """Writes Delta tables, a folder for each output, and has Delta skip an epoch that a table has.
+
+    Each write has the options ``txnAppId``, from the id of the checkpoint, and ``txnVersion``, the epoch. ``overwrite`` replaces
+    the table's rows by those of each epoch, where others are appended. The session needs Delta's package (``delta-spark``).
+
+    >>> from timely.spark import DeltaSink
+    >>> DeltaSink("s3a://lake/components/").folder
+    's3a://lake/components'
+    """
+
+    folder: str = attrs.field(converter=_folder)
+    overwrite: bool = attrs.field(default=False, kw_only=True)
+
+    def open(self, context: SinkContext) -> ForeachEpoch:
+        """Return what writes an epoch."""
+        mode = "overwrite" if self.overwrite else "append"
+
+        def take(epoch: int, tables: Mapping[str, DataFrame]) -> None:
+            for name, frame in tables.items():
+                writer = frame.write.format("delta").mode(mode).option("txnAppId", f"timely-{context.stream}-{name}")
+                writer.option("txnVersion", epoch).save(_below(self.folder, name))
+
+        return take

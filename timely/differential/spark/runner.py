@@ -19,7 +19,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.differential.collections import Collection
-from timely.differential.spark.decoding import CHANGE_TYPE, COMMIT_VERSION
 from timely.differential.spark.feed_state import TableBuilder
 from timely.differential.spark.feeds import Feed, as_feed
 from timely.differential.spark.view_rows import all_rows, changed_rows, changed_schema
@@ -29,7 +28,7 @@ from timely.spark import StreamHandle, stream
 from timely.spark.messages import SILENCE
 from timely.spark.plan import check_build, check_names
 from timely.spark.reporting import Page
-from timely.spark.sinks import ForeachEpoch, ParquetSink, Sink, SinkContext, check_sink
+from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION, ForeachEpoch, ParquetSink, Sink, SinkContext, check_sink
 from timely.spark.streaming.directory import StreamDirectory
 from timely.worker import Worker
 
