@@ -10,11 +10,13 @@ from timely.errors import ConfigurationError
 
 try:
     from timely.spark.batch import Result, run
+    from timely.spark.jdbc import JdbcSink
     from timely.spark.plan import ColumnOf
     from timely.spark.reporting import Metrics, RunProgress, WorkerMetrics
     from timely.spark.session import local_session
     from timely.spark.settings import Finding, Findings, check
     from timely.spark.shipping import ship
+    from timely.spark.sinks import DeltaSink, ParquetSink, Sink, SinkContext
     from timely.spark.streaming.query import EpochReport, StreamHandle, stream
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
@@ -33,13 +35,18 @@ Progress = RunProgress
 
 __all__ = [
     "ColumnOf",
+    "DeltaSink",
     "EpochReport",
     "Finding",
     "Findings",
+    "JdbcSink",
     "Metrics",
+    "ParquetSink",
     "Progress",
     "Result",
     "RunProgress",
+    "Sink",
+    "SinkContext",
     "StreamHandle",
     "WorkerMetrics",
     "check",

@@ -176,7 +176,8 @@ def run(
     given = build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints, progress
     task = Task(*given, look=None if live is None else live.look, memory=memory)
     with this_python(context):
-        packed = plan.frame(session, workers).mapInArrow(carried(task.run, f"timely {name}"), _packed_type(schemas), barrier=True)
+        worker = carried(task.run, f"timely {name}", task.invitation)
+        packed = plan.frame(session, workers).mapInArrow(worker, _packed_type(schemas), barrier=True)
     entry.wanted = has_plan(packed)
     return _unpacked(packed, schemas, entry, workers, monitor(session, entry, name))
 

@@ -11,8 +11,10 @@ read again; their outputs come from it. The directory is cleared when the run ha
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pickle
+import secrets
 import tempfile
 import time
 from collections import deque
@@ -26,9 +28,10 @@ import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Pipeline, Stream
 from timely.dataflow.pickling import dumps
-from timely.errors import ConfigurationError
+from timely.errors import CheckpointError, ConfigurationError, file_error_text
 from timely.operators.state import share
 from timely.recovery import Recovery, open_store
+from timely.recovery.store import PARTIAL
 from timely.spark.ingest import Ingest
 from timely.spark.messages import Resumed
 from timely.spark.packing import EPOCH, InputTable, unpack
@@ -62,6 +65,7 @@ class Checkpoints:
     @contextlib.contextmanager
     def open(self, worker: Worker, registration: Registration) -> Iterator[ResumingRun]:
         """Begin an attempt, in every worker, before its dataflow is built: from the newest checkpoint, if there is one."""
+        check_writable(self.where)
         with Recovery(worker, self.where, version=self.version) as recovery:
             if worker.index == 0:
                 registration.send(Resumed(recovery.time))
@@ -101,13 +105,39 @@ class ResumingRun:
         self._recovery.clear()
 
 
+_HOPELESS = (PermissionError, FileExistsError, NotADirectoryError)
+"""Errors of a place that stays as it is: no permission, or a file where a folder should be."""
+
+
+def check_writable(where: str) -> None:
+    """Write a file, and delete it. ``ConfigurationError`` where that will never work, ``CheckpointError`` where it may.
+
+    >>> check_writable("/dev/null/checkpoints")
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: no checkpoint can be written to /dev/null/checkpoints: [Errno 20] Not a directory: ...
+    """
+    store = open_store(where)
+    name = f"check-{secrets.token_hex(8)}{PARTIAL}"  # if a worker dies in between, recovery deletes it as an unfinished file
+    try:
+        store.write(name, [b""])
+        store.delete(name)
+    except OSError as error:
+        hopeless = isinstance(error, _HOPELESS) or error.errno == errno.EROFS
+        kind = ConfigurationError if hopeless else CheckpointError
+        raise kind(
+            f"no checkpoint can be written to {where}: {file_error_text(error)}. Give a folder or URI that the driver and all"
+            " executors may write to"
+        ) from error
+
+
 def place(where: str | os.PathLike[str]) -> str:
     """Return where checkpoints are kept, as every worker can have it. ``ConfigurationError`` for what is no such place."""
     if not isinstance(where, str | os.PathLike) or not os.fspath(where):
         raise ConfigurationError(f"checkpoint must be a path or a URI that every worker can reach, not {where!r}")
     text = str(os.fspath(where))
-    open_store(text)
-    return text if "://" in text else os.path.abspath(text)
+    text = text if "://" in text else os.path.abspath(text)
+    check_writable(text)
+    return text
 
 
 def interval(every: object) -> tuple[float, bool]:
