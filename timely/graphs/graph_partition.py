@@ -72,7 +72,10 @@ class GraphPartition:
     def from_mirrors(self, received: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the places that received messages are for, and their values."""
         places = [mirrored[indices] for mirrored, (indices, *_) in zip(self.mirrored, received, strict=True)]
-        return [np.concatenate(places), *(np.concatenate(values) for values in zip(*(rest for _, *rest in received), strict=True))]
+        return [
+            np.concatenate(places),
+            *(np.concatenate(values) for values in zip(*(rest for _, *rest in received), strict=True)),
+        ]
 
     def to_mirrors(self, values: Any) -> list[Any]:
         """Return what ``values`` of all vertices each worker has to get for its mirrors."""

@@ -17,7 +17,7 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 def k_core(edges: Stream[T, Any], vertices: Stream[T, Any]) -> Stream[T, Any]:
-    """Return Arrow batches ``(node, core)``: the greatest ``k`` such that the node is in a subgraph whose degrees are all ``k`` or more.
+    """Return Arrow batches ``(node, core)``: the greatest ``k`` of a subgraph with degrees of at least ``k`` that the node is in.
 
     ``edges`` are batches ``(src, dst)`` without a direction, ``vertices`` are batches with a column ``node``. Repeated edges
     count, and a loop counts twice. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``, for

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
-from timely.graphs.arrays import MISSING, Column, ranges
+from timely.graphs.arrays import MISSING, ranges
 from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
 from timely.graphs.graph_partition import partitioned, result_batch
 from timely.order import PartialOrder
@@ -45,9 +46,7 @@ def landmark_distances(
     return bulk_synchronous("landmark distances", [vertices, edges], program)
 
 
-def _program(
-    info: OperatorInfo, collected: list[list[Any]], *, landmarks: int, both_ways: bool, limit: int | None
-) -> Steps[Any]:
+def _program(info: OperatorInfo, collected: list[list[Any]], *, landmarks: int, both_ways: bool, limit: int | None) -> Steps[Any]:
     vertices, edges = collected
     part = yield from partitioned(info, vertices, edges, both_ways=both_ways)
     targets, starts = part.by_source()
@@ -72,7 +71,7 @@ def _program(
     return result_batch(part, distances=_lists(distances, landmarks))
 
 
-def _lists(distances: Column, landmarks: int) -> pa.Array:
+def _lists(distances: npt.NDArray[np.int32], landmarks: int) -> pa.Array:
     """Return the list of each node."""
     found = np.flatnonzero(distances != MISSING)
     counts = np.bincount(found // max(landmarks, 1), minlength=len(distances) // max(landmarks, 1))

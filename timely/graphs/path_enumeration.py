@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
-from timely.graphs.arrays import Column, Rows, ranges
+from timely.graphs.arrays import Column, Mask, Rows, ranges
 from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
 from timely.graphs.graph_partition import GraphPartition, partitioned
 from timely.order import PartialOrder
@@ -102,19 +102,17 @@ def _cycles(info: OperatorInfo, collected: list[list[Any]], *, limit: int | None
         found.append(paths[paths[:, 0] == paths[:, -1]])
         fresh = (paths[:, -1] > paths[:, 0]) & ~(paths[:, :-1] == paths[:, -1:]).any(axis=1)
         length += 1
-        paths = yield from _moved(part, paths[fresh], mirrors[fresh])
-        if paths is None:
+        arrived = yield from _moved(part, paths[fresh], mirrors[fresh])
+        if arrived is None:
             break
+        paths = arrived
     lists = yield from _named(info, part, found)
     return pa.record_batch({"path": pa.array([_from_smallest(path) for path in lists], pa.list_(part.nodes.type))})
 
 
 def _paths(info: OperatorInfo, collected: list[list[Any]], *, limit: int | None, both_ways: bool) -> Steps[Any]:
     part, steps, own = yield from _begin(info, collected, both_ways)
-    start, end = (
-        part.attributes[name].combine_chunks().to_numpy(zero_copy_only=False).astype(np.bool_) if len(part) else np.empty(0, np.bool_)
-        for name in ("start", "end")
-    )
+    start, end = (_mask(part, name) for name in ("start", "end"))
     paths: Rows = own[start][:, np.newaxis]
     found: list[Rows] = []
     length = 0
@@ -125,11 +123,19 @@ def _paths(info: OperatorInfo, collected: list[list[Any]], *, limit: int | None,
         paths, mirrors = steps.longer(paths)
         fresh = ~(paths[:, :-1] == paths[:, -1:]).any(axis=1)
         length += 1
-        paths = yield from _moved(part, paths[fresh], mirrors[fresh])
-        if paths is None:
+        arrived = yield from _moved(part, paths[fresh], mirrors[fresh])
+        if arrived is None:
             break
+        paths = arrived
     lists = yield from _named(info, part, found)
     return pa.record_batch({"path": pa.array(lists, pa.list_(part.nodes.type))})
+
+
+def _mask(part: GraphPartition, name: str) -> Mask:
+    """Return a column of truth values of the nodes, where null is false."""
+    if not len(part):
+        return np.empty(0, np.bool_)
+    return np.asarray(part.attributes[name].fill_null(False).to_numpy(), np.bool_)
 
 
 def _moved(part: GraphPartition, paths: Rows, mirrors: Column) -> Steps[Rows | None]:

@@ -19,7 +19,7 @@ from timely.order import PartialOrder
 T = TypeVar("T", bound=PartialOrder)
 
 Dangling: TypeAlias = Literal["spread", "scale"]
-"""What becomes of rank at nodes without edges: it is spread by the reset distribution, or lost and all ranks scaled up at the end."""
+"""What becomes of rank at nodes without edges: it is spread as the rest is, or lost, and all ranks are scaled up at the end."""
 
 Matrix: TypeAlias = npt.NDArray[np.float64]
 
@@ -58,9 +58,7 @@ def personalized_pagerank(
     [('a', 0.6667), ('b', 0.3333)]
     """
     check_rank_parameters(damping, tolerance, rounds, dangling)
-    program = partial(
-        _program, sources=sources, damping=damping, tolerance=tolerance, rounds=rounds, lost=dangling == "scale"
-    )
+    program = partial(_program, sources=sources, damping=damping, tolerance=tolerance, rounds=rounds, lost=dangling == "scale")
     return bulk_synchronous("personalized pagerank", [vertices, edges], program)
 
 
@@ -91,7 +89,7 @@ def _program(
     vertices, edges = collected
     part = yield from partitioned(info, vertices, edges)
     reset = _reset(part, sources)
-    totals: Floats = sum((yield [reset.sum(axis=0)] * info.peers))
+    totals: Floats = np.sum((yield [reset.sum(axis=0)] * info.peers), axis=0)
     if sources and not totals.all():
         raise SchemaError(f"{info.path}: a source of the ranks is no vertex: {int((totals == 0).sum())} of {sources} are none")
     ranks = reset.copy()
@@ -113,7 +111,7 @@ def _program(
         before, ranks = ranks, damping * given + back * reset
         moved, done = float(np.abs(ranks - before).max(initial=0)), done + 1
     if lost:
-        kept: Floats = sum((yield [ranks.sum(axis=0)] * info.peers))
+        kept: Floats = np.sum((yield [ranks.sum(axis=0)] * info.peers), axis=0)
         ranks = ranks * (totals / np.where(kept > 0, kept, 1))
     return result_batch(part, ranks=pa.FixedSizeListArray.from_arrays(ranks.ravel(), ranks.shape[1]).cast(pa.list_(pa.float64())))
 

@@ -7,20 +7,34 @@ See ``docs/graphframes.md`` for each method.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegralType
+from pyspark.sql.types import ArrayType, IntegralType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
+from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, SchemaError
+from timely.graphs.independent_set import maximal_independent_set
+from timely.graphs.k_core import k_core
+from timely.graphs.landmarks import landmark_distances
+from timely.graphs.path_enumeration import simple_cycles, simple_paths
+from timely.graphs.personalized_rank import Dangling, check_rank_parameters, personalized_pagerank
 from timely.graphs.spark import algorithms
-from timely.graphs.spark.columns import column_type, node_type
+from timely.graphs.spark.aggregate_messages import Expressions, aggregated_messages
+from timely.graphs.spark.columns import column_type, node_type, source_value
+from timely.graphs.spark.motifs import find_motif
+from timely.graphs.spark.path_tables import shortest_path_table
+from timely.graphs.spark.structs import condition, nested, quoted
+from timely.spark import run
 
 DEFAULT_LEVEL: Final = StorageLevel.MEMORY_AND_DISK_DESER
 
-_NULL_ID = "the column {0!r} of the {1} is null in a row, and an id must have a value: filter such rows out"
+_DISTANCES: Final = "distances array<struct<landmark: int, distance: int>>"
+
+_NULL_ID: Final = "the column {0!r} of the {1} is null in a row, and an id must have a value: filter such rows out"
 
 
 class GraphFrame:
@@ -87,8 +101,8 @@ class GraphFrame:
     @property
     def triplets(self) -> DataFrame:
         """A row ``(src, edge, dst)`` of three structs for each edge between vertices."""
-        src, dst = (self._vertices.select(_nested(self._vertices, name)) for name in (self.SRC, self.DST))
-        edges = self._edges.select(_nested(self._edges, self.EDGE))
+        src, dst = (nested(self._vertices, name) for name in (self.SRC, self.DST))
+        edges = nested(self._edges, self.EDGE)
         joined = edges.join(src, F.col("edge.src") == F.col("src.id")).join(dst, F.col("edge.dst") == F.col("dst.id"))
         return joined.select(self.SRC, self.EDGE, self.DST)
 
@@ -129,7 +143,8 @@ class GraphFrame:
             if missing:
                 (example,) = _first(unknown)
                 raise SchemaError(
-                    f"the edges have {missing} ends that are no vertices, as {example!r}: add these vertices, or filter the edges out"
+                    f"the edges have {missing} ends that are no vertices, as {example!r}: add these vertices, or filter such"
+                    " edges out"
                 )
         finally:
             unknown.unpersist()
@@ -206,7 +221,46 @@ class GraphFrame:
 
     def _reversed(self) -> DataFrame:
         swapped = {self.SRC: self.DST, self.DST: self.SRC}
-        return self._edges.select(*(F.col(_quoted(swapped.get(name, name))).alias(name) for name in self._edges.columns))
+        return self._edges.select(*(F.col(quoted(swapped.get(name, name))).alias(name) for name in self._edges.columns))
+
+    # -- patterns and messages -------------------------------------------------------------------------------------------
+
+    def find(self, pattern: str) -> DataFrame:
+        """Return a row for each instance of a motif, with a struct for each name in it. See ``docs/graphframes.md`` for patterns.
+
+        ``ConfigurationError`` for a pattern that cannot be read.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1,), (2,), (3,)], "id long")
+        >>> e = session.createDataFrame([(1, 2), (2, 1), (2, 3)], "src long, dst long")
+        >>> [(row.a.id, row.b.id) for row in GraphFrame(v, e).find("(a)-[]->(b); !(b)-[]->(a)").collect()]
+        [(2, 3)]
+        """
+        return find_motif(self._vertices, self._edges, pattern)
+
+    def aggregateMessages(
+        self,
+        aggCol: Expressions,
+        sendToSrc: Expressions | None = None,
+        sendToDst: Expressions | None = None,
+        intermediate_storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return ``(id, ...)`` with a column for each aggregate, for the vertices that receive a message.
+
+        ``sendToSrc`` and ``sendToDst`` are messages along each edge, to its source or destination. Several are one message, a
+        struct. All are columns made of those of :class:`~timely.graphs.spark.AggregateMessages`, or SQL expressions.
+
+        >>> from timely.graphs.spark import AggregateMessages as AM
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1, 30), (2, 40)], "id long, age int")
+        >>> e = session.createDataFrame([(1, 2)], "src long, dst long")
+        >>> found = GraphFrame(v, e).aggregateMessages([F.sum(AM.msg).alias("ages")], sendToDst=[AM.src["age"]])
+        >>> [tuple(row) for row in found.collect()]
+        [(2, 30)]
+        """
+        return aggregated_messages(self.triplets, aggCol, sendToSrc, sendToDst).persist(intermediate_storage_level)
 
     # -- algorithms ------------------------------------------------------------------------------------------------------
 
@@ -267,6 +321,250 @@ class GraphFrame:
         _check_name("triangleCount", algorithm, ("exact", "approx"))
         return self._with_column(algorithms.triangle_count(**self._input()), "count", storage_level)
 
+    def pageRank(
+        self,
+        resetProbability: float = 0.15,
+        sourceId: Any | None = None,
+        maxIter: int | None = None,
+        tol: float | None = None,
+        *,
+        dangling: Dangling = "spread",
+        total: float | None = None,
+    ) -> GraphFrame:
+        """Return the graph with a column ``pagerank`` of the vertices, and ``weight`` of the edges: 1 / out-degree of ``src``.
+
+        Ranks add up to the number of vertices, those for a ``sourceId`` to 1, or to ``total``. Exactly one of ``maxIter`` rounds,
+        and ``tol``, the greatest change of a rank in the last round. The rank of vertices without out-edges goes to all vertices,
+        or to the source; with ``dangling="scale"`` it is lost and all are scaled up at the end, as GraphFrames does.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1,), (2,), (3,)], "id long")
+        >>> e = session.createDataFrame([(1, 3), (2, 3), (3, 1)], "src long, dst long")
+        >>> ranked = GraphFrame(v, e).pageRank(tol=1e-6)
+        >>> [(row.id, round(row.pagerank, 2)) for row in ranked.vertices.orderBy("id").collect()]
+        [(1, 1.39), (2, 0.15), (3, 1.46)]
+        """
+        _check_total(total)
+        found = self._ranks("pageRank", [] if sourceId is None else [sourceId], resetProbability, maxIter, tol, dangling)
+        rank = F.element_at("ranks", 1)
+        if total is not None:
+            whole = F.lit(1.0) if sourceId is not None else F.lit(float(self._vertices.count()))
+            rank = rank * (F.lit(float(total)) / whole)
+        return self._ranked(found.select("node", rank.alias("pagerank")), "pagerank")
+
+    def parallelPersonalizedPageRank(
+        self,
+        resetProbability: float = 0.15,
+        sourceIds: list[Any] | None = None,
+        maxIter: int | None = None,
+        *,
+        dangling: Dangling = "spread",
+    ) -> GraphFrame:
+        """Return the graph with columns ``pageranks`` of the vertices and ``weight`` of the edges.
+
+        ``pageranks`` is a vector with a rank for each of ``sourceIds``. The ranks of a source add up to 1. The rest is as for
+        :meth:`pageRank`.
+        """
+        from pyspark.ml.functions import array_to_vector  # takes a second to import
+
+        if not sourceIds:
+            raise ConfigurationError("parallelPersonalizedPageRank: sourceIds must have an id: give a list of vertices' ids")
+        found = self._ranks("parallelPersonalizedPageRank", sourceIds, resetProbability, maxIter, None, dangling)
+        return self._ranked(found.select("node", array_to_vector(F.col("ranks")).alias("pageranks")), "pageranks")
+
+    def _ranks(
+        self, method: str, sources: list[Any], reset: float, rounds: int | None, tol: float | None, dangling: Dangling
+    ) -> DataFrame:
+        if rounds is not None:
+            _check_positive(method, "maxIter", rounds)
+        if not 0 < reset <= 1:
+            raise ConfigurationError(f"{method}: resetProbability must be above 0 and at most 1, not {reset!r}")
+        if (rounds is None) == (tol is None):
+            raise ConfigurationError(f"{method}: exactly one of maxIter and tol must be given, not {rounds!r} and {tol!r}")
+        check_rank_parameters(1 - reset, tol, rounds, dangling)
+        apply = partial(
+            personalized_pagerank,
+            sources=len(sources),
+            damping=1 - reset,
+            tolerance=tol,
+            rounds=rounds,
+            dangling=dangling,
+        )
+        numbers = self._numbered(method, "sourceIds", sources).alias("source")
+        return self._run(method, apply, self._inner_edges(), self._node_column(numbers), "ranks array<double>")
+
+    def _ranked(self, found: DataFrame, name: str) -> GraphFrame:
+        vertices = self._with_column(found, name, DEFAULT_LEVEL)
+        if self.WEIGHT in self._edges.columns:
+            raise SchemaError(
+                f"the edges have a column {self.WEIGHT!r} already, and the result is to have one: rename or drop it"
+            )
+        rest = [name for name in self._edges.columns if name not in (self.SRC, self.DST)]
+        edges = self._inner_edges(*(F.col(quoted(name)) for name in rest))
+        shares = edges.groupBy(self.SRC).agg((F.lit(1.0) / F.count(F.lit(1))).alias(self.WEIGHT))
+        columns = [quoted(name) for name in self._edges.columns]
+        return self._derived(vertices, edges.join(shares, self.SRC).select(*columns, self.WEIGHT), whole=True)
+
+    def shortestPaths(
+        self,
+        landmarks: list[Any],
+        algorithm: Literal["graphx", "graphframes"] = "graphx",
+        use_local_checkpoints: bool = False,
+        checkpoint_interval: int = 2,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+        is_directed: bool = True,
+    ) -> DataFrame:
+        """Return the vertices with a column ``distances``: a map from landmarks to the least number of edges of a path to them.
+
+        Landmarks without a path are not in the map. Without ``is_directed`` a path takes edges in either direction.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([("a",), ("b",), ("c",)], "id string")
+        >>> e = session.createDataFrame([("a", "b"), ("b", "c")], "src string, dst string")
+        >>> found = GraphFrame(v, e).shortestPaths(["a", "c"])
+        >>> {row.id: row.distances for row in found.collect()} == {"a": {"a": 0, "c": 2}, "b": {"c": 1}, "c": {"c": 0}}
+        True
+        """
+        _check_name("shortestPaths", algorithm, ("graphx", "graphframes"))
+        numbers = self._numbered("shortestPaths", "landmarks", landmarks).alias("landmark")
+        towards = self._inner_edges().select(F.col(self.DST).alias(self.SRC), F.col(self.SRC).alias(self.DST))
+        apply = partial(landmark_distances, landmarks=len(landmarks), both_ways=not is_directed)
+        found = self._run("shortestPaths", apply, towards, self._node_column(numbers), _DISTANCES)
+        names = self._literals("shortestPaths", "landmarks", landmarks)
+
+        def entry(pair: Column) -> Column:
+            return F.struct(F.element_at(names, pair["landmark"] + 1), pair["distance"])
+
+        distances = F.map_from_entries(F.transform("distances", entry))
+        return self._with_column(found.select("node", distances.alias("distances")), "distances", storage_level)
+
+    def bfs(
+        self,
+        fromExpr: str | Column,
+        toExpr: str | Column,
+        edgeFilter: str | Column | None = None,
+        maxPathLength: int = 10,
+    ) -> DataFrame:
+        """Return all shortest paths from a vertex for which ``fromExpr`` holds to one for which ``toExpr`` holds.
+
+        A row is a path, with the columns ``from, e0, v1, e1, ..., to``: structs of vertices and edges. Paths have up to
+        ``maxPathLength`` edges, for which ``edgeFilter`` holds. Vertices for which both expressions hold are paths ``(from, to)``
+        without edges. Where there is no path, there are no rows, and the columns are those of the vertices. The search runs at
+        the call, since the columns depend on it.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([("a", 1), ("b", 2), ("c", 3)], "id string, n int")
+        >>> e = session.createDataFrame([("a", "b"), ("b", "c")], "src string, dst string")
+        >>> [(row["from"].id, row.v1.id, row.to.id) for row in GraphFrame(v, e).bfs("id = 'a'", "n = 3").collect()]
+        [('a', 'b', 'c')]
+        """
+        if not isinstance(maxPathLength, int) or maxPathLength < 0:
+            raise ConfigurationError(f"bfs: maxPathLength must be a whole number from 0 up, not {maxPathLength!r}")
+        graph = self if edgeFilter is None else self.filterEdges(edgeFilter)
+        ends = condition(toExpr)
+        vertices = self._node_column(F.when(condition(fromExpr), 0).alias("landmark"))
+        apply = partial(landmark_distances, landmarks=1, limit=maxPathLength)
+        found = graph._run("bfs", apply, graph._inner_edges(), vertices, _DISTANCES)
+        # not persist(): the table goes when the result does, with which nobody could unpersist it
+        levels = found.select("node", F.explode(F.col("distances.distance")).alias("level")).localCheckpoint()
+        reached = self._vertices.filter(ends).join(levels, F.col(self.ID) == F.col("node"))
+        (length,) = _first(reached.select(F.min("level")))
+        if length is None:
+            return self._vertices.sparkSession.createDataFrame([], self._vertices.schema)
+        return shortest_path_table(self._vertices, graph._edges, levels, ends, length)
+
+    def all_paths(
+        self,
+        from_expr: str | Column,
+        to_expr: str | Column,
+        edge_filter: str | Column | None = None,
+        max_path_length: int = 5,
+        is_directed: bool = True,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return ``(path, len)`` for each path without repeated vertices: its ids, and its number of edges.
+
+        It has up to ``max_path_length`` edges, for which ``edge_filter`` holds. It begins at a vertex for which ``from_expr``
+        holds, and ends at one for which ``to_expr`` holds. There may be exponentially many.
+        """
+        _check_positive("all_paths", "max_path_length", max_path_length)
+        graph = self if edge_filter is None else self.filterEdges(edge_filter)
+        start, end = (F.coalesce(condition(given), F.lit(False)) for given in (from_expr, to_expr))
+        apply = partial(simple_paths, limit=max_path_length, both_ways=not is_directed)
+        vertices = self._node_column(start.alias("start"), end.alias("end"))
+        found = graph._run("all_paths", apply, graph._inner_edges(), vertices, self._path_column(), node=False)
+        return found.select("path", (F.size("path") - 1).cast("long").alias("len")).persist(storage_level)
+
+    def detectingCycles(
+        self, checkpoint_interval: int = 2, use_local_checkpoints: bool = False, storage_level: StorageLevel = DEFAULT_LEVEL
+    ) -> DataFrame:
+        """Return a column ``found_cycles`` with a row for each cycle without repeated vertices: its ids.
+
+        The smallest id is the first and the last. There may be exponentially many.
+        """
+        vertices = self._node_column()
+        found = self._run("detectingCycles", simple_cycles, self._inner_edges(), vertices, self._path_column(), node=False)
+        return (
+            found.select(F.col("path").alias("found_cycles"), F.element_at("path", 1).alias(self.ID))
+            .select("found_cycles")
+            .persist(storage_level)
+        )
+
+    def k_core(
+        self, checkpoint_interval: int = 2, use_local_checkpoints: bool = False, storage_level: StorageLevel = DEFAULT_LEVEL
+    ) -> DataFrame:
+        """Return ``(id, kcore)``: the greatest ``k`` such that the vertex is in a subgraph whose degrees are all ``k`` or more.
+
+        Degrees are those of :attr:`degrees`: repeated edges count, and a loop counts twice.
+        """
+        found = self._run("k_core", k_core, self._inner_edges(), self._node_column(), "core long")
+        return found.select(F.col("node").alias(self.ID), F.col("core").cast("int").alias("kcore")).persist(storage_level)
+
+    def maximal_independent_set(
+        self,
+        seed: int = 42,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return a column ``id`` of vertices of which no two are neighbours, and to which no other can be added.
+
+        ``seed`` chooses one of the many sets, the same in each run.
+        """
+        apply = partial(maximal_independent_set, seed=seed)
+        found = self._run("maximal_independent_set", apply, self._inner_edges(), self._node_column(), "")
+        return found.select(F.col("node").alias(self.ID)).persist(storage_level)
+
+    def powerIterationClustering(self, k: int, maxIter: int, weightCol: str | None = None) -> DataFrame:
+        """Return ``(id, cluster)``: a cluster from 0 up to ``k - 1`` for each vertex with an edge, as Spark's MLlib finds it."""
+        from pyspark.ml.clustering import PowerIterationClustering  # takes a second to import
+
+        _check_positive("powerIterationClustering", "k", k)
+        weights = F.lit(1.0) if weightCol is None else F.col(quoted(weightCol)).cast("double")
+        if weightCol is not None:
+            column_type(self._edges, weightCol, "edges")
+        edges = self._inner_edges(weights.alias("weight"))
+        if isinstance(column_type(edges, self.SRC, "edges"), IntegralType):
+            names = None
+        else:
+            names = self._vertices.select(self.ID).distinct().sort(self.ID)
+            names = names.withColumn("number", F.row_number().over(Window.orderBy(self.ID)).cast("long")).localCheckpoint()
+            for end in (self.SRC, self.DST):
+                numbered = names.select(F.col(self.ID).alias(end), F.col("number").alias(f"{end}_number"))
+                edges = edges.join(numbered, end)
+            edges = edges.select(F.col("src_number").alias(self.SRC), F.col("dst_number").alias(self.DST), "weight")
+        clustering = PowerIterationClustering(k=k, maxIter=maxIter, weightCol="weight")
+        found = clustering.assignClusters(edges)
+        if names is None:
+            return found
+        found = found.select(F.col("id").alias("number"), "cluster")
+        return names.join(found, "number").select(self.ID, "cluster")
+
     # -- what algorithms read and return ---------------------------------------------------------------------------------
 
     def _check_types(self) -> None:
@@ -298,6 +596,40 @@ class GraphFrame:
             edges = edges.join(ids, F.col(end) == F.col("_timely_id"), "left_semi")
         return edges
 
+    def _run(
+        self, method: str, apply: Callable[..., Any], edges: DataFrame, vertices: DataFrame, column: str, *, node: bool = True
+    ) -> DataFrame:
+        """Return ``(node, column)`` from ``apply(edges, vertices)``, or the column alone."""
+        schema = StructType([StructField("node", column_type(vertices, "node", "vertices"))] if node else [])
+        if column:
+            name, _, kind = column.partition(" ")
+            schema.add(name, kind)
+
+        def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
+            return {"found": apply(**streams)}
+
+        build.__name__ = method  # what Spark's plans and descriptions of jobs say
+        return run(build, {"edges": edges, "vertices": vertices}, {"found": schema}, workers=self._workers)["found"]
+
+    def _path_column(self) -> str:
+        return f"path array<{column_type(self._vertices, self.ID, 'vertices').simpleString()}>"
+
+    def _literals(self, method: str, what: str, values: list[Any]) -> Column:
+        """Return ids as an array; ``ConfigurationError`` for what can be none, and for one that is there twice."""
+        kind = column_type(self._vertices, self.ID, "vertices")
+        try:
+            checked = [source_value(value, kind, self.ID) for value in values]
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{method}: of {what}, {error}") from error
+        if any(value in checked[:at] for at, value in enumerate(checked)):
+            raise ConfigurationError(f"{method}: {what} has an id twice: {values!r}")
+        return F.array(*(F.lit(value).cast(kind) for value in checked)).cast(ArrayType(kind))
+
+    def _numbered(self, method: str, what: str, values: list[Any]) -> Column:
+        """Return the place of a vertex's id among ``values``, from 0, or null."""
+        at = F.array_position(self._literals(method, what, values), F.col(self.ID))
+        return F.when(at > 0, at - 1).cast("int")
+
     def _with_column(self, found: DataFrame, name: str, level: StorageLevel, *, as_long: bool = False) -> DataFrame:
         """Return the vertices with what was ``found`` of each, ``(node, value)``, in a column of that name."""
         if name.lower() in (column.lower() for column in self._vertices.columns):
@@ -307,25 +639,21 @@ class GraphFrame:
         if as_long and isinstance(found.schema[value].dataType, IntegralType):
             result = result.cast("long")
         found = found.select(F.col(node).alias(self.ID), result.alias(name))
-        columns = [*map(_quoted, self._vertices.columns), name]
+        columns = [*map(quoted, self._vertices.columns), name]
         return self._vertices.join(found, self.ID, "left").select(*columns).persist(level)
+
+
+def _check_total(total: float | None) -> None:
+    if total is not None and not total > 0:
+        raise ConfigurationError(f"pageRank: total must be above 0, not {total!r}")
 
 
 def _by_type(ends: DataFrame, column: str, values: Sequence[Any] | None, name: str) -> DataFrame:
     """Return ``(id, name)``, where ``name`` is a struct of counts of rows by the value of a column."""
     grouped = ends.groupBy(GraphFrame.ID).pivot(column, None if values is None else list(values))
     counted = grouped.agg(F.count(F.lit(1))).na.fill(0)
-    fields = [F.col(_quoted(field)).cast("int").alias(field) for field in counted.columns if field != GraphFrame.ID]
+    fields = [F.col(quoted(field)).cast("int").alias(field) for field in counted.columns if field != GraphFrame.ID]
     return counted.select(GraphFrame.ID, F.struct(*fields).alias(name))
-
-
-def _nested(frame: DataFrame, name: str) -> Column:
-    """Return all columns of a frame as one struct."""
-    return F.struct(*map(_quoted, frame.columns)).alias(name)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _without_null(name: str, what: str) -> Column:
