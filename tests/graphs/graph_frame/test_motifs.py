@@ -21,7 +21,9 @@ def found(session: SparkSession, pattern: str) -> tuple[list[str], list[tuple[An
     """The columns, and the rows with vertices as their ids and edges as tuples."""
     frame = people(session).find(pattern)
     made = [
-        tuple(None if one is None else one if isinstance(one, str | int) else one[0] if "name" in one else tuple(one) for one in row)
+        tuple(
+            None if one is None else one if isinstance(one, str | int) else one[0] if "name" in one else tuple(one) for one in row
+        )
         for row in frame.collect()
     ]
     return frame.columns, sorted(made, key=repr)

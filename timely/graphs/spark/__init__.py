@@ -18,11 +18,13 @@ from timely.graphs.spark.algorithms import (
     triangle_count,
 )
 from timely.graphs.spark.graph_frame import GraphFrame
+from timely.graphs.spark.pregel_builder import Pregel
 from timely.graphs.spark.vertex_programs import pregel
 
 __all__ = [
     "AggregateMessages",
     "GraphFrame",
+    "Pregel",
     "breadth_first_search",
     "connected_components",
     "label_propagation",

@@ -17,6 +17,7 @@ from pyspark.storagelevel import StorageLevel
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, SchemaError
+from timely.graphs.column_pregel import ColumnProgram, column_pregel
 from timely.graphs.independent_set import maximal_independent_set
 from timely.graphs.k_core import k_core
 from timely.graphs.landmarks import landmark_distances
@@ -27,6 +28,7 @@ from timely.graphs.spark.aggregate_messages import Expressions, aggregated_messa
 from timely.graphs.spark.columns import column_type, node_type, source_value
 from timely.graphs.spark.motifs import find_motif
 from timely.graphs.spark.path_tables import shortest_path_table
+from timely.graphs.spark.pregel_builder import Pregel
 from timely.graphs.spark.structs import condition, nested, quoted
 from timely.spark import run
 
@@ -261,6 +263,26 @@ class GraphFrame:
         [(2, 30)]
         """
         return aggregated_messages(self.triplets, aggCol, sendToSrc, sendToDst).persist(intermediate_storage_level)
+
+    @property
+    def pregel(self) -> Pregel:
+        """A new :class:`~timely.graphs.spark.Pregel` program on this graph."""
+        return Pregel(self)
+
+    def _run_pregel(
+        self,
+        program: ColumnProgram,
+        states: StructType,
+        attributes: Sequence[str],
+        edge_attributes: Sequence[str],
+        level: StorageLevel,
+    ) -> DataFrame:
+        """Return the vertices with the columns of a compiled program; :meth:`Pregel.run` compiles it, and calls this."""
+        edges = self._inner_edges(*(F.col(quoted(name)) for name in edge_attributes))
+        vertices = self._node_column(*(F.col(quoted(name)) for name in attributes))
+        found = self._run("pregel", partial(column_pregel, program=program), edges, vertices, states)
+        joined = self._vertices.join(found.withColumnRenamed("node", self.ID), self.ID, "left")
+        return joined.select(*map(quoted, [*self._vertices.columns, *states.names])).persist(level)
 
     # -- algorithms ------------------------------------------------------------------------------------------------------
 
@@ -597,13 +619,22 @@ class GraphFrame:
         return edges
 
     def _run(
-        self, method: str, apply: Callable[..., Any], edges: DataFrame, vertices: DataFrame, column: str, *, node: bool = True
+        self,
+        method: str,
+        apply: Callable[..., Any],
+        edges: DataFrame,
+        vertices: DataFrame,
+        columns: str | StructType,
+        *,
+        node: bool = True,
     ) -> DataFrame:
-        """Return ``(node, column)`` from ``apply(edges, vertices)``, or the column alone."""
+        """Return ``(node, columns)`` from ``apply(edges, vertices)``, or the columns alone."""
         schema = StructType([StructField("node", column_type(vertices, "node", "vertices"))] if node else [])
-        if column:
-            name, _, kind = column.partition(" ")
-            schema.add(name, kind)
+        if isinstance(columns, str):
+            name, _, kind = columns.partition(" ")
+            columns = StructType().add(name, kind) if name else StructType()
+        for field in columns:
+            schema.add(field)
 
         def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
             return {"found": apply(**streams)}
