@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegralType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, IntegralType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
 from timely.dataflow import ScopeBuilder, Stream
@@ -632,7 +632,7 @@ class GraphFrame:
         schema = StructType([StructField("node", column_type(vertices, "node", "vertices"))] if node else [])
         if isinstance(columns, str):
             name, _, kind = columns.partition(" ")
-            columns = StructType().add(name, kind) if name else StructType()
+            columns = StructType([StructField(name, DataType.fromDDL(kind))] if name else [])
         for field in columns:
             schema.add(field)
 
@@ -663,8 +663,9 @@ class GraphFrame:
 
     def _with_column(self, found: DataFrame, name: str, level: StorageLevel, *, as_long: bool = False) -> DataFrame:
         """Return the vertices with what was ``found`` of each, ``(node, value)``, in a column of that name."""
-        if name.lower() in (column.lower() for column in self._vertices.columns):
-            raise SchemaError(f"the vertices have a column {name!r} already, and the result is to have one: rename or drop it")
+        for column in self._vertices.columns:
+            if column.lower() == name.lower():
+                raise SchemaError(f"the vertices have a column {column!r}, and the result is to have {name!r}: rename or drop it")
         node, value = found.columns
         result = F.col(value)
         if as_long and isinstance(found.schema[value].dataType, IntegralType):
