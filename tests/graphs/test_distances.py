@@ -25,7 +25,6 @@ WORKERS = [(1, 1), (2, 1), (3, 1), (1, 2)]
 START = 7
 
 
-
 def weighted(edges: Weighted, node: pa.DataType | None = None) -> pa.Table:
     """Edges with weights as a table."""
     table = table_of([edge[:2] for edge in edges], node)
@@ -110,8 +109,6 @@ def test_weights_that_differ_much(workers: int) -> None:
     expected = nearest(edges, START)
     assert found.keys() == expected.keys()
     assert all(found[node] == pytest.approx(expected[node], rel=1e-12) for node in expected)
-
-
 
 
 def test_a_source_that_comes_later() -> None:

@@ -80,9 +80,7 @@ def test_ranks_of_epochs_that_overlap(graphs: list[Edges], workers: int, seed: i
 @given(epochs, st.integers(2, 3), seeds)
 def test_strong_components_of_epochs_that_overlap(graphs: list[Edges], workers: int, seed: int) -> None:
     alone = [timely.example(lambda scope: strongly_connected_components(_stream(scope, graph))) for graph in graphs]  # noqa: B023
-    assert simulated(graphs, strongly_connected_components, workers, seed) == [
-        dict(rows[0][1]) if rows else {} for rows in alone
-    ]
+    assert simulated(graphs, strongly_connected_components, workers, seed) == [dict(rows[0][1]) if rows else {} for rows in alone]
 
 
 def _stream(scope: Any, graph: Edges) -> Any:
