@@ -183,15 +183,14 @@ def _rows_of_a_batch(session: SparkSession) -> int:
 def _checkpoints(
     where: str | os.PathLike[str], every: int | timedelta, plan: InputPlan, schemas: Mapping[str, StructType]
 ) -> Checkpoints:
-    if not plan.epochs:
-        raise ConfigurationError(
-            "checkpoint= needs epoch=: a checkpoint is written between two epochs, and without a column that names them all rows"
-            " are of one"
-        )
     inputs = [f"{name}: {frame.schema.simpleString()} by {plan.epochs.get(name)}" for name, frame in plan.frames.items()]
     outputs = [f"{name}: {schema.simpleString()}" for name, schema in schemas.items()]
     amount, timed = interval(every)
-    return Checkpoints(place(where), amount, timed, f"{'; '.join(inputs)} -> {'; '.join(outputs)}")
+    if not (timed or plan.epochs):
+        raise ConfigurationError(
+            f"checkpoint_every={every!r} counts epochs, and without epoch= all rows are of one: give a datetime.timedelta"
+        )
+    return Checkpoints(place(where), amount, timed, f"{'; '.join(inputs)} -> {'; '.join(outputs)}", bool(plan.epochs))
 
 
 def _packed_type(schemas: Mapping[str, StructType]) -> StructType:
