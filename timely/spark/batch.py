@@ -109,6 +109,7 @@ def run(
     patience: float = SILENCE,
     progress: ProgressMode = "direct",
     live: Page | None = None,
+    version: str = "",
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier stage.
 
@@ -119,9 +120,11 @@ def run(
     in each worker. Both may be one column that every input has, or a dictionary from inputs to columns.
 
     With ``checkpoint``, the state of the operators and the outputs so far are written there, after every ``checkpoint_every``
-    epochs that have rows, or that much time. It is a path or URI that the driver and all executors reach, for this run alone. A
-    stage that fails, or another run of the program, resumes from the newest checkpoint, on any number of workers, with the same
-    result. A run that ends deletes its checkpoints (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds
+    epochs that have rows, or that much time; when all rows are in, also in the middle of a loop, with the messages in flight. It
+    is a path or URI that the driver and all executors reach, for this run alone. A stage that fails, or another run of the
+    program, resumes from the newest checkpoint, with the same result, and on any number of workers if nothing was in flight. A
+    checkpoint of another ``version``, a text of your own, is refused. A run that ends deletes its checkpoints
+    (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds
     is declared gone. ``progress`` is the mode of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A
     :class:`timely.inspect.LivePage` as ``live`` shows the run while it goes on (``docs/live.md``).
 
@@ -161,7 +164,7 @@ def run(
     context = context_of(session)
     workers = settle(session, workers)
     server = rendezvous(*addresses(context))
-    checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas)
+    checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas, version)
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)
     FailurePolicy(context, entry)
     declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
@@ -181,7 +184,11 @@ def _rows_of_a_batch(session: SparkSession) -> int:
 
 
 def _checkpoints(
-    where: str | os.PathLike[str], every: int | timedelta, plan: InputPlan, schemas: Mapping[str, StructType]
+    where: str | os.PathLike[str],
+    every: int | timedelta,
+    plan: InputPlan,
+    schemas: Mapping[str, StructType],
+    version: str,
 ) -> Checkpoints:
     inputs = [f"{name}: {frame.schema.simpleString()} by {plan.epochs.get(name)}" for name, frame in plan.frames.items()]
     outputs = [f"{name}: {schema.simpleString()}" for name, schema in schemas.items()]
@@ -190,7 +197,8 @@ def _checkpoints(
         raise ConfigurationError(
             f"checkpoint_every={every!r} counts epochs, and without epoch= all rows are of one: give a datetime.timedelta"
         )
-    return Checkpoints(place(where), amount, timed, f"{'; '.join(inputs)} -> {'; '.join(outputs)}", bool(plan.epochs))
+    described = f"{'; '.join(inputs)} -> {'; '.join(outputs)}{version and f' by {version}'}"
+    return Checkpoints(place(where), amount, timed, described, bool(plan.epochs))
 
 
 def _packed_type(schemas: Mapping[str, StructType]) -> StructType:

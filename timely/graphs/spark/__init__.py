@@ -16,9 +16,11 @@ from timely.graphs.spark.algorithms import (
     strongly_connected_components,
     triangle_count,
 )
+from timely.graphs.spark.result import GraphResult
 from timely.graphs.spark.vertex_programs import pregel
 
 __all__ = [
+    "GraphResult",
     "breadth_first_search",
     "connected_components",
     "label_propagation",
