@@ -8,20 +8,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import timely
 from tests.recovery.cutting import EPOCHS, Build, Phase, Sends, feed, run, sends
 from tests.recovery.test_operators_graphs import BUILDS, _batches, edges
 from tests.recovery.test_operators_state import UNARY
-from timely.errors import CheckpointError, StateError
 from timely.testing import pause
 
 Edges = list[list[tuple[int, list[tuple[int, int]]]]]
@@ -29,7 +24,7 @@ steps = st.lists(st.integers(1, 14), min_size=1, max_size=4)
 
 
 def cut_run(build: Build, sent: Sends, after: Sequence[int], workers: int, *, compact: bool, seed: int) -> Counter[Any]:
-    """What comes out of a run that is cut each time that some worker has taken so many steps more, all epochs having been sent."""
+    """What comes out of a run that is cut each time that some worker has taken so many steps more; all epochs are sent."""
     found: Counter[Any] = Counter()
     start: list[Any] = []
     choose = random.Random(seed)

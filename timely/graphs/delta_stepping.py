@@ -313,7 +313,7 @@ class _Relax(Generic[T]):
         def repartition(item: Pending, *_: int) -> Iterator[Pending]:
             outer, edges, offers, first_round, lowered = item
             if lowered is not None:
-                raise StateError(f"{self.info.path}: {outer!r} is being processed, which no other number of workers can go on with")
+                raise StateError(f"{self.info.path}: {outer!r} is being processed: go on with as many workers")
             yield outer, self.mine(edges), {round: self.mine(rows) for round, rows in offers.items()}, first_round, None
 
         register_state(self.info, save, load, repartition, logged=False)

@@ -61,7 +61,9 @@ def pagerank(
     nodes = names.map_batch(lambda batch: batch.column("id").to_numpy())
     ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
     inputs: list[tuple[Stream[T, Any], Pact]] = [(numbers, Exchange(first)), (nodes, Exchange(_itself))]
-    found = gather_loop("pagerank", inputs, Exchange(_receiver), ranking.finish, keep=ranking.register, whole=_all_came, meanwhile=ranking.add_up)
+    found = gather_loop(
+        "pagerank", inputs, Exchange(_receiver), ranking.finish, keep=ranking.register, whole=_all_came, meanwhile=ranking.add_up
+    )
     return name_values(names, found, "rank", floats, lasting=False)
 
 

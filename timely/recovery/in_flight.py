@@ -14,8 +14,8 @@ from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.operator_state import Piece
 from timely.errors import ChangedDataflowError, StateError
-from timely.recovery.state_file import Key
 from timely.recovery.manifest import Layer
+from timely.recovery.state_file import Key
 from timely.scopes import Subgraph
 
 MESSAGES: Final = "(messages in flight)"

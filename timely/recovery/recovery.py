@@ -322,8 +322,8 @@ class Recovery:
         return taken
 
     def check_in_flight(self) -> None:
-        """Raise ``StateError`` for operators that cannot be saved with messages in flight: those whose state is whole only between
-        two times, and custom scopes.
+        """Raise ``StateError`` for operators that cannot be saved with messages in flight: custom scopes, and those whose state
+        is whole only between two times.
         """
         self._state.check_in_flight()
 
