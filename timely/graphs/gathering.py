@@ -236,16 +236,19 @@ def gather_loop(
     again: Pact,
     finish: Finish,
     *,
+    keep: RegisterState,
     whole: Whole | None = None,
     meanwhile: Meanwhile | None = None,
 ) -> Stream[T, Any]:
     """Return what leaves a loop around one ``gather``.
 
     Its ``finish`` gets the ``inputs`` and what it sent in the round before; it returns what to send ``again`` and what leaves.
+    ``keep(info)`` registers what it remembers from round to round.
     """
     with scope_of(inputs[0][0], name).iterative(name) as loop:
         handle, sent = loop.feedback()
         entered: list[tuple[Stream[Product[T, int], Any], Pact]] = [(enter(stream, loop), pact) for stream, pact in inputs]
-        next_round, leaving = gather(name, [*entered, (sent, Pipeline)], 2, finish, whole=whole, meanwhile=meanwhile)
+        all_inputs = [*entered, (sent, Pipeline)]
+        next_round, leaving = gather(name, all_inputs, 2, finish, keep=keep, whole=whole, meanwhile=meanwhile)
         next_round.connect_loop(handle, again)
         return leaving.leave()

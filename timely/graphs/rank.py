@@ -21,6 +21,7 @@ from timely.graphs.arrays import Column, Floats, Rows, add_counts, bits, distinc
 from timely.graphs.encoding import encode
 from timely.graphs.gathering import gather_loop
 from timely.graphs.node_joins import name_values
+from timely.graphs.state import register_parts
 from timely.memory import Spool
 from timely.order import PartialOrder, Product
 
@@ -61,7 +62,9 @@ def pagerank(
     nodes = names.map_batch(lambda batch: batch.column("id").to_numpy())
     ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
     inputs: list[tuple[Stream[T, Any], Pact]] = [(numbers, Exchange(first)), (nodes, Exchange(_itself))]
-    found = gather_loop("pagerank", inputs, Exchange(_receiver), ranking.finish, whole=_all_came, meanwhile=ranking.add_up)
+    found = gather_loop(
+        "pagerank", inputs, Exchange(_receiver), ranking.finish, keep=ranking.register, whole=_all_came, meanwhile=ranking.add_up
+    )
     return name_values(names, found, "rank", floats, lasting=False)
 
 
@@ -205,6 +208,12 @@ class _Part:
         self._scale = 1.0
         self._incoming: dict[int, Places] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_space": len(self._space)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _space=np.empty(state["_space"]))
+
     def first_shares(self) -> list[_Share]:
         """Share out a rank of 1 for each node, with what the first shares say in addition."""
         nodes, places = len(self.ranks), [edges.places for edges in self._edges]
@@ -257,6 +266,10 @@ class _Ranking(Generic[T]):
     _tolerance: float
     _rounds: int | None
     _parts: dict[T, _Part] = attrs.field(factory=dict)
+
+    def register(self, info: OperatorInfo) -> None:
+        """Register the graph and the ranks of each outer time."""
+        register_parts(info, self._parts)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Return the shares to send, and the ranks if these are the last."""

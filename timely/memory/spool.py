@@ -82,6 +82,10 @@ class Spool:
         else:
             self._items.append(self._store(container, size))
 
+    def __reduce__(self) -> Any:
+        """A checkpoint has the containers one by one; restored, they are held by the budget that is current then."""
+        return Spool, (), None, iter(self)
+
     def __iter__(self) -> Iterator[Any]:
         for item in self._items:
             yield self._load(item) if isinstance(item, _Stored) else item

@@ -111,6 +111,7 @@ def run(
     progress: ProgressMode = "direct",
     live: Page | None = None,
     memory: int | str | MemoryBudget | None = None,
+    version: str = "",
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier stage.
 
@@ -121,9 +122,11 @@ def run(
     in each worker. Both may be one column that every input has, or a dictionary from inputs to columns.
 
     With ``checkpoint``, the state of the operators and the outputs so far are written there, after every ``checkpoint_every``
-    epochs that have rows, or that much time. It is a path or URI that the driver and all executors reach, for this run alone. A
-    stage that fails, or another run of the program, resumes from the newest checkpoint, on any number of workers, with the same
-    result. A run that ends deletes its checkpoints (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds
+    epochs that have rows, or that much time; when all rows are in, also in the middle of a loop, with the messages in flight. It
+    is a path or URI that the driver and all executors reach, for this run alone. A stage that fails, or another run of the
+    program, resumes from the newest checkpoint, with the same result, and on any number of workers if nothing was in flight. A
+    checkpoint of another ``version``, a text of your own, is refused. A run that ends deletes its checkpoints
+    (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds
     is declared gone. ``progress`` is the mode of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A
     :class:`timely.inspect.LivePage` as ``live`` shows the run while it goes on (``docs/live.md``). ``memory`` is what each
     worker's process may take (``"2GB"``), or a :class:`timely.memory.MemoryBudget`. The default is what the system allows:
@@ -167,7 +170,7 @@ def run(
     context = context_of(session)
     workers = settle(session, workers)
     server = rendezvous(*addresses(context))
-    checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas)
+    checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas, version)
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)
     FailurePolicy(context, entry)
     declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
@@ -188,17 +191,21 @@ def _rows_of_a_batch(session: SparkSession) -> int:
 
 
 def _checkpoints(
-    where: str | os.PathLike[str], every: int | timedelta, plan: InputPlan, schemas: Mapping[str, StructType]
+    where: str | os.PathLike[str],
+    every: int | timedelta,
+    plan: InputPlan,
+    schemas: Mapping[str, StructType],
+    version: str,
 ) -> Checkpoints:
-    if not plan.epochs:
-        raise ConfigurationError(
-            "checkpoint= needs epoch=: a checkpoint is written between two epochs, and without a column that names them all rows"
-            " are of one"
-        )
     inputs = [f"{name}: {frame.schema.simpleString()} by {plan.epochs.get(name)}" for name, frame in plan.frames.items()]
     outputs = [f"{name}: {schema.simpleString()}" for name, schema in schemas.items()]
     amount, timed = interval(every)
-    return Checkpoints(place(where), amount, timed, f"{'; '.join(inputs)} -> {'; '.join(outputs)}")
+    if not (timed or plan.epochs):
+        raise ConfigurationError(
+            f"checkpoint_every={every!r} counts epochs, and without epoch= all rows are of one: give a datetime.timedelta"
+        )
+    described = f"{'; '.join(inputs)} -> {'; '.join(outputs)}{version and f' by {version}'}"
+    return Checkpoints(place(where), amount, timed, described, bool(plan.epochs))
 
 
 def _packed_type(schemas: Mapping[str, StructType]) -> StructType:

@@ -141,7 +141,7 @@ class Task:
                     collect(stream, position, queue)
                 ingest = Ingest(worker, handles, self.inputs, meter)
             meter.watch(scope, worker.transport)
-            for batch in batches if resuming is None else resuming.stretches(batches, ingest, queue, meter):
+            for batch in batches if resuming is None else resuming.rows(batches, ingest, queue, meter):
                 ingest.send(batch)
                 del batch
                 yield from self._drain(queue, meter)
@@ -149,7 +149,7 @@ class Task:
                     ingest.wait(_PATIENCE)
                     yield from self._drain(queue, meter)
             ingest.close()
-            while worker.run_step(_PATIENCE):
+            for _ in _to_the_end(worker) if resuming is None else resuming.steps(_PATIENCE, meter):
                 yield from self._drain(queue, meter)
             yield from self._drain(queue, meter)
             if resuming is not None:
@@ -187,6 +187,11 @@ class Task:
             for part in cut(self.outputs[position].conform(given), self.rows):
                 meter.count_out(position, part.num_rows)
                 yield part if packed is None else pack(position, part, packed)
+
+
+def _to_the_end(worker: Worker) -> Iterator[None]:
+    while worker.run_step(_PATIENCE):
+        yield
 
 
 def _listen(worker: Worker, registration: Registration) -> None:

@@ -19,11 +19,13 @@ from timely.graphs.spark.algorithms import (
 )
 from timely.graphs.spark.graph_frame import GraphFrame
 from timely.graphs.spark.pregel_builder import Pregel
+from timely.graphs.spark.result import GraphResult
 from timely.graphs.spark.vertex_programs import pregel
 
 __all__ = [
     "AggregateMessages",
     "GraphFrame",
+    "GraphResult",
     "Pregel",
     "breadth_first_search",
     "connected_components",
