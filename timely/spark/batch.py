@@ -23,8 +23,9 @@ from timely.dataflow.output_schema import OutputSchema
 from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaError, TimelyError
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.progress import ProgressGroups, ProgressMode
+from timely.spark.defaults import RunDefaults
 from timely.spark.logs import log_to_spark
-from timely.spark.messages import SILENCE, Failed, Silent, revive
+from timely.spark.messages import Failed, Silent, revive
 from timely.spark.packing import TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry, rendezvous
@@ -106,7 +107,7 @@ def run(
     key: ColumnOf | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | timedelta = timedelta(seconds=10),
-    patience: float = SILENCE,
+    patience: float | None = None,
     progress: ProgressMode = "direct",
     live: Page | None = None,
 ) -> Result:
@@ -122,8 +123,9 @@ def run(
     epochs that have rows, or that much time. It is a path or URI that the driver and all executors reach, for this run alone. A
     stage that fails, or another run of the program, resumes from the newest checkpoint, on any number of workers, with the same
     result. A run that ends deletes its checkpoints (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds
-    is declared gone. ``progress`` is the mode of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A
-    :class:`timely.inspect.LivePage` as ``live`` shows the run while it goes on (``docs/live.md``).
+    (30) is declared gone. ``progress`` is the mode of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A
+    :class:`timely.inspect.LivePage` as ``live`` shows the run while it goes on (``docs/live.md``). Settings ``spark.timely.*`` of
+    the session stand in for arguments (``docs/spark_operations.md``).
 
     The session must be classic (no Spark Connect) and have a slot for each worker; executors that are still starting are waited
     for. Every executor must be able to import ``timely`` and whatever ``build`` uses. Raises before any job starts:
@@ -159,7 +161,10 @@ def run(
     plan = InputPlan.of(inputs, epoch, key)
     schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
     context = context_of(session)
-    workers = settle(session, workers)
+    defaults = RunDefaults.of(session)
+    workers = settle(session, workers, defaults.workers)
+    patience = defaults.patience if patience is None else patience
+    checkpoint = defaults.place(checkpoint, "run", build)
     server = rendezvous(*addresses(context))
     checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas)
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)
