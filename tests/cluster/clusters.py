@@ -56,7 +56,7 @@ def local_cluster(**settings: str) -> Iterator[SparkSession]:
 
 
 @contextlib.contextmanager
-def standalone(work: Path, cores: int = 1, **settings: str) -> Iterator[SparkSession]:
+def standalone(work: Path, cores: int = 1, /, **settings: str) -> Iterator[SparkSession]:
     """A session on a standalone cluster: a master, and two workers with so many cores and one executor each.
 
     All are processes of their own, with their files in ``work``.

@@ -32,7 +32,7 @@ KIND = "recommends"
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Four slots on two executors, in place of one for each slot; the setting has every run take them all."""
     work = tmp_path_factory.mktemp("standalone")
-    with standalone(work, cores=2, **{"spark.timely.workers": str(WORKERS)}) as session:
+    with standalone(work, 2, **{"spark.timely.workers": str(WORKERS)}) as session:
         yield session
 
 
