@@ -51,7 +51,7 @@ class Daemon:
 @contextlib.contextmanager
 def local_cluster(**settings: str) -> Iterator[SparkSession]:
     """A session on two executors of one core each, which are processes that the driver's own Java starts."""
-    with _environment(), _no_litter(HOME / "work"), _session("local-cluster[2,1,1024]", settings) as session:
+    with on_this_machine(), _no_litter(HOME / "work"), _session("local-cluster[2,1,1024]", settings) as session:
         yield session
 
 
@@ -61,7 +61,7 @@ def standalone(work: Path, cores: int = 1, /, **settings: str) -> Iterator[Spark
 
     All are processes of their own, with their files in ``work``.
     """
-    with _environment(), contextlib.ExitStack() as stack:
+    with on_this_machine(), contextlib.ExitStack() as stack:
         master = stack.enter_context(start_master())
         for number in range(2):
             stack.enter_context(start_worker(master.said, work / f"worker{number}", cores))
@@ -138,7 +138,7 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
 
 
 @contextlib.contextmanager
-def _environment() -> Iterator[None]:
+def on_this_machine() -> Iterator[None]:
     """What processes that are started inside the block find: Java, this Python, and the loopback interface to listen on."""
     chosen = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
     before = {name: os.environ.get(name) for name in chosen}
