@@ -47,7 +47,7 @@ LEFT_OUT = ("spark.pyspark.python",)
 def documented() -> list[str]:
     """The command under the heading Standalone, as its words."""
     section = GUIDE.read_text(encoding="utf-8").partition("\n## Standalone\n")[2]
-    (command,) = re.findall(r"^```sh\n(.*?)^```$", section.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
+    command, _ = re.findall(r"^```sh\n(.*?)^```$", section.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
     return shlex.split(command.replace("\\\n", " "))
 
 

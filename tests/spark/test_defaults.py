@@ -6,6 +6,7 @@ White box: where a run keeps its checkpoints is asked of what decides it, since 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from timely.errors import ConfigurationError, SparkError
 from timely.graphs.spark import connected_components
 from timely.spark.defaults import SETTINGS, RunDefaults
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "spark_operations.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 Streams = dict[str, timely.Stream[int, Any]]
 Set = Callable[[str, object], None]
 
@@ -92,8 +93,16 @@ def test_every_setting_is_read_and_in_the_guide(session: SparkSession, put: Set)
     for name, value in values.items():
         put(name, value)
     assert RunDefaults.of(session) == RunDefaults(2, 90.0, "s3://b/c", "timely")
-    text = GUIDE.read_text(encoding="utf-8")
+    text = (DOCS / "spark_operations.md").read_text(encoding="utf-8")
     assert [name for name in SETTINGS if f"| `{name}` |" not in text] == []
+
+
+def test_the_documents_name_no_other_setting() -> None:
+    named = {
+        name for page in DOCS.glob("*.md") for name in re.findall(r"spark\.timely(?:\.\w+)+", page.read_text(encoding="utf-8"))
+    }
+    assert "spark.timely.workers" in named
+    assert named <= set(SETTINGS)
 
 
 @pytest.mark.spark
