@@ -24,8 +24,9 @@ from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaE
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.memory import MemoryBudget, bytes_of
 from timely.progress import ProgressGroups, ProgressMode
+from timely.spark.defaults import RunDefaults
 from timely.spark.logs import log_to_spark
-from timely.spark.messages import SILENCE, Failed, Silent, revive
+from timely.spark.messages import Failed, Silent, revive
 from timely.spark.packing import TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry, rendezvous
@@ -107,7 +108,7 @@ def run(
     key: ColumnOf | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | timedelta = timedelta(seconds=10),
-    patience: float = SILENCE,
+    patience: float | None = None,
     progress: ProgressMode = "direct",
     live: Page | None = None,
     memory: int | str | MemoryBudget | None = None,
@@ -126,11 +127,11 @@ def run(
     is a path or URI that the driver and all executors reach, for this run alone. A stage that fails, or another run of the
     program, resumes from the newest checkpoint, with the same result, and on any number of workers if nothing was in flight. A
     checkpoint of another ``version``, a text of your own, is refused. A run that ends deletes its checkpoints
-    (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds
-    is declared gone. ``progress`` is the mode of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A
-    :class:`timely.inspect.LivePage` as ``live`` shows the run while it goes on (``docs/live.md``). ``memory`` is what each
-    worker's process may take (``"2GB"``), or a :class:`timely.memory.MemoryBudget`. The default is what the system allows:
-    ``spark.executor.pyspark.memory`` where that is set (``docs/memory.md``).
+    (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds (30) is declared gone. ``progress`` is the mode
+    of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A :class:`timely.inspect.LivePage` as ``live``
+    shows the run while it goes on (``docs/live.md``). ``memory`` is what each worker's process may take (``"2GB"``), or a
+    :class:`timely.memory.MemoryBudget`. The default is what the system allows: ``spark.executor.pyspark.memory`` where that is
+    set (``docs/memory.md``). Settings ``spark.timely.*`` of the session stand in for arguments (``docs/spark_operations.md``).
 
     The session must be classic (no Spark Connect) and have a slot for each worker; executors that are still starting are waited
     for. Every executor must be able to import ``timely`` and whatever ``build`` uses. Raises before any job starts:
@@ -168,7 +169,10 @@ def run(
     plan = InputPlan.of(inputs, epoch, key)
     schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
     context = context_of(session)
-    workers = settle(session, workers)
+    defaults = RunDefaults.of(session)
+    workers = settle(session, workers, defaults.workers)
+    patience = defaults.patience if patience is None else patience
+    checkpoint = defaults.place(checkpoint, "run", build)
     server = rendezvous(*addresses(context))
     checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas, version)
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)

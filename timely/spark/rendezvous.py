@@ -200,8 +200,9 @@ class RunEntry:
         elif len(group.members) == self.workers:
             _log.info("generation %d of run %s is complete", group.generation, self.id.hex())
             peers = [group.members[index].address for index in range(self.workers)]
+            frame = framed(Peers(peers))  # once: of a thousand workers it takes a millisecond, and each gets it
             for each in group.members.values():
-                each.send(Peers(peers))
+                each.put(frame)
 
     def _is_in_use(self, stage: int) -> bool:
         """Return whether another stage, of this run or another, is running where this one keeps its checkpoints."""

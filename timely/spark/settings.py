@@ -20,6 +20,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from timely.errors import SparkError
+from timely.spark.defaults import RunDefaults
 from timely.spark.session import check_workers, concurrent_tasks, context_of, is_local, was_stopped
 
 EXECUTORS_APPEAR_WITHIN = 60.0
@@ -290,7 +291,8 @@ def check(session: SparkSession, workers: int) -> Findings:
     """Return what in a session's settings would keep ``workers`` workers from running, or from running well.
 
     Raises :class:`~timely.errors.SparkError` for a session of Spark Connect or one that was stopped, and
-    :class:`~timely.errors.ConfigurationError` for a count that is no positive integer.
+    :class:`~timely.errors.ConfigurationError` for a count that is no positive integer, or a setting ``spark.timely.*`` that is
+    unknown or cannot be read.
 
     >>> from timely.spark import check, local_session
     >>> session = local_session(2)
@@ -302,6 +304,7 @@ def check(session: SparkSession, workers: int) -> Findings:
     check_workers(workers)
     if was_stopped(session):
         raise SparkError("this Spark session was stopped: make another one")
+    RunDefaults.of(session)
     return judge(_look_around(session, workers, 0))
 
 

@@ -32,8 +32,8 @@ _lock = threading.Lock()
 _reserved: WeakKeyDictionary[SparkContext, int] = WeakKeyDictionary()
 
 
-def settle(session: SparkSession, workers: int | None, *, stays: bool = False) -> int:
-    """Return how many workers there are: ``workers``, or where that is ``None`` as many as there are slots that no stream holds.
+def settle(session: SparkSession, workers: int | None, default: int | None = None, *, stays: bool = False) -> int:
+    """Return how many workers there are: ``workers``, else ``default``, else as many as there are slots that no stream holds.
 
     ``SparkError`` unless the session can run them. A stream ``stays`` up: it cannot wait for slots that other streams hold, and
     leaves one slot to Spark's own tasks.
@@ -44,6 +44,7 @@ def settle(session: SparkSession, workers: int | None, *, stays: bool = False) -
     (1, 1)
     """
     context = context_of(session)
+    asked, workers = workers, default if workers is None else workers
     reserved = _reserved.get(context, 0) if stays or workers is None else 0
     spare = reserved + stays
     if workers is None:
@@ -53,6 +54,8 @@ def settle(session: SparkSession, workers: int | None, *, stays: bool = False) -
     except SparkError as error:
         if reserved:
             raise SparkError(f"{error}. Streams of this session hold {reserved} of them, for as long as they are up") from error
+        if asked is None and default is not None:
+            raise SparkError(f"{error}. The setting spark.timely.workers asks for {default} workers") from error
         raise
     return workers
 

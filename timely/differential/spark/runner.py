@@ -25,8 +25,8 @@ from timely.differential.spark.view_rows import all_rows, changed_rows, changed_
 from timely.differential.tables import Table, sql, table
 from timely.errors import ChangedDataflowError, ConfigurationError, SchemaError, brief
 from timely.spark import StreamHandle, stream
-from timely.spark.messages import SILENCE
-from timely.spark.plan import check_build, check_names
+from timely.spark.defaults import RunDefaults
+from timely.spark.plan import check_build, check_names, session_of
 from timely.spark.reporting import Page
 from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION, ForeachEpoch, ParquetSink, Sink, SinkContext, check_sink
 from timely.spark.streaming.directory import StreamDirectory
@@ -58,7 +58,7 @@ def maintain(
     checkpoint_every: int = 10,
     trigger: Mapping[str, Any] | None = None,
     version: str = "",
-    patience: float = SILENCE,
+    patience: float | None = None,
     live: Page | None = None,
 ) -> StreamHandle:
     """Start a view that Spark's workers keep up to date while its inputs change, and hand it over after each micro-batch.
@@ -119,6 +119,7 @@ def maintain(
             frames[_SNAPSHOT + name] = feed.snapshot
     builders = tuple(TableBuilder(feed.table(name), feed.decoder) for name, feed in feeds.items())
     schemas, several = _schemas(view, builders)
+    checkpoint = RunDefaults.of(session_of(frames)).place(checkpoint, "maintain", view)
     directory = StreamDirectory.at(checkpoint)
     described = {
         "view": view if isinstance(view, str) else "",

@@ -25,8 +25,9 @@ from pyspark.sql.types import StructType
 
 from timely.dataflow.output_schema import OutputSchema
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
+from timely.spark.defaults import RunDefaults
 from timely.spark.logs import log_to_spark
-from timely.spark.messages import SILENCE, check_patience
+from timely.spark.messages import check_patience
 from timely.spark.plan import InputPlan, arrow_schema, check_build, check_cases, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry, rendezvous
 from timely.spark.reporting import Page, check_page, listen_for_page, name_of
@@ -70,7 +71,7 @@ def stream(
     checkpoint_every: int = 10,
     trigger: Mapping[str, Any] | None = None,
     version: str = "",
-    patience: float = SILENCE,
+    patience: float | None = None,
     live: Page | None = None,
 ) -> StreamHandle:
     """Start a dataflow that stays up on Spark, and whose epochs are the micro-batches of streaming DataFrames.
@@ -119,9 +120,11 @@ def stream(
     if workers is not None:
         check_workers(workers)
     _check_options(foreach_epoch, checkpoint_every, trigger)
-    check_patience(patience)
     check_page(live)
     session = session_of(inputs)
+    defaults = RunDefaults.of(session)
+    patience = defaults.patience if patience is None else patience
+    check_patience(patience)
     fixed = [name for name, frame in inputs.items() if not frame.isStreaming]
     if len(fixed) == len(inputs):
         raise ConfigurationError(
@@ -136,8 +139,8 @@ def stream(
         for name, schema in schemas.items():
             check_cases(f"outputs[{name!r}]", schema)
     declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
-    directory = StreamDirectory.at(checkpoint)
-    workers = settle(session, workers, stays=True)
+    directory = StreamDirectory.at(defaults.place(checkpoint, "stream", build))
+    workers = settle(session, workers, defaults.workers, stays=True)
     epoch_log, id = _open(directory, StreamSchemas.of({name: frame.schema for name, frame in inputs.items()}, schemas))
     if isinstance(foreach_epoch, Sink):
         foreach_epoch = foreach_epoch.open(SinkContext(session, id, schemas))
