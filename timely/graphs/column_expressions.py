@@ -163,7 +163,8 @@ def _remainder(call: FunctionCall, left: pa.Array, right: pa.Array) -> Any:
     right = _divisor(call, left, right)
     there = pc.and_(left.is_valid(), right.is_valid())
     filled = right.fill_null(1).to_numpy(zero_copy_only=False)
-    remainders = np.fmod(left.fill_null(0).to_numpy(zero_copy_only=False), np.where(filled == -1, 1, filled))
+    with np.errstate(invalid="ignore"):  # infinity has the remainder NaN
+        remainders = np.fmod(left.fill_null(0).to_numpy(zero_copy_only=False), np.where(filled == -1, 1, filled))
     return pc.if_else(there, pa.array(remainders, call.type), pa.scalar(None, call.type))
 
 

@@ -15,6 +15,7 @@ from pyspark.storagelevel import StorageLevel
 from tests.graphs.graph_frame.graphs import KNOWS, PEOPLE, column, graph_of, people, rows
 from timely import ConfigurationError, SchemaError
 from timely.graphs.spark import AggregateMessages as AM
+from timely.graphs.spark import AggregateNeighbors as AN
 from timely.graphs.spark import GraphFrame
 
 pytestmark = pytest.mark.spark
@@ -158,7 +159,9 @@ def test_shortest_paths_to_ids_of_another_type(session: SparkSession) -> None:
     days = [date(2024, 1, day) for day in (1, 2, 3)]
     g = graph_of(session, days, list(itertools.pairwise(days)), "date")
     assert column(g.shortestPaths([days[2]]), "distances") == {day: {days[2]: 2 - at} for at, day in enumerate(days)}
-    with pytest.raises(ConfigurationError, match="shortestPaths: of landmarks, the source is 3, and the nodes in column 'id' are of type date32"):
+    with pytest.raises(
+        ConfigurationError, match="shortestPaths: of landmarks, the source is 3, and the nodes in column 'id' are of type date32"
+    ):
         g.shortestPaths([3])
 
 
@@ -278,6 +281,64 @@ def test_messages(session: SparkSession) -> None:
 def test_messages_that_are_refused(session: SparkSession, given: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=f"aggregateMessages: {told}"):
         people(session).aggregateMessages(**given)
+
+
+def test_neighbors(session: SparkSession) -> None:
+    """Walks of likes from 1 to 4, or of anything in two hops; and what both conditions together drop."""
+    g = people(session)
+    hops: dict[str, Any] = {"accumulator_names": ["n", "names"], "accumulator_inits": [F.lit(0), "name"]}
+    updates: dict[str, Any] = {"accumulator_updates": [F.col("n") + 1, F.concat("names", F.lit("-"), AN.dst_attr("name"))]}
+    walks = g.aggregate_neighbors(
+        F.col("id") == 1,
+        **hops,
+        **updates,
+        max_hops=3,
+        target_condition=AN.dst_attr("id") == 4,
+        required_vertex_attributes=["name"],
+    )
+    assert walks.columns == ["n", "names", "id", "hop"]
+    assert rows(walks) == [(3, "Ada-Bob-Cy-Di", 4, 3), (3, "Ada-Bob-Cy-Di", 4, 3)]
+    filtered = g.aggregate_neighbors(
+        "id = 1", **hops, **updates, target_condition="dst_attributes.id = 4", edge_filter=AN.edge_attr("how") != "likes"
+    )
+    assert rows(filtered) == [(3, "Ada-Bob-Cy-Di", 4, 3)]
+    both = g.aggregate_neighbors(
+        "id = 4 OR id = 3",
+        ["n"],
+        [F.lit(0)],
+        [F.col("n") + AN.src_attr("id")],
+        max_hops=2,
+        stopping_condition=AN.dst_attr("id") == 1,
+        target_condition=AN.dst_attr("id") > 4,
+        remove_loops=True,
+    )
+    assert rows(both) == [(3, 5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"target_condition": None}, "give a stopping_condition, a target_condition, or both"),
+        ({"accumulator_names": []}, "each accumulator needs a name"),
+        ({"accumulator_names": ["name"]}, "the accumulator 'name' has the name of another column"),
+        ({"max_hops": 0}, "max_hops must be a whole number above 0"),
+    ],
+)
+def test_neighbors_that_are_refused(session: SparkSession, given: dict[str, Any], told: str) -> None:
+    settings = {
+        "accumulator_names": ["n"],
+        "accumulator_inits": ["0"],
+        "accumulator_updates": ["n + 1"],
+        "target_condition": "true",
+    }
+    with pytest.raises(ValueError, match=f"aggregate_neighbors: .*{told}"):
+        people(session).aggregate_neighbors("id = 1", **{**settings, **given})
+
+
+@pytest.mark.parametrize("method", ["svdPlusPlus", "hyper_anf", "neighborhood_aware_cdlp"])
+def test_what_is_not_here_says_what_to_do(session: SparkSession, method: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{method} is not supported: "):
+        getattr(people(session), method)()
 
 
 # -- ids -----------------------------------------------------------------------------------------------------------------
