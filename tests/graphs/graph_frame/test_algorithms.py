@@ -1,4 +1,7 @@
-"""The algorithms of a ``GraphFrame``: the cases of GraphFrames' own tests, what networkx finds, and the conventions."""
+"""The algorithms of a ``GraphFrame``: the cases of GraphFrames' own tests, what networkx finds, and the conventions.
+
+A job of Spark's takes a second or two, so most are for ``pytest -m soak``. ``test_a_little_of_each`` has one small graph for all.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,24 @@ def known() -> nx.MultiDiGraph:
     return graph
 
 
+def test_a_little_of_each(session: SparkSession) -> None:
+    """A cycle of three, one vertex beside it, and one without edges."""
+    g = graph_of(session, "abcde", [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")], "string").cache()
+    g.validate()
+    assert column(g.connectedComponents(), "component") == {**dict.fromkeys("abcd", "a"), "e": "e"}
+    assert column(g.shortestPaths(["d"]), "distances") == {"a": {"d": 3}, "b": {"d": 2}, "c": {"d": 1}, "d": {"d": 0}, "e": {}}
+    assert column(g.k_core(), "kcore") == {"a": 2, "b": 2, "c": 2, "d": 1, "e": 0}
+    assert rows(g.detectingCycles()) == [(["a", "b", "c", "a"],)]
+    ranked = g.pageRank(maxIter=2, dangling="scale").vertices
+    assert sum(column(ranked, "pagerank").values()) == pytest.approx(5)
+    assert [(path["from"].id, path.v1.id, path.to.id) for path in g.bfs("id = 'b'", "id = 'd'").collect()] == [("b", "c", "d")]
+    g.unpersist()
+
+
 # -- components and labels -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("algorithm", ["graphframes", "graphx"])
 def test_connected_components_keep_attributes(session: SparkSession, algorithm: Any) -> None:
     found = people(session).connectedComponents(
@@ -43,6 +61,7 @@ def test_connected_components_keep_attributes(session: SparkSession, algorithm: 
     assert rows(found) == [(*one, 6 if one[0] == 6 else 1) for one in PEOPLE]
 
 
+@pytest.mark.soak
 def test_a_component_is_a_long_or_an_id(session: SparkSession) -> None:
     g = graph_of(session, [0, 1, 7], [(0, 0), (1, 0)], "int")
     assert g.connectedComponents().schema["component"].dataType.simpleString() == "bigint"
@@ -53,11 +72,13 @@ def test_a_component_is_a_long_or_an_id(session: SparkSession) -> None:
     assert column(names.connectedComponents(), "component") == {"a": "a", "b": "a", "c": "c"}
 
 
+@pytest.mark.soak
 def test_strong_components(session: SparkSession) -> None:
     found = column(people(session).stronglyConnectedComponents(maxIter=10), "component")
     assert found == {one: min(part) for part in nx.strongly_connected_components(known()) for one in part}
 
 
+@pytest.mark.soak
 def test_edges_of_no_vertices_are_left_out(session: SparkSession) -> None:
     g = graph_of(session, range(1, 6), [(7, 8), (1, 7), (7, 2), (7, 1), (2, 7)])
     alone = {one: one for one in range(1, 6)}
@@ -66,6 +87,7 @@ def test_edges_of_no_vertices_are_left_out(session: SparkSession) -> None:
     assert column(g.k_core(), "kcore") == dict.fromkeys(alone, 0)
 
 
+@pytest.mark.soak
 def test_label_propagation(session: SparkSession) -> None:
     cliques = [(a, b) for group in (range(4), range(10, 14)) for a in group for b in group if a < b]
     g = graph_of(session, [*range(4), *range(10, 14)], [*cliques, (3, 10)])
@@ -77,6 +99,7 @@ def test_label_propagation(session: SparkSession) -> None:
 # -- ranks ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_pagerank(session: SparkSession) -> None:
     ranked = people(session).pageRank(resetProbability=0.2, tol=1e-10)
     assert ranked.vertices.columns == ["id", "name", "pagerank"]
@@ -96,6 +119,7 @@ def test_pagerank_of_so_many_rounds_and_of_another_total(session: SparkSession) 
     assert sum(shares.values()) == pytest.approx(1)
 
 
+@pytest.mark.soak
 def test_personalized_pagerank(session: SparkSession) -> None:
     one = column(people(session).pageRank(sourceId=1, tol=1e-10).vertices, "pagerank")
     both = people(session).parallelPersonalizedPageRank(sourceIds=[1, 3], maxIter=60)
@@ -125,6 +149,7 @@ def test_parameters_of_pagerank_that_are_refused(session: SparkSession, given: d
         people(session).pageRank(**given)
 
 
+@pytest.mark.soak
 def test_sources_that_are_refused(session: SparkSession) -> None:
     g = people(session)
     with pytest.raises(ConfigurationError, match="sourceIds must have an id"):
@@ -138,6 +163,7 @@ def test_sources_that_are_refused(session: SparkSession) -> None:
 # -- paths ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_shortest_paths(session: SparkSession) -> None:
     found = people(session).shortestPaths(landmarks=[1, 4, 99])
     assert found.columns == ["id", "name", "distances"]
@@ -149,6 +175,7 @@ def test_shortest_paths(session: SparkSession) -> None:
     assert column(found, "distances") == expected
 
 
+@pytest.mark.soak
 def test_shortest_paths_either_way(session: SparkSession) -> None:
     g = graph_of(session, range(1, 6), [(1, 2), (2, 3), (3, 4), (4, 5)])
     found = column(g.shortestPaths(landmarks=[1], algorithm="graphframes", is_directed=False), "distances")
@@ -178,6 +205,7 @@ def test_bfs(session: SparkSession) -> None:
     assert g.bfs("id = 1", "id = 5", maxPathLength=2).columns == ["id", "name"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("start", "end"), [("id = 6", "id = 1"), ("id = 1", "id = 6"), ("id = 77", "id = 1"), ("id = 1", "id = 77")]
 )
@@ -186,6 +214,7 @@ def test_bfs_without_a_path(session: SparkSession, start: str, end: str) -> None
     assert (found.columns, found.collect()) == (["id", "name"], [])
 
 
+@pytest.mark.soak
 def test_bfs_from_vertices_that_are_ends(session: SparkSession) -> None:
     """Several starts and ends: only the shortest paths of all, which here have no edge, or one."""
     g = people(session)
@@ -197,6 +226,7 @@ def test_bfs_from_vertices_that_are_ends(session: SparkSession) -> None:
         g.bfs("id = 1", "id = 2", maxPathLength=-1)
 
 
+@pytest.mark.soak
 def test_all_paths(session: SparkSession) -> None:
     found = people(session).all_paths("id = 1", F.col("id").isin(1, 5), edge_filter="how <> 'likes'", max_path_length=3)
     assert rows(found) == [([1], 0), ([1, 2, 3, 5], 3)]
@@ -204,6 +234,7 @@ def test_all_paths(session: SparkSession) -> None:
     assert rows(back) == [([5, 3, 1], 2)]
 
 
+@pytest.mark.soak
 def test_cycles(session: SparkSession) -> None:
     found = people(session).detectingCycles(checkpoint_interval=3, use_local_checkpoints=True)
     assert found.columns == ["found_cycles"]
@@ -214,6 +245,7 @@ def test_cycles(session: SparkSession) -> None:
 # -- degrees and neighbours ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("algorithm", ["exact", "approx"])
 def test_triangles(session: SparkSession, algorithm: Any) -> None:
     found = people(session).triangleCount(StorageLevel.MEMORY_ONLY, algorithm=algorithm)
@@ -231,6 +263,7 @@ def test_k_core(session: SparkSession) -> None:
     assert cores == {**dict.fromkeys(range(5), 4), 5: 3, 6: 2, 7: 1, 8: 1, 9: 0}
 
 
+@pytest.mark.soak
 def test_independent_set(session: SparkSession) -> None:
     found = people(session).maximal_independent_set(seed=12345, storage_level=StorageLevel.DISK_ONLY)
     assert found.columns == ["id"]
@@ -241,6 +274,7 @@ def test_independent_set(session: SparkSession) -> None:
     assert all(one in chosen or chosen & {*graph[one]} for one in graph)
 
 
+@pytest.mark.soak
 def test_power_iteration_clustering(session: SparkSession) -> None:
     """MLlib begins with random numbers, so which vertices are together is not for certain."""
     edges = session.createDataFrame([("a", "b", 9.0), ("c", "d", 9.0), ("b", "c", 0.01)], "src string, dst string, w double")
@@ -283,6 +317,7 @@ def test_messages_that_are_refused(session: SparkSession, given: dict[str, Any],
         people(session).aggregateMessages(**given)
 
 
+@pytest.mark.soak
 def test_neighbors(session: SparkSession) -> None:
     """Walks of likes from 1 to 4, or of anything in two hops; and what both conditions together drop."""
     g = people(session)
@@ -344,6 +379,7 @@ def test_what_is_not_here_says_what_to_do(session: SparkSession, method: str) ->
 # -- ids -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_ids_that_are_null_are_an_error(session: SparkSession) -> None:
     with pytest.raises(Exception, match="column 'dst' of the edges is null in a row"):
         graph_of(session, [1, 2], [(1, None)]).connectedComponents().collect()
@@ -351,6 +387,7 @@ def test_ids_that_are_null_are_an_error(session: SparkSession) -> None:
         graph_of(session, [1, None], [(1, 1)]).k_core().collect()
 
 
+@pytest.mark.soak
 def test_two_vertices_of_one_id_are_an_error(session: SparkSession) -> None:
     with pytest.raises(Exception, match="there are two vertices 1"):
         graph_of(session, [1, 1, 2], [(1, 2)]).k_core().collect()

@@ -102,6 +102,7 @@ def test_aggregates(session: SparkSession) -> None:
     frame.unpersist()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "raising",
     [
