@@ -2,15 +2,13 @@
 
 A loop with one operator in it, in which a round is a step. The program is a generator: it yields what to send to each worker, and
 gets what each worker sent. The invariant: a step begins on a worker once a message of every worker has come there, so all workers
-that decide by the same messages decide alike.
+that decide by the same messages decide alike. A program has no state but its own, and does not change what it gets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
-
-import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.gathering import gather, gather_loop
@@ -40,7 +38,8 @@ _by_receiver: Final = Exchange(lambda message: message.receiver)
 def bulk_synchronous(name: str, inputs: Sequence[Stream[T, Any]], program: Program) -> Stream[T, Any]:
     """Return the containers that ``program`` returns, one of each worker, at each time at which any worker receives anything.
 
-    All workers run it, also those that receive nothing, and all must take the same number of steps. Each time is for itself.
+    All workers run it, also those that receive nothing, and all must take the same number of steps. Each time is for itself. With
+    checkpoints all messages to a running program are kept: a copy that resumes runs it again up to the step.
     Source: Valiant, "A bridging model for parallel computation" (1990).
 
     >>> import timely
@@ -54,32 +53,72 @@ def bulk_synchronous(name: str, inputs: Sequence[Stream[T, Any]], program: Progr
     running: _Running[T] = _Running(program)
     own: list[tuple[Stream[T, Any], Pact]] = [(stream, Pipeline) for stream in inputs]
     (starts,) = gather(f"{name}: start", own, 1, lambda info, *_: [list(range(info.peers))])
-    return gather_loop(name, [*own, (starts, Exchange(int))], _by_receiver, running.finish, whole=_all_came)
+    return gather_loop(
+        name, [*own, (starts, Exchange(int))], _by_receiver, running.finish, keep=running.register, whole=_all_came
+    )
 
 
 def _all_came(info: OperatorInfo, time: Product[Any, int], collected: list[list[Any]]) -> bool:
     return time.inner > 0 and sum(map(len, collected[-1])) == info.peers
 
 
-@attrs.frozen(eq=False)
+class _Run:
+    """One worker's program of one outer time. A generator cannot be saved, so a copy runs it again, with what it has received."""
+
+    def __init__(self, inputs: list[list[Any]]) -> None:
+        self._inputs = inputs
+        self._received: list[list[Any]] = []
+        self._steps: Steps[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_steps": None}
+
+    def begin(self, program: Program, info: OperatorInfo) -> Sequence[Any]:
+        """Return what the first step sends."""
+        self._steps, contents = self._started(program, info)
+        return contents
+
+    def advance(self, program: Program, info: OperatorInfo, contents: list[Any], *, kept: bool) -> Sequence[Any]:
+        """Return what the next step sends; ``StopIteration`` after the last."""
+        if self._steps is None:
+            self._steps, _ = self._started(program, info)
+            for earlier in self._received:
+                self._steps.send(earlier)
+        if kept:
+            self._received.append(contents)
+        return self._steps.send(contents)
+
+    def _started(self, program: Program, info: OperatorInfo) -> tuple[Steps[Any], Sequence[Any]]:
+        steps = program(info, self._inputs)
+        return steps, next(steps)
+
+
 class _Running(Generic[T]):
     """One worker's programs by outer time."""
 
-    _program: Program
-    _steps: dict[T, Steps[Any]] = attrs.field(factory=dict)
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._runs: dict[T, _Run] = {}
+        self._kept = False
+
+    def register(self, info: OperatorInfo) -> None:
+        """Register the programs. No other number of workers resumes in the middle of a loop."""
+        log = info.register_state(lambda: [(None, run) for run in self._runs.items()], self._runs.update)
+        self._kept = log.kept
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Run a step; return the messages, and the result after the last."""
-        *inputs, _, batches = collected
+        *inputs, _, batches = map(list, collected)
         try:
             if time.inner == 0:
-                steps = self._steps[time.outer] = self._program(info, inputs)
-                contents = next(steps)
+                run = self._runs[time.outer] = _Run(inputs)
+                contents = run.begin(self._program, info)
             else:
                 messages = sorted((message for batch in batches for message in batch), key=lambda message: message.sender)
                 assert len(messages) == info.peers, f"{info.path}: {len(messages)} of {info.peers} workers took the same step"
-                contents = self._steps[time.outer].send([message.content for message in messages])
+                received = [message.content for message in messages]
+                contents = self._runs[time.outer].advance(self._program, info, received, kept=self._kept)
         except StopIteration as end:
-            del self._steps[time.outer]
+            del self._runs[time.outer]
             return [[], end.value]
         return [[_Message(receiver, info.worker, content) for receiver, content in enumerate(contents)], []]
