@@ -2,13 +2,15 @@
 
 A loop with one operator in it, in which a round is a step. The program is a generator: it yields what to send to each worker, and
 gets what each worker sent. The invariant: a step begins on a worker once a message of every worker has come there, so all workers
-that decide by the same messages decide alike. A program has no state but its own, and does not change what it gets.
+that decide by the same messages decide alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.gathering import gather, gather_loop
@@ -38,8 +40,9 @@ _by_receiver: Final = Exchange(lambda message: message.receiver)
 def bulk_synchronous(name: str, inputs: Sequence[Stream[T, Any]], program: Program) -> Stream[T, Any]:
     """Return the containers that ``program`` returns, one of each worker, at each time at which any worker receives anything.
 
-    All workers run it, also those that receive nothing, and all must take the same number of steps. Each time is for itself. With
-    checkpoints all messages to a running program are kept: a copy that resumes runs it again up to the step.
+    All workers run it, also those that receive nothing, and all must take the same number of steps. Each time is for itself.
+    Checkpoints in the middle of a loop are refused where a program may be running.
+
     Source: Valiant, "A bridging model for parallel computation" (1990).
 
     >>> import timely
@@ -62,63 +65,29 @@ def _all_came(info: OperatorInfo, time: Product[Any, int], collected: list[list[
     return time.inner > 0 and sum(map(len, collected[-1])) == info.peers
 
 
-class _Run:
-    """One worker's program of one outer time. A generator cannot be saved, so a copy runs it again, with what it has received."""
-
-    def __init__(self, inputs: list[list[Any]]) -> None:
-        self._inputs = inputs
-        self._received: list[list[Any]] = []
-        self._steps: Steps[Any] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_steps": None}
-
-    def begin(self, program: Program, info: OperatorInfo) -> Sequence[Any]:
-        """Return what the first step sends."""
-        self._steps, contents = self._started(program, info)
-        return contents
-
-    def advance(self, program: Program, info: OperatorInfo, contents: list[Any], *, kept: bool) -> Sequence[Any]:
-        """Return what the next step sends; ``StopIteration`` after the last."""
-        if self._steps is None:
-            self._steps, _ = self._started(program, info)
-            for earlier in self._received:
-                self._steps.send(earlier)
-        if kept:
-            self._received.append(contents)
-        return self._steps.send(contents)
-
-    def _started(self, program: Program, info: OperatorInfo) -> tuple[Steps[Any], Sequence[Any]]:
-        steps = program(info, self._inputs)
-        return steps, next(steps)
-
-
+@attrs.frozen(eq=False)
 class _Running(Generic[T]):
     """One worker's programs by outer time."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._runs: dict[T, _Run] = {}
-        self._kept = False
+    _program: Program
+    _steps: dict[T, Steps[Any]] = attrs.field(factory=dict)
 
     def register(self, info: OperatorInfo) -> None:
-        """Register the programs. No other number of workers resumes in the middle of a loop."""
-        log = info.register_state(lambda: [(None, run) for run in self._runs.items()], self._runs.update)
-        self._kept = log.kept
+        """Register that there is nothing to save between times. A running program is a generator, which cannot be saved."""
+        info.register_state(list, lambda _: None, at_rest=True)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Run a step; return the messages, and the result after the last."""
         *inputs, _, batches = map(list, collected)
         try:
             if time.inner == 0:
-                run = self._runs[time.outer] = _Run(inputs)
-                contents = run.begin(self._program, info)
+                steps = self._steps[time.outer] = self._program(info, inputs)
+                contents = next(steps)
             else:
                 messages = sorted((message for batch in batches for message in batch), key=lambda message: message.sender)
                 assert len(messages) == info.peers, f"{info.path}: {len(messages)} of {info.peers} workers took the same step"
-                received = [message.content for message in messages]
-                contents = self._runs[time.outer].advance(self._program, info, received, kept=self._kept)
+                contents = self._steps[time.outer].send([message.content for message in messages])
         except StopIteration as end:
-            del self._runs[time.outer]
+            del self._steps[time.outer]
             return [[], end.value]
         return [[_Message(receiver, info.worker, content) for receiver, content in enumerate(contents)], []]
