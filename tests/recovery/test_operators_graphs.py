@@ -1,4 +1,7 @@
-"""Graph algorithms that are cut at any boundaries and go on elsewhere give what they give without a cut."""
+"""Graph algorithms that are cut at any boundaries and go on elsewhere give what they give without a cut.
+
+White box: the algorithms that run in steps are in modules of their own, and not among the names of ``timely.graphs``.
+"""
 
 from __future__ import annotations
 
