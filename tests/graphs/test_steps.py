@@ -160,6 +160,11 @@ def test_ranks(seed: int, named: bool, workers: int) -> None:
     assert {node: rank for node, (rank,) in ranks(rounds=0).items()} == dict.fromkeys(nodes, 1.0)
 
 
+def test_no_landmarks() -> None:
+    with pytest.raises(ConfigurationError, match="there must be 1 landmark or more, not 0"):
+        landmark_distances(None, None, 0)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_without_edges_and_without_anything(workers: int) -> None:
     assert sorted(run(k_core, [], table([4, 5]), workers)) == [(4, 0), (5, 0)]

@@ -406,6 +406,11 @@ def test_types_and_names_that_are_refused(session: SparkSession) -> None:
         g.stronglyConnectedComponents(0)
 
 
+def test_no_landmarks(session: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match="shortestPaths: landmarks must have an id"):
+        people(session).shortestPaths([])
+
+
 def test_a_graph_that_was_validated_is_read_without_joins(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     def joins(graph: GraphFrame) -> int:
         graph.k_core().explain()

@@ -496,6 +496,8 @@ class GraphFrame:
         True
         """
         _check_name("shortestPaths", algorithm, ("graphx", "graphframes"))
+        if not landmarks:
+            raise ConfigurationError("shortestPaths: landmarks must have an id: give a list of vertices' ids")
         numbers = self._numbered("shortestPaths", "landmarks", landmarks).alias("landmark")
         towards = self._inner_edges().select(F.col(self.DST).alias(self.SRC), F.col(self.SRC).alias(self.DST))
         apply = partial(landmark_distances, landmarks=len(landmarks), both_ways=not is_directed)
