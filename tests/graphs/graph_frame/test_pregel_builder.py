@@ -30,7 +30,8 @@ def ranks(rounds: int) -> dict[int, float]:
     return found
 
 
-@pytest.mark.parametrize("early", [pytest.param(False, marks=pytest.mark.soak), True])
+@pytest.mark.soak
+@pytest.mark.parametrize("early", [False, True])
 def test_pagerank(session: SparkSession, early: bool) -> None:
     edges = session.createDataFrame(LINKS, "src long, dst long")
     degrees = graph_of(session, range(5), LINKS).outDegrees

@@ -33,8 +33,8 @@ class AggregateMessages:
     >>> from timely.spark import local_session
     >>> session = local_session(2)
     >>> AM = AggregateMessages
-    >>> (AM.src["age"] + AM.dst["age"], AM.msg)
-    (Column<'+(src[age], dst[age])'>, Column<'MSG'>)
+    >>> AM.src, AM.msg
+    (Column<'src'>, Column<'MSG'>)
     """
 
     src: Any = _OfClass[Column]("src")
