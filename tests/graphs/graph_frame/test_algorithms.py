@@ -1,7 +1,7 @@
 """The algorithms of a ``GraphFrame``: the cases of GraphFrames' own tests, what networkx finds, and the conventions.
 
-A job of Spark's takes a second or two, so most are for ``pytest -m soak``. ``test_a_little_of_each`` and the examples of the methods
-run always.
+A job of Spark takes a second or two, so most are for ``pytest -m soak``. ``test_a_little_of_each`` and the examples of the
+methods run always.
 """
 
 from __future__ import annotations
