@@ -41,6 +41,8 @@ def bulk_synchronous(name: str, inputs: Sequence[Stream[T, Any]], program: Progr
     """Return the containers that ``program`` returns, one of each worker, at each time at which any worker receives anything.
 
     All workers run it, also those that receive nothing, and all must take the same number of steps. Each time is for itself.
+    Checkpoints in the middle of a loop are refused where a program may be running.
+
     Source: Valiant, "A bridging model for parallel computation" (1990).
 
     >>> import timely
@@ -54,7 +56,9 @@ def bulk_synchronous(name: str, inputs: Sequence[Stream[T, Any]], program: Progr
     running: _Running[T] = _Running(program)
     own: list[tuple[Stream[T, Any], Pact]] = [(stream, Pipeline) for stream in inputs]
     (starts,) = gather(f"{name}: start", own, 1, lambda info, *_: [list(range(info.peers))])
-    return gather_loop(name, [*own, (starts, Exchange(int))], _by_receiver, running.finish, whole=_all_came)
+    return gather_loop(
+        name, [*own, (starts, Exchange(int))], _by_receiver, running.finish, keep=running.register, whole=_all_came
+    )
 
 
 def _all_came(info: OperatorInfo, time: Product[Any, int], collected: list[list[Any]]) -> bool:
@@ -68,9 +72,13 @@ class _Running(Generic[T]):
     _program: Program
     _steps: dict[T, Steps[Any]] = attrs.field(factory=dict)
 
+    def register(self, info: OperatorInfo) -> None:
+        """Register that there is nothing to save between times. A running program is a generator, which cannot be saved."""
+        info.register_state(list, lambda _: None, at_rest=True)
+
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Run a step; return the messages, and the result after the last."""
-        *inputs, _, batches = collected
+        *inputs, _, batches = map(list, collected)
         try:
             if time.inner == 0:
                 steps = self._steps[time.outer] = self._program(info, inputs)

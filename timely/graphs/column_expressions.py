@@ -48,7 +48,7 @@ ColumnExpression: TypeAlias = ColumnField | Constant | FunctionCall
 
 
 @attrs.frozen
-class Aggregate:
+class ColumnAggregate:
     """An aggregate function of the values of an expression, by the name of Spark's expression, such as ``Sum``."""
 
     function: str
@@ -163,7 +163,8 @@ def _remainder(call: FunctionCall, left: pa.Array, right: pa.Array) -> Any:
     right = _divisor(call, left, right)
     there = pc.and_(left.is_valid(), right.is_valid())
     filled = right.fill_null(1).to_numpy(zero_copy_only=False)
-    remainders = np.fmod(left.fill_null(0).to_numpy(zero_copy_only=False), np.where(filled == -1, 1, filled))
+    with np.errstate(invalid="ignore"):  # infinity has the remainder NaN
+        remainders = np.fmod(left.fill_null(0).to_numpy(zero_copy_only=False), np.where(filled == -1, 1, filled))
     return pc.if_else(there, pa.array(remainders, call.type), pa.scalar(None, call.type))
 
 
@@ -302,11 +303,11 @@ AGGREGATES: Final = frozenset({"Average", "BoolAnd", "BoolOr", "CollectList", "C
 _PLAIN: Final = {"BoolAnd": "min", "BoolOr": "max", "Count": "count", "Max": "max", "Min": "min"}
 
 
-def aggregate(function: Aggregate, groups: Column, count: int, table: pa.Table) -> pa.Array:
+def aggregate(function: ColumnAggregate, groups: Column, count: int, table: pa.Table) -> pa.Array:
     """Return a value for each of ``count`` groups, of the rows whose numbers of groups are ``groups``.
 
     >>> rows = pa.table({"x": [1.0, 2.0, None]})
-    >>> aggregate(Aggregate("Sum", ColumnField("x"), pa.float64()), np.array([2, 2, 0]), 3, rows).to_pylist()
+    >>> aggregate(ColumnAggregate("Sum", ColumnField("x"), pa.float64()), np.array([2, 2, 0]), 3, rows).to_pylist()
     [None, None, 3.0]
     """
     values = evaluate(function.argument, table)
@@ -332,7 +333,7 @@ def aggregate(function: Aggregate, groups: Column, count: int, table: pa.Table) 
     return (found.fill_null(0) if function.function == "Count" else found).cast(function.type)
 
 
-def _whole_sums(function: Aggregate, groups: Column, values: pa.Array, count: int) -> pa.Array:
+def _whole_sums(function: ColumnAggregate, groups: Column, values: pa.Array, count: int) -> pa.Array:
     if not function.checked:
         return _grouped(groups, values.cast(pa.int64()), "sum", count)
     sums = _grouped(groups, values.cast(pa.decimal128(19, 0)).cast(pa.decimal128(38, 0)), "sum", count)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from timely.dataflow import OperatorInfo, Stream
 from timely.graphs.arrays import Column, Mask, sorted_order
 from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
-from timely.graphs.column_expressions import Aggregate, ColumnExpression, ColumnField, FunctionCall, aggregate, evaluate
+from timely.graphs.column_expressions import ColumnAggregate, ColumnExpression, ColumnField, FunctionCall, aggregate, evaluate
 from timely.graphs.graph_partition import GraphPartition, partitioned, result_batch
 from timely.order import PartialOrder
 
@@ -62,7 +62,7 @@ class ColumnProgram:
     states: Mapping[str, StateColumn]
     messages: Sequence[MessageColumn]
     message_type: pa.DataType
-    aggregates: Sequence[Aggregate]
+    aggregates: Sequence[ColumnAggregate]
     combined: ColumnExpression
     supersteps: int
     stop_without_messages: bool = False
@@ -96,7 +96,7 @@ def column_pregel(edges: Stream[T, Any], vertices: Stream[T, Any], program: Colu
     >>> near, sent = ColumnField("near"), ColumnField("_pregel_msg_")
     >>> near = StateColumn(pa.int64(), near, FunctionCall("Coalesce", (sent, near), pa.int64()))
     >>> send = MessageColumn(ColumnField("src.near"), to_source=False)
-    >>> least = Aggregate("Min", sent, pa.int64())
+    >>> least = ColumnAggregate("Min", sent, pa.int64())
     >>> program = ColumnProgram({"near": near}, [send], pa.int64(), [least], ColumnField("0"), supersteps=1)
     >>> def build(scope):
     ...     start = scope.to_stream([0])

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
+from timely.errors import ConfigurationError
 from timely.graphs.arrays import MISSING, ranges
 from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
 from timely.graphs.graph_partition import partitioned, result_batch
@@ -29,7 +30,7 @@ def landmark_distances(
     of the landmark that the node belongs to, from 0 up to ``landmarks - 1``. The distance is the least number of edges of a path
     that begins at a node of the landmark, in either direction with ``both_ways``. Landmarks without a path, or with none of up to
     ``limit`` edges, are not in the list. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``,
-    for two vertices with one node, and edges whose ends are no vertices.
+    for two vertices with one node, and edges whose ends are no vertices; ``ConfigurationError`` for less than 1 landmark.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -42,6 +43,8 @@ def landmark_distances(
     >>> [(node, [tuple(pair.values()) for pair in pairs]) for node, pairs in rows]
     [('a', [(0, 0)]), ('b', [(0, 1)]), ('c', [(0, 2), (1, 0)])]
     """
+    if landmarks < 1:
+        raise ConfigurationError(f"landmark distances: there must be 1 landmark or more, not {landmarks!r}")
     program = partial(_program, landmarks=landmarks, both_ways=both_ways, limit=limit)
     return bulk_synchronous("landmark distances", [vertices, edges], program)
 
@@ -56,10 +59,10 @@ def _program(info: OperatorInfo, collected: list[list[Any]], *, landmarks: int, 
     distances[near] = 0
     step = 0
     while step != limit:
-        places, marks = np.divmod(near, max(landmarks, 1))
+        places, marks = np.divmod(near, landmarks)
         counts = starts[places + 1] - starts[places]
         pairs = np.unique(targets[ranges(starts[places], counts)] * landmarks + np.repeat(marks, counts))
-        mirrors, marks = np.divmod(pairs, max(landmarks, 1))
+        mirrors, marks = np.divmod(pairs, landmarks)
         received = yield [(len(near), sent) for sent in part.to_owners(mirrors, marks)]
         if not any(count for count, _ in received):
             break
@@ -74,8 +77,8 @@ def _program(info: OperatorInfo, collected: list[list[Any]], *, landmarks: int, 
 def _lists(distances: npt.NDArray[np.int32], landmarks: int) -> pa.Array:
     """Return the list of each node."""
     found = np.flatnonzero(distances != MISSING)
-    counts = np.bincount(found // max(landmarks, 1), minlength=len(distances) // max(landmarks, 1))
+    counts = np.bincount(found // landmarks, minlength=len(distances) // landmarks)
     pairs = pa.StructArray.from_arrays(
-        [pa.array((found % max(landmarks, 1)).astype(np.int32)), pa.array(distances[found], pa.int32())], fields=list(_PAIR)
+        [pa.array((found % landmarks).astype(np.int32)), pa.array(distances[found], pa.int32())], fields=list(_PAIR)
     )
     return pa.ListArray.from_arrays(np.concatenate(([0], np.cumsum(counts))).astype(np.int32), pairs)

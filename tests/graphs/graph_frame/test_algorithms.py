@@ -1,4 +1,8 @@
-"""The algorithms of a ``GraphFrame``: the cases of GraphFrames' own tests, what networkx finds, and the conventions."""
+"""The algorithms of a ``GraphFrame``: the cases of GraphFrames' own tests, what networkx finds, and the conventions.
+
+A job of Spark takes a second or two, so most are for ``pytest -m soak``. ``test_a_little_of_each`` and the examples of the
+methods run always.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from pyspark.storagelevel import StorageLevel
 from tests.graphs.graph_frame.graphs import KNOWS, PEOPLE, column, graph_of, people, rows
 from timely import ConfigurationError, SchemaError
 from timely.graphs.spark import AggregateMessages as AM
+from timely.graphs.spark import AggregateNeighbors as AN
 from timely.graphs.spark import GraphFrame
 
 pytestmark = pytest.mark.spark
@@ -30,9 +35,20 @@ def known() -> nx.MultiDiGraph:
     return graph
 
 
+def test_a_little_of_each(session: SparkSession) -> None:
+    """A cycle of three, one vertex beside it, and one without edges."""
+    g = graph_of(session, "abcde", [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")], "string").cache()
+    g.validate()
+    assert column(g.stronglyConnectedComponents(3), "component") == {**dict.fromkeys("abc", "a"), "d": "d", "e": "e"}
+    assert column(g.k_core(), "kcore") == {"a": 2, "b": 2, "c": 2, "d": 1, "e": 0}
+    assert rows(g.detectingCycles()) == [(["a", "b", "c", "a"],)]
+    g.unpersist()
+
+
 # -- components and labels -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("algorithm", ["graphframes", "graphx"])
 def test_connected_components_keep_attributes(session: SparkSession, algorithm: Any) -> None:
     found = people(session).connectedComponents(
@@ -42,6 +58,7 @@ def test_connected_components_keep_attributes(session: SparkSession, algorithm: 
     assert rows(found) == [(*one, 6 if one[0] == 6 else 1) for one in PEOPLE]
 
 
+@pytest.mark.soak
 def test_a_component_is_a_long_or_an_id(session: SparkSession) -> None:
     g = graph_of(session, [0, 1, 7], [(0, 0), (1, 0)], "int")
     assert g.connectedComponents().schema["component"].dataType.simpleString() == "bigint"
@@ -52,11 +69,13 @@ def test_a_component_is_a_long_or_an_id(session: SparkSession) -> None:
     assert column(names.connectedComponents(), "component") == {"a": "a", "b": "a", "c": "c"}
 
 
+@pytest.mark.soak
 def test_strong_components(session: SparkSession) -> None:
     found = column(people(session).stronglyConnectedComponents(maxIter=10), "component")
     assert found == {one: min(part) for part in nx.strongly_connected_components(known()) for one in part}
 
 
+@pytest.mark.soak
 def test_edges_of_no_vertices_are_left_out(session: SparkSession) -> None:
     g = graph_of(session, range(1, 6), [(7, 8), (1, 7), (7, 2), (7, 1), (2, 7)])
     alone = {one: one for one in range(1, 6)}
@@ -65,6 +84,7 @@ def test_edges_of_no_vertices_are_left_out(session: SparkSession) -> None:
     assert column(g.k_core(), "kcore") == dict.fromkeys(alone, 0)
 
 
+@pytest.mark.soak
 def test_label_propagation(session: SparkSession) -> None:
     cliques = [(a, b) for group in (range(4), range(10, 14)) for a in group for b in group if a < b]
     g = graph_of(session, [*range(4), *range(10, 14)], [*cliques, (3, 10)])
@@ -76,6 +96,7 @@ def test_label_propagation(session: SparkSession) -> None:
 # -- ranks ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_pagerank(session: SparkSession) -> None:
     ranked = people(session).pageRank(resetProbability=0.2, tol=1e-10)
     assert ranked.vertices.columns == ["id", "name", "pagerank"]
@@ -86,6 +107,7 @@ def test_pagerank(session: SparkSession) -> None:
     assert rows(ranked.edges) == sorted((*edge, 1 / degrees[edge[0]]) for edge in KNOWS)
 
 
+@pytest.mark.soak
 def test_pagerank_of_so_many_rounds_and_of_another_total(session: SparkSession) -> None:
     """GraphFrames' own numbers for three rounds, in which lost rank is scaled up."""
     same = people(session).pageRank(maxIter=3, dangling="scale").vertices
@@ -95,6 +117,7 @@ def test_pagerank_of_so_many_rounds_and_of_another_total(session: SparkSession) 
     assert sum(shares.values()) == pytest.approx(1)
 
 
+@pytest.mark.soak
 def test_personalized_pagerank(session: SparkSession) -> None:
     one = column(people(session).pageRank(sourceId=1, tol=1e-10).vertices, "pagerank")
     both = people(session).parallelPersonalizedPageRank(sourceIds=[1, 3], maxIter=60)
@@ -124,6 +147,7 @@ def test_parameters_of_pagerank_that_are_refused(session: SparkSession, given: d
         people(session).pageRank(**given)
 
 
+@pytest.mark.soak
 def test_sources_that_are_refused(session: SparkSession) -> None:
     g = people(session)
     with pytest.raises(ConfigurationError, match="sourceIds must have an id"):
@@ -137,6 +161,7 @@ def test_sources_that_are_refused(session: SparkSession) -> None:
 # -- paths ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_shortest_paths(session: SparkSession) -> None:
     found = people(session).shortestPaths(landmarks=[1, 4, 99])
     assert found.columns == ["id", "name", "distances"]
@@ -148,20 +173,25 @@ def test_shortest_paths(session: SparkSession) -> None:
     assert column(found, "distances") == expected
 
 
+@pytest.mark.soak
 def test_shortest_paths_either_way(session: SparkSession) -> None:
     g = graph_of(session, range(1, 6), [(1, 2), (2, 3), (3, 4), (4, 5)])
     found = column(g.shortestPaths(landmarks=[1], algorithm="graphframes", is_directed=False), "distances")
     assert found == {one: {1: one - 1} for one in range(1, 6)}
 
 
+@pytest.mark.soak
 def test_shortest_paths_to_ids_of_another_type(session: SparkSession) -> None:
     days = [date(2024, 1, day) for day in (1, 2, 3)]
     g = graph_of(session, days, list(itertools.pairwise(days)), "date")
     assert column(g.shortestPaths([days[2]]), "distances") == {day: {days[2]: 2 - at} for at, day in enumerate(days)}
-    with pytest.raises(ConfigurationError, match="shortestPaths: of landmarks, the source is 3, and the nodes in column 'id' are of type date32"):
+    with pytest.raises(
+        ConfigurationError, match="shortestPaths: of landmarks, the source is 3, and the nodes in column 'id' are of type date32"
+    ):
         g.shortestPaths([3])
 
 
+@pytest.mark.soak
 def test_bfs(session: SparkSession) -> None:
     g = people(session)
     paths = g.bfs("name = 'Ada'", "name = 'Eve'")
@@ -175,6 +205,7 @@ def test_bfs(session: SparkSession) -> None:
     assert g.bfs("id = 1", "id = 5", maxPathLength=2).columns == ["id", "name"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("start", "end"), [("id = 6", "id = 1"), ("id = 1", "id = 6"), ("id = 77", "id = 1"), ("id = 1", "id = 77")]
 )
@@ -183,6 +214,7 @@ def test_bfs_without_a_path(session: SparkSession, start: str, end: str) -> None
     assert (found.columns, found.collect()) == (["id", "name"], [])
 
 
+@pytest.mark.soak
 def test_bfs_from_vertices_that_are_ends(session: SparkSession) -> None:
     """Several starts and ends: only the shortest paths of all, which here have no edge, or one."""
     g = people(session)
@@ -194,6 +226,7 @@ def test_bfs_from_vertices_that_are_ends(session: SparkSession) -> None:
         g.bfs("id = 1", "id = 2", maxPathLength=-1)
 
 
+@pytest.mark.soak
 def test_all_paths(session: SparkSession) -> None:
     found = people(session).all_paths("id = 1", F.col("id").isin(1, 5), edge_filter="how <> 'likes'", max_path_length=3)
     assert rows(found) == [([1], 0), ([1, 2, 3, 5], 3)]
@@ -201,6 +234,7 @@ def test_all_paths(session: SparkSession) -> None:
     assert rows(back) == [([5, 3, 1], 2)]
 
 
+@pytest.mark.soak
 def test_cycles(session: SparkSession) -> None:
     found = people(session).detectingCycles(checkpoint_interval=3, use_local_checkpoints=True)
     assert found.columns == ["found_cycles"]
@@ -211,6 +245,7 @@ def test_cycles(session: SparkSession) -> None:
 # -- degrees and neighbours ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("algorithm", ["exact", "approx"])
 def test_triangles(session: SparkSession, algorithm: Any) -> None:
     found = people(session).triangleCount(StorageLevel.MEMORY_ONLY, algorithm=algorithm)
@@ -218,6 +253,7 @@ def test_triangles(session: SparkSession, algorithm: Any) -> None:
     assert column(found, "count") == {1: 1, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0}
 
 
+@pytest.mark.soak
 def test_k_core(session: SparkSession) -> None:
     """A clique of five, with vertices of degree three, two and one around it."""
     clique = [(a, b) for a in range(5) for b in range(a + 1, 5)]
@@ -228,6 +264,7 @@ def test_k_core(session: SparkSession) -> None:
     assert cores == {**dict.fromkeys(range(5), 4), 5: 3, 6: 2, 7: 1, 8: 1, 9: 0}
 
 
+@pytest.mark.soak
 def test_independent_set(session: SparkSession) -> None:
     found = people(session).maximal_independent_set(seed=12345, storage_level=StorageLevel.DISK_ONLY)
     assert found.columns == ["id"]
@@ -238,6 +275,7 @@ def test_independent_set(session: SparkSession) -> None:
     assert all(one in chosen or chosen & {*graph[one]} for one in graph)
 
 
+@pytest.mark.soak
 def test_power_iteration_clustering(session: SparkSession) -> None:
     """MLlib begins with random numbers, so which vertices are together is not for certain."""
     edges = session.createDataFrame([("a", "b", 9.0), ("c", "d", 9.0), ("b", "c", 0.01)], "src string, dst string, w double")
@@ -280,9 +318,69 @@ def test_messages_that_are_refused(session: SparkSession, given: dict[str, Any],
         people(session).aggregateMessages(**given)
 
 
+@pytest.mark.soak
+def test_neighbors(session: SparkSession) -> None:
+    """Walks of likes from 1 to 4, or of anything in two hops; and what both conditions together drop."""
+    g = people(session)
+    hops: dict[str, Any] = {"accumulator_names": ["n", "names"], "accumulator_inits": [F.lit(0), "name"]}
+    updates: dict[str, Any] = {"accumulator_updates": [F.col("n") + 1, F.concat("names", F.lit("-"), AN.dst_attr("name"))]}
+    walks = g.aggregate_neighbors(
+        F.col("id") == 1,
+        **hops,
+        **updates,
+        max_hops=3,
+        target_condition=AN.dst_attr("id") == 4,
+        required_vertex_attributes=["name"],
+    )
+    assert walks.columns == ["n", "names", "id", "hop"]
+    assert rows(walks) == [(3, "Ada-Bob-Cy-Di", 4, 3), (3, "Ada-Bob-Cy-Di", 4, 3)]
+    filtered = g.aggregate_neighbors(
+        "id = 1", **hops, **updates, target_condition="dst_attributes.id = 4", edge_filter=AN.edge_attr("how") != "likes"
+    )
+    assert rows(filtered) == [(3, "Ada-Bob-Cy-Di", 4, 3)]
+    both = g.aggregate_neighbors(
+        "id = 4 OR id = 3",
+        ["n"],
+        [F.lit(0)],
+        [F.col("n") + AN.src_attr("id")],
+        max_hops=2,
+        stopping_condition=AN.dst_attr("id") == 1,
+        target_condition=AN.dst_attr("id") > 4,
+        remove_loops=True,
+    )
+    assert rows(both) == [(3, 5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"target_condition": None}, "give a stopping_condition, a target_condition, or both"),
+        ({"accumulator_names": []}, "each accumulator needs a name"),
+        ({"accumulator_names": ["name"]}, "the accumulator 'name' has the name of another column"),
+        ({"max_hops": 0}, "max_hops must be a whole number above 0"),
+    ],
+)
+def test_neighbors_that_are_refused(session: SparkSession, given: dict[str, Any], told: str) -> None:
+    settings = {
+        "accumulator_names": ["n"],
+        "accumulator_inits": ["0"],
+        "accumulator_updates": ["n + 1"],
+        "target_condition": "true",
+    }
+    with pytest.raises(ValueError, match=f"aggregate_neighbors: .*{told}"):
+        people(session).aggregate_neighbors("id = 1", **{**settings, **given})
+
+
+@pytest.mark.parametrize("method", ["svdPlusPlus", "hyper_anf", "neighborhood_aware_cdlp"])
+def test_what_is_not_here_says_what_to_do(session: SparkSession, method: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{method} is not supported: "):
+        getattr(people(session), method)()
+
+
 # -- ids -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_ids_that_are_null_are_an_error(session: SparkSession) -> None:
     with pytest.raises(Exception, match="column 'dst' of the edges is null in a row"):
         graph_of(session, [1, 2], [(1, None)]).connectedComponents().collect()
@@ -290,6 +388,7 @@ def test_ids_that_are_null_are_an_error(session: SparkSession) -> None:
         graph_of(session, [1, None], [(1, 1)]).k_core().collect()
 
 
+@pytest.mark.soak
 def test_two_vertices_of_one_id_are_an_error(session: SparkSession) -> None:
     with pytest.raises(Exception, match="there are two vertices 1"):
         graph_of(session, [1, 1, 2], [(1, 2)]).k_core().collect()
@@ -306,6 +405,11 @@ def test_types_and_names_that_are_refused(session: SparkSession) -> None:
         g.connectedComponents("fastest")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="stronglyConnectedComponents: maxIter must be a whole number above 0, not 0"):
         g.stronglyConnectedComponents(0)
+
+
+def test_no_landmarks(session: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match="shortestPaths: landmarks must have an id"):
+        people(session).shortestPaths([])
 
 
 def test_a_graph_that_was_validated_is_read_without_joins(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

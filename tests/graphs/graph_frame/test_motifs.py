@@ -91,6 +91,7 @@ def found(session: SparkSession, pattern: str) -> tuple[list[str], list[tuple[An
         ("", [], []),
     ],
 )
+@pytest.mark.soak
 def test_patterns(session: SparkSession, pattern: str, columns: list[str], expected: list[tuple[Any, ...]] | None) -> None:
     if expected is None:
         with pytest.raises(ConfigurationError, match="has no name at all"):

@@ -30,6 +30,7 @@ def ranks(rounds: int) -> dict[int, float]:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("early", [False, True])
 def test_pagerank(session: SparkSession, early: bool) -> None:
     edges = session.createDataFrame(LINKS, "src long, dst long")
@@ -47,6 +48,7 @@ def test_pagerank(session: SparkSession, early: bool) -> None:
     assert column(program.run(), "rank") == pytest.approx(ranks(5))
 
 
+@pytest.mark.soak
 def test_a_program_runs_to_its_end_and_sends_both_ways(session: SparkSession) -> None:
     """The smallest name of a component, and how far its vertex is; ``maxIter`` is far beyond the end."""
     g = people(session)
@@ -74,7 +76,7 @@ def test_a_program_runs_to_its_end_and_sends_both_ways(session: SparkSession) ->
     found.unpersist()
 
 
-@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("skip", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_vertices_vote_to_halt(session: SparkSession, skip: bool) -> None:
     """Distances from 1: only a vertex whose distance has changed is active, and the type of ``far`` is that of its update."""
     better = F.coalesce(Pregel.msg() < F.col("far"), Pregel.msg().isNotNull())
@@ -94,6 +96,7 @@ def test_vertices_vote_to_halt(session: SparkSession, skip: bool) -> None:
     assert column(found, "far") == {1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: None}
 
 
+@pytest.mark.soak
 def test_edges_attributes_structs_and_several_aggregates(session: SparkSession) -> None:
     """Of each vertex, how many likes and how many names it gets; a loop sends as any edge."""
     like = F.struct((Pregel.edge("how") == "likes").cast("long").alias("likes"), Pregel.src("name").alias("who"))
@@ -163,6 +166,7 @@ def test_programs_that_are_refused(session: SparkSession) -> None:
         g.pregel.sendMsgToDst("src.id")  # type: ignore[arg-type]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("changed", "told"),
     [

@@ -57,6 +57,7 @@ def test_degrees(session: SparkSession) -> None:
     assert rows(g.degrees) == [(1, 4), (2, 4), (3, 4), (4, 3), (5, 1)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("types", [None, ["likes", "hates", "follows"]])
 def test_degrees_by_type(session: SparkSession, types: list[str] | None) -> None:
     g = people(session)
@@ -72,7 +73,7 @@ def test_degrees_by_type(session: SparkSession, types: list[str] | None) -> None
     assert degrees[1] == {"likes": 2, "hates": 0, "follows": 2}
 
 
-@pytest.mark.parametrize("as_column", [False, True])
+@pytest.mark.parametrize("as_column", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_filters(session: SparkSession, as_column: bool) -> None:
     g = people(session)
     some = g.filterVertices(g.vertices.id < 3 if as_column else "id < 3")

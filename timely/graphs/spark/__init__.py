@@ -8,6 +8,7 @@ See ``docs/graphs_on_spark.md``.
 """
 
 from timely.graphs.spark.aggregate_messages import AggregateMessages
+from timely.graphs.spark.aggregate_neighbors import AggregateNeighbors
 from timely.graphs.spark.algorithms import (
     breadth_first_search,
     connected_components,
@@ -24,6 +25,7 @@ from timely.graphs.spark.vertex_programs import pregel
 
 __all__ = [
     "AggregateMessages",
+    "AggregateNeighbors",
     "GraphFrame",
     "GraphResult",
     "Pregel",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,10 +12,8 @@ from pyspark.sql import functions as F
 from timely.errors import ConfigurationError
 from timely.graphs.spark.structs import condition
 
-T = TypeVar("T")
 
-
-class _OfClass(Generic[T]):
+class _ColumnOfClass:
     """An attribute of a class that is made at each access: a Spark column needs a session that is up."""
 
     def __init__(self, name: str) -> None:
@@ -33,14 +31,14 @@ class AggregateMessages:
     >>> from timely.spark import local_session
     >>> session = local_session(2)
     >>> AM = AggregateMessages
-    >>> (AM.src["age"] + AM.dst["age"], AM.msg)
-    (Column<'+(src[age], dst[age])'>, Column<'MSG'>)
+    >>> AM.src, AM.msg
+    (Column<'src'>, Column<'MSG'>)
     """
 
-    src: Any = _OfClass[Column]("src")
-    dst: Any = _OfClass[Column]("dst")
-    edge: Any = _OfClass[Column]("edge")
-    msg: Any = _OfClass[Column]("MSG")
+    src = _ColumnOfClass("src")
+    dst = _ColumnOfClass("dst")
+    edge = _ColumnOfClass("edge")
+    msg = _ColumnOfClass("MSG")
 
 
 Expressions = Sequence[Column | str] | Column | str

@@ -19,7 +19,7 @@ from timely.errors import ConfigurationError
 from timely.graphs.column_expressions import (
     AGGREGATES,
     FUNCTIONS,
-    Aggregate,
+    ColumnAggregate,
     ColumnExpression,
     ColumnField,
     Constant,
@@ -66,7 +66,7 @@ def compiled_list(frame: DataFrame, columns: Sequence[Column]) -> tuple[list[Col
     return list(expression.arguments), kind.elementType  # type: ignore[attr-defined]
 
 
-def compiled_aggregate(frame: DataFrame, key: str, column: Column) -> tuple[list[Aggregate], ColumnExpression, DataType]:
+def compiled_aggregate(frame: DataFrame, key: str, column: Column) -> tuple[list[ColumnAggregate], ColumnExpression, DataType]:
     """Return aggregates, an expression over ``key`` and their results ``0``, ``1``, ..., and its type."""
     chosen = frame.groupBy(key).agg(column.alias("value"))
     compiler = _Compiler(column)
@@ -98,7 +98,7 @@ class _Compiler:
 
     def __init__(self, column: Column) -> None:
         self._column = column
-        self.aggregates: list[Aggregate] = []
+        self.aggregates: list[ColumnAggregate] = []
 
     def compiled(self, node: Any) -> ColumnExpression:
         """Return the expression of a node of Spark's plan."""
@@ -149,7 +149,7 @@ class _Compiler:
             raise self._refused(f"has the aggregate {_pretty(function)}")
         self._check_types(kind, function, arguments)
         checked = self._checked(kind, function)
-        self.aggregates.append(Aggregate(kind, self.compiled(arguments[0]), arrow_type(_spark_type(node)), checked))
+        self.aggregates.append(ColumnAggregate(kind, self.compiled(arguments[0]), arrow_type(_spark_type(node)), checked))
         return ColumnField(str(len(self.aggregates) - 1))
 
     def _check_types(self, kind: str, node: Any, children: Sequence[Any]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, NoReturn
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -25,6 +25,7 @@ from timely.graphs.path_enumeration import simple_cycles, simple_paths
 from timely.graphs.personalized_rank import Dangling, check_rank_parameters, personalized_pagerank
 from timely.graphs.spark import algorithms
 from timely.graphs.spark.aggregate_messages import Expressions, aggregated_messages
+from timely.graphs.spark.aggregate_neighbors import aggregated_neighbors
 from timely.graphs.spark.columns import column_type, node_type, source_value
 from timely.graphs.spark.motifs import find_motif
 from timely.graphs.spark.path_tables import shortest_path_table
@@ -264,6 +265,51 @@ class GraphFrame:
         """
         return aggregated_messages(self.triplets, aggCol, sendToSrc, sendToDst).persist(intermediate_storage_level)
 
+    def aggregate_neighbors(
+        self,
+        starting_vertices: str | Column,
+        accumulator_names: list[str],
+        accumulator_inits: list[str | Column],
+        accumulator_updates: list[str | Column],
+        max_hops: int = 3,
+        stopping_condition: str | Column | None = None,
+        target_condition: str | Column | None = None,
+        required_vertex_attributes: list[str] | None = None,
+        required_edge_attributes: list[str] | None = None,
+        edge_filter: str | Column | None = None,
+        remove_loops: bool = False,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return the accumulators of each walk that ended, with the ``id`` at which it ended, and its number of edges, ``hop``.
+
+        Walks begin at ``starting_vertices``, and take up to ``max_hops`` edges. An edge updates the accumulators, whose
+        expressions are made of them and of :class:`~timely.graphs.spark.AggregateNeighbors`. A walk ends where
+        ``target_condition`` holds, or else ``stopping_condition``; with both, one for which only the latter holds is dropped.
+        Each hop is two joins of the plan: this is for few hops.
+        """
+        _check_positive("aggregate_neighbors", "max_hops", max_hops)
+        vertices, edges = self._vertices, self._edges
+        if required_vertex_attributes is not None:
+            vertices = vertices.select(*map(quoted, dict.fromkeys([self.ID, *required_vertex_attributes])))
+        if remove_loops:
+            edges = edges.filter(F.col(self.SRC) != F.col(self.DST))
+        if required_edge_attributes is not None:
+            edges = edges.select(*map(quoted, dict.fromkeys([self.SRC, self.DST, *required_edge_attributes])))
+        return aggregated_neighbors(
+            vertices,
+            edges,
+            starting_vertices,
+            accumulator_names,
+            accumulator_inits,
+            accumulator_updates,
+            max_hops,
+            stopping_condition,
+            target_condition,
+            edge_filter,
+        ).persist(storage_level)
+
     @property
     def pregel(self) -> Pregel:
         """A new :class:`~timely.graphs.spark.Pregel` program on this graph."""
@@ -450,6 +496,8 @@ class GraphFrame:
         True
         """
         _check_name("shortestPaths", algorithm, ("graphx", "graphframes"))
+        if not landmarks:
+            raise ConfigurationError("shortestPaths: landmarks must have an id: give a list of vertices' ids")
         numbers = self._numbered("shortestPaths", "landmarks", landmarks).alias("landmark")
         towards = self._inner_edges().select(F.col(self.DST).alias(self.SRC), F.col(self.SRC).alias(self.DST))
         apply = partial(landmark_distances, landmarks=len(landmarks), both_ways=not is_directed)
@@ -586,6 +634,26 @@ class GraphFrame:
             return found
         found = found.select(F.col("id").alias("number"), "cluster")
         return names.join(found, "number").select(self.ID, "cluster")
+
+    # -- what is not here ------------------------------------------------------------------------------------------------
+
+    def svdPlusPlus(self, *args: Any, **settings: Any) -> NoReturn:
+        """Raise ``ConfigurationError``: there is no SVD++ here."""
+        raise ConfigurationError(
+            "svdPlusPlus is not supported: pyspark.ml.recommendation.ALS factorizes ratings, and graphframes has SVD++ itself"
+        )
+
+    def hyper_anf(self, *args: Any, **settings: Any) -> NoReturn:
+        """Raise ``ConfigurationError``: there are no sketches of neighbourhoods here."""
+        raise ConfigurationError(
+            "hyper_anf is not supported: shortestPaths() gives exact distances to landmarks, and all_paths() paths of few hops"
+        )
+
+    def neighborhood_aware_cdlp(self, *args: Any, **settings: Any) -> NoReturn:
+        """Raise ``ConfigurationError``: there is no label propagation weighted by common neighbours here."""
+        raise ConfigurationError(
+            "neighborhood_aware_cdlp is not supported: labelPropagation() counts neighbours, and pregel takes weights of edges"
+        )
 
     # -- what algorithms read and return ---------------------------------------------------------------------------------
 
