@@ -5,6 +5,7 @@ White box: the driver ends where nothing outside can time it, and a task of Spar
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -99,6 +100,14 @@ def opened(session: SparkSession, sink: Sink, schema: str = COUNTS, stream: str 
     frames: list[DataFrame] = [session.createDataFrame([], schema)]
     take = sink.open(SinkContext(session, stream, {"counts": frames[0].schema}))
     return lambda epoch, rows: take(epoch, {"counts": session.createDataFrame(rows, schema)})
+
+
+@pytest.mark.parametrize("package", ["timely.spark", "timely.differential.spark"])
+def test_a_star_import_brings_public_names_alone(package: str) -> None:
+    brought: dict[str, object] = {}
+    exec(f"from {package} import *", brought)
+    names = set(brought) - {"__builtins__"}
+    assert names == set(importlib.import_module(package).__all__)
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,19 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import timely
-from tests.spark.streams import COUNTS, Folder, Row, Streams, Taker, as_batches, as_rows, count_words, expected, totals
+from tests.spark.streams import (
+    COUNTS,
+    Folder,
+    Row,
+    Streams,
+    Taker,
+    as_batches,
+    as_rows,
+    count_words,
+    descriptions,
+    expected,
+    totals,
+)
 from timely.errors import ChangedDataflowError, ConfigurationError, DeliveryError, OperatorError, SchemaError, SparkError
 from timely.operators.windows import tumbling, windows
 from timely.spark import StreamHandle, stream
@@ -54,6 +66,7 @@ def test_each_micro_batch_is_an_epoch_of_one_dataflow(session: SparkSession, wor
     assert (handle.epoch, handle.failure, handle.attempts, handle.is_active) == (4, None, 1, False)
     assert [(report.epoch, report.rows) for report in handle.recent] == [(n, len(rows)) for n, rows in enumerate(EPOCHS)]
     assert [report.outputs["counts"] for report in handle.recent] == [len(rows) for rows in expected(EPOCHS).values()]
+    assert "timely count_words: workers" in descriptions(session)
     handle.stop()
     for kind in ("inputs", "outputs"):  # what nothing can ask for any more is deleted
         assert len(os.listdir(f"{where}/{kind}")) <= 3
