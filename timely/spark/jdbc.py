@@ -37,6 +37,8 @@ _EMPTY_COPY = {
 
 _USUAL_COPY = "create table {copy} as select {columns} from {table} where 1 = 0"
 
+_MEND = "start the stream again with other keys, or with a function in place of the sink, which the epoch is delivered to"
+
 
 @attrs.frozen
 class JdbcSink:
@@ -299,12 +301,12 @@ class _Target:
         columns = ", ".join(keys)
         missing = " or ".join(f"{key} is null" for key in keys)
         if connection.first(f"select {columns} from {self.stage} where {missing}") is not None:
-            raise SchemaError(f"{self.table}: a row has a null in its key ({', '.join(self.keys)}): filter such rows out")
+            raise SchemaError(f"{self.table}: a row has a null in its key ({', '.join(self.keys)}): {_MEND}")
         twice = connection.first(f"select {columns} from {self.stage}{inserted} group by {columns} having count(*) > 1")
         if twice is not None:
             raise SchemaError(
-                f"{self.table}: an epoch has two rows with the key {', '.join(map(str, twice))}: keys must name columns that"
-                " tell the output's rows apart"
+                f"{self.table}: an epoch has two rows with the key {', '.join(map(str, twice))}: keys tell the rows"
+                f" of an output apart: {_MEND}"
             )
 
 
