@@ -71,7 +71,9 @@ def test_many_runs_in_one_session(session: SparkSession, cover: Callable[[int, s
             if number + 1 == WARM:
                 warm = usage
     cover(RUNS, "runs in one session")
-    for before, after in zip(warm, usage, strict=True):
-        assert after.threads <= before.threads + 5
-        assert after.files <= before.files + 10
-    assert usage[0].memory < warm[0].memory + 15
+    (python, java_before), (python_after, java_after) = warm, usage
+    assert python_after.threads <= python.threads + 1
+    assert python_after.files <= python.files + 2
+    assert python_after.memory < python.memory + 5
+    assert java_after.files <= java_before.files + 10
+    assert java_after.threads <= java_before.threads + 60  # its pools shrink and grow: 285 to 321 in one trial
