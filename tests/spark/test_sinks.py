@@ -146,7 +146,7 @@ def test_rows_replace_those_with_the_same_key(session: SparkSession, derby: Derb
 
 
 def test_a_table_is_a_copy_of_a_view_that_changes(session: SparkSession, derby: Derby) -> None:
-    take = opened(session, JdbcSink(derby.url, "newest", keys=["WORD"]), CHANGES)
+    take = opened(session, JdbcSink(derby.url, "newest", keys={"counts": ["WORD"]}), CHANGES)
     take(0, [("a", 1, "insert", 0), ("b", 2, "insert", 0)])
     take(1, [("a", 1, "delete", 1), ("b", 2, "delete", 1), ("b", 5, "insert", 1)])
     assert derby.rows("newest") == [(5, "b", None)]
@@ -199,7 +199,8 @@ def test_databases_that_cannot_be(session: SparkSession, derby: Derby) -> None:
         ({"table": {"sums": "counts"}}, ConfigurationError, "table names the outputs sums; the stream has counts"),
         ({"schema": "word string, n long"}, SchemaError, "counts has no column n; it has WORD, TOTAL"),
         ({"keys": ["id"]}, SchemaError, "keys: not all of id are columns of the output; it has word, total"),
-        ({"keys": "word"}, ConfigurationError, "keys is a list of columns, not 'word'"),
+        ({"keys": "word"}, ConfigurationError, "keys is a list of columns, .*, not 'word'"),
+        ({"keys": {"sums": ["word"]}}, ConfigurationError, "keys names the outputs sums; the stream has counts"),
         ({"url": "jdbc:nowhere:x"}, ConfigurationError, "No suitable driver: give the session the driver's jar"),
         ({"url": "jdbc:derby:memory:missing"}, SparkError, "cannot be reached: Database 'memory:missing' not found"),
     ]
