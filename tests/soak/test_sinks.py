@@ -1,6 +1,6 @@
 """Sinks have each epoch once, whatever is killed at random moments of writing them.
 
-``pytest -m soak tests/soak/test_sinks.py``; how many moments stands at the end of the run.
+``pytest -m soak -o faulthandler_timeout=0 tests/soak/test_sinks.py``; how many moments stands at the end of the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KILLS = 16
 
 DRIVER = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from tests.spark.sinks import Both, Derby, StandInForDelta
 from tests.spark.streams import COUNTS, WORDS, count_words
@@ -56,7 +56,7 @@ class Noting:
         def noting(epoch, tables):
             for moment, act in (("begins", lambda: take(epoch, tables)), ("ends", lambda: None)):
                 with open(folder / "calls", "a") as calls:
-                    calls.write(f"{moment} {epoch}\\n")
+                    calls.write(f"{moment} {epoch} {time.time()}\\n")
                 act()
 
         return noting
@@ -69,12 +69,12 @@ handle.await_termination()
 """
 
 
-def noted(folder: Path, moment: str) -> list[int]:
-    """The epochs at whose writing this moment was reached, in order, each as often as it was."""
+def noted(folder: Path, moment: str) -> list[tuple[int, float]]:
+    """The epochs at whose writing this moment was reached, in order, each as often as it was, and when."""
     calls = folder / "calls"
     lines = calls.read_text().splitlines(keepends=True) if calls.exists() else []
     found = [line.split() for line in lines if line.endswith("\n")]
-    return [int(epoch) for each, epoch in found if each == moment]
+    return [(int(epoch), float(at)) for each, epoch, at in found if each == moment]
 
 
 def test_drivers_that_are_killed_while_sinks_write(tmp_path: Path, cover: Callable[[int, str], None]) -> None:
@@ -83,9 +83,8 @@ def test_drivers_that_are_killed_while_sinks_write(tmp_path: Path, cover: Callab
     print(f"seed {seed}")
     dice = random.Random(seed)
     words = Folder(tmp_path / "words")
-    files = [[(f"file {file}", 1), *((dice.choice("abcdef"), dice.randrange(9)) for _ in range(12))] for file in range(4 * KILLS)]
+    files = [[(f"file {file}", 1), *((dice.choice("abcdef"), dice.randrange(9)) for _ in range(12))] for file in range(3 * KILLS)]
     words.put(*files)
-    longest = 1.0
     for life in range(KILLS + 1):
         last = life == KILLS
         command = [sys.executable, "-c", DRIVER, str(tmp_path), "last" if last else ""]
@@ -98,13 +97,12 @@ def test_drivers_that_are_killed_while_sinks_write(tmp_path: Path, cover: Callab
             while len(noted(tmp_path, "begins")) < goal:
                 assert driver.poll() is None
                 time.sleep(0.005)
-            start, ended = time.monotonic(), len(noted(tmp_path, "ends"))
-            moment = dice.random() * longest
-            while time.monotonic() - start < moment and len(noted(tmp_path, "ends")) == ended:
-                time.sleep(0.005)
-            longest = max(time.monotonic() - start, 0.5) * 1.2
+            begins = dict(noted(tmp_path, "begins"))
+            lengths = [at - begins[epoch] for epoch, at in noted(tmp_path, "ends")[-3:] if at > begins[epoch]]
+            time.sleep(dice.random() * max(lengths, default=8.0))
             os.killpg(driver.pid, signal.SIGKILL)
-    begun_by = Counter(noted(tmp_path, "begins"))
+            print(f"kill {life + 1} in epoch {noted(tmp_path, 'begins')[-1][0]}")
+    begun_by = Counter(epoch for epoch, _ in noted(tmp_path, "begins"))
     cover(KILLS, "drivers killed while sinks wrote")
     cover(begun_by.total() - len(begun_by), "epochs written again")
     check(tmp_path, files)

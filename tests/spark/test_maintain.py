@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import timely
 from tests.spark.feeds import CHANGES, CUSTOMERS, ORDERS, QUERY, FeedFolder, Row, Shop, apply
+from tests.spark.streams import descriptions
 from timely import differential as dd
 from timely.differential.spark import Feed, changes, maintain, upserts
 from timely.errors import ChangedDataflowError, ConfigurationError, FeedError, SchemaError, SqlError
@@ -97,6 +98,7 @@ def test_a_view_is_what_spark_makes_of_the_accumulated_data(
         }
         maintain(QUERY, inputs, take, checkpoint=where, workers=workers, trigger=NOW).await_termination()
     assert take.after == dict(enumerate(expected))
+    assert "timely view: workers" in descriptions(session)
     assert len(set(map(str, expected))) > 1
 
 

@@ -37,15 +37,17 @@ _EMPTY_COPY = {
 
 _USUAL_COPY = "create table {copy} as select {columns} from {table} where 1 = 0"
 
+_MEND = "start the stream again with other keys, or with a function in place of the sink, which the epoch is delivered to"
+
 
 @attrs.frozen
 class JdbcSink:
     """Writes to tables of a database, each epoch in one transaction.
 
     ``table`` is the table of the only output, or a dictionary from outputs to tables. They exist, and have at least the columns
-    of their outputs. With ``keys``, the columns of the table's key, rows replace those with the same key: an upsert. Rows whose
-    ``_change_type`` is ``delete`` delete them, so that a table is a copy of a view that
-    :func:`timely.differential.spark.maintain` keeps. Without keys rows are appended. ``properties`` go to the driver of the
+    of their outputs. ``keys`` are the columns of the table's key, or a dictionary of these by output. With them rows replace
+    those with the same key: an upsert. Rows whose ``_change_type`` is ``delete`` delete them, so that a table is a copy of a view
+    that :func:`timely.differential.spark.maintain` keeps. Without keys rows are appended. ``properties`` go to the driver of the
     database, such as ``user``, ``password`` and ``driver``, whose jar the session has (``spark.jars``).
 
     Where the stream starts it raises :class:`~timely.errors.ConfigurationError` for a table that is not there, and
@@ -60,18 +62,21 @@ class JdbcSink:
 
     url: str
     table: str | Mapping[str, str]
-    keys: Sequence[str] = attrs.field(default=(), kw_only=True)
+    keys: Sequence[str] | Mapping[str, Sequence[str]] = attrs.field(default=(), kw_only=True)
     properties: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.url, str) or not self.url.startswith("jdbc:"):
             raise ConfigurationError(f"url must begin with jdbc:, such as jdbc:postgresql://host/database, not {self.url!r}")
-        if isinstance(self.keys, str) or not all(isinstance(key, str) for key in self.keys):
-            raise ConfigurationError(f"keys is a list of columns, not {self.keys!r}")
+        for keys in self.keys.values() if isinstance(self.keys, Mapping) else [self.keys]:
+            if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
+                raise ConfigurationError(f"keys is a list of columns, or a dictionary of them by output, not {self.keys!r}")
 
     def open(self, context: SinkContext) -> ForeachEpoch:
         """Make the staging tables, and the table of epochs where there is none."""
         names = self._tables(list(context.outputs))
+        if isinstance(self.keys, Mapping) and not set(self.keys) <= set(names):
+            raise ConfigurationError(f"keys names the outputs {', '.join(self.keys)}; the stream has {', '.join(names)}")
         database = _Database(self, context)
         token = secrets.token_hex(4)
         with database.connected() as connection:
@@ -94,6 +99,10 @@ class JdbcSink:
         if set(self.table) != set(outputs):
             raise ConfigurationError(f"table names the outputs {', '.join(self.table)}; the stream has {', '.join(outputs)}")
         return self.table
+
+    def keys_of(self, output: str) -> Sequence[str]:
+        """Return the columns of the key of an output's table; none where rows are appended."""
+        return self.keys.get(output, ()) if isinstance(self.keys, Mapping) else self.keys
 
 
 class _Connection:
@@ -262,12 +271,13 @@ class _Target:
             there = connection.columns(table)
         except SparkError as error:
             raise ConfigurationError(f"{sink.url} has no table {table} that can be read: create it first: {error}") from error
-        changes = bool(sink.keys) and CHANGE_TYPE in columns and not any(name.lower() == CHANGE_TYPE for name in there)
+        wanted = sink.keys_of(output)
+        changes = bool(wanted) and CHANGE_TYPE in columns and not any(name.lower() == CHANGE_TYPE for name in there)
         extra = (CHANGE_TYPE, COMMIT_VERSION) if changes else ()
         found = {name: _column(name, there, table) for name in columns if name not in extra}
-        keys = [name for key in sink.keys for name in found if name.lower() == key.lower()]
-        if len(keys) != len(sink.keys):
-            raise SchemaError(f"keys: not all of {', '.join(sink.keys)} are columns of the output; it has {', '.join(found)}")
+        keys = [name for key in wanted for name in found if name.lower() == key.lower()]
+        if len(keys) != len(wanted):
+            raise SchemaError(f"keys: not all of {', '.join(wanted)} are columns of the output; it has {', '.join(found)}")
         copied = ", ".join(map(database.quote, found.values()))
         if changes:
             copied += f", 'insert' as {database.quote(CHANGE_TYPE)}"  # a text of six letters, as 'delete' is
@@ -299,12 +309,12 @@ class _Target:
         columns = ", ".join(keys)
         missing = " or ".join(f"{key} is null" for key in keys)
         if connection.first(f"select {columns} from {self.stage} where {missing}") is not None:
-            raise SchemaError(f"{self.table}: a row has a null in its key ({', '.join(self.keys)}): filter such rows out")
+            raise SchemaError(f"{self.table}: a row has a null in its key ({', '.join(self.keys)}): {_MEND}")
         twice = connection.first(f"select {columns} from {self.stage}{inserted} group by {columns} having count(*) > 1")
         if twice is not None:
             raise SchemaError(
-                f"{self.table}: an epoch has two rows with the key {', '.join(map(str, twice))}: keys must name columns that"
-                " tell the output's rows apart"
+                f"{self.table}: an epoch has two rows with the key {', '.join(map(str, twice))}: keys tell the rows"
+                f" of an output apart: {_MEND}"
             )
 
 

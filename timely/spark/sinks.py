@@ -68,7 +68,7 @@ def _below(folder: str, name: str) -> str:
 
 # -- folders -----------------------------------------------------------------------------------------------------------
 
-_OBJECT_STORES = ("cosn", "gs", "oss", "s3", "s3a", "s3n", "swift")
+_OBJECT_STORES = ("cosn", "gs", "oss", "s3", "s3a", "s3n", "swift", "wasb", "wasbs")
 """File systems that rename a folder file by file."""
 
 
@@ -123,6 +123,7 @@ class _EpochFolder:
                 f"a ParquetSink needs a file system that renames a folder at once, and {folder} is in an object store: use a"
                 " DeltaSink"
             )
+        self._local = scheme == "file"
         self._files = root.getFileSystem(configuration)
         self._renames = self._hadoop.FileContext.getFileContext(self._files.makeQualified(root).toUri(), configuration)
         self._claim()
@@ -150,6 +151,7 @@ class _EpochFolder:
         # Readers pass over names that begin with "_". A driver that was replaced may still write: each has names of its own.
         draft = f"_writing-{secrets.token_hex(4)}"
         frame.write.parquet(str(self._path(draft)))
+        self._sync(draft, files=True)
         try:
             self._renames.rename(self._path(draft), target, self._gateway.new_array(self._hadoop.Options.Rename, 0))
         except Exception as error:
@@ -157,6 +159,18 @@ class _EpochFolder:
             if self._files.exists(target):  # a second driver was quicker, with the same rows
                 return
             raise CheckpointError(f"{self._path(draft)} cannot be renamed to {target}: {error}") from error
+        self._sync("")
+
+    def _sync(self, name: str, files: bool = False) -> None:
+        """Have a local folder, and its files, on disk, which Spark leaves to the system: a machine may go down."""
+        if self._local:
+            folder = str(self._path(name).toUri().getPath())
+            for path in [*([entry.path for entry in os.scandir(folder)] if files else []), folder]:
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
 
     def delete(self, name: str) -> None:
         """Delete a folder, if it is there."""

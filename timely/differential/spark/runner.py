@@ -27,7 +27,7 @@ from timely.errors import ChangedDataflowError, ConfigurationError, SchemaError,
 from timely.spark import StreamHandle, stream
 from timely.spark.defaults import RunDefaults
 from timely.spark.plan import check_build, check_names, session_of
-from timely.spark.reporting import Page
+from timely.spark.reporting import Page, name_of
 from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION, ForeachEpoch, ParquetSink, Sink, SinkContext, check_sink
 from timely.spark.streaming.directory import StreamDirectory
 from timely.worker import Worker
@@ -181,6 +181,11 @@ class _Build:
     builders: tuple[TableBuilder, ...]
     schemas: Mapping[str, pa.Schema]
     mode: Mode
+
+    @property
+    def __name__(self) -> str:
+        """What Spark's plans and descriptions of jobs say."""
+        return _VIEW if isinstance(self.view, str) else name_of(self.view)
 
     def __call__(self, scope: ScopeBuilder[int], /, **streams: Stream[int, Any]) -> dict[str, Stream[int, Any]]:
         tables = {}

@@ -146,14 +146,15 @@ def stream(
         foreach_epoch = foreach_epoch.open(SinkContext(session, id, schemas))
     context = context_of(session)
     server, log = rendezvous(*addresses(context)), log_to_spark(context)
-    receive, look = (None, None) if live is None else (live.open(name_of(build)), live.look)
+    name = name_of(build)
+    receive, look = (None, None) if live is None else (live.open(name), live.look)
 
     def make_task(run: RunEntry, attempt: str) -> WorkerTask:
         listen_for_page(run, receive)
         given = build, plan.inputs, declared, server.invitation(run)
         return WorkerTask(*given, log=log, look=look, directory=directory, version=version, attempt=attempt)
 
-    supervisor = Supervisor(session, server, workers, epoch_log, list(schemas), patience, make_task)
+    supervisor = Supervisor(session, server, workers, epoch_log, list(schemas), patience, make_task, name)
     first = plan.whole(fixed) if fixed else None
     epochs = _Epochs(session, directory, schemas, foreach_epoch, supervisor, epoch_log, checkpoint_every, first)
     handle = StreamHandle(epochs)
@@ -252,7 +253,7 @@ class _Epochs:
         assert self._frame is not None
         frame = self._frame if epoch or self._first is None else self._frame.unionAll(self._first)
         with self._timed("ingest"):
-            return write_epoch(frame.coalesce(self._spare()), self._directory, epoch)
+            return write_epoch(frame.coalesce(self._spare()), self._directory, epoch, self.supervisor.name)
 
     def compute(self, epoch: int) -> Outputs:
         """Have the workers compute the epoch."""
