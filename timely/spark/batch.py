@@ -26,7 +26,7 @@ from timely.spark.all_gather import AllGather, ObservedReports, RendezvousMode, 
 from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
 from timely.spark.logs import LogPlan, log_to_spark
-from timely.spark.messages import Failed, Invitation, Silent, check_patience, revive
+from timely.spark.messages import Failed, Silent, check_patience, revive
 from timely.spark.packing import REPORT, TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry
@@ -265,7 +265,7 @@ def run(
 
 
 def _barrier_stage(session: SparkSession, rows: DataFrame, task: Task, name: str, schema: StructType) -> DataFrame:
-    function = carried(task.run, f"timely {name}", task.rendezvous if isinstance(task.rendezvous, Invitation) else None)
+    function = carried(task.run, f"timely {name}", task.rendezvous)
     if is_connect(session):  # whose server chooses the Python of the tasks
         return rows.mapInArrow(function, schema, barrier=True)
     with this_python(context_of(session)):

@@ -148,11 +148,11 @@ Function = Callable[[Iterator[Any]], Iterator[Any]]
 """What Spark calls in a task: a function of Arrow batches."""
 
 
-def carried(function: Function, name: str, invitation: Invitation | None = None) -> Function:
+def carried(function: Function, name: str, invitation: object = None) -> Function:
     """Return ``function`` in a form that an executor without this library can unpickle, under ``name`` in Spark's plans.
 
     There it raises, naming the executor and what to do, where the library is missing or of another version, or ``function``
-    cannot be loaded. With the ``invitation`` of its run the driver hears of it as a :class:`~timely.errors.ConfigurationError`,
+    cannot be loaded. With the ``Invitation`` of its run the driver hears of it as a :class:`~timely.errors.ConfigurationError`,
     which no other attempt would mend. Raises this error where ``function`` cannot be pickled.
 
     >>> list(carried(lambda batches: (2 * batch for batch in batches), "twice")([1, 2]))
@@ -164,7 +164,7 @@ def carried(function: Function, name: str, invitation: Invitation | None = None)
     except Exception as error:
         raise ConfigurationError(f"the dataflow cannot be sent to the executors: {error}") from error
     version = timely.__version__
-    report = None if invitation is None else _reporter(invitation)
+    report = _reporter(invitation) if isinstance(invitation, Invitation) else None
 
     # A function inside another one is pickled by its code, not by its name, so that an executor needs no module to have it. It
     # must use nothing of this module, therefore.

@@ -253,7 +253,7 @@ class Supervisor:
         context.setJobGroup(self._group, "workers of a stream", interruptOnCancel=True)
         with this_python(context):
             places = self._session.range(0, self.workers, 1, self.workers)
-            job = places.mapInArrow(carried(task.run, "workers of a stream", task.invitation), "nothing int", barrier=True)
+            job = places.mapInArrow(carried(task.run, "workers of a stream", task.rendezvous), "nothing int", barrier=True)
         job.collect()
 
     def _judge(self, attempt: _Attempt, error: Exception) -> TimelyError | None:
