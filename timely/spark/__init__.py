@@ -9,6 +9,7 @@ from __future__ import annotations
 from timely.errors import ConfigurationError
 
 try:
+    from timely.spark.all_gather import RendezvousMode, failure_of
     from timely.spark.batch import Result, run
     from timely.spark.jdbc import JdbcSink
     from timely.spark.plan import ColumnOf
@@ -21,11 +22,6 @@ try:
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
         raise
-    if not isinstance(error, ModuleNotFoundError):
-        raise ConfigurationError(
-            "timely.spark needs all of pyspark, and what is installed here is the client of Spark Connect alone "
-            f"(pyspark-client): {error}. pip install '.[spark]' in a checkout of timely"
-        ) from error
     raise ConfigurationError(
         f"timely.spark needs the package {error.name}: pip install '.[spark]' in a checkout of timely"
     ) from error
@@ -43,6 +39,7 @@ __all__ = [
     "Metrics",
     "ParquetSink",
     "Progress",
+    "RendezvousMode",
     "Result",
     "RunProgress",
     "Sink",
@@ -50,6 +47,7 @@ __all__ = [
     "StreamHandle",
     "WorkerMetrics",
     "check",
+    "failure_of",
     "local_session",
     "run",
     "ship",

@@ -144,6 +144,12 @@ class RunEntry:
         group = self._newest()
         return None if group is None or group.stopped or len(group.members) < self.workers else group.generation
 
+    @property
+    def attending(self) -> int:
+        """How many workers of the newest generation are connected now."""
+        group = self._newest()
+        return 0 if group is None else len(group.members)
+
     def listen(self, kind: type[M], callback: Callback[M]) -> None:
         """Have ``callback(worker, generation, message)`` called for each message of this kind.
 
@@ -209,9 +215,7 @@ class RunEntry:
         if self.place is None:
             return False
         others = [run for run in list(self._runs.values()) if run.place == self.place]  # others may open more meanwhile
-        return any(
-            group.is_live for run in others for number, group in run._groups.items() if (run, number) != (self, stage)
-        )
+        return any(group.is_live for run in others for number, group in run._groups.items() if (run, number) != (self, stage))
 
     def deliver(self, member: _WorkerEntry, kind: str, content: dict[str, Any]) -> None:
         """Hand a worker's message to the listeners, unless its generation is over."""
@@ -444,5 +448,3 @@ def rendezvous(bind: str, host: str) -> Rendezvous:
         if server is None:
             server = _servers[bind, host] = Rendezvous(bind, host)
         return server
-
-

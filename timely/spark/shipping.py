@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely.errors import ConfigurationError
+from timely.spark.connect import is_connect
 from timely.spark.messages import DRIVER, Invitation, describe
 from timely.spark.session import context_of
 from timely.worker.mesh import Hello
@@ -48,21 +49,24 @@ def ship(session: SparkSession, *modules: ModuleType | str) -> list[str]:
     it before :func:`~timely.spark.run`. What was sent already, and has not changed, is not sent again.
 
     Raises :class:`~timely.errors.ConfigurationError` for a module that cannot be found, that belongs to Python, or that has
-    compiled parts: give the executors a packed environment (``spark.archives``) for these. :class:`~timely.errors.SparkError` for
-    a session of Spark Connect.
+    compiled parts: give the executors a packed environment (``spark.archives``) for these.
 
     >>> from timely.spark import local_session, ship
     >>> ship(local_session(2), "json")
     Traceback (most recent call last):
     timely.errors.ConfigurationError: 'json' cannot be shipped: it is a part of Python, and every executor has its own
     """
-    context = context_of(session)
+    remote: Any = session if is_connect(session) else None
+    owner = str(context_of(session).applicationId if remote is None else remote.session_id)
     names = list(dict.fromkeys([*NEEDED, *(_top_level(module) for module in modules)]))
     files = {name: _files(name) for name in names}
     with _shipping:
         archive = _zipped(files)
-        if (key := (str(context.applicationId), archive.name)) not in _shipped:
-            context.addPyFile(str(archive))
+        if (key := (owner, archive.name)) not in _shipped:
+            if remote is None:
+                context_of(session).addPyFile(str(archive))
+            else:
+                remote.addArtifacts(str(archive), pyfile=True)
             _shipped.add(key)
     return names
 
@@ -144,11 +148,11 @@ Function = Callable[[Iterator[Any]], Iterator[Any]]
 """What Spark calls in a task: a function of Arrow batches."""
 
 
-def carried(function: Function, name: str, invitation: Invitation | None = None) -> Function:
+def carried(function: Function, name: str, invitation: object = None) -> Function:
     """Return ``function`` in a form that an executor without this library can unpickle, under ``name`` in Spark's plans.
 
     There it raises, naming the executor and what to do, where the library is missing or of another version, or ``function``
-    cannot be loaded. With the ``invitation`` of its run the driver hears of it as a :class:`~timely.errors.ConfigurationError`,
+    cannot be loaded. With the ``Invitation`` of its run the driver hears of it as a :class:`~timely.errors.ConfigurationError`,
     which no other attempt would mend. Raises this error where ``function`` cannot be pickled.
 
     >>> list(carried(lambda batches: (2 * batch for batch in batches), "twice")([1, 2]))
@@ -160,7 +164,7 @@ def carried(function: Function, name: str, invitation: Invitation | None = None)
     except Exception as error:
         raise ConfigurationError(f"the dataflow cannot be sent to the executors: {error}") from error
     version = timely.__version__
-    report = None if invitation is None else _reporter(invitation)
+    report = _reporter(invitation) if isinstance(invitation, Invitation) else None
 
     # A function inside another one is pickled by its code, not by its name, so that an executor needs no module to have it. It
     # must use nothing of this module, therefore.

@@ -25,6 +25,7 @@ from timely.differential.spark.view_rows import all_rows, changed_rows, changed_
 from timely.differential.tables import Table, sql, table
 from timely.errors import ChangedDataflowError, ConfigurationError, SchemaError, brief
 from timely.spark import StreamHandle, stream
+from timely.spark.connect import refuse_streams
 from timely.spark.defaults import RunDefaults
 from timely.spark.plan import check_build, check_names, session_of
 from timely.spark.reporting import Page, name_of
@@ -107,6 +108,8 @@ def maintain(
     check_sink("outputs", outputs)
     check_names("inputs", inputs)
     feeds = {name: as_feed(name, given) for name, given in inputs.items()}
+    for name, feed in feeds.items():
+        refuse_streams(f"inputs[{name!r}]", feed.frame)
     if isinstance(view, str):
         _check_cases(feeds)
     else:

@@ -32,6 +32,7 @@ from timely.graphs.spark.path_tables import shortest_path_table
 from timely.graphs.spark.pregel_builder import Pregel
 from timely.graphs.spark.structs import condition, nested, quoted
 from timely.spark import run
+from timely.spark.connect import refuse_connect
 
 DEFAULT_LEVEL: Final = StorageLevel.MEMORY_AND_DISK_DESER
 
@@ -67,6 +68,13 @@ class GraphFrame:
     WEIGHT: ClassVar[str] = "weight"
 
     def __init__(self, v: DataFrame, e: DataFrame, *, workers: int | None = None) -> None:
+        for what, frame in (("vertices", v), ("edges", e)):
+            refuse_connect(
+                f"the DataFrame of {what}",
+                frame,
+                "GraphFrame looks into column expressions, which are in Java. The functions of timely.graphs.spark "
+                "(connected_components, pagerank, pregel and the others) work over Spark Connect",
+            )
         column_type(v, self.ID, "vertices")
         for name in (self.SRC, self.DST):
             column_type(e, name, "edges")

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from timely.dataflow.output_schema import OutputSchema
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
+from timely.spark.connect import refuse_streams
 from timely.spark.defaults import RunDefaults
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import check_patience
@@ -122,6 +123,7 @@ def stream(
     _check_options(foreach_epoch, checkpoint_every, trigger)
     check_page(live)
     session = session_of(inputs)
+    refuse_streams("the session of the inputs", session)
     defaults = RunDefaults.of(session)
     patience = defaults.patience if patience is None else patience
     check_patience(patience)
@@ -134,7 +136,7 @@ def stream(
     check_build(build, inputs)
     check_names("outputs", outputs)
     plan = InputPlan.of(inputs, None, None)
-    schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
+    schemas = {name: struct_type(session, name, schema) for name, schema in outputs.items()}
     if session.conf.get("spark.sql.caseSensitive", "false") != "true":
         for name, schema in schemas.items():
             check_cases(f"outputs[{name!r}]", schema)

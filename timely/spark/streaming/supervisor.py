@@ -256,7 +256,7 @@ class Supervisor:
         context.setJobGroup(self._group, what, interruptOnCancel=True)
         with this_python(context):
             places = self._session.range(0, self.workers, 1, self.workers)
-            job = places.mapInArrow(carried(task.run, what, task.invitation), "nothing int", barrier=True)
+            job = places.mapInArrow(carried(task.run, what, task.rendezvous), "nothing int", barrier=True)
         job.collect()
 
     def _judge(self, attempt: _Attempt, error: Exception) -> TimelyError | None:
