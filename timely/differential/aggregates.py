@@ -17,6 +17,7 @@ from typing import Any, Final
 from sortedcontainers import SortedKeyList
 from typing_extensions import override
 
+from timely.differential.state_memory import ENTRY
 from timely.differential.trace import Entry, Trace, size_in_words
 from timely.differential.updates import Update
 from timely.order import less_equal
@@ -241,6 +242,7 @@ class Groups:
         self._aggregate = aggregate
         self.trace = trace
         self._large: dict[Any, dict[Any, Bag]] = {}  # by key and time
+        self._values = 0  # updates of those
 
     def append(self, time: Any, updates: Iterable[Update]) -> dict[Any, None]:
         """Add consolidated updates at ``time``, and return their keys."""
@@ -282,6 +284,12 @@ class Groups:
         if time not in bags:
             bags[time] = Bag(self._aggregate.key, self._aggregate.weighted)
         bags[time].add(value, diff)
+        self._values += 1
+
+    def _has_room(self, entries: int) -> bool:
+        """Return whether so many more entries in bags, which stay in memory, take at most a quarter of the memory budget."""
+        limit = self.trace.budget.limit
+        return limit is None or ENTRY * (self._values + entries) <= limit // 4
 
     def _enlarge(self, key: Any) -> bool:
         """Make bags of a key's entries, if they are still many when compacted."""
@@ -316,7 +324,7 @@ class Groups:
         bags = self._large.get(key)
         if bags is None:
             entries = self.trace.history(key)
-            if len(entries) <= SMALL or not self._enlarge(key):
+            if len(entries) <= SMALL or not self._has_room(len(entries)) or not self._enlarge(key):
                 counts = counts_at(entries, time, lub, later)
                 return self._aggregate.of_counts(counts) if counts else ()
             bags = self._large[key]

@@ -99,7 +99,7 @@ class ColumnStore:
 
     def spill(self) -> None:
         """Move what every cursor has seen to disk, as one batch. These are the newest batches: older ones are there already."""
-        held = [batch for batch in self._settled if not isinstance(batch, DiskBatch)]
+        held: list[Batch | DiskBatch] = [batch for batch in self._settled if not isinstance(batch, DiskBatch)]
         if not held:
             return
         if self._merge is not None and not set(held).isdisjoint(self._merge.sources):
@@ -202,7 +202,7 @@ class ColumnStore:
 class _Merge:
     """The merge of batches, a range of keys at a time. They are read meanwhile, and may have their times advanced."""
 
-    def __init__(self, sources: Sequence[Batch | DiskBatch], hidden: set[int], parts: MemoryParts | DiskParts) -> None:
+    def __init__(self, sources: list[Batch | DiskBatch], hidden: set[int], parts: MemoryParts | DiskParts) -> None:
         self.sources = sources
         self._hidden = hidden
         self._parts = parts

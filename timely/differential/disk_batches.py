@@ -55,11 +55,11 @@ class DiskBatch:
         for number in range(len(self._blocks)):
             block = self._block(number)
             if waiting and sum(map(len, waiting)) + len(block) > entries:
-                yield _one_piece(waiting)
+                yield _in_a_row(waiting)
                 waiting = []
             waiting.append(block)
         if waiting:
-            yield _one_piece(waiting)
+            yield _in_a_row(waiting)
 
     def loaded(self) -> Batch:
         """Return all of it in memory."""
@@ -93,8 +93,21 @@ class DiskBatch:
         )
 
 
-def _one_piece(parts: list[Batch]) -> Batch:
-    return parts[0] if len(parts) == 1 else joined_batches(parts, {time: time for part in parts for time in part.times})
+def _in_a_row(parts: list[Batch]) -> Batch:
+    """Return batches of ascending keys and the same list of times as one, with codes of that list."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([len(part) for part in parts])
+    shifted = [part.offsets[1:] + (end - len(part)) for part, end in zip(parts, ends.tolist(), strict=True)]
+    values = [part.values for part in parts if part.values is not None]
+    columns = (
+        np.concatenate([part.keys for part in parts]),
+        np.concatenate([np.zeros(1, np.int64), *shifted]),
+        np.concatenate(values) if values else None,
+        None if all(part.codes is None for part in parts) else np.concatenate([part.all_codes() for part in parts]),
+        None if all(part.diffs is None for part in parts) else np.concatenate([part.all_diffs() for part in parts]),
+    )
+    return Batch.of(columns, parts[0].times)
 
 
 class DiskParts:
@@ -118,7 +131,7 @@ class DiskParts:
         self._waiting = []
         if not parts:
             return
-        whole = _one_piece(parts)
+        whole = joined_batches(parts, {time: time for part in parts for time in part.times})
         for piece in whole.pieces(blocks.BLOCK):
             if len(piece) < blocks.BLOCK and not all_of_it and piece.keys[-1] == whole.keys[-1]:
                 self._waiting = [piece]  # the next part goes on there

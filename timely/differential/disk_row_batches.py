@@ -25,9 +25,9 @@ class DiskRowBatch:
         self._blocks = Blocks(budget)
         self._rows = self._keys = 0
         self._scales: list[int | None] = []
-        self.types = like.types
-        self.diff = like.diff
-        self.time = like.time
+        self.types: list[Any] = like.types
+        self.diff: int = like.diff
+        self.time: Any = like.time
         self.number = number
         waiting: RowBatch | None = None  # less than a block
         for part in parts:
@@ -91,9 +91,9 @@ class DiskRowBatch:
         return DiskRowBatch(left, self, self.number, self._blocks.budget)
 
 
-def on_disk(batch: RowBatch, budget: MemoryBudget) -> DiskRowBatch:
+def on_disk(batch: RowBatch | DiskRowBatch, budget: MemoryBudget) -> DiskRowBatch:
     """Return a batch on disk."""
-    return DiskRowBatch([batch], batch, batch.number, budget)
+    return batch if isinstance(batch, DiskRowBatch) else DiskRowBatch([batch], batch, batch.number, budget)
 
 
 def merged_batches(one: RowBatch | DiskRowBatch, other: RowBatch | DiskRowBatch, budget: MemoryBudget) -> RowBatch | DiskRowBatch:

@@ -341,15 +341,18 @@ class _Reduction:
         if waiting.batches:
             self._take(time, waiting)
         by_hash = self.input.trace.reads_disk or self.trace.reads_disk
+        many = len(waiting.keys) + sum(map(len, waiting.arrays)) >= MANY
         keys_at_once = max(PORTION // self.input.trace.entries_per_key(), 1) if self.trace.has_limit else None
         for taken, keys in waiting.portions(keys_at_once, by_hash):
-            yield self._reduce(time, taken, keys, waiting.capability, output)
+            yield self._reduce(time, taken, keys, many, waiting.capability, output)
         waiting.capability.drop()
         self._now, self._current = [], []
 
-    def _reduce(self, time: Any, taken: Any, keys: Any, capability: Capability[Any], output: OutputPort[Any]) -> int:
+    def _reduce(
+        self, time: Any, taken: Any, keys: Any, many: bool, capability: Capability[Any], output: OutputPort[Any]
+    ) -> int:
         columns: Any = None
-        if self._kernel is not None and len(taken) + len(keys) >= MANY:
+        if self._kernel is not None and many:
             from timely.differential.column_reductions import reduce_columns
 
             pairs, lub = self.trace.pairs, self.trace.lattice.lub

@@ -144,7 +144,7 @@ def merged(one: RowBatch, other: RowBatch) -> RowBatch:
 
 def can_merge(one: Any, other: Any) -> bool:
     """Return whether two batches can be merged."""
-    return one.time == other.time and one.diff == other.diff and one.types == other.types
+    return bool(one.time == other.time) and bool(one.diff == other.diff and one.types == other.types)
 
 
 def _sliced(column: Any, start: int, end: int) -> Any:

@@ -7,14 +7,14 @@ a quarter of the limit stay: else small ones would be written again and again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, finalize, ref
 
 from timely.dataflow.pickling import dumps
 from timely.errors import OutOfMemoryError
-from timely.memory import MemoryBudget, size_text
+from timely.memory import MemoryBudget
 
 if TYPE_CHECKING:
     from timely.differential.trace import Trace
@@ -59,19 +59,16 @@ class StateMemory:
         assert trace is not None
         _threads.traces.add(trace)
         limit = self.budget.limit or 0
-        while not self._count(trace.held()) or self.budget.used > limit:
-            sizes = {each: each.held() for each in _threads.traces}
+        while not self.count(trace.held()) or self.budget.used > limit:
+            sizes = {each: each.held() for each in _threads.traces if each.budget is self.budget}
             largest = max(sizes, key=sizes.__getitem__)
             if sizes[largest] * 4 * len(sizes) <= limit:
                 break
             largest.spill()
-            assert largest._memory is not None
-            left = largest.held()
-            largest._memory._count(left)
-            if left > sizes[largest] // 2:
+            if largest.recount() > sizes[largest] // 2:
                 break
 
-    def _count(self, size: int) -> bool:
+    def count(self, size: int) -> bool:
         """Count ``size`` bytes; return whether the budget allows that."""
         more = size - self._counted[0]
         if more > 0 and not self.budget.take(more):
@@ -81,11 +78,11 @@ class StateMemory:
         self._counted[0] = size
         return True
 
-    def row_bytes(self, rows: Mapping[Any, Any]) -> int:
+    def row_bytes(self, rows: dict[Any, Any]) -> int:
         """Return about how many bytes rows by key take, from some of them."""
         if not rows:
             return 0
-        sample = list(islice(reversed(rows.items()), 8)) if isinstance(rows, dict) else list(islice(rows.items(), 8))
+        sample = list(islice(reversed(rows.items()), 8))  # the newest
         entries = sum(len(found) for _, found in sample)
         try:
             size = len(dumps(sample))
@@ -105,10 +102,8 @@ def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[...
         except MemoryError as error:
             budget = MemoryBudget.current()
             raise OutOfMemoryError(
-                f"memory ran out, with {sizes()} in its state and"
-                f" {size_text(budget.used)} counted of"
-                f" {'no limit' if budget.limit is None else size_text(budget.limit)}. Give timely.execute memory= (or a"
-                " timely.memory.MemoryBudget) below what the process may take, so that state goes to disk earlier, or more workers"
+                f"memory ran out, with {sizes()} in its state; the budget is {budget!r}. Give timely.execute memory=, or a"
+                " timely.memory.MemoryBudget, below what the process may take: state goes to disk earlier. Or take more workers"
             ) from error
 
     return run
@@ -122,8 +117,3 @@ def memory_of(trace: Trace[Any]) -> StateMemory | None:
     """Return what counts a trace in the current budget; ``None`` without a limit."""
     budget = MemoryBudget.current()
     return None if budget.limit is None else StateMemory(budget, trace)
-
-
-def budget_of(memory: StateMemory | None) -> MemoryBudget:
-    """Return the budget of a trace."""
-    return MemoryBudget.current() if memory is None else memory.budget

@@ -15,8 +15,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from timely.differential.containers import MANY, columns_module
-from timely.differential.state_memory import StateMemory, budget_of, memory_of
+from timely.differential.state_memory import StateMemory, memory_of
 from timely.differential.updates import Delta, Update
+from timely.memory import MemoryBudget
 from timely.order import PartialOrder, less_equal
 from timely.progress import Lattice
 
@@ -168,7 +169,7 @@ class Trace(Generic[T]):
         from timely.differential.column_store import ColumnDelta, ColumnStore
 
         if self._columns is None:
-            self._columns = ColumnStore(budget_of(self._memory))
+            self._columns = ColumnStore(self.budget)
         delta = ColumnDelta(updates, self.number, time)
         self.number += 1
         if delta:
@@ -231,7 +232,7 @@ class Trace(Generic[T]):
         from timely.differential.column_store import ColumnStore
 
         if self._columns is None:
-            self._columns = ColumnStore(budget_of(self._memory))
+            self._columns = ColumnStore(self.budget)
         batch.times = [self._moved(time) for time in batch.times]
         self.times.update(dict.fromkeys(batch.times))
         self._columns.add(batch)
@@ -413,7 +414,7 @@ class Trace(Generic[T]):
                 self._mixed = True
                 return False
             if self._columns is None:
-                self._columns = ColumnStore(budget_of(self._memory))
+                self._columns = ColumnStore(self.budget)
             self._columns.add(batch)
             self._rows -= len(batch)
             if rows is None:
@@ -563,7 +564,7 @@ class Trace(Generic[T]):
                 self._advance_since()
             if not can_merge(tables[-2], tables[-1]):
                 break
-            tables[-2:] = [merged_batches(tables[-2], tables[-1], budget_of(self._memory))]
+            tables[-2:] = [merged_batches(tables[-2], tables[-1], self.budget)]
         self._loose += self._rows
         self._rows = 0
         if self._loose > max(_LEAST_FOLD, sum(map(len, tables)) // 2) and low == self.number and not self._fresh:
@@ -631,6 +632,18 @@ class Trace(Generic[T]):
             self._memory.appended(self._grown)
             self._grown = 0
 
+    @property
+    def budget(self) -> MemoryBudget:
+        """The memory budget that it is in."""
+        return MemoryBudget.current() if self._memory is None else self._memory.budget
+
+    def recount(self) -> int:
+        """Count anew what it has in memory, and return it."""
+        held = self.held()
+        if self._memory is not None:
+            self._memory.count(held)
+        return held
+
     def held(self) -> int:
         """Return about how many bytes it has in memory and could move to disk."""
         columns = 0 if self._columns is None else self._columns.nbytes
@@ -649,7 +662,7 @@ class Trace(Generic[T]):
         if self._tables:
             from timely.differential.disk_row_batches import on_disk
 
-            self._tables = [on_disk(batch, self._memory.budget) if batch.nbytes else batch for batch in self._tables]
+            self._tables = [on_disk(batch, self._memory.budget) for batch in self._tables]
         if self._settled:
             self._advance_since()
             if self._runs is None:
