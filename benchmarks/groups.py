@@ -10,8 +10,8 @@ from benchmarks.report import Row
 
 GROUPS = (
     *("control", "latency", "compiled", "dataplane", "exchange", "pauses"),
-    *("graphs", "differential", "state_on_disk", "views", "two_workers", "memory", "spark", "streaming", "sizing", "scale"),
-    *("counts", "peers"),
+    *("graphs", "differential", "state_on_disk", "views", "two_workers", "memory", "spark", "streaming"),
+    *("sizing", "startup", "scale", "counts", "peers"),
 )
 """The modules here that have ``run(rounds)``; it may take more of the options below. ``spark``, ``streaming``: with a session."""
 

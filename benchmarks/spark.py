@@ -5,7 +5,7 @@ Every contestant gets the same DataFrame, which is in Spark's cache, and is time
 minutes is run for a few rounds, and its time to the end is what its later rounds take each, times the rounds that there
 would be; the report says so. All that run to the end are checked to find the same. The last part measures memory, with a
 session for each contestant. Spark's packages hold GraphX, but not GraphFrames, whose Java archive pip does not bring; its
-components are the stars of ``benchmarks/spark_loops.py``, or GraphX's.
+components are the loops of ``benchmarks/spark_loops.py``, written from the papers that its algorithms are from, or GraphX's.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import graphs, spark_by_hand, spark_graphx, spark_loops
 from benchmarks.report import Row
+from benchmarks.spark_memory import CONTESTANTS
 from timely.graphs.spark import breadth_first_search, connected_components, pagerank
 from timely.spark import local_session
 
@@ -87,8 +88,8 @@ class Contest:
     """Floor and aim for how many times longer the quickest DataFrame loop takes."""
 
 
-def run(rounds: int = 5, *, quick: bool = False) -> list[Row]:
-    """Run all contests and return the rows of the report."""
+def run(rounds: int = 5, *, quick: bool = False, long: bool = False) -> list[Row]:
+    """Run all contests and return the rows of the report; in a ``long`` one memory is measured for 30 million edges too."""
     session = local_session(2)
     try:
         asked = [contest for name, graph in _graphs(quick).items() for contest in contests(session, name, *graph)]
@@ -101,7 +102,8 @@ def run(rounds: int = 5, *, quick: bool = False) -> list[Row]:
     finally:
         session.stop()
     rows = [row for contest in asked for row in _rows(contest, medians)]
-    return rows + _memory(100_000 if quick else 1_000_000, *([] if quick else [10_000_000]))
+    sizes = (100_000,) if quick else (1_000_000, 10_000_000, 30_000_000)
+    return rows + _memory(*sizes[: 3 if long else 2])
 
 
 def _graphs(quick: bool) -> dict[str, tuple[pa.RecordBatch, int, int | None]]:
@@ -136,6 +138,12 @@ def _components(edges: DataFrame, graph: str, batch: pa.RecordBatch, nodes: int,
     def stars() -> DataFrame:
         return spark_loops.stars(edges).found
 
+    def two_phase() -> DataFrame:
+        return spark_loops.two_phase(edges).found
+
+    def contraction() -> DataFrame:
+        return spark_loops.by_smallest(spark_loops.randomized_contraction(edges).found)
+
     def labels(rounds: int = spark_loops.NO_END) -> DataFrame:
         return spark_loops.label_propagation(edges, rounds).found
 
@@ -147,7 +155,10 @@ def _components(edges: DataFrame, graph: str, batch: pa.RecordBatch, nodes: int,
         *_by_hand(edges, nodes, hand, "node long, component long"),
         Contestant("GraphX", by_graphx, whole),
         Contestant("label propagation", labels, whole, LOOPS_TURNS),
-        Contestant("stars", stars, turns=LOOPS_TURNS, barred=whole is None),  # made for long paths; the bar is for what is not
+        # Made for long paths; the bar is for what is not.
+        Contestant("stars", stars, turns=LOOPS_TURNS, barred=whole is None),
+        Contestant("two-phase", two_phase, turns=LOOPS_TURNS, barred=whole is None),
+        Contestant("randomized contraction", contraction, turns=LOOPS_TURNS, barred=whole is None),
     )
     bar = (8.0, 20.0) if whole is None else (300.0, 1000.0)
     return Contest(f"components, {graph}", batch, nodes, graphs.components_by_hand, contestants, bar)
@@ -252,15 +263,19 @@ def _rows(contest: Contest, medians: Mapping[tuple[str, str], float]) -> list[Ro
 
 
 def _memory(*sizes: int) -> list[Row]:
-    """Return time and peak memory of ours and GraphX for so many edges, each in a process and a session of its own."""
+    """Return time and peak memory for so many edges, each contestant in a process and a session of its own."""
     rows = []
     for edges in sizes:
-        for algorithm in ("components", "PageRank"):
-            for contestant in ("ours", "GraphX"):
+        for algorithm, contestants in CONTESTANTS.items():
+            for contestant in contestants:
                 command = [sys.executable, "-m", "benchmarks.spark_memory", contestant, algorithm, str(edges)]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-                told = json.loads(done.stdout.splitlines()[-1])
+                done = subprocess.run(command, capture_output=True, text=True)
                 name = f"{algorithm}, random, {edges:,} edges: {contestant}"
+                if done.returncode:  # it may be out of memory, which is an answer
+                    rows.append(Row(f"{name}, s", None, note=done.stderr.strip().splitlines()[-1][:200]))
+                    continue
+                told = json.loads(done.stdout.splitlines()[-1])
                 rows.append(Row(f"{name}, s", told["seconds"]))
-                rows.append(Row(f"{name}, peak MB", told["peak"] / 1e6, note=f"Python {told['python'] / 1e6:,.0f}"))
+                note = f"Python {told['python'] / 1e6:,.0f}, Java {told['java'] / 1e6:,.0f}"
+                rows.append(Row(f"{name}, peak MB", told["peak"] / 1e6, note=note))
     return rows

@@ -1,9 +1,10 @@
-"""``python -m benchmarks.spark_memory ours components 1000000``: one contestant, alone, and the memory that it takes.
+"""``python -m benchmarks.spark_memory ours components 1000000``: one contestant, alone, its time and the memory that it takes.
 
 A process of its own with a session of its own. What is measured is the memory of all processes of the session (this one, Java
 and the Python workers), looked at several times a second, where a page that several share counts once
 (``/proc/*/smaps_rollup``, proportional set size). Java returns little of the memory that it has had, so its part says what it
-was allowed as much as what it needed; the part of Python is what the workers hold.
+was allowed as much as what it needed; the part of Python is what the workers hold. Every contestant first runs on a small graph,
+so that Java has compiled what it needs.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import spark_graphx
+from benchmarks import spark_graphx, spark_loops
 from benchmarks.watch import Watch
 from timely.graphs.spark import connected_components, pagerank
 from timely.spark import local_session
@@ -26,23 +27,25 @@ from timely.spark import local_session
 LOOK_EVERY = 0.2
 """Seconds between two looks."""
 
-RUNS = 2
-"""Runs, of which the last is timed; the peak is that of all."""
+SMALL = 100_000
+"""Edges of the graph that each contestant warms up with."""
 
 ROUNDS = 10
 
 
 class PythonWatch(Watch):
-    """Also keeps the most that was seen in all but Java's processes together, as ``python``."""
+    """Also keeps the most that was seen in all but Java's processes together, as ``python``, and in Java's, as ``java``."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(pid, LOOK_EVERY)
-        self.python = 0
+        self.python = self.java = 0
 
     def take(self, sizes: dict[int, int]) -> None:
         """Take in the bytes of each process."""
         super().take(sizes)
-        self.python = max(self.python, sum(size for pid, size in sizes.items() if not _is_java(pid)))
+        java = sum(size for pid, size in sizes.items() if _is_java(pid))
+        self.java = max(self.java, java)
+        self.python = max(self.python, sum(sizes.values()) - java)
 
 
 def _is_java(pid: int) -> bool:
@@ -58,31 +61,49 @@ def random_edges(session: SparkSession, edges: int) -> DataFrame:
     return session.range(edges, numPartitions=2).select(*ends)
 
 
-def run(contestant: str, algorithm: str, edges: DataFrame) -> DataFrame:
-    """Return what the contestant makes of the edges."""
-    if contestant == "ours":
-        return connected_components(edges) if algorithm == "components" else pagerank(edges, rounds=ROUNDS)
-    return spark_graphx.components(edges) if algorithm == "components" else spark_graphx.ranks(edges, ROUNDS)
+Algorithm = Callable[[DataFrame], DataFrame]
+
+CONTESTANTS: Mapping[str, Mapping[str, Algorithm]] = {
+    "components": {
+        "ours": connected_components,
+        "GraphX": spark_graphx.components,
+        "stars": lambda edges: spark_loops.stars(edges).found,
+        "two-phase": lambda edges: spark_loops.two_phase(edges).found,
+        "randomized contraction": lambda edges: spark_loops.randomized_contraction(edges).found,
+    },
+    "PageRank": {
+        "ours": lambda edges: pagerank(edges, rounds=ROUNDS),
+        "GraphX": lambda edges: spark_graphx.ranks(edges, ROUNDS),
+    },
+}
+"""What each contestant makes of the edges."""
+
+
+def measure(session: SparkSession, algorithm: Algorithm, edges: int) -> float:
+    """Return the seconds from so many edges in Spark's cache to the end of the result, which is thrown away."""
+    frame = random_edges(session, edges).persist()
+    frame.count()
+    start = time.perf_counter()
+    algorithm(frame).write.format("noop").mode("overwrite").save()
+    seconds = time.perf_counter() - start
+    frame.unpersist(blocking=True)
+    return seconds
 
 
 def main() -> None:
     """Run one contestant and print what it took as JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_memory", description="Measure one contestant.")
-    parser.add_argument("contestant", choices=["ours", "GraphX"])
-    parser.add_argument("algorithm", choices=["components", "PageRank"])
+    parser.add_argument("contestant", choices=sorted({name for of in CONTESTANTS.values() for name in of}))
+    parser.add_argument("algorithm", choices=CONTESTANTS)
     parser.add_argument("edges", type=int)
     chosen = parser.parse_args()
+    algorithm = CONTESTANTS[chosen.algorithm][chosen.contestant]
     session = local_session(2)
-    edges = random_edges(session, chosen.edges).persist()
-    edges.count()
-    told: dict[str, Any] = {}
     with PythonWatch(os.getpid()) as watch:
-        for _ in range(RUNS):
-            start = time.perf_counter()
-            run(chosen.contestant, chosen.algorithm, edges).write.format("noop").mode("overwrite").save()
-            told["seconds"] = time.perf_counter() - start
+        measure(session, algorithm, SMALL)
+        seconds = measure(session, algorithm, chosen.edges)
     session.stop()
-    print(json.dumps({**told, "peak": watch.peak, "python": watch.python}))
+    print(json.dumps({"seconds": seconds, "peak": watch.peak, "python": watch.python, "java": watch.java}))
 
 
 if __name__ == "__main__":

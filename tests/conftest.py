@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, settings
 from tests.figures import Figures, counted, heard, told
 from tests.support.spark_programs import SparkPrograms
 
-settings.register_profile("default", max_examples=60, deadline=None)
-settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("default", max_examples=30, deadline=None)
+settings.register_profile("ci", max_examples=30, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("more", max_examples=200, deadline=None)
 settings.register_profile(
     "soak", max_examples=50, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]

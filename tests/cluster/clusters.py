@@ -32,7 +32,7 @@ ROOT = Path(timely.__file__).resolve().parents[1]
 HOME = Path(pyspark.__file__).resolve().parent
 
 SLOTS = 2
-"""The slots that each of these clusters has."""
+"""The slots that each of these clusters has, unless it is asked for more cores."""
 
 
 def slots_of(session: SparkSession) -> int:
@@ -51,18 +51,22 @@ class Daemon:
 @contextlib.contextmanager
 def local_cluster(**settings: str) -> Iterator[SparkSession]:
     """A session on two executors of one core each, which are processes that the driver's own Java starts."""
-    with _environment(), _no_litter(HOME / "work"), _session("local-cluster[2,1,1024]", settings) as session:
+    with on_this_machine(), _no_litter(HOME / "work"), _session("local-cluster[2,1,1024]", settings) as session:
         yield session
 
 
 @contextlib.contextmanager
-def standalone(work: Path, **settings: str) -> Iterator[SparkSession]:
-    """A session on a standalone cluster: a master and two workers, each a process of its own, with their files in ``work``."""
-    with _environment(), contextlib.ExitStack() as stack:
+def standalone(work: Path, cores: int = 1, /, **settings: str) -> Iterator[SparkSession]:
+    """A session on a standalone cluster: a master, and two workers with so many cores and one executor each.
+
+    All are processes of their own, with their files in ``work``.
+    """
+    with on_this_machine(), contextlib.ExitStack() as stack:
         master = stack.enter_context(start_master())
         for number in range(2):
-            stack.enter_context(start_worker(master.said, work / f"worker{number}"))
-        yield stack.enter_context(_session(master.said, {"spark.cores.max": str(SLOTS), **settings}))
+            stack.enter_context(start_worker(master.said, work / f"worker{number}", cores))
+        sizes = {"spark.cores.max": str(2 * cores), "spark.executor.cores": str(cores)}
+        yield stack.enter_context(_session(master.said, {**sizes, **settings}))
 
 
 @contextlib.contextmanager
@@ -74,9 +78,9 @@ def start_master() -> Iterator[Daemon]:
 
 
 @contextlib.contextmanager
-def start_worker(master: str, work: Path) -> Iterator[Daemon]:
-    """A worker of one core that has registered with ``master``."""
-    options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+def start_worker(master: str, work: Path, cores: int = 1) -> Iterator[Daemon]:
+    """A worker of so many cores that has registered with ``master``."""
+    options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", "--cores", str(cores), "--memory", "1g"]
     options += ["--work-dir", str(work), master]
     with _daemon("org.apache.spark.deploy.worker.Worker", options, r"(Successfully registered) with master") as daemon:
         yield daemon
@@ -134,7 +138,7 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
 
 
 @contextlib.contextmanager
-def _environment() -> Iterator[None]:
+def on_this_machine() -> Iterator[None]:
     """What processes that are started inside the block find: Java, this Python, and the loopback interface to listen on."""
     chosen = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
     before = {name: os.environ.get(name) for name in chosen}

@@ -104,10 +104,9 @@ def run(where: Path | None, sent: Any, stops: Sequence[int], workers: Sequence[i
     return Counter({change: diff for change, diff in found.items() if diff})
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    ("stops", "workers"),
-    [((2,), (1, 1)), ((3,), (2, 2)), ((1, 4), (1, 3, 2)), ((1, 2, 3, 4, 5), (2, 1, 3, 4, 4, 1)), ((3, 5), (7, 2, 5))],
+    ("stops", "workers", "seed"),
+    [((2,), (1, 1), 0), ((1, 2, 3, 4, 5), (2, 1, 3, 4, 4, 1), 0), ((3, 5), (7, 2, 5), 1)],
 )
 def test_columns_go_on(tmp_path: Path, stops: Sequence[int], workers: Sequence[int], seed: int) -> None:
     sent = changes(seed)

@@ -19,13 +19,13 @@ def check(program: P, case: Case, time: Any) -> None:
     check_changes(case.run(program.build, time), case.inputs, lambda *held: program.evaluate(held), time)
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings().max_examples)
 @given(programs(), cases(2, few_times(int), size=6))
 def test_programs_at_epochs(program: P, case: Case) -> None:
     check(program, case, int)
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings().max_examples)
 @given(programs(), cases(2, few_times(PAIR), size=5))
 def test_programs_at_partially_ordered_times(program: P, case: Case) -> None:
     check(program, case, PAIR)
@@ -36,7 +36,7 @@ INPUT, OTHER = P("input"), P("input", (), 1)
 
 
 @pytest.mark.parametrize("group", range(7))
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(cases(2, few_times(int), size=6))
 def test_groups_three_loops_deep(group: int, case: Case) -> None:
     innermost = P("group", (P("join", (VARIABLE, P("variable", (), 2)), 1),), group)

@@ -65,10 +65,7 @@ def run(
 
     messages = [message for found in timely.execute(program, workers=workers, processes=processes) for message in found]
     schema = messages[0][1].schema if messages else pa.schema([("node", pa.int64()), ("component", pa.int64())])
-    return [
-        pa.Table.from_batches([batch for time, batch in messages if time == epoch], schema)
-        for epoch in range(len(epochs))
-    ]
+    return [pa.Table.from_batches([batch for time, batch in messages if time == epoch], schema) for epoch in range(len(epochs))]
 
 
 def answers(found: Sequence[pa.Table]) -> list[dict[Any, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timely.graphs import adjacency as module
@@ -35,7 +35,6 @@ def rows_of(graph: Edges, kind: Any = np.int64) -> Any:
     return np.array(graph, kind).reshape(-1, 3)
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.lists(st.tuples(edges, st.lists(wanted, max_size=4), st.booleans()), max_size=6), st.integers(1, 3), st.integers(0, 2))
 @example([([(0, 1, 1), (1, 2, 2), (0, 3, 3)], [[0, 1]] * 40, False)], 1, 0)
 @example([([(0, 1, 1)], [[0]], False), ([(100_000, 1, 1)], [[0, 100_000], [7]], False)], 2, 1)

@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
@@ -44,7 +44,6 @@ nodes = st.integers(0, 12) | st.sampled_from([-5, 10**12, -(2**63), 2**63 - 1])
 edges = st.lists(st.tuples(nodes, nodes), max_size=15)
 
 
-@settings(deadline=None, max_examples=80)
 @given(st.lists(st.tuples(edges, st.lists(nodes, max_size=3)), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 8))
 def test_components_of_random_graphs_that_grow(epochs: list[Any], workers: int, rows: int) -> None:
     graphs, alone = [epoch[0] for epoch in epochs], [epoch[1] for epoch in epochs]
@@ -58,7 +57,6 @@ def test_components_of_random_graphs_that_grow(epochs: list[Any], workers: int, 
     assert answers(found) == [joined(*both) for both in zip(so_far(graphs), so_far(alone))]
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2)), max_size=9), min_size=1), st.integers(1, 3))
 def test_components_of_strings_that_grow(graphs: list[Edges], workers: int) -> None:
     found = run([table_of(graph, pa.string()) for graph in graphs], build=connected_components, workers=workers, rows=2)
@@ -89,7 +87,6 @@ def test_components_of_a_grid_in_two_halves() -> None:
     assert [len(set(state.values())) for state in found] == [120, 2, 1]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=60), max_size=5))
 def test_forest_absorbs_one_root_for_each_join(batches: list[list[tuple[int, int]]]) -> None:
     forest = UnionFind()

@@ -39,7 +39,6 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.sampled_from(list(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(st.lists(VALUES[kind])))))
 @example((pa.int64(), [[5, 3], [2 * SPARE], [3, 10**15, 5], [3, -1]]))
 @example((pa.int64(), [[2**63 - 1], [-(2**63)]]))
@@ -58,7 +57,6 @@ def test_numbers_stay(given: tuple[pa.DataType, list[list[Any]]]) -> None:
         assert names.take(found).to_pylist() == batch
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.sampled_from([pa.int64(), pa.int8(), pa.uint64(), pa.string(), pa.date32()]).flatmap(
         lambda kind: st.tuples(st.just(kind), st.lists(st.lists(VALUES[kind], max_size=6), min_size=1, max_size=4))

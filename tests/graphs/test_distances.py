@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
@@ -23,7 +23,6 @@ from timely.graphs import breadth_first_search, shortest_paths
 
 WORKERS = [(1, 1), (2, 1), (3, 1), (1, 2)]
 START = 7
-
 
 
 def weighted(edges: Weighted, node: pa.DataType | None = None) -> pa.Table:
@@ -56,7 +55,6 @@ halves = st.integers(0, 12).map(lambda n: n / 2)
 epochs_of_edges = st.lists(st.lists(st.tuples(nodes, nodes, halves), max_size=20), min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=80)
 @given(epochs_of_edges, st.integers(1, 3), st.integers(1, 8))
 def test_shortest_paths_in_random_graphs_that_grow(graphs: list[Weighted], workers: int, rows: int) -> None:
     tables = [weighted(graph) for graph in graphs]
@@ -64,7 +62,6 @@ def test_shortest_paths_in_random_graphs_that_grow(graphs: list[Weighted], worke
     assert answers(found) == [nearest(graph, 0) for graph in so_far(graphs)]
 
 
-@settings(deadline=None, max_examples=60)
 @given(epochs_of_edges, st.integers(1, 3), st.integers(1, 8))
 def test_steps_in_random_graphs_that_grow(graphs: list[Weighted], workers: int, rows: int) -> None:
     tables = [weighted(graph) for graph in graphs]
@@ -72,7 +69,6 @@ def test_steps_in_random_graphs_that_grow(graphs: list[Weighted], workers: int, 
     assert answers(found) == [nearest([(a, b, 1) for a, b, _ in graph], 0) for graph in so_far(graphs)]
 
 
-@settings(deadline=None, max_examples=25)
 @given(epochs_of_edges, st.integers(1, 3), st.integers(0, 1000))
 def test_shortest_paths_under_odd_schedules(graphs: list[Weighted], workers: int, seed: int) -> None:
     def program(worker: timely.Worker) -> list[Any]:
@@ -113,8 +109,6 @@ def test_weights_that_differ_much(workers: int) -> None:
     expected = nearest(edges, START)
     assert found.keys() == expected.keys()
     assert all(found[node] == pytest.approx(expected[node], rel=1e-12) for node in expected)
-
-
 
 
 def test_a_source_that_comes_later() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
@@ -38,7 +38,6 @@ nodes = st.integers(0, 9) | st.sampled_from([-5, 10**12])
 edges = st.lists(st.tuples(nodes, nodes), max_size=25)
 
 
-@settings(deadline=None, max_examples=80)
 @given(edges, st.lists(nodes, max_size=3), st.integers(0, 7), st.integers(1, 3), st.integers(1, 8))
 def test_labels_in_random_graphs(edges: Edges, alone: list[int], rounds: int, workers: int, rows: int) -> None:
     (table,) = run(
@@ -51,7 +50,6 @@ def test_labels_in_random_graphs(edges: Edges, alone: list[int], rounds: int, wo
     assert labels_of(table) == voted(edges, alone, rounds)
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(st.tuples(st.text(max_size=1), st.text(max_size=1)), max_size=8), min_size=1, max_size=3))
 def test_labels_of_each_epoch(graphs: list[Edges]) -> None:
     found = run([table_of(graph, pa.string()) for graph in graphs], build=label_propagation, workers=2, rows=2)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
@@ -159,7 +159,6 @@ seeds = st.integers(0, 999)
 weights = st.sampled_from([0.0, -0.0, 5e-324, 1e-9, 1.0, 3.0, 1e9])
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.tuples(ids, ids, weights), max_size=12), min_size=1, max_size=3), st.integers(1, 3), seeds)
 def test_shortest_paths_between_nodes_far_apart_under_odd_schedules(graphs: list[Any], workers: int, seed: int) -> None:
     def program(worker: timely.Worker) -> list[tuple[int, list[tuple[int, float]]]]:

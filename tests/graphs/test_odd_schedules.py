@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
@@ -53,7 +53,6 @@ def simulated(graphs: list[Edges], build: Build, workers: int, seed: int) -> lis
 
 
 @pytest.mark.parametrize(("build", "oracle"), [(connected_components, joined), (triangle_count, corners)])
-@settings(deadline=None, max_examples=25)
 @given(graphs=epochs, workers=st.integers(2, 3), seed=seeds)
 def test_what_later_epochs_refine(
     build: Build, oracle: Callable[[Edges], Any], graphs: list[Edges], workers: int, seed: int
@@ -66,13 +65,11 @@ def test_what_later_epochs_refine(
         assert state == oracle(graph)
 
 
-@settings(deadline=None, max_examples=25)
 @given(epochs, st.integers(2, 3), seeds)
 def test_labels_of_epochs_that_overlap(graphs: list[Edges], workers: int, seed: int) -> None:
     assert simulated(graphs, label_propagation, workers, seed) == [voted(graph) for graph in graphs]
 
 
-@settings(deadline=None, max_examples=25)
 @given(epochs, st.integers(2, 3), seeds)
 def test_ranks_of_epochs_that_overlap(graphs: list[Edges], workers: int, seed: int) -> None:
     found = simulated(graphs, lambda edges: pagerank(accumulated(edges), rounds=4), workers, seed)
@@ -80,13 +77,10 @@ def test_ranks_of_epochs_that_overlap(graphs: list[Edges], workers: int, seed: i
         assert rows == pytest.approx(ranked(graph, rounds=4) if new else {}, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=15)
 @given(epochs, st.integers(2, 3), seeds)
 def test_strong_components_of_epochs_that_overlap(graphs: list[Edges], workers: int, seed: int) -> None:
     alone = [timely.example(lambda scope: strongly_connected_components(_stream(scope, graph))) for graph in graphs]  # noqa: B023
-    assert simulated(graphs, strongly_connected_components, workers, seed) == [
-        dict(rows[0][1]) if rows else {} for rows in alone
-    ]
+    assert simulated(graphs, strongly_connected_components, workers, seed) == [dict(rows[0][1]) if rows else {} for rows in alone]
 
 
 def _stream(scope: Any, graph: Edges) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
@@ -69,7 +69,6 @@ nodes = st.integers(0, 8)
 weighted = st.lists(st.tuples(nodes, nodes, st.integers(0, 9)), max_size=25)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(weighted, min_size=1, max_size=3), st.integers(1, 3), st.booleans(), st.none() | st.integers(0, 999))
 def test_shortest_paths_by_pregel(
     graphs: list[list[tuple[int, int, int]]], workers: int, combined: bool, seed: int | None

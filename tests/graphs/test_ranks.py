@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
@@ -70,7 +70,6 @@ nodes = st.integers(0, 7) | st.sampled_from([-5, 10**12])
 edges = st.lists(st.tuples(nodes, nodes), max_size=20)
 
 
-@settings(deadline=None, max_examples=60)
 @given(edges, st.lists(nodes, max_size=3), st.sampled_from([0.0, 0.5, 0.85]), st.integers(1, 3), st.integers(0, 5))
 def test_rounds_of_ranks(edges: Edges, alone: list[int], damping: float, workers: int, rounds: int) -> None:
     (table,) = run(
@@ -88,7 +87,6 @@ def test_rounds_of_ranks(edges: Edges, alone: list[int], damping: float, workers
     assert close(ranks_of(table) if expected else {}, expected)
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.lists(edges, min_size=1, max_size=3), st.integers(1, 3), st.booleans())
 def test_ranks_of_each_epoch(graphs: list[Edges], workers: int, grows: bool) -> None:
     def build(edges: timely.Stream[int, Any]) -> timely.Stream[int, Any]:

@@ -370,6 +370,10 @@ def test_a_star_import_brings_the_algorithms_and_nothing_else() -> None:
     brought: dict[str, object] = {}
     exec("from timely.graphs.spark import *", brought)
     assert {name for name in brought if name != "__builtins__"} == {
+        "AggregateMessages",
+        "AggregateNeighbors",
+        "GraphFrame",
+        "Pregel",
         "breadth_first_search",
         "connected_components",
         "label_propagation",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
@@ -44,7 +44,6 @@ def stage(build: Any, *inputs: Rows, workers: int = 2) -> list[list[int]]:
 node = st.integers(0, 7)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.tuples(node, node), max_size=20),
     st.lists(st.tuples(node, st.integers(0, 5)), max_size=6),
@@ -82,7 +81,6 @@ edges_of_a_kind = st.sampled_from(list(KINDS)).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=40)
 @given(edges_of_a_kind, st.integers(1, 3))
 def test_encode_is_exact_and_dense(given: tuple[pa.DataType, Edges], workers: int) -> None:
     kind, edges = given

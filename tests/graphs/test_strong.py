@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
@@ -45,13 +45,11 @@ def test_debian(kind: str | None, circles: int, workers: int, processes: int) ->
 nodes = st.integers(0, 9) | st.sampled_from([-5, 10**12])
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(nodes, nodes), max_size=30), st.integers(1, 3), st.integers(1, 8))
 def test_random(edges: Edges, workers: int, rows: int) -> None:
     check(edges, workers, rows)
 
 
-@settings(deadline=None, max_examples=20)
 @given(st.lists(st.lists(st.tuples(nodes, nodes), max_size=12), min_size=1, max_size=4), st.integers(1, 2))
 def test_each_epoch_is_a_graph(graphs: list[Edges], workers: int) -> None:
     tables = [table_of(edges) for edges in graphs]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graphs.oracles import corners
@@ -41,7 +41,6 @@ nodes = st.integers(0, 8) | st.sampled_from([-5, 10**12])
 edges = st.lists(st.tuples(nodes, nodes), max_size=20)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(edges, st.lists(nodes, max_size=2)), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 8))
 def test_triangles_in_random_graphs_that_grow(epochs: list[Any], workers: int, rows: int) -> None:
     graphs, alone = [epoch[0] for epoch in epochs], [epoch[1] for epoch in epochs]
@@ -63,7 +62,6 @@ def test_triangles_with_a_hub(workers: int) -> None:
     assert found == [corners(spokes), corners(spokes + rim)]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12), max_size=6))
 def test_edge_set_knows_the_version_of_each_edge(batches: list[list[tuple[int, int]]]) -> None:
     edges = EdgeSet()

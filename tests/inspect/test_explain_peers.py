@@ -22,12 +22,9 @@ from timely.progress import ProgressMode
 
 SHAPES: list[tuple[int, int, ProgressMode]] = [
     (4, 1, "direct"),
-    (4, 1, "tree"),
-    (1, 3, "direct"),
-    (2, 2, "direct"),
+    (1, 3, "tree"),
     (2, 2, "process"),
     (2, 2, "central"),
-    (1, 4, "tree"),
 ]
 
 

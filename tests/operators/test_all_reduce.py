@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
@@ -38,7 +38,6 @@ def contribute(epochs: Epochs, combine: Any) -> Any:
 records = st.lists(st.integers(-9, 9), max_size=3)
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(records, records, records), max_size=4), st.integers(1, 3), st.integers(0, 99))
 def test_all_reduce_adds_up_everywhere(epochs: Any, workers: int, seed: int) -> None:
     sums = [(epoch, [sum(map(sum, parts[:workers]))]) for epoch, parts in enumerate(epochs) if any(map(len, parts[:workers]))]

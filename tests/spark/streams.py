@@ -115,6 +115,14 @@ def expected(epochs: Sequence[Sequence[tuple[str, int]]]) -> dict[int, list[Row]
     return found
 
 
+def descriptions(session: SparkSession) -> set[str]:
+    """What Spark's pages say that the jobs of a session do."""
+    context: Any = session.sparkContext
+    jobs = context._jsc.sc().statusStore().jobsList(None)
+    described = (jobs.apply(position).description() for position in range(jobs.size()))
+    return {str(description.get()) for description in described if description.isDefined()}
+
+
 @attrs.define
 class Taker:
     """Takes what a stream hands over: the rows of each output, sorted, for each time that an epoch was handed over."""

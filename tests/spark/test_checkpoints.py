@@ -355,10 +355,11 @@ def test_an_operator_that_does_not_say_what_its_state_is(numbers: DataFrame, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epoch": None}, "checkpoint= needs epoch="),
+        ({"epoch": None, "checkpoint_every": 3}, "counts epochs, and without epoch= all rows are of one"),
         ({"checkpoint": 3}, "checkpoint must be a path or a URI that every worker can reach, not 3"),
         ({"checkpoint": ""}, "checkpoint must be a path or a URI"),
         ({"checkpoint": "nowhere://x"}, "nowhere"),
+        ({"checkpoint": "/dev/null/x"}, "no checkpoint can be written to /dev/null/x: .* the driver and all executors may write"),
         ({"checkpoint_every": 0}, "checkpoint_every must be a number of epochs"),
         ({"patience": 0}, "patience must be more than 0 seconds"),
     ],
@@ -367,6 +368,17 @@ def test_options_that_cannot_be(numbers: DataFrame, tmp_path: Path, options: dic
     given = {"epoch": "day", "checkpoint": tmp_path, **options}
     with pytest.raises(ConfigurationError, match=message):
         ts.run(running_sum(), {"numbers": numbers}, {"sums": "total long"}, workers=1, **given)
+
+
+@pytest.mark.spark
+def test_a_place_that_cannot_be_written_any_more_ends_the_run_at_once(numbers: DataFrame, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    result = totals(running_sum(), numbers, place)
+    place.rmdir()
+    place.touch()
+    with pytest.raises(Exception, match="no checkpoint can be written to"):
+        result["sums"].collect()
+    assert isinstance(result.failure, ConfigurationError)
 
 
 # -- the outputs of one worker, without Spark ------------------------------------------------------------------------------

@@ -20,9 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import timely
 from tests.spark.feeds import CHANGES, CUSTOMERS, ORDERS, QUERY, FeedFolder, Row, Shop, apply
+from tests.spark.streams import descriptions
 from timely import differential as dd
 from timely.differential.spark import Feed, changes, maintain, upserts
-from timely.errors import ChangedDataflowError, ConfigurationError, DeliveryError, FeedError, SchemaError, SqlError
+from timely.errors import ChangedDataflowError, ConfigurationError, FeedError, SchemaError, SqlError
 from timely.spark import StreamHandle
 from timely.spark.streaming.epoch_log import EpochLog
 
@@ -97,6 +98,7 @@ def test_a_view_is_what_spark_makes_of_the_accumulated_data(
         }
         maintain(QUERY, inputs, take, checkpoint=where, workers=workers, trigger=NOW).await_termination()
     assert take.after == dict(enumerate(expected))
+    assert "timely view: workers" in descriptions(session)
     assert len(set(map(str, expected))) > 1
 
 
@@ -244,7 +246,7 @@ def test_another_view_than_the_checkpoint_is_of_and_a_folder_of_another_checkpoi
     ):
         with pytest.raises(ChangedDataflowError, match=words):
             start(session, orders, where, nothing, **options)
-    with pytest.raises(DeliveryError, match="out is not empty, and not of this checkpoint: give another folder, or delete it"):
+    with pytest.raises(ConfigurationError, match="out is not empty, and not of this checkpoint: give another folder"):
         start(session, orders, where + "2", tmp_path / "out").await_termination()
 
 
@@ -253,7 +255,7 @@ def test_arguments_that_cannot_be(session: SparkSession, orders: FeedFolder, whe
     fixed = session.createDataFrame([], ORDERS)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"mode": "append"}, ConfigurationError, "mode is 'changes' or 'complete'"),
-        ({"sink": None}, ConfigurationError, "outputs must be a function .* or the path of a folder, not None"),
+        ({"sink": None}, ConfigurationError, "outputs must be a function of .*, or a sink, not None"),
         ({"view": "select now() as t from orders"}, SqlError, "line 1"),
         ({"view": "select 1 as x, null as y from orders"}, SchemaError, "view 'view': column 'y' has no type"),
         ({"view": "select id as _change_type from orders"}, SchemaError, "has the name of one that is added: rename it"),

@@ -7,6 +7,7 @@ White box: attempts of a stage that overtake each other, and strangers, are play
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import queue
@@ -202,6 +203,17 @@ def test_a_run_that_nobody_wants_is_forgotten_once_its_workers_have_left(
     open_more()
     with pytest.raises(SparkError, match="worker 0 cannot reach the driver"):
         register(server, run, 0, 3)
+
+
+def test_runs_that_are_not_wanted_any_more_do_not_add_up(server: Rendezvous) -> None:
+    def known() -> int:
+        gc.collect()
+        return sum(isinstance(thing, RunEntry) for thing in gc.get_objects())
+
+    before = known()
+    for _ in range(150):
+        server.open_run(1).wanted = lambda: False
+    assert known() < before + 40
 
 
 def test_who_holds_the_key_of_one_run_cannot_join_another(server: Rendezvous, caplog: pytest.LogCaptureFixture) -> None:

@@ -240,6 +240,21 @@ def test_what_can_only_fail_again_is_not_tried_for_ever(numbers: DataFrame, buil
     assert attempts_of(numbers.sparkSession, before) == attempts
 
 
+def test_a_module_that_executors_lack_is_not_tried_again(
+    numbers: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_the_driver.py").write_text("def build(scope, numbers):\n    return {'numbers': numbers}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import of_the_driver  # type: ignore[import-not-found]
+
+    before = jobs_of(numbers.sparkSession)
+    result = ts.run(of_the_driver.build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    assert "No module named 'of_the_driver'" in failure_of(result, "numbers")
+    assert attempts_of(numbers.sparkSession, before) == 1
+    assert isinstance(result.failure, ConfigurationError)
+    assert all_in(["executor on", "No module named 'of_the_driver'", "ship(session, 'of_the_driver')"], str(result.failure))
+
+
 def test_an_operator_that_raises_once_is_run_again(numbers: DataFrame, tmp_path: Path) -> None:
     def raise_once(batch: pa.RecordBatch) -> pa.RecordBatch:
         if 17 in batch.column("n").to_pylist() and not (tmp_path / "raised").exists():

@@ -65,20 +65,15 @@ def connect() -> Iterator[Any]:
     session.client.close()
 
 
-def test_a_session_of_spark_connect_is_refused(connect: Any) -> None:
-    for ask in (context_of, lambda session: ts.check(session, 2), ts.ship):
-        with pytest.raises(SparkError, match="this session is one of Spark Connect.*register with the process that runs it"):
-            ask(connect)
+def test_a_session_of_spark_connect_has_no_context(connect: Any) -> None:
+    with pytest.raises(SparkError, match=r"this session is one of Spark Connect, and this needs a classic session.*master\("):
+        context_of(connect)
 
 
-def test_a_dataframe_of_spark_connect_is_refused(connect: Any) -> None:
-    with pytest.raises(SparkError, match=r"inputs\['x'\] is one of Spark Connect, and timely.spark needs a classic session"):
-        ts.run(lambda scope, x: {"x": x}, {"x": connect.range(3)}, {"x": "id long"}, workers=2, key="id")
-
-
-def test_the_client_of_spark_connect_alone_is_not_enough() -> None:
-    said = failed_import("import timely.spark", SPARK_SKIP_CONNECT_COMPAT_TESTS="1")
-    assert said.startswith("timely.errors.ConfigurationError: timely.spark needs all of pyspark")
+def test_the_client_of_spark_connect_alone_has_no_local_session() -> None:
+    program = "import timely.graphs.spark\ntimely.spark.local_session(2)"
+    said = failed_import(program, SPARK_SKIP_CONNECT_COMPAT_TESTS="1")
+    assert said.startswith("timely.errors.ConfigurationError: a local session needs all of pyspark")
     assert "pip install '.[spark]'" in said
 
 

@@ -14,8 +14,21 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import timely
-from tests.spark.streams import COUNTS, Folder, Row, Streams, Taker, as_batches, as_rows, count_words, expected, totals
+from tests.spark.streams import (
+    COUNTS,
+    Folder,
+    Row,
+    Streams,
+    Taker,
+    as_batches,
+    as_rows,
+    count_words,
+    descriptions,
+    expected,
+    totals,
+)
 from timely.errors import ChangedDataflowError, ConfigurationError, DeliveryError, OperatorError, SchemaError, SparkError
+from timely.operators.windows import tumbling, windows
 from timely.spark import StreamHandle, stream
 
 pytestmark = pytest.mark.spark
@@ -53,6 +66,7 @@ def test_each_micro_batch_is_an_epoch_of_one_dataflow(session: SparkSession, wor
     assert (handle.epoch, handle.failure, handle.attempts, handle.is_active) == (4, None, 1, False)
     assert [(report.epoch, report.rows) for report in handle.recent] == [(n, len(rows)) for n, rows in enumerate(EPOCHS)]
     assert [report.outputs["counts"] for report in handle.recent] == [len(rows) for rows in expected(EPOCHS).values()]
+    assert "timely count_words: workers" in descriptions(session)
     handle.stop()
     for kind in ("inputs", "outputs"):  # what nothing can ask for any more is deleted
         assert len(os.listdir(f"{where}/{kind}")) <= 3
@@ -110,6 +124,30 @@ def test_what_is_given_at_a_later_time_is_handed_over_with_that_epoch_also_after
     words.put([], [])
     start(session, words, where, take, build, workers=1).await_termination()
     assert take.of("counts") == {0: [("now", 0)], 1: [("next", 1), ("now", 0)], 2: [("third", 2)], 3: []}
+
+
+def test_windows_of_event_time_take_rows_that_come_micro_batches_later(session: SparkSession, words: Folder, where: str) -> None:
+    """Micro-batch n is the hour n of arrivals; a window of an hour waits for one more. Stopped while windows are open."""
+
+    def build(scope: timely.ScopeBuilder[int], words: timely.Stream[int, Any]) -> Streams:
+        complete, late = windows(
+            as_rows(words),
+            tumbling(60),
+            at=lambda row: row[1],
+            key=lambda row: row[0],
+            due=lambda end, epoch: end // 60 + 1,
+        )
+        counts = complete.map(lambda found: (found[0], found[1].start, len(found[2])))
+        too_late = late.map(lambda found: found[1])
+        return {"counts": as_batches(counts, "word", "start", "n"), "late": as_batches(too_late, "word", "n")}
+
+    words.put([("a", 1), ("a", 2), ("b", 1)], [("a", 59), ("a", 61)])
+    take, outputs = Taker(), {"counts": "word string, start long, n long", "late": "word string, n long"}
+    start(session, words, where, take, build, outputs=outputs).await_termination()
+    words.put([("a", 119), ("b", 3)], [("a", 118), ("b", 4)], [])
+    start(session, words, where, take, build, outputs=outputs, workers=1).await_termination()
+    assert take.of("counts") == {0: [], 1: [], 2: [("a", 0, 3), ("b", 0, 1)], 3: [("a", 60, 2)], 4: []}
+    assert take.of("late") == {0: [], 1: [], 2: [("b", 3)], 3: [("a", 118), ("b", 4)], 4: []}
 
 
 def test_rows_of_every_type_come_through(session: SparkSession, where: str, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_stream_is_known_by_its_columns(tmp_path: Path) -> None:
     with pytest.raises(ChangedDataflowError, match="with the outputs sums; this one has sums, more"):
         StreamSchemas(before.inputs, {**before.outputs, "more": []}).check(directory)
     (tmp_path / "stream.json").write_text('{"format": 99, "inputs": {}, "outputs": {}}')
-    with pytest.raises(CheckpointError, match="is of format 99, and this version of timely reads 1"):
+    with pytest.raises(CheckpointError, match="is of format 99, and this version of timely reads 2"):
         before.check(directory)
     (tmp_path / "stream.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"stream\.json is damaged"):

@@ -40,14 +40,24 @@ class OperatorInfo:
         """Return the operator's place, for errors."""
         return ErrorSubject(kind, self.name, self.path, "" if self.origin is None else str(self.origin))
 
-    def register_state(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
+    def register_state(
+        self,
+        save: Save | None,
+        load: Load,
+        *,
+        rescale: Rescale | None = None,
+        logged: bool = False,
+        at_rest: bool = False,
+    ) -> Log:
         """Register state, in the constructor, while the operator holds its initial capabilities.
 
         ``save()`` returns all of it as pairs ``(route, item)``. An item goes to worker ``route % peers``, where ``route`` is
         ``timely.dataflow.route`` of its key; ``None`` keeps it on this worker. In a run that goes on from a checkpoint,
         ``load(items)`` is called before this returns. On another number of workers, items without a route go to
         ``rescale(items of each worker)``, and without ``rescale`` that is an error. With ``logged`` the operator appends each
-        change to the returned log, and a checkpoint holds the changes alone. Without recovery nothing happens.
+        change to the returned log, and a checkpoint holds the changes alone. With ``at_rest`` the state is whole only where no
+        message before the checkpoint's time is in flight; checkpoints in the middle of a loop are refused then. Without recovery
+        nothing happens.
 
         >>> import timely
         >>> def counter(capability, info):
@@ -59,7 +69,8 @@ class OperatorInfo:
         """
         state = self.state
         state.declared = True
-        part = StatePart(state.parts, save, load, rescale, Log(state.registry is not None) if logged else None)
+        log = Log(state.registry is not None) if logged else None
+        part = StatePart(state.parts, save, load, rescale, log, at_rest)
         if state.registry is not None:  # else nobody asks, and the part would keep the state of a finished dataflow alive
             state.parts += 1
             state.registry.take(self, part)

@@ -6,7 +6,7 @@ Every send and every held time goes through a capability, so its counts need no 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Never, TypeVar
 
 from typing_extensions import override
@@ -181,6 +181,18 @@ class Operator(PortOwner[T]):
         for operator in self._loops:
             if not operator.running:
                 self.scope.run_now(operator.index)
+
+    def waiting(self) -> Iterator[tuple[int, T, Any]]:
+        """Yield the messages that wait at the inputs, ``(input, time, batch)``, in the order in which they are read."""
+        for port in self.input_ports:
+            for time, batch, _ in port.queue:
+                yield port.index, time, batch
+
+    def restore(self, input: int, time: T, batch: Any) -> None:
+        """Put a message of a checkpoint where it waited, before anything runs."""
+        records = len(batch)
+        self.input_ports[input].queue.append((time, batch, records))
+        self.scope.restore_message(self.index, input, time, records)
 
     def discard(self) -> None:
         """Free the logic with its state, and all that has arrived, since handles of a program may keep the operator alive."""

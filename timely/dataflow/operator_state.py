@@ -50,7 +50,8 @@ class StatePart:
     """One declaration of state: the ``number``-th of its operator.
 
     Without ``log`` the whole of it is saved in every checkpoint. With it, a checkpoint takes what has been added, and ``save``,
-    if there is one, is called now and then, to begin anew when the log has grown.
+    if there is one, is called now and then, to begin anew when the log has grown. With ``at_rest`` it is saved only where
+    nothing before the boundary is in flight.
     """
 
     number: int
@@ -58,6 +59,7 @@ class StatePart:
     load: Load
     rescale: Rescale | None
     log: Log | None
+    at_rest: bool = False
 
 
 class StatefulOperator(Protocol):

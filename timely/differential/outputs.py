@@ -96,7 +96,7 @@ class Output(Generic[T, D]):
             elif worker % info.peers == info.worker:
                 self._load(item for items in parts for item in items)
 
-        info.register_state(lambda: ((None, item) for item in self._save()), self._load, rescale=rescale)
+        info.register_state(lambda: ((None, item) for item in self._save()), self._load, rescale=rescale, at_rest=True)
 
     def _save(self) -> Iterator[_Held]:
         for time, updates in (*self._base, *self._complete.items()):

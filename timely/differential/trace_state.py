@@ -48,7 +48,7 @@ class TraceState:
         self._peers = info.peers
         self._logged = 0
         self._limit = LEAST
-        self._log = info.register_state(self.save, self.load, rescale=self._rescale, logged=True)
+        self._log = info.register_state(self.save, self.load, rescale=self._rescale, logged=True, at_rest=True)
         self._entries = self._log.entries
         if self._log.kept:
             trace.listeners.append(self._append)

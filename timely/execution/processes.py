@@ -232,7 +232,9 @@ def _process(run: _Run, place: int) -> None:
     for channel in run.channels:
         _own.extend(channel)
     _own.extend((run.senders[place], run.lifeline))
-    keep_freed_memory()
+    budget = MemoryBudget.given(run.memory, run.processes)
+    if budget.limit is None:
+        keep_freed_memory()
     gc.freeze()  # a collection of what the parent had would copy its pages
     local = LocalWorkers(run.channels, place, run.workers, answer)
     follow(run.lifeline, local.stop)
@@ -240,7 +242,7 @@ def _process(run: _Run, place: int) -> None:
         try:
             run.signals.restore()
             program = _unpickled(run.program) if isinstance(run.program, bytes) else run.program
-            with MemoryBudget.given(run.memory, run.processes):
+            with budget:
                 outcomes = run_threads(program, run.indices(place), part.sockets, run.routes, local)
         except BaseException as error:  # an interruption or an exit is the parent's to raise
             outcomes = [(False, error)] * run.workers

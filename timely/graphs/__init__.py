@@ -17,7 +17,8 @@ try:
     from timely.graphs.encoding import encode
     from timely.graphs.gathering import gather
     from timely.graphs.labels import label_propagation
-    from timely.graphs.node_joins import attach, name_components, name_values, without
+    from timely.graphs.naming import name_components
+    from timely.graphs.node_joins import attach, name_values, without
     from timely.graphs.propagation import propagate
     from timely.graphs.rank import pagerank
     from timely.graphs.strong import components_build, strongly_connected_components

@@ -54,7 +54,7 @@ def accumulated(batches: Stream[T, Any]) -> Stream[T, Any]:
                 )
             history.append(batch)
         if log is not None:
-            log((time, collected[0]))
+            log((time, list(collected[0])))
         if not history:
             return [[]]
         history[:] = [pa.concat_batches(history)]

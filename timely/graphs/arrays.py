@@ -7,8 +7,8 @@ that worker's dense arrays is ``number // workers``. A float (weight, distance, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 Column: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+BLOCK: Final = 1 << 17
+"""Rows that are worked on at a time where they may be on disk."""
 
 MISSING = -1
 """Stands for "no value" in dense arrays."""
@@ -46,11 +49,31 @@ def both_ways(edges: Rows) -> Rows:
     return np.concatenate((edges, edges[:, ::-1]))
 
 
-def join_rows(parts: Sequence[Rows], columns: int) -> Rows:
+def join_rows(parts: Iterable[Rows], columns: int) -> Rows:
     """Return the rows of all parts as one array of so many ``columns``."""
+    parts = list(parts)
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty((0, columns), np.int64)
+
+
+def joined_blocks(parts: Iterable[Rows]) -> Iterator[Rows]:
+    """Yield the rows of all parts, in arrays of about ``BLOCK`` rows."""
+    some: list[Rows] = []
+    rows = 0
+    for part in parts:
+        some.append(part)
+        rows += len(part)
+        if rows >= BLOCK:
+            yield join_rows(some, 0)
+            some, rows = [], 0
+    if some:
+        yield join_rows(some, 0)
+
+
+def add_counts(counts: Column, places: Column) -> None:
+    """Add to ``counts`` how often each place occurs."""
+    np.add.at(counts, places.astype(np.intp, copy=False), 1)
 
 
 def join_columns(parts: Sequence[Column]) -> Column:

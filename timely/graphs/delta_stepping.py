@@ -81,6 +81,10 @@ def relax(edges: Stream[T, Any], seeds: Stream[T, Any], *, weighted: bool = True
         return changed.leave()
 
 
+Lowered: TypeAlias = tuple[Rows, Column, float | None]
+"""``(node, distance)`` of nodes whose distance has become less in a time, those that wait, and their distance if it is one."""
+
+
 class Distances:
     """One worker's edges, and the least distance that it knows of any node, its own or not."""
 
@@ -105,6 +109,20 @@ class Distances:
     def restore(self, edges: Rows, near: Rows) -> None:
         """Add edges and distances that have been output before, so no offers result."""
         self._store(edges)
+        self._know(near)
+
+    def lowered(self) -> Lowered:
+        """Return what has become less since the last call of ``changed``."""
+        nodes = self._distinct(join_columns(self._lowered))
+        return np.vstack((nodes, bits(self._least[nodes]))).T, self.waiting, self._common
+
+    def restore_lowered(self, lowered: Lowered) -> None:
+        """Add what ``lowered`` returned. Distances of other workers' nodes are not in it: they are offered once more at most."""
+        near, self.waiting, self._common = lowered
+        self._know(near)
+        self._lowered = [near[:, 0]]
+
+    def _know(self, near: Rows) -> None:
         self._reach(near[:, 0])
         np.minimum.at(self._least, near[:, 0], floats(near[:, 1]))
 
@@ -233,8 +251,8 @@ class _Time(Generic[T]):
 Graph: TypeAlias = tuple[Any, Rows, Rows]
 """The last time, edges, and distances that were output."""
 
-Pending: TypeAlias = tuple[Any, list[Rows], dict[int, list[Rows]]]
-"""An outer time, its edges, and its offers by round."""
+Pending: TypeAlias = tuple[Any, list[Rows], dict[int, list[Rows]], int | None, Lowered | None]
+"""An outer time, its edges, and its offers by round; the round of its capability, and what has become less if it has begun."""
 
 
 class _Relax(Generic[T]):
@@ -269,30 +287,34 @@ class _Relax(Generic[T]):
         return register_state(self.info, save, load, repartition)
 
     def register_pending(self, capabilities: list[Capability[Product[T, int]]]) -> None:
-        """Register the input of outer times that have not begun; a checkpoint is never in the middle of one."""
+        """Register the input of outer times, and what has become less in the one that has begun."""
 
         def save() -> Iterator[Pending]:
             for outer, part in self.times.items():
-                if part.begun:
-                    raise StateError(f"{self.info.path}: {outer!r} is being processed, which a checkpoint cannot hold")
-                yield outer, part.edges, dict(part.offers)
+                round = None if part.held is None else part.held.time.inner
+                yield outer, part.edges, dict(part.offers), round, self.distances.lowered() if part.begun else None
 
         def load(item: Pending) -> None:
-            outer, edges, offers = item
+            outer, edges, offers, first_round, lowered = item
             part = self.times.get(outer)
             if part is None:
                 part = self.times[outer] = _Time(capabilities[1].delayed(Product(outer, 0)))
             part.edges += edges
             for round, rows in offers.items():
                 part.offers[round] += rows
-            if edges or offers:
-                held = Product(outer, 0 if edges else min(offers))
+            if first_round is not None:
+                held = Product(outer, first_round)
                 if part.held is None or held < part.held.time:
                     part.held = capabilities[0].delayed(held)
+            if lowered is not None:
+                part.begun = True
+                self.distances.restore_lowered(lowered)
 
         def repartition(item: Pending, *_: int) -> Iterator[Pending]:
-            outer, edges, offers = item
-            yield outer, self.mine(edges), {round: self.mine(rows) for round, rows in offers.items()}
+            outer, edges, offers, first_round, lowered = item
+            if lowered is not None:
+                raise StateError(f"{self.info.path}: {outer!r} is being processed: go on with as many workers")
+            yield outer, self.mine(edges), {round: self.mine(rows) for round, rows in offers.items()}, first_round, None
 
         register_state(self.info, save, load, repartition, logged=False)
 

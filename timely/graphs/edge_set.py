@@ -45,21 +45,23 @@ class EdgeSet:
     def __init__(self) -> None:
         self._segments: list[_Segment] = []
 
-    def add(self, edges: Column, version: int) -> Column:
-        """Add edges; return the new ones, sorted, each once."""
-        edges = edges[sorted_order(edges)]
-        edges = edges[run_starts(edges)]
-        edges = edges[self.versions(edges) == MISSING]
+    def add(self, edges: Column, version: int | Column) -> Column:
+        """Add edges, in one version or one for each; return the new ones, sorted, each once."""
+        order = sorted_order(edges)
+        order = order[run_starts(edges[order])]
+        order = order[self.versions(edges[order]) == MISSING]
+        edges = edges[order]
         if len(edges):
-            segment = _Segment(edges, np.full(len(edges), version))
+            segment = _Segment(edges, np.full(len(edges), version) if isinstance(version, int) else version[order])
             while self._segments and len(self._segments[-1].edges) <= 2 * len(segment.edges):
                 segment = self._segments.pop().merge(segment)
             self._segments.append(segment)
         return edges
 
-    def edges(self) -> Column:
-        """Return all edges, in no order."""
-        return join_columns([segment.edges for segment in self._segments])
+    def edges(self) -> tuple[Column, Column]:
+        """Return all edges, in no order, and their versions."""
+        segments = self._segments
+        return join_columns([segment.edges for segment in segments]), join_columns([segment.versions for segment in segments])
 
     def versions(self, edges: Column) -> Column:
         """Return the version that added each of ``edges``, ``MISSING`` for those that are not in the set."""

@@ -8,7 +8,7 @@ invariant: equal nodes have equal numbers, different nodes different ones, and w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -18,9 +18,11 @@ from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.partition_arrays import rows_by_worker
 from timely.graphs.arrays import MISSING, Column, Rows, bits, grow, join_rows
 from timely.graphs.dictionary import Codes, Dictionary
+from timely.graphs.external_encoding import Numbered, encode_in_parts
 from timely.graphs.gathering import gather
 from timely.graphs.input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.state import Log, register_state
+from timely.memory import MemoryBudget
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -51,6 +53,8 @@ def encode(
     >>> timely.example(build)
     [(0, [[0, 1], [1, 2]])]
     """
+    if MemoryBudget.current().limit is not None:
+        return encode_in_parts(edges, src, dst, vertices=vertices, weight=weight, lasting=lasting, narrow=narrow)
     requester, owner = _Requester(src, dst, weight, lasting), _Owner(src, lasting)
     translator = _Translator(lasting, narrow and weight is None)
     inputs = [(edges, Pipeline)] if vertices is None else [(edges, Pipeline), (vertices, Pipeline)]
@@ -159,10 +163,6 @@ class _Requester:
 
         if self._lasting:
             self._log = register_state(info, save, load, lambda batch, *_: [batch.slice(0, 0)])
-
-
-Numbered: TypeAlias = tuple[pa.RecordBatch | None, int]
-"""Nodes that a worker has numbered, ``(id, value)``, and the place of the next number that it gives."""
 
 
 class _Owner:

@@ -27,6 +27,7 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.graphs.state import register_state
+from timely.memory import MemoryBudget, Spool
 from timely.operators import enter
 from timely.operators.generic import RegisterState
 from timely.order import PartialOrder, Product, linear_extension
@@ -34,8 +35,14 @@ from timely.progress import Antichain
 
 T = TypeVar("T", bound=PartialOrder)
 
-Finish: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], Sequence[Any]]
-"""``finish(info, time, collected)`` gets the containers of each input, and returns one for each output."""
+Collected: TypeAlias = list[Any] | Spool
+"""The containers of one input at one time. With a memory budget they are in a spool, which may be on disk."""
+
+Finish: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], Sequence[Any] | Iterator[Sequence[Any]]]
+"""``finish(info, time, collected)`` gets the containers of each input, and returns one for each output, or an iterator of such.
+
+Of an iterator each activation sends one item, so that not all of a large result is in memory.
+"""
 
 Whole: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], bool]
 """``whole(info, time, collected)`` says whether nothing more can come at a time, whatever the frontiers say."""
@@ -44,11 +51,21 @@ Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], None]
 """``meanwhile(info, time, collected)`` does work that need not wait for the rest of a time."""
 
 
+def drained(collected: Collected) -> Iterator[Any]:
+    """Yield the containers of an input, and let go of each."""
+    if isinstance(collected, Spool):
+        yield from collected.drain()
+    else:
+        collected.reverse()
+        while collected:
+            yield collected.pop()
+
+
 @attrs.define(eq=False)
 class _Gathered(Generic[T]):
     """The containers of one time, by input, and a capability for each output."""
 
-    containers: list[list[Any]]
+    containers: list[Collected]
     capabilities: Sequence[Capability[T] | InputCapability[T]]
 
 
@@ -63,6 +80,9 @@ class _Gather(Generic[T]):
     whole: Whole | None
     meanwhile: Meanwhile | None
     times: dict[T, _Gathered[T]] = attrs.field(factory=dict)
+    limited: bool = attrs.field(factory=lambda: MemoryBudget.current().limit is not None)
+    sending: tuple[Iterator[Sequence[Any]], Sequence[Capability[T] | InputCapability[T]]] | None = None
+    """The rest of the results of a time, and its capabilities."""
 
     def __call__(self, *ports: Any) -> None:
         inputs: Sequence[InputPort[T, Any]] = ports[: self.inputs]
@@ -74,10 +94,16 @@ class _Gather(Generic[T]):
                     self.times[capability.time] = self.gathered([capability] * self.outputs)
                     new.append(capability)
                 self.times[capability.time].containers[index].append(container)
-        if self.times:
+        if self.sending is not None:
+            self.send_more(*self.sending, outputs)
+        if self.times and self.sending is None:
             frontiers = [port.frontier for port in inputs]
             for time in linear_extension([time for time in self.times if self.complete(time, frontiers)]):
                 self.send(time, self.times.pop(time), outputs)
+                if self.sending is not None:
+                    break
+        if self.sending is not None:
+            self.info.activator.activate()
         for capability in new:
             incomplete = self.times.get(capability.time)
             if incomplete is not None:
@@ -87,7 +113,7 @@ class _Gather(Generic[T]):
 
     def gathered(self, capabilities: Sequence[Capability[T] | InputCapability[T]]) -> _Gathered[T]:
         """Return the state of a time, without containers."""
-        return _Gathered([[] for _ in range(self.inputs)], capabilities)
+        return _Gathered([Spool() if self.limited else [] for _ in range(self.inputs)], capabilities)
 
     def complete(self, time: T, frontiers: Sequence[Antichain[T]]) -> bool:
         """Return whether nothing more can come at a time."""
@@ -98,7 +124,35 @@ class _Gather(Generic[T]):
     def send(self, time: T, gathered: _Gathered[T], outputs: Sequence[OutputPort[T]]) -> None:
         """Send the results of one complete time."""
         results = self.finish(self.info, time, gathered.containers)
-        for output, capability, result in zip(outputs, gathered.capabilities, results, strict=True):
+        if isinstance(results, Iterator):
+            held = [
+                capability.retain(output) if isinstance(capability, InputCapability) else capability
+                for output, capability in enumerate(gathered.capabilities)
+            ]
+            self.send_more(results, held, outputs)
+        else:
+            self.send_once(results, gathered.capabilities, outputs)
+
+    def send_more(
+        self,
+        results: Iterator[Sequence[Any]],
+        capabilities: Sequence[Capability[T] | InputCapability[T]],
+        outputs: Sequence[OutputPort[T]],
+    ) -> None:
+        """Send the next of several results."""
+        result = next(results, None)
+        self.sending = None if result is None else (results, capabilities)
+        if result is not None:
+            self.send_once(result, capabilities, outputs)
+
+    def send_once(
+        self,
+        results: Sequence[Any],
+        capabilities: Sequence[Capability[T] | InputCapability[T]],
+        outputs: Sequence[OutputPort[T]],
+    ) -> None:
+        """Send a container to each output, unless it is empty."""
+        for output, capability, result in zip(outputs, capabilities, results, strict=True):
             if len(result):
                 output.session(capability).give_batch(result)
 
@@ -144,7 +198,8 @@ def gather(
     """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each complete time.
 
     Times finish in an order that extends theirs. ``collected`` has a list of containers for each input. ``finish`` returns a
-    container for each output; an empty one sends nothing. What was collected is part of a checkpoint. If ``finish`` has state
+    container for each output, or an iterator of such; an empty one sends nothing. With a memory budget, ``collected`` has spools,
+    which can be iterated over, or drained. What was collected is part of a checkpoint. If ``finish`` has state
     across times, ``keep(info)`` registers it, once on each worker. ``whole(info, time, collected)`` may declare a time complete
     before the frontiers do. ``meanwhile(info, time, collected)`` runs once for a time that is incomplete when its first
     containers come, to work while others still send. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
@@ -181,16 +236,19 @@ def gather_loop(
     again: Pact,
     finish: Finish,
     *,
+    keep: RegisterState,
     whole: Whole | None = None,
     meanwhile: Meanwhile | None = None,
 ) -> Stream[T, Any]:
     """Return what leaves a loop around one ``gather``.
 
     Its ``finish`` gets the ``inputs`` and what it sent in the round before; it returns what to send ``again`` and what leaves.
+    ``keep(info)`` registers what it remembers from round to round.
     """
     with scope_of(inputs[0][0], name).iterative(name) as loop:
         handle, sent = loop.feedback()
         entered: list[tuple[Stream[Product[T, int], Any], Pact]] = [(enter(stream, loop), pact) for stream, pact in inputs]
-        next_round, leaving = gather(name, [*entered, (sent, Pipeline)], 2, finish, whole=whole, meanwhile=meanwhile)
+        all_inputs = [*entered, (sent, Pipeline)]
+        next_round, leaving = gather(name, all_inputs, 2, finish, keep=keep, whole=whole, meanwhile=meanwhile)
         next_round.connect_loop(handle, again)
         return leaving.leave()

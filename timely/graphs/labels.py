@@ -20,6 +20,7 @@ from timely.graphs.dictionary import ranks
 from timely.graphs.encoding import encode
 from timely.graphs.gathering import gather, gather_loop
 from timely.graphs.node_joins import attach
+from timely.graphs.state import register_parts
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -53,7 +54,8 @@ def label_propagation(
     check_rounds(rounds)
     numbers, names = _in_order(*encode(edges, src, dst, vertices=vertices))
     voting: _Voting[T] = _Voting(rounds)
-    ended = gather_loop("labels", [(numbers.map_batch(both_ways), Exchange(first))], Exchange(first), voting.finish)
+    edges_of = [(numbers.map_batch(both_ways), Exchange(first))]
+    ended = gather_loop("labels", edges_of, Exchange(first), voting.finish, keep=voting.register)
     (labelled,) = gather("labels: node", [(names, Pipeline), (ended, Pipeline)], 1, voting.labels)
     (named,) = gather("labels: name", [(names, Pipeline), (labelled, Exchange("label"))], 1, _name)
     return named
@@ -140,6 +142,10 @@ class _Voting(Generic[T]):
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
         self._parts: dict[T, _Part] = {}
+
+    def register(self, info: OperatorInfo) -> None:
+        """Register the edges and labels of each outer time."""
+        register_parts(info, self._parts)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         edges, messages = collected

@@ -1,4 +1,4 @@
-"""Joins by node number, time by time: ``attach`` and ``without`` with values, ``name_components`` and ``name_values`` with names.
+"""Joins by node number, time by time: ``attach`` and ``without`` with values, ``name_values`` with names.
 
 Rows are joined on the worker of the node in question. The invariant: a row comes out at most once, at its own time, on that
 worker; a node has at most one value at a time.
@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.graphs.arrays import MISSING, Column, Rows, dense, first, join_rows, look_up, run_starts, second
+from timely.graphs.arrays import BLOCK, MISSING, Column, Rows, dense, first, join_rows, look_up, second
 from timely.graphs.dictionary import Values
 from timely.graphs.gathering import gather
+from timely.memory import Spool
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -66,26 +67,6 @@ def _join(
     return selected
 
 
-def name_components(names: Stream[T, Any], members: Stream[T, Any]) -> Stream[T, Any]:
-    """Return Arrow batches ``(node, component)``, where a component is named by its smallest node.
-
-    ``names`` are those of ``encode``; ``members`` are arrays of ``(number of a node, number of any one node of its component)``.
-    Every named node has one row, on one worker; a node without a member is a component of its own.
-
-    >>> import timely
-    >>> def build(scope):
-    ...     one = scope.to_stream([0])
-    ...     names = one.map_batch(lambda _: pa.record_batch({"id": [0, 1, 2], "value": ["c", "b", "a"]}))
-    ...     members = one.map_batch(lambda _: np.array([[0, 0], [1, 0]]))
-    ...     return name_components(names, members)
-    >>> timely.example(build)
-    [(0, [('a', 'a'), ('b', 'b'), ('c', 'b')])]
-    """
-    alone, together = gather("decode: join", [(names, Pipeline), (members, Exchange(first))], 2, _join_roots)
-    (named,) = gather("decode: name", [(together, Exchange("root"))], 1, _name)
-    return alone.concat(named)
-
-
 def name_values(
     names: Stream[T, Any], values: Stream[T, Any], column: str, convert: Callable[[Column], Any], *, lasting: bool = True
 ) -> Stream[T, Any]:
@@ -106,10 +87,12 @@ def name_values(
     known = Values()
     log: Any = None
 
-    def finish(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+    def finish(info: OperatorInfo, _: object, collected: list[Any]) -> list[Any] | Iterator[list[Any]]:
         nonlocal known
         if not lasting:
             known = Values()
+            if isinstance(collected[0], Spool):
+                return _name_in_blocks(info, collected[0], join_rows(collected[1], 2), column, convert)
         for batch in collected[0]:
             _append(known, batch, info)
             if log is not None:
@@ -144,6 +127,23 @@ def name_values(
     return named
 
 
+def _name_in_blocks(
+    info: OperatorInfo, names: Spool, rows: Rows, column: str, convert: Callable[[Column], Any]
+) -> Iterator[list[Any]]:
+    """Yield the rows with their names, a batch of names at a time. The names are in the order of their numbers."""
+    places = rows[:, 0] // info.peers
+    if not bool((places[1:] > places[:-1]).all()):
+        order = np.argsort(places, kind="stable")
+        rows, places = rows[order], places[order]
+    for batch in names.drain():
+        ids = batch.column("id").to_numpy() // info.peers
+        here = slice(*np.searchsorted(places, (ids[0], ids[-1] + 1)))
+        found = batch.column("value").take(pa.array(np.searchsorted(ids, places[here])))
+        for start in range(0, len(found), BLOCK):
+            some = slice(start, start + BLOCK)
+            yield [pa.record_batch({"node": found[some], column: convert(rows[here, 1][some])})]
+
+
 def _append(known: Values, batch: pa.RecordBatch, info: OperatorInfo) -> None:
     """Append names ``(id, value)``, in the order of their numbers, with nulls for numbers that have no name.
 
@@ -159,23 +159,3 @@ def _append(known: Values, batch: pa.RecordBatch, info: OperatorInfo) -> None:
         at[ids // info.peers - count] = np.arange(len(ids))
         value = value.take(pa.array(at, mask=at == MISSING))
     known.append(value)
-
-
-def _join_roots(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-    """Return ``(node, component)`` for components of one node, and ``(root, value)`` for the others."""
-    (names,), members = collected[0], join_rows(collected[1], 2)
-    table = dense(members[:, 0] // info.peers, members[:, 1])
-    roots = look_up(table, names.column("id").to_numpy() // info.peers)
-    value = names.column("value")
-    alone = value.filter(pa.array(roots == MISSING))
-    together = {"root": roots[roots != MISSING], "value": value.filter(pa.array(roots != MISSING))}
-    return [pa.record_batch({"node": alone, "component": alone}), pa.record_batch(together)]
-
-
-def _name(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-    """Return ``(node, component)``: sorted by root and value, the first of each root is the smallest."""
-    table = pa.Table.from_batches(collected[0]).sort_by([("root", "ascending"), ("value", "ascending")])
-    starts = run_starts(table.column("root").to_numpy())
-    sizes = np.diff(np.append(starts, table.num_rows))
-    value = table.column("value").combine_chunks()
-    return [pa.record_batch({"node": value, "component": value.take(pa.array(np.repeat(starts, sizes)))})]

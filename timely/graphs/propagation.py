@@ -14,6 +14,7 @@ import numpy as np
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.arrays import MISSING, Column, Rows, first, join_rows, last_of_equals, ranges
 from timely.graphs.gathering import gather, gather_loop
+from timely.graphs.state import register_parts
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -36,7 +37,7 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propaga
     """
     propagating: _Propagating[T] = _Propagating()
     inputs: list[tuple[Stream[T, Any], Pact]] = [(edges, Exchange(first)), (seeds, Exchange(first))]
-    ended = gather_loop(name, inputs, Exchange(first), propagating.finish)
+    ended = gather_loop(name, inputs, Exchange(first), propagating.finish, keep=propagating.register)
     (values,) = gather(f"{name}: values", [(ended, Pipeline)], 1, propagating.values)
     return values
 
@@ -64,7 +65,7 @@ class Propagation:
     """One worker's part of one outer time: its edges, the best values of its nodes, and of its offers to each target."""
 
     def __init__(self, info: OperatorInfo, edges: Rows) -> None:
-        self._info = info
+        self._worker, self._peers = info.worker, info.peers
         sources, targets = edges[:, 0] // info.peers, edges[:, 1]
         is_target = np.zeros(int(targets.max()) + 1 if len(targets) else 0, np.bool_)
         is_target[targets] = True
@@ -77,7 +78,7 @@ class Propagation:
 
     def improve(self, offers: Rows) -> Rows:
         """Process offers; return the offers that result, at most one to a target, better than before."""
-        changed = self._best.raise_to(offers[:, 0] // self._info.peers, offers[:, 1])
+        changed = self._best.raise_to(offers[:, 0] // self._peers, offers[:, 1])
         changed = changed[changed < len(self._counts)]  # nodes after the last source have no successors
         counts = self._counts[changed]
         edges = ranges(self._starts[changed], counts)
@@ -87,7 +88,7 @@ class Propagation:
     def values(self) -> Rows:
         """Return ``(node, value)`` for every node that has a value."""
         places = np.flatnonzero(self._best.values != MISSING)
-        return np.column_stack((places * self._info.peers + self._info.worker, self._best.values[places]))
+        return np.column_stack((places * self._peers + self._worker, self._best.values[places]))
 
 
 class _Propagating(Generic[T]):
@@ -96,6 +97,10 @@ class _Propagating(Generic[T]):
     def __init__(self) -> None:
         self._parts: dict[T, Propagation] = {}
 
+    def register(self, info: OperatorInfo) -> None:
+        """Register the edges and values of each outer time."""
+        register_parts(info, self._parts)
+
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Return offers, and a tick at the first round of an outer time."""
         edges, seeds, again = collected
@@ -103,7 +108,7 @@ class _Propagating(Generic[T]):
         if time.outer not in self._parts:
             self._parts[time.outer] = Propagation(info, join_rows(edges, 2))
             ticks = [0]
-        return [self._parts[time.outer].improve(join_rows(seeds + again, 2)), ticks]
+        return [self._parts[time.outer].improve(join_rows([*seeds, *again], 2)), ticks]
 
     def values(self, info: OperatorInfo, outer: T, _: object) -> list[Any]:
         """Return the values, and forget the time."""

@@ -17,10 +17,12 @@ import numpy as np
 from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.dataflow.container import partition
 from timely.errors import ConfigurationError
-from timely.graphs.arrays import Column, Floats, Rows, bits, distinct, first, floats, second
+from timely.graphs.arrays import Column, Floats, Rows, add_counts, bits, distinct, first, floats, joined_blocks, second
 from timely.graphs.encoding import encode
 from timely.graphs.gathering import gather_loop
 from timely.graphs.node_joins import name_values
+from timely.graphs.state import register_parts
+from timely.memory import Spool
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -60,7 +62,9 @@ def pagerank(
     nodes = names.map_batch(lambda batch: batch.column("id").to_numpy())
     ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
     inputs: list[tuple[Stream[T, Any], Pact]] = [(numbers, Exchange(first)), (nodes, Exchange(_itself))]
-    found = gather_loop("pagerank", inputs, Exchange(_receiver), ranking.finish, whole=_all_came, meanwhile=ranking.add_up)
+    found = gather_loop(
+        "pagerank", inputs, Exchange(_receiver), ranking.finish, keep=ranking.register, whole=_all_came, meanwhile=ranking.add_up
+    )
     return name_values(names, found, "rank", floats, lasting=False)
 
 
@@ -110,6 +114,10 @@ def _itself(nodes: Column) -> Column:
 class _Edges:
     """Edges from one worker's nodes to the nodes of one worker, and the places there that their sums are for."""
 
+    @classmethod
+    def of(cls, parts: list[Rows] | Spool, peers: int) -> _Edges | _SpooledEdges:
+        return _SpooledEdges(parts, peers) if isinstance(parts, Spool) else cls(parts, peers)
+
     def __init__(self, parts: list[Rows], peers: int) -> None:
         count = sum(map(len, parts))
         self._sources, self._slots = ends = np.empty((2, count), np.int64)
@@ -138,16 +146,57 @@ class _Edges:
         return np.asarray(np.bincount(self._slots, values, self._length), np.float64)
 
 
+class _SpooledEdges:
+    """The same as ``_Edges``, block by block from a spool of ``(source place, slot)``."""
+
+    def __init__(self, parts: Spool, peers: int) -> None:
+        self._peers = peers
+        placed, length = Spool(), 0
+        for rows in joined_blocks(parts.drain()):
+            block = np.ascontiguousarray((rows // peers).T)
+            placed.append(block)
+            length = max(length, int(block[1].max(initial=-1)) + 1)
+        present = np.zeros(length, np.bool_)
+        for _, slots in placed:
+            present[slots] = True
+        self.places: Places = slice(0, length)
+        self._blocks, self._length = placed, length
+        count = int(np.count_nonzero(present))
+        if length > 2 * count:
+            slot_of = (np.cumsum(present) - 1).astype(np.int32)
+            self.places, self._length = np.flatnonzero(present), count
+            self._blocks = Spool()
+            for sources, slots in placed.drain():
+                self._blocks.append(np.vstack((sources, slot_of.take(slots))))
+
+    def __len__(self) -> int:
+        return 0  # needs no space for all edges
+
+    def degrees(self, nodes: int) -> Column:
+        degrees = np.zeros(nodes, np.int64)
+        for sources, _ in self._blocks:
+            add_counts(degrees, sources)
+        return degrees
+
+    def sums(self, given: Floats, space: Floats) -> Floats:
+        """Return the sums of what each source has ``given`` to each of its targets."""
+        sums = np.zeros(self._length)
+        for sources, slots in self._blocks:
+            np.add.at(sums, slots.astype(np.intp), given.take(sources))
+        return sums
+
+
 class _Part:
     """One worker's nodes of one outer time: their ranks, and the edges that start at them, by the worker that they lead to."""
 
-    def __init__(self, info: OperatorInfo, nodes: int, edges: list[Rows]) -> None:
+    def __init__(self, info: OperatorInfo, nodes: int, edges: list[Rows] | Spool) -> None:
         self._worker = info.worker
-        parts: list[list[Rows]] = [[] for _ in range(info.peers)]
-        for rows in edges:
+        limited = isinstance(edges, Spool)
+        parts: list[list[Rows] | Spool] = [Spool() if limited else [] for _ in range(info.peers)]
+        for rows in edges.drain() if isinstance(edges, Spool) else edges:
             for owner, part in partition(rows, second, info.peers):
                 parts[owner].append(part)
-        self._edges = [_Edges(some, info.peers) for some in parts]
+        self._edges = [_Edges.of(some, info.peers) for some in parts]
         self._space: Floats = np.empty(max(map(len, self._edges)))
         degrees = np.sum([edges.degrees(nodes) for edges in self._edges], axis=0)
         self._loose: Column = np.flatnonzero(degrees == 0)
@@ -158,6 +207,12 @@ class _Part:
         self._total = 0
         self._scale = 1.0
         self._incoming: dict[int, Places] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_space": len(self._space)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _space=np.empty(state["_space"]))
 
     def first_shares(self) -> list[_Share]:
         """Share out a rank of 1 for each node, with what the first shares say in addition."""
@@ -211,6 +266,10 @@ class _Ranking(Generic[T]):
     _tolerance: float
     _rounds: int | None
     _parts: dict[T, _Part] = attrs.field(factory=dict)
+
+    def register(self, info: OperatorInfo) -> None:
+        """Register the graph and the ranks of each outer time."""
+        register_parts(info, self._parts)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Return the shares to send, and the ranks if these are the last."""

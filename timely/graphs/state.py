@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 from timely.dataflow import OperatorInfo
@@ -36,3 +36,10 @@ def register_state(
 
     log = info.register_state(lambda: ((None, item) for item in save()), load_all, rescale=rescale, logged=logged)
     return (lambda item: log.append(None, item)) if log.kept else None
+
+
+def register_parts(info: OperatorInfo, parts: MutableMapping[Any, Any]) -> None:
+    """Register what an operator in a loop has of each outer time, by time. It is there in the middle of a loop only, where no
+    other number of workers can resume.
+    """
+    info.register_state(lambda: [(None, part) for part in parts.items()], parts.update)

@@ -21,7 +21,8 @@ import numpy as np
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream
 from timely.graphs.arrays import Column, Rows, distinct
 from timely.graphs.encoding import encode
-from timely.graphs.node_joins import attach, name_components, without
+from timely.graphs.naming import name_components
+from timely.graphs.node_joins import attach, without
 from timely.graphs.propagation import propagate
 from timely.order import PartialOrder, Product
 

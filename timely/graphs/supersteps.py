@@ -18,6 +18,7 @@ import attrs
 from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.errors import SchemaError
 from timely.graphs.gathering import gather, gather_loop
+from timely.graphs.state import register_parts
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -71,7 +72,7 @@ def pregel(
     supersteps: _Supersteps[T] = _Supersteps(compute, combine)
     by_node = Exchange(_node)
     inputs: list[tuple[Stream[T, Any], Pact]] = [(vertices, by_node), (edges, by_node)]
-    ended = gather_loop("pregel", inputs, by_node, supersteps.finish)
+    ended = gather_loop("pregel", inputs, by_node, supersteps.finish, keep=supersteps.register)
     (states,) = gather("pregel: states", [(vertices, by_node), (ended, by_node)], 1, supersteps.states)
     return states
 
@@ -95,6 +96,10 @@ class _Supersteps(Generic[T]):
     _compute: Callable[..., Any]
     _combine: Callable[[Any, Any], Any] | None
     _parts: defaultdict[T, _Part] = attrs.field(factory=lambda: defaultdict(_Part))
+
+    def register(self, info: OperatorInfo) -> None:
+        """Register the vertices of each outer time."""
+        register_parts(info, self._parts)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Run a superstep; return the messages."""

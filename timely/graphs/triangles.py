@@ -9,7 +9,7 @@ the graph of all edges so far.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -66,6 +66,10 @@ def triangle_count(
     return name_values(names, counts, "triangles", lambda column: column)
 
 
+_Edges: TypeAlias = tuple[Any, Column, int | Column]
+"""The last time, packed edges, and the version that added all of them, or each."""
+
+
 class _Triangles:
     """One worker's part: the edges of its nodes, their degrees, and their counts of triangles."""
 
@@ -84,17 +88,17 @@ class _Triangles:
         self._last = next_time(info, self._last, time)
         self._version += 1
         rows = join_rows(collected[0], 2)
-        new = self._add(info, packed(rows[:, 0], rows[:, 1]))
+        new = self._add(info, packed(rows[:, 0], rows[:, 1]), self._version)
         if self._edges_log is not None:
-            self._edges_log((time, new))
+            self._edges_log((time, new, self._version))
         sources, targets = new >> 32, new & 0xFFFFFFFF
         high = sources > targets
         version = np.full(int(high.sum()), self._version)
         return [np.vstack((targets[high], sources[high], self._degrees[sources[high] // info.peers], version)).T]
 
-    def _add(self, info: OperatorInfo, edges: Column) -> Column:
-        """Add edges, in the present version; return the new ones."""
-        new = self._edges.add(edges, self._version)
+    def _add(self, info: OperatorInfo, edges: Column, version: int | Column) -> Column:
+        """Add edges; return the new ones."""
+        new = self._edges.add(edges, version)
         places = (new >> 32) // info.peers
         self._degrees = grow(self._degrees, int(places.max(initial=-1)) + 1, 0)
         np.add.at(self._degrees, places, 1)
@@ -140,19 +144,23 @@ class _Triangles:
         return [found]
 
     def register_edges(self, info: OperatorInfo) -> None:
-        """Register the edges. All that a checkpoint holds are older than all later ones, so one version is enough for them."""
+        """Register the edges, with their versions, since messages in flight have such.
 
-        def load(item: tuple[Any, Column]) -> None:
-            self._last, edges = item
-            self._add(info, edges)
+        With other workers nothing is in flight: all edges are older than all later ones, and one version is enough for them.
+        """
 
-        def repartition(item: tuple[Any, Column], *_: int) -> Iterator[tuple[Any, Column]]:
-            last, edges = item
-            yield last, edges[(edges >> 32) % info.peers == info.worker]
+        def load(item: _Edges) -> None:
+            self._last, edges, version = item
+            self._add(info, edges, version)
+            self._version = max(self._version, int(np.max(version, initial=0)))
 
-        def save() -> Iterator[tuple[Any, Column]]:
+        def repartition(item: _Edges, *_: int) -> Iterator[_Edges]:
+            last, edges, _version = item
+            yield last, edges[(edges >> 32) % info.peers == info.worker], 0
+
+        def save() -> Iterator[_Edges]:
             if self._last is not None:
-                yield self._last, self._edges.edges()
+                yield self._last, *self._edges.edges()
 
         self._edges_log = register_state(info, save, load, repartition)
 

@@ -7,9 +7,11 @@ the budget, and no temporary file outlives its process.
 
 from timely.memory.budget import MemoryBudget
 from timely.memory.limits import bytes_of, control_group_left, memory_limit, size_text
+from timely.memory.spool import Spool
 
 __all__ = [
     "MemoryBudget",
+    "Spool",
     "bytes_of",
     "control_group_left",
     "memory_limit",

@@ -177,11 +177,14 @@ class MemoryBudget:
             writer.write_batch(batch)
         return pa.ipc.open_stream(pa.py_buffer(mapped)).read_next_batch()
 
-    def take(self, size: int) -> bool:
-        """Count so many bytes in memory, and return True; or return False if that exceeds the limit. ``give_back`` ends it."""
+    def take(self, size: int, at_least: int = _LEAST_ON_DISK) -> bool:
+        """Count so many bytes in memory, and return True; or return False if that exceeds the limit. ``give_back`` ends it.
+
+        Sizes below ``at_least`` always count.
+        """
         self._settle()
         with self._lock:
-            if self.limit is not None and self._used + size > self.limit and size >= _LEAST_ON_DISK:
+            if self.limit is not None and self._used + size > self.limit and size >= at_least:
                 return False
             self._used += size
             return True

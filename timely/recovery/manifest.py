@@ -94,6 +94,8 @@ class Manifest:
     dataflows: list[list[str]]
     layers: dict[Key, list[Layer]]
     files: dict[str, FileInfo]
+    in_flight: bool = False
+    """Whether it has messages that were in flight, so that only as many workers can go on."""
 
     @property
     def run(self) -> str:
@@ -115,6 +117,7 @@ class Manifest:
             "time": base64.b64encode(dumps(self.time)).decode(),
             "notes": [base64.b64encode(dumps(note)).decode() for note in self.notes],
             "peers": self.peers,
+            "in_flight": self.in_flight,
             "dataflows": self.dataflows,
             "layers": [[*key, [list(attrs.astuple(layer)) for layer in layers]] for key, layers in self.layers.items()],
             "files": {name: [info.size, info.digest] for name, info in self.files.items()},
@@ -143,6 +146,7 @@ class Manifest:
             dataflows=content["dataflows"],
             layers={(d, path, part): [Layer(*layer) for layer in layers] for d, path, part, layers in content["layers"]},
             files={name: FileInfo(*info) for name, info in content["files"].items()},
+            in_flight=content.get("in_flight", False),
         )
 
 

@@ -3,7 +3,8 @@
 Each worker steps until the moment seems to have come. When all have said so they pause their dataflows and synchronise again:
 messages between two workers stay in order, so that everything sent before has arrived by then. If all dataflows are still at
 rest, they are at rest everywhere; otherwise something was in flight, and the workers resume. The invariant: when ``quiesce``
-returns, every worker is paused, no queue or connection holds a message, and no capability precedes the boundary.
+returns, every worker is paused, no queue or connection holds a message, and no capability precedes the boundary. When ``pause``
+returns, every worker is paused, and no connection holds a message.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from timely.dataflow import ScopeBuilder
+from timely.dataflow import Operator, ScopeBuilder
 from timely.errors import CheckpointError, TimestampError, brief
 from timely.progress import TimeDomain
 from timely.scopes import Subgraph
@@ -85,6 +86,42 @@ def quiesce(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> N
                 raise CheckpointError(_cannot_quiesce(time, blockers))
         before = blockers
         worker.paused = False
+
+
+def pause(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> None:
+    """Pause all workers where they are, when all that they sent each other has arrived.
+
+    ``CheckpointError`` where an operator without state holds a capability for a time before ``time``, which a run that resumes
+    would not hold: an input that was not advanced.
+    """
+    for _ in range(ROUNDS):
+        worker.step()  # what was sent between two steps leaves with this one
+        worker.all_gather(None)
+        worker.paused = True
+        worker.all_gather(None)  # whatever was sent has arrived when this returns
+        holders = worker.all_gather(list(itertools.islice(_stateless_holders(worker, scopes, time), _NAMED)))
+        if not any(holders):
+            return
+        worker.paused = False
+    raise CheckpointError(_cannot_quiesce(time, holders))
+
+
+def _stateless_holders(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> Iterator[str]:
+    """Yield each operator without state that holds a capability for a time before ``time``."""
+    for scope in scopes:
+        if internals.has(worker, scope):
+            yield from _holders(scope.subgraph, _not_before(scope.subgraph, time))
+
+
+def _holders(subgraph: Subgraph[Any, Any], reached: Callable[[Any], bool]) -> Iterator[str]:
+    for child, held in subgraph.held():
+        operator = child.scope
+        if isinstance(operator, Operator) and not operator.info.state.parts and not reached(held):
+            yield f"a capability of {operator.path} at {brief(held)}, which has registered no state"
+    for child in subgraph.children:
+        if child.nested is not None:
+            to_outer = child.nested.refinement.to_outer
+            yield from _holders(child.nested, lambda time, to_outer=to_outer: reached(to_outer(time)))  # type: ignore[misc]
 
 
 def _settle(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> None:

@@ -48,7 +48,7 @@ from timely.recovery.manifest import (
     run_name,
     state_name,
 )
-from timely.recovery.quiesce import check_time, quiesce
+from timely.recovery.quiesce import check_time, pause, quiesce
 from timely.recovery.state_file import Key, StateFile, StateWriter
 from timely.recovery.state_registry import WorkerState
 from timely.recovery.store import Store, is_lost, open_store
@@ -134,6 +134,11 @@ class Recovery:
         self._closed = False
         self._run, self._good = self._open()
         self._last = self._good[0] if self._good else None
+        if self._last is not None and self._last.in_flight and self._last.peers != worker.peers:
+            raise StateError(
+                f"checkpoint {self._last.name} was taken with messages in flight on {self._last.peers} workers, and cannot go on"
+                f" with {worker.peers}: run {self._last.peers} workers, or use another directory to start anew"
+            )
         self._notes: list[Any] = [] if self._last is None else pickle.loads(dumps(self._last.notes))  # threads share the manifest
         self._state = WorkerState(worker.index, worker.peers, self._store, self._last)
         internals.set_state_registries(worker, self._state.open)
@@ -272,35 +277,39 @@ class Recovery:
 
         return next((damage for damage in self._on_all("reading the checkpoints", check) if damage), "")
 
-    def checkpoint(self, time: Any, notes: Any = None) -> Checkpoint:
+    def checkpoint(self, time: Any, notes: Any = None, *, in_flight: bool = False) -> Checkpoint:
         """Take a durable checkpoint of everything before ``time``.
 
         Every worker calls it with the same time, has sent nothing at or after that, and has advanced its inputs to it or closed
         them. The call steps the worker until everything before the time is complete everywhere, then writes the state. ``notes``
         is any picklable value for the program itself, or a function that returns it, called once the dataflows are at rest.
 
+        With ``in_flight`` nothing need be complete: the call pauses the workers where they are, in the middle of loops too, and
+        writes the messages in flight with the state. Only as many workers can resume from that.
+
         ``CheckpointError`` if the dataflows were built before this was made, cannot quiesce, or cannot be written, or if a newer
         run has taken over. Except in the last case the worker may go on and try again; the checkpoint before stays good.
-        ``StateError`` for state or a time that cannot be pickled, or a time that changes by pickling.
+        ``StateError`` for state, a message or a time that cannot be pickled, a time that changes by pickling, and with
+        ``in_flight`` for operators that cannot be saved then.
         """
         began = clock.monotonic()
         if self._closed:
             raise CheckpointError("this Recovery is closed: take checkpoints inside its with-block")
         worker = self._worker
         try:
-            times = self._on_all("the checkpoint", lambda: self._checked(time))
-            if any(other != time for other in times):
-                raise CheckpointError(f"the workers call checkpoint with different times, {brief(times)}: they must agree on one")
-            quiesce(worker, self._state.scopes, time)
+            calls = self._on_all("the checkpoint", lambda: (self._checked(time, in_flight), in_flight))
+            if any(other != (time, in_flight) for other in calls):
+                raise CheckpointError(f"the workers call checkpoint with different times, {brief(calls)}: they must agree on one")
+            (pause if in_flight else quiesce)(worker, self._state.scopes, time)
             name = checkpoint_name(self._run, self._number)
             self._number += 1
             try:
-                written = self._on_all("writing the checkpoint", lambda: self._write(name, notes))
+                written = self._on_all("writing the checkpoint", lambda: self._write(name, notes, in_flight))
                 _check_same_parts(written)
             except Exception:
                 self._discard(name)
                 raise
-            manifest = self._manifest(name, time, written)
+            manifest = self._manifest(name, time, written, in_flight)
             self._on_first("the end of the checkpoint", lambda: self._commit(manifest))
         finally:
             worker.paused = False
@@ -312,8 +321,16 @@ class Recovery:
             _log.info("checkpoint %s at %r was written: %d bytes in %.3f s", name, time, taken.bytes, taken.seconds)
         return taken
 
-    def _checked(self, time: Any) -> Any:
+    def check_in_flight(self) -> None:
+        """Raise ``StateError`` for operators that cannot be saved with messages in flight: custom scopes, and those whose state
+        is whole only between two times.
+        """
+        self._state.check_in_flight()
+
+    def _checked(self, time: Any, in_flight: bool) -> Any:
         """Return the time if a checkpoint can be taken at it."""
+        if in_flight:
+            self.check_in_flight()
         self._state.check_complete()
         if self._worker.scopes and not self._state.scopes:
             raise CheckpointError(
@@ -326,9 +343,10 @@ class Recovery:
             raise CheckpointError(f"{brief(time)} is not at or after {brief(self._last.time)}, the time of the checkpoint before")
         return time
 
-    def _write(self, name: str, notes: Any) -> WorkerSnapshot:
+    def _write(self, name: str, notes: Any, in_flight: bool) -> WorkerSnapshot:
         """Write this worker's state file. Errors while items are read are the operator's, any others those of notes or store."""
-        worker, states, writer = self._worker, self._state.parts, StateWriter()
+        worker, writer = self._worker, StateWriter()
+        states = {**self._state.parts, **(self._state.messages if in_flight else {})}
         before = {} if self._last is None else self._last.layers
         full = {key: state.is_full(before.get(key, [])) for key, state in states.items()}
         current = "the checkpoint has notes"
@@ -352,7 +370,7 @@ class Recovery:
         self._write_own(state_name(name, worker.index), chunks())
         return WorkerSnapshot(FileInfo(writer.size, writer.digest), full, writer.sizes, note)
 
-    def _manifest(self, name: str, time: Any, written: list[WorkerSnapshot]) -> Manifest:
+    def _manifest(self, name: str, time: Any, written: list[WorkerSnapshot], in_flight: bool) -> Manifest:
         """Return the manifest of what all workers wrote."""
         peers, last = self._worker.peers, self._last
         before = {} if last is None else last.layers
@@ -365,7 +383,7 @@ class Recovery:
         files.update((state_name(name, index), snapshot.file) for index, snapshot in enumerate(written))
         notes = [pickle.loads(snapshot.notes) for snapshot in written]
         parent = None if last is None else last.name
-        return Manifest(name, self._version, parent, time, notes, peers, self._state.descriptions, layers, files)
+        return Manifest(name, self._version, parent, time, notes, peers, self._state.descriptions, layers, files, in_flight)
 
     def _commit(self, manifest: Manifest) -> None:
         """Write the manifest, on worker 0. If a newer run has taken over by then, the checkpoint is in no lineage."""

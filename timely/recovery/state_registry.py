@@ -13,6 +13,7 @@ from typing import Any, Final
 from timely.dataflow import ScopeBuilder
 from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError
+from timely.recovery.in_flight import MessagesInFlight, check_scopes, messages_key, restore_messages
 from timely.recovery.manifest import Layer, Manifest, state_name
 from timely.recovery.state_file import Key, StateFile
 from timely.recovery.store import Store
@@ -29,7 +30,7 @@ _NOTHING: Final = object()
 class RegisteredState:
     """One state part of an operator, and its changes that no checkpoint holds yet."""
 
-    __slots__ = ("info", "log", "number", "save", "unsaved")
+    __slots__ = ("at_rest", "info", "log", "number", "save", "unsaved")
 
     def __init__(self, info: StatefulOperator, part: StatePart) -> None:
         # No reference to part.load: it may refer to the operator's initial capability, and would hold that.
@@ -37,6 +38,7 @@ class RegisteredState:
         self.number = part.number
         self.save = part.save
         self.log = part.log
+        self.at_rest = part.at_rest
         self.unsaved: list[Piece] = []
 
     def is_full(self, layers: Sequence[Layer]) -> bool:
@@ -90,6 +92,7 @@ class WorkerState:
         self.store = store
         self.parts: dict[Key, RegisteredState] = {}
         self.scopes: list[ScopeBuilder[Any]] = []
+        self.messages: dict[Key, MessagesInFlight] = {}
         self._lines: dict[int, list[str]] = {}
         self._opened = 0
         self._files: dict[str, StateFile] = {}
@@ -102,6 +105,7 @@ class WorkerState:
     def add(self, number: int, scope: ScopeBuilder[Any], lines: list[str], parts: dict[Key, RegisteredState]) -> None:
         """Add a dataflow that is built."""
         self.scopes.append(scope)
+        self.messages[messages_key(number)] = MessagesInFlight(scope)
         self.parts.update(parts)
         self._lines[number] = lines
 
@@ -110,11 +114,22 @@ class WorkerState:
         """The graphs of the dataflows by number; empty for one whose ``with`` block raised."""
         return [self._lines.get(number, []) for number in range(self._opened)]
 
+    def check_in_flight(self) -> None:
+        """Raise ``StateError`` for an operator whose state is not whole while messages are in flight."""
+        check_scopes(self.scopes)
+        for state in self.parts.values():
+            if state.at_rest:
+                raise StateError(
+                    f"{state.label} has state that is whole only between two times, so that no checkpoint can be taken while"
+                    " messages are in flight: give the rows epochs, and take checkpoints between them"
+                )
+
     def close(self) -> None:
         """Release the state and the state files."""
         for state in self.parts.values():
             state.close()
         self.parts.clear()
+        self.messages.clear()
         self.scopes.clear()
         self.forget_files()
 
@@ -165,6 +180,12 @@ class WorkerState:
                 " that it cannot read its older state, start anew in another directory"
             ) from error
 
+    def restore_messages(self, number: int, scope: ScopeBuilder[Any]) -> None:
+        """Put the messages of the checkpoint, if it has any, into the queues of a dataflow that is built."""
+        key = messages_key(number)
+        if self.start is not None and key in self.start.layers:
+            restore_messages(scope, self._items(key, self.start.layers[key], self.index))
+
     def _calls(self, key: Key, part: StatePart, state: RegisteredState) -> Iterator[tuple[Callable[[Any], object], Any]]:
         """Yield what to call with what. Only a log without ``save`` has layers of several worker counts."""
         assert self.start is not None
@@ -208,6 +229,7 @@ class DataflowStateRegistry:
         self._parts: dict[Key, RegisteredState] = {}
         self._built = False
         self._unclaimed = set() if start is None else {key for key in start.layers if key[0] == number}
+        self._unclaimed.discard(messages_key(number))
 
     @property
     def begins(self) -> Any:
@@ -250,6 +272,7 @@ class DataflowStateRegistry:
                 f" info.declare_stateless() where"
                 " nothing outlives an activation"
             )
+        self._state.restore_messages(self._number, scope)
         self._built = True
         self._state.add(self._number, scope, lines, self._parts)
         self._parts = {}

@@ -209,6 +209,11 @@ class Subgraph(Generic[TO, TI]):
         if not self._queued:
             self.touch()
 
+    def restore_message(self, child: int, port: int, time: TI, records: int) -> None:
+        """Count a message of a checkpoint, which waits at an input of ``child``; before anything runs."""
+        self._capabilities.update_at(self.children[child].targets[port], time, records)
+        self.activate(child)
+
     def push_external_progress(self, external: Sequence[ChangeBatch[TO]]) -> None:
         """Apply how the frontiers at the inputs moved."""
         to_inner = self.refinement.to_inner
@@ -392,6 +397,12 @@ class Subgraph(Generic[TO, TI]):
             if child.nested is not None:
                 to_outer = child.nested.refinement.to_outer
                 yield from child.nested.pending(lambda time, to_outer=to_outer: reached(to_outer(time)))  # type: ignore[misc]
+
+    def held(self) -> Iterator[tuple[Child, TI]]:
+        """Yield each child with the times of its capabilities that are counted here, on all workers; nested scopes excluded."""
+        for child, location, time, count in self._counts_of_children():
+            if count > 0 and child.nested is None and isinstance(location, Source):
+                yield child, time
 
     def under_way(self) -> int:
         """Return how many records of messages to the children are counted here, on all workers."""

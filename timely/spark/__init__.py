@@ -9,21 +9,19 @@ from __future__ import annotations
 from timely.errors import ConfigurationError
 
 try:
+    from timely.spark.all_gather import RendezvousMode, failure_of
     from timely.spark.batch import Result, run
+    from timely.spark.jdbc import JdbcSink
     from timely.spark.plan import ColumnOf
     from timely.spark.reporting import Metrics, RunProgress, WorkerMetrics
     from timely.spark.session import local_session
     from timely.spark.settings import Finding, Findings, check
     from timely.spark.shipping import ship
+    from timely.spark.sinks import DeltaSink, ParquetSink, Sink, SinkContext
     from timely.spark.streaming.query import EpochReport, StreamHandle, stream
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
         raise
-    if not isinstance(error, ModuleNotFoundError):
-        raise ConfigurationError(
-            "timely.spark needs all of pyspark, and what is installed here is the client of Spark Connect alone "
-            f"(pyspark-client): {error}. pip install '.[spark]' in a checkout of timely"
-        ) from error
     raise ConfigurationError(
         f"timely.spark needs the package {error.name}: pip install '.[spark]' in a checkout of timely"
     ) from error
@@ -33,16 +31,23 @@ Progress = RunProgress
 
 __all__ = [
     "ColumnOf",
+    "DeltaSink",
     "EpochReport",
     "Finding",
     "Findings",
+    "JdbcSink",
     "Metrics",
+    "ParquetSink",
     "Progress",
+    "RendezvousMode",
     "Result",
     "RunProgress",
+    "Sink",
+    "SinkContext",
     "StreamHandle",
     "WorkerMetrics",
     "check",
+    "failure_of",
     "local_session",
     "run",
     "ship",

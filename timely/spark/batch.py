@@ -12,23 +12,25 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from timely.dataflow.output_schema import OutputSchema
 from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaError, TimelyError
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.memory import MemoryBudget, bytes_of
 from timely.progress import ProgressGroups, ProgressMode
-from timely.spark.logs import log_to_spark
-from timely.spark.messages import SILENCE, Failed, Silent, revive
-from timely.spark.packing import TAG, column_name, struct_name
+from timely.spark.all_gather import AllGather, ObservedReports, RendezvousMode, rendezvous_mode
+from timely.spark.connect import functions_of, is_connect
+from timely.spark.defaults import RunDefaults
+from timely.spark.logs import LogPlan, log_to_spark
+from timely.spark.messages import Failed, Silent, check_patience, revive
+from timely.spark.packing import REPORT, TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
-from timely.spark.rendezvous import RunEntry, rendezvous
+from timely.spark.rendezvous import RunEntry
+from timely.spark.rendezvous import rendezvous as driver_rendezvous
 from timely.spark.reporting import Metrics, Monitor, Page, RunProgress, check_page, listen_for_page, monitor, name_of
 from timely.spark.resume import Checkpoints, ResumedEpochs, interval, place
 from timely.spark.session import addresses, check_workers, context_of, this_python
@@ -36,10 +38,62 @@ from timely.spark.shipping import carried
 from timely.spark.slots import settle
 from timely.spark.task import Build, Task
 
+if TYPE_CHECKING:  # not in the client of Spark Connect alone
+    from pyspark import SparkContext
+
 _HOPELESS = (ConfigurationError, GraphError, SchemaError)
 """Errors that another attempt would only repeat."""
 
 _log = logging.getLogger(__name__)
+
+
+class Reports(Protocol):
+    """What is known of a run, as :class:`Result` has it."""
+
+    @property
+    def failure(self) -> TimelyError | None:
+        """See :attr:`Result.failure`."""
+
+    @property
+    def progress(self) -> RunProgress | None:
+        """See :attr:`Result.progress`."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """See :attr:`Result.metrics`."""
+
+    @property
+    def resumed(self) -> list[int]:
+        """See :attr:`Result.resumed`."""
+
+
+class DriverReports:
+    """What a run's workers report to the driver while it goes on."""
+
+    def __init__(self, run: RunEntry, monitor: Monitor) -> None:
+        self._run = run
+        self._monitor = monitor
+        self._attempts = ResumedEpochs(run)
+
+    @property
+    def failure(self) -> TimelyError | None:
+        """The error of the worker that failed last."""
+        return self._run.failure
+
+    @property
+    def progress(self) -> RunProgress | None:
+        """How far the current or last run is."""
+        return self._monitor.progress
+
+    @property
+    def metrics(self) -> Metrics:
+        """What each worker did."""
+        return self._monitor.metrics
+
+    @property
+    def resumed(self) -> list[int]:
+        """The epochs from which attempts resumed."""
+        return self._attempts.resumed
 
 
 class Result(Mapping[str, DataFrame]):
@@ -49,12 +103,10 @@ class Result(Mapping[str, DataFrame]):
     action puts the rows of all into Spark's cache, so that one run serves them all; :meth:`unpersist` frees it.
     """
 
-    def __init__(self, frames: Mapping[str, DataFrame], run: RunEntry, cached: DataFrame | None, monitor: Monitor) -> None:
+    def __init__(self, frames: Mapping[str, DataFrame], cached: DataFrame | None, reports: Reports) -> None:
         self._frames = dict(frames)
-        self._run = run
-        self._monitor = monitor
         self._cached = cached
-        self._attempts = ResumedEpochs(run)
+        self._reports = reports
 
     def __getitem__(self, name: str) -> DataFrame:
         try:
@@ -73,23 +125,32 @@ class Result(Mapping[str, DataFrame]):
 
     @property
     def failure(self) -> TimelyError | None:
-        """The typed error of the worker that failed last, which Spark's own exception only quotes; ``None`` if none failed."""
-        return self._run.failure
+        """The typed error of the worker that failed last, which Spark's own exception only quotes; ``None`` if none failed.
+
+        ``SparkError`` over Spark Connect: :func:`failure_of` finds it in the exception.
+        """
+        return self._reports.failure
 
     @property
     def progress(self) -> RunProgress | None:
-        """How far the current or last run is, as its workers report about once a second; ``None`` before the first report."""
-        return self._monitor.progress
+        """How far the current or last run is, as its workers report about once a second; ``None`` before the first report.
+
+        Over Spark Connect there is one report, at the end of a run that has succeeded.
+        """
+        return self._reports.progress
 
     @property
     def metrics(self) -> Metrics:
         """What each worker did in the last run that succeeded; empty before that."""
-        return self._monitor.metrics
+        return self._reports.metrics
 
     @property
     def resumed(self) -> list[int]:
-        """With ``checkpoint``: the epochs from which attempts of this run resumed, in order."""
-        return self._attempts.resumed
+        """With ``checkpoint``: the epochs from which attempts of this run resumed, in order.
+
+        Over Spark Connect it is that of the attempt that succeeded.
+        """
+        return self._reports.resumed
 
     def unpersist(self) -> None:
         """Remove the outputs from Spark's cache. The next action runs the dataflow again."""
@@ -107,10 +168,12 @@ def run(
     key: ColumnOf | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | timedelta = timedelta(seconds=10),
-    patience: float = SILENCE,
+    patience: float | None = None,
     progress: ProgressMode = "direct",
     live: Page | None = None,
     memory: int | str | MemoryBudget | None = None,
+    version: str = "",
+    rendezvous: RendezvousMode | None = None,
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier stage.
 
@@ -121,16 +184,21 @@ def run(
     in each worker. Both may be one column that every input has, or a dictionary from inputs to columns.
 
     With ``checkpoint``, the state of the operators and the outputs so far are written there, after every ``checkpoint_every``
-    epochs that have rows, or that much time. It is a path or URI that the driver and all executors reach, for this run alone. A
-    stage that fails, or another run of the program, resumes from the newest checkpoint, on any number of workers, with the same
-    result. A run that ends deletes its checkpoints (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds
-    is declared gone. ``progress`` is the mode of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A
-    :class:`timely.inspect.LivePage` as ``live`` shows the run while it goes on (``docs/live.md``). ``memory`` is what each
-    worker's process may take (``"2GB"``), or a :class:`timely.memory.MemoryBudget`. The default is what the system allows:
-    ``spark.executor.pyspark.memory`` where that is set (``docs/memory.md``).
+    epochs that have rows, or that much time; when all rows are in, also in the middle of a loop, with the messages in flight. It
+    is a path or URI that the driver and all executors reach, for this run alone. A stage that fails, or another run of the
+    program, resumes from the newest checkpoint, with the same result, and on any number of workers if nothing was in flight. A
+    checkpoint of another ``version``, a text of your own, is refused. A run that ends deletes its checkpoints
+    (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds (30) is declared gone. ``progress`` is the mode
+    of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A :class:`timely.inspect.LivePage` as ``live``
+    shows the run while it goes on (``docs/live.md``). ``memory`` is what each worker's process may take (``"2GB"``), or a
+    :class:`timely.memory.MemoryBudget`. The default is what the system allows: ``spark.executor.pyspark.memory`` where that is
+    set (``docs/memory.md``). Settings ``spark.timely.*`` of the session stand in for arguments (``docs/spark_operations.md``).
 
-    The session must be classic (no Spark Connect) and have a slot for each worker; executors that are still starting are waited
-    for. Every executor must be able to import ``timely`` and whatever ``build`` uses. Raises before any job starts:
+    Workers meet at the driver, or with ``rendezvous="all_gather"`` at one of them: so they do over Spark Connect, and where
+    executors cannot reach the driver (``docs/spark_connect.md``).
+
+    The session must have a slot for each worker; executors that are still starting are waited for. Every
+    executor must be able to import ``timely`` and whatever ``build`` uses. Raises before any job starts:
     :class:`~timely.errors.ConfigurationError` for an argument that cannot be, :class:`~timely.errors.SchemaError` for a schema
     that cannot be read or a missing column, :class:`~timely.errors.SparkError` for too few slots. What a worker raises ends its
     stage, is retried by Spark a few times, and is then quoted in what the action raises; see :attr:`Result.failure`.
@@ -163,22 +231,45 @@ def run(
     check_build(build, inputs)
     check_names("outputs", outputs)
     plan = InputPlan.of(inputs, epoch, key)
-    schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
+    schemas = {name: struct_type(session, name, schema) for name, schema in outputs.items()}
+    by_worker = rendezvous_mode(session, rendezvous) == "all_gather"
+    if by_worker and live is not None:
+        raise ConfigurationError(
+            "live= needs workers that report to the process of the program, and these cannot reach it: leave it out; "
+            "Result.metrics says afterwards what each has done"
+        )
+    defaults = RunDefaults.of(session)
+    patience = defaults.patience if patience is None else patience
+    check_patience(patience)
+    workers = settle(session, workers, defaults.workers)
+    checkpoint = defaults.place(checkpoint, "run", build)
+    checkpoints = None if checkpoint is None else _checkpoints(session, checkpoint, checkpoint_every, plan, schemas, version)
+    declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
+    name, rows = name_of(build), _rows_of_a_batch(session)
+    if by_worker:
+        gathering = AllGather(workers, patience)
+        task = Task(build, plan.inputs, declared, gathering, rows, LogPlan(), checkpoints, progress, memory=memory)
+        packed = _barrier_stage(session, plan.frame(session, workers), task, name, _packed_type(schemas, reported=True))
+        observed = ObservedReports(session, workers)
+        return _unpacked(observed.observe(packed), schemas, workers, observed)
     context = context_of(session)
-    workers = settle(session, workers)
-    server = rendezvous(*addresses(context))
-    checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas)
+    server = driver_rendezvous(*addresses(context))
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)
     FailurePolicy(context, entry)
-    declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
-    name, log = name_of(build), log_to_spark(context)
     listen_for_page(entry, None if live is None else live.open(name))
-    given = build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints, progress
+    given = build, plan.inputs, declared, server.invitation(entry), rows, log_to_spark(context), checkpoints, progress
     task = Task(*given, look=None if live is None else live.look, memory=memory)
-    with this_python(context):
-        packed = plan.frame(session, workers).mapInArrow(carried(task.run, f"timely {name}"), _packed_type(schemas), barrier=True)
+    packed = _barrier_stage(session, plan.frame(session, workers), task, name, _packed_type(schemas))
     entry.wanted = has_plan(packed)
-    return _unpacked(packed, schemas, entry, workers, monitor(session, entry, name))
+    return _unpacked(packed, schemas, workers, DriverReports(entry, monitor(session, entry, name)))
+
+
+def _barrier_stage(session: SparkSession, rows: DataFrame, task: Task, name: str, schema: StructType) -> DataFrame:
+    function = carried(task.run, f"timely {name}", task.rendezvous)
+    if is_connect(session):  # whose server chooses the Python of the tasks
+        return rows.mapInArrow(function, schema, barrier=True)
+    with this_python(context_of(session)):
+        return rows.mapInArrow(function, schema, barrier=True)
 
 
 def _rows_of_a_batch(session: SparkSession) -> int:
@@ -187,45 +278,60 @@ def _rows_of_a_batch(session: SparkSession) -> int:
 
 
 def _checkpoints(
-    where: str | os.PathLike[str], every: int | timedelta, plan: InputPlan, schemas: Mapping[str, StructType]
+    session: SparkSession,
+    where: str | os.PathLike[str],
+    every: int | timedelta,
+    plan: InputPlan,
+    schemas: Mapping[str, StructType],
+    version: str,
 ) -> Checkpoints:
-    if not plan.epochs:
-        raise ConfigurationError(
-            "checkpoint= needs epoch=: a checkpoint is written between two epochs, and without a column that names them all rows"
-            " are of one"
-        )
     inputs = [f"{name}: {frame.schema.simpleString()} by {plan.epochs.get(name)}" for name, frame in plan.frames.items()]
     outputs = [f"{name}: {schema.simpleString()}" for name, schema in schemas.items()]
     amount, timed = interval(every)
-    return Checkpoints(place(where), amount, timed, f"{'; '.join(inputs)} -> {'; '.join(outputs)}")
+    if not (timed or plan.epochs):
+        raise ConfigurationError(
+            f"checkpoint_every={every!r} counts epochs, and without epoch= all rows are of one: give a datetime.timedelta"
+        )
+    if is_connect(session) and "://" not in str(where) and not os.path.isabs(where):
+        raise ConfigurationError(
+            f"checkpoint={str(where)!r} is relative to a folder of this machine, and the workers are on those of the cluster: "
+            "give an absolute path or a URI"
+        )
+    described = f"{'; '.join(inputs)} -> {'; '.join(outputs)}{version and f' by {version}'}"
+    return Checkpoints(place(where), amount, timed, described, bool(plan.epochs))
 
 
-def _packed_type(schemas: Mapping[str, StructType]) -> StructType:
-    """Return the schema of the barrier stage: the one output, or all of them packed."""
-    if len(schemas) == 1:
+def _packed_type(schemas: Mapping[str, StructType], *, reported: bool = False) -> StructType:
+    """Return the schema of the barrier stage: the one output, or all of them packed, with the report where one is to come."""
+    if len(schemas) == 1 and not reported:
         return next(iter(schemas.values()))
     structs = [StructField(struct_name(position), _by_number(kind)) for position, kind in enumerate(schemas.values())]
-    return StructType([StructField(TAG, IntegerType(), False), *structs])
+    report = [StructField(REPORT, StringType())] if reported else []
+    return StructType([StructField(TAG, IntegerType(), False), *structs, *report])
 
 
 def _by_number(schema: StructType) -> StructType:
     return StructType([StructField(column_name(at), field.dataType, field.nullable) for at, field in enumerate(schema)])
 
 
-def _unpacked(packed: DataFrame, schemas: Mapping[str, StructType], entry: RunEntry, workers: int, watch: Monitor) -> Result:
+def _unpacked(packed: DataFrame, schemas: Mapping[str, StructType], workers: int, reports: Reports) -> Result:
     """Return the outputs. The shuffle leaves each row in its worker's partition, and makes a stage that Spark can retry."""
+    F = functions_of(packed.sparkSession)
     shuffled = packed.repartitionById(workers, F.spark_partition_id())
-    if len(schemas) == 1:
-        return Result(dict.fromkeys(schemas, shuffled), entry, None, watch)
-    cached = shuffled.persist()
+    reported = REPORT in packed.columns
+    if len(schemas) == 1 and not reported:
+        return Result(dict.fromkeys(schemas, shuffled), None, reports)
+    cached = shuffled.persist() if len(schemas) > 1 else None
+    # What takes the report away must come behind the shuffle: Spark forgets the report of a stage whose shuffle has no rows.
+    never = F.monotonically_increasing_id() < 0 if reported else F.lit(False)
     frames = {}
     for position, (name, schema) in enumerate(schemas.items()):
         columns = (
             F.col(f"{struct_name(position)}.{column_name(at)}").alias(field.name, metadata=field.metadata)
             for at, field in enumerate(schema)
         )
-        frames[name] = cached.where(F.col(TAG) == position).select(*columns)
-    return Result(frames, entry, cached, watch)
+        frames[name] = shuffled.where((F.col(TAG) == position) | never).select(*columns)
+    return Result(frames, cached, reports)
 
 
 # -- while it runs -------------------------------------------------------------------------------------------------------

@@ -13,13 +13,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from pyspark import SparkContext
 
 from timely.spark.messages import LogLine, Sender
 from timely.spark.session import is_local
+
+if TYPE_CHECKING:  # not in the client of Spark Connect alone
+    from pyspark import SparkContext
 
 _LONGEST: Final = 4_096
 """Characters of a line that are sent to the driver."""

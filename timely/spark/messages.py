@@ -66,6 +66,13 @@ class Invitation:
     patience: float = SILENCE
     largest: int = LARGEST_FRAME
     """Bytes of the largest message between two workers."""
+    by_worker: bool = False
+    """Whether worker 0 serves in the driver's place, which workers cannot reach."""
+
+    @property
+    def server(self) -> str:
+        """Who serves the rendezvous, for errors."""
+        return "worker 0" if self.by_worker else "the driver"
 
 
 @attrs.frozen

@@ -18,6 +18,9 @@ from timely.errors import SchemaError
 TAG = "timely_table"
 """The column that says which table a row belongs to."""
 
+REPORT = "timely_report"
+"""The column with what the driver gets to know of a run, in one row that is of no table."""
+
 EPOCH = "timely_epoch"
 """The column that says at which epoch a row enters, where any input has one."""
 
@@ -75,12 +78,20 @@ def cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-def packed_schema(outputs: Sequence[OutputSchema]) -> pa.Schema:
-    """Return the schema of the one table in which several outputs travel."""
+def pack_report(text: str, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the one row of a packed table that has a report, and is of no output."""
+    columns = [pa.array([-1], pa.int32()), *(pa.nulls(1, field.type) for field in list(schema)[1:-1]), pa.array([text])]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def packed_schema(outputs: Sequence[OutputSchema], *, reported: bool = False) -> pa.Schema:
+    """Return the schema of the one table in which several outputs travel, or where ``reported`` outputs and a report."""
     fields = [pa.field(TAG, pa.int32(), nullable=False)]
     for position, output in enumerate(outputs):
         columns = [field.with_name(column_name(at)) for at, field in enumerate(output.schema)]
         fields.append(pa.field(struct_name(position), pa.struct(columns)))
+    if reported:
+        fields.append(pa.field(REPORT, pa.string()))
     return pa.schema(fields)
 
 
@@ -106,9 +117,7 @@ def _by_epoch(batch: pa.RecordBatch, column: str) -> Iterator[tuple[int, pa.Reco
     start = 0
     for epoch, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
         if epoch is None or epoch < 0:
-            raise SchemaError(
-                f"a row's epoch is {'null' if epoch is None else epoch}; epochs are integers of 0 or more"
-            )
+            raise SchemaError(f"a row's epoch is {'null' if epoch is None else epoch}; epochs are integers of 0 or more")
         yield epoch, batch.slice(start, end - start)
         start = end
 

@@ -12,10 +12,8 @@ from functools import reduce
 from typing import Any
 
 import attrs
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -32,8 +30,9 @@ from pyspark.sql.types import (
 )
 
 from timely.errors import ConfigurationError, SchemaError, SparkError
+from timely.spark.connect import functions_of, is_connect, parsed_ddl
 from timely.spark.packing import EPOCH, TAG, InputTable, column_name, struct_name
-from timely.spark.session import context_of, is_local, refuse_connect, was_stopped
+from timely.spark.session import context_of, is_local, was_stopped
 
 ColumnOf = str | Mapping[str, str]
 """A column of every input, or of each input that is named."""
@@ -49,7 +48,6 @@ def session_of(inputs: Mapping[str, DataFrame]) -> SparkSession:
         if not callable(getattr(frame, "mapInArrow", None)):
             given = f"{type(frame)!r}: session.createDataFrame(...) makes one"
             raise ConfigurationError(f"inputs[{name!r}] must be a Spark DataFrame, not {given}")
-        refuse_connect(f"inputs[{name!r}]", frame)
     sessions = [frame.sparkSession for frame in inputs.values()]
     if any(session is not sessions[0] for session in sessions):
         raise ConfigurationError("the inputs must be DataFrames of one Spark session; these come from several")
@@ -151,10 +149,11 @@ class InputPlan:
     def _packed(self, ordered: bool, chosen: Container[str] | None = None) -> DataFrame:
         names = enumerate(self.frames)
         tables = [self._table(position, name, ordered) for position, name in names if chosen is None or name in chosen]
-        return reduce(DataFrame.unionAll, tables)
+        return reduce(lambda one, other: one.unionAll(other), tables)
 
     def _table(self, position: int, name: str, ordered: bool) -> DataFrame:
         frame = _by_position(self.frames[name])
+        F = functions_of(frame.sparkSession)
         columns = [F.lit(position).cast("int").alias(TAG)]
         if ordered:
             epoch = F.col(column_name(self.epochs[name])) if name in self.epochs else F.lit(0)
@@ -172,14 +171,18 @@ class InputPlan:
         It is a short hash of the key; but where strings have a collation, equal ones differ in their hash, and Spark gets the key
         itself.
         """
+        F = functions_of(frame.sparkSession)
         known = [field.name for field in frame.schema if can_hash(field.dataType)]
         hashed = F.xxhash64(*known) if known else F.lit(0).cast("long")
         kind = self.field(next(iter(self.keys)), self.keys).dataType
+        key: Column
         if not has_collation(kind):
-            return F.xxhash64(column_name(self.keys[name])) if name in self.keys else hashed
-        if name in self.keys:
-            return F.struct(F.col(column_name(self.keys[name])).alias("key"), F.lit(0).cast("long").alias("hash"))
-        return F.struct(F.lit(None).cast(kind).alias("key"), hashed.alias("hash"))
+            key = F.xxhash64(column_name(self.keys[name])) if name in self.keys else hashed
+        elif name in self.keys:
+            key = F.struct(F.col(column_name(self.keys[name])).alias("key"), F.lit(0).cast("long").alias("hash"))
+        else:
+            key = F.struct(F.lit(None).cast(kind).alias("key"), hashed.alias("hash"))
+        return key
 
 
 def _by_position(frame: DataFrame) -> DataFrame:
@@ -228,7 +231,8 @@ def _partitioned(session: SparkSession, frame: DataFrame, workers: int, key: lis
 
     Spark must not find it to have no rows, since it would start no worker then.
     """
-    if epoch is None and _KEY not in key:
+    F = functions_of(session)
+    if epoch is None and _KEY not in key and not is_connect(session):
         return _never_empty(session, frame).repartition(workers, *key)
     # While it runs, Spark takes a shuffle that turned out to be empty for nothing at all, where it is sorted or loses columns.
     # So one row goes through it that is none. What takes it away must not be known before, or Spark would do so too early.
@@ -243,7 +247,7 @@ def _partitioned(session: SparkSession, frame: DataFrame, workers: int, key: lis
 
 def _never_empty(session: SparkSession, frame: DataFrame) -> DataFrame:
     """Return ``frame`` in a form of which Spark's optimizer cannot prove that it has no rows: with a table of no partitions."""
-    java: Any = session._jsparkSession
+    java: Any = session._jsparkSession  # through Spark Connect there is none
     nothing = java.internalCreateDataFrame(session.sparkContext._jsc.emptyRDD().rdd(), frame._jdf.schema(), False)
     return frame.unionAll(DataFrame(nothing, session))
 
@@ -251,12 +255,12 @@ def _never_empty(session: SparkSession, frame: DataFrame) -> DataFrame:
 # -- outputs -----------------------------------------------------------------------------------------------------------
 
 
-def struct_type(name: str, schema: str | StructType) -> StructType:
+def struct_type(session: SparkSession, name: str, schema: str | StructType) -> StructType:
     """Return the schema that was given for an output. Raises SchemaError where it is none."""
     read: object = schema
     if isinstance(schema, str):
         try:
-            read = DataType.fromDDL(schema)
+            read = parsed_ddl(session, schema)
         except PySparkException as error:
             raise SchemaError(f"outputs[{name!r}]: {schema!r} is no list of columns and types: {error}") from error
     if not isinstance(read, StructType) or not read.fields:
@@ -383,9 +387,10 @@ def cached_partitions(session: SparkSession, frame: DataFrame, partitions: int) 
     can read it. Only with a local master: elsewhere the workers would wait for slots near to their partitions. The partitions are
     bound when the DataFrame is made: a table that leaves the cache later is computed again in the same ones.
     """
-    context = context_of(session)
-    if not is_local(context):
+    if is_connect(session) or not is_local(context_of(session)):
         return None
+    from py4j.protocol import Py4JError  # not in the client of Spark Connect alone
+
     java: Any = session._jsparkSession
     try:
         execution: Any = frame._jdf.queryExecution()

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from timely.errors import AuthenticationError, SparkError, TimelyError
+from timely.errors import AuthenticationError, PeerLostError, SparkError, TimelyError
 from timely.spark.messages import (
     DRIVER,
     HEARTBEAT,
@@ -40,6 +40,9 @@ from timely.worker.transport import Waker
 
 M = TypeVar("M", bound=Message)
 
+_NEEDED = ("the driver's machine: see spark.driver.host and spark.driver.bindAddress", "each other, at any port")
+"""What the executors must be able to connect to, where the driver serves the rendezvous and where a worker does."""
+
 _FLUSH_WITHIN = 5.0
 """Seconds that the driver has to take what a worker sent last."""
 
@@ -51,9 +54,7 @@ class Registration:
     :class:`~timely.errors.AuthenticationError` where somebody else answers.
     """
 
-    def __init__(
-        self, invitation: Invitation, *, index: int, generation: int, stage: int, timeout: float = 120.0
-    ) -> None:
+    def __init__(self, invitation: Invitation, *, index: int, generation: int, stage: int, timeout: float = 120.0) -> None:
         self._index = index
         self._stage = stage
         self._workers = invitation.workers
@@ -63,14 +64,14 @@ class Registration:
         try:
             sock = dial(invitation.address, context, Hello(invitation.run, generation, index, DRIVER), self._deadline)
         except AuthenticationError as error:
-            raise AuthenticationError(f"the driver at {where}: {error}") from error
+            raise AuthenticationError(f"{invitation.server} at {where}: {error}") from error
         except OSError as error:
             raise SparkError(
-                f"worker {index} cannot reach the driver at {where}: {error}. Executors must be able to connect to "
-                "the driver's machine: see spark.driver.host and spark.driver.bindAddress"
+                f"worker {index} cannot reach {invitation.server} at {where}: {error}. Executors must be able to connect to "
+                f"{_NEEDED[invitation.by_worker]}"
             ) from error
         self.host: str = sock.getsockname()[0]
-        self._connection = _Connection(sock, where, invitation.patience)
+        self._connection = _Connection(sock, f"{invitation.server} at {where}", invitation.patience, invitation.by_worker)
 
     def __enter__(self) -> Registration:
         return self
@@ -132,12 +133,13 @@ class Registration:
 class _Connection:
     """The worker's end of the connection to the driver, and the daemon thread that alone uses it."""
 
-    def __init__(self, sock: ssl.SSLSocket, where: str, patience: float) -> None:
+    def __init__(self, sock: ssl.SSLSocket, server: str, patience: float, by_worker: bool) -> None:
         self.stop: TimelyError | None = None
         self.peers: dict[int, Address] | None = None
         self.alert: Callable[[], None] | None = None
         self._frames = Frames(sock)
-        self._where = where
+        self._server = server
+        self._lost = PeerLostError if by_worker else SparkError
         self._patience = patience
         self._changed = threading.Condition()
         self._inbox: dict[str, list[dict[str, Any]]] = {}
@@ -179,9 +181,9 @@ class _Connection:
                 self._exchange(selector)
         except (EOFError, OSError) as error:
             silent = isinstance(error, TimeoutError)
-            self._end(SparkError(str(error) if silent else "the connection to the driver has ended"))
+            self._end(self._lost(str(error) if silent else f"the connection to {self._server} has ended"))
         except Exception as error:
-            self._end(SparkError(f"the driver sent something that makes no sense: {error!r}"))
+            self._end(SparkError(f"{self._server} sent something that makes no sense: {error!r}"))
         finally:
             sock.close()
 
@@ -205,9 +207,7 @@ class _Connection:
                 received = now
                 self._deliver([frame for frame in came if frame])
             elif now - received > self._patience:
-                raise TimeoutError(
-                    f"the driver at {self._where} has been silent for {self._patience:g} s: it hangs, or its machine does"
-                )
+                raise TimeoutError(f"{self._server} has been silent for {self._patience:g} s: it hangs, or its machine does")
             if now - sent >= pulse.interval and not frames.backlog:
                 sent = now
                 frames.put(HEARTBEAT)
@@ -234,4 +234,3 @@ class _Connection:
             self._changed.notify_all()
         if self.alert is not None:
             self.alert()
-

@@ -144,6 +144,12 @@ class RunEntry:
         group = self._newest()
         return None if group is None or group.stopped or len(group.members) < self.workers else group.generation
 
+    @property
+    def attending(self) -> int:
+        """How many workers of the newest generation are connected now."""
+        group = self._newest()
+        return 0 if group is None else len(group.members)
+
     def listen(self, kind: type[M], callback: Callback[M]) -> None:
         """Have ``callback(worker, generation, message)`` called for each message of this kind.
 
@@ -200,17 +206,16 @@ class RunEntry:
         elif len(group.members) == self.workers:
             _log.info("generation %d of run %s is complete", group.generation, self.id.hex())
             peers = [group.members[index].address for index in range(self.workers)]
+            frame = framed(Peers(peers))  # once: of a thousand workers it takes a millisecond, and each gets it
             for each in group.members.values():
-                each.send(Peers(peers))
+                each.put(frame)
 
     def _is_in_use(self, stage: int) -> bool:
         """Return whether another stage, of this run or another, is running where this one keeps its checkpoints."""
         if self.place is None:
             return False
         others = [run for run in list(self._runs.values()) if run.place == self.place]  # others may open more meanwhile
-        return any(
-            group.is_live for run in others for number, group in run._groups.items() if (run, number) != (self, stage)
-        )
+        return any(group.is_live for run in others for number, group in run._groups.items() if (run, number) != (self, stage))
 
     def deliver(self, member: _WorkerEntry, kind: str, content: dict[str, Any]) -> None:
         """Hand a worker's message to the listeners, unless its generation is over."""
@@ -443,5 +448,3 @@ def rendezvous(bind: str, host: str) -> Rendezvous:
         if server is None:
             server = _servers[bind, host] = Rendezvous(bind, host)
         return server
-
-

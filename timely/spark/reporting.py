@@ -16,10 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import attrs
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from timely.dataflow import ScopeBuilder
@@ -32,6 +31,9 @@ from timely.spark.messages import LiveReport, LogLine, Message, Sender
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import RunEntry
 from timely.worker import Worker
+
+if TYPE_CHECKING:  # not in the client of Spark Connect alone
+    from pyspark import SparkContext
 
 REPORT_EVERY = 1.0
 """Seconds between two reports of a worker."""

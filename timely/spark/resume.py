@@ -1,18 +1,22 @@
 """Runs with ``checkpoint=``: when the workers of a batch run write a checkpoint, and how a new attempt resumes from one.
 
 The rows of each worker ascend by epoch, but no worker knows which epochs the others have. So they go in *stretches*: an
-all-gather of every worker's epoch decides how far the next stretch goes (:class:`Pace`), and a checkpoint can be written only
-there. Outputs since the start are part of it, since Spark discards what a failed attempt has yielded.
+all-gather of every worker's epoch decides how far the next stretch goes (:class:`Pace`), and until all rows are in, a checkpoint
+can be written only there. From then on one is written whenever it is due, with the messages in flight, also in the middle of a
+loop. Outputs since the start are part of it, since Spark discards what a failed attempt has yielded.
 
 The invariant: a run yields what its dataflow gives of all rows, whichever attempt read them. Rows before a checkpoint are not
-read again; their outputs come from it. The directory is cleared when the run has yielded everything.
+used again; their outputs come from it. The directory is cleared when the run has yielded everything.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import pickle
+import secrets
 import tempfile
 import time
 from collections import deque
@@ -26,9 +30,10 @@ import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Pipeline, Stream
 from timely.dataflow.pickling import dumps
-from timely.errors import ConfigurationError
+from timely.errors import CheckpointError, ConfigurationError, StateError, file_error_text
 from timely.operators.state import share
 from timely.recovery import Recovery, open_store
+from timely.recovery.store import PARTIAL
 from timely.spark.ingest import Ingest
 from timely.spark.messages import Resumed
 from timely.spark.packing import EPOCH, InputTable, unpack
@@ -36,6 +41,8 @@ from timely.spark.registration import Registration
 from timely.spark.rendezvous import RunEntry
 from timely.spark.reporting import TaskMeter
 from timely.worker import Worker
+
+_log = logging.getLogger(__name__)
 
 Given = tuple[int, Any]
 """The position of an output, and a container that its stream gave."""
@@ -51,36 +58,58 @@ LARGE = 64 << 20
 class Checkpoints:
     """Where a run keeps its checkpoints, and how often it writes one; travels to the workers.
 
-    ``every`` counts epochs that have rows, or seconds where ``timed``. ``version`` describes the run.
+    ``every`` counts epochs that have rows, or seconds where ``timed``. ``version`` describes the run. Without ``epochs`` all rows
+    are of time 0.
     """
 
     where: str
     every: float
     timed: bool
     version: str
+    epochs: bool = True
 
     @contextlib.contextmanager
     def open(self, worker: Worker, registration: Registration) -> Iterator[ResumingRun]:
         """Begin an attempt, in every worker, before its dataflow is built: from the newest checkpoint, if there is one."""
+        check_writable(self.where)
         with Recovery(worker, self.where, version=self.version) as recovery:
             if worker.index == 0:
                 registration.send(Resumed(recovery.time))
-            yield ResumingRun(recovery, Pace(self.every, self.timed))
+            yield ResumingRun(worker, recovery, self)
 
 
 class ResumingRun:
     """One attempt of a run, in one worker."""
 
-    def __init__(self, recovery: Recovery, pace: Pace) -> None:
+    def __init__(self, worker: Worker, recovery: Recovery, checkpoints: Checkpoints) -> None:
+        self._worker = worker
         self._recovery = recovery
-        self._pace = pace
+        self._checkpoints = checkpoints
+        self._pace = Pace(checkpoints.every, checkpoints.timed)
+        self._end = 0
 
-    def stretches(
+    def rows(
         self, batches: Iterator[pa.RecordBatch], ingest: Ingest, queue: OutputQueue, meter: TaskMeter
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to send, stretch by stretch; each must be sent before the next is asked for."""
-        start: int = self._recovery.time or 0
-        ingest.advance(start)
+        """Yield the rows to send; each batch must be sent before the next is asked for.
+
+        ``StateError`` where the rows have no epochs, and an operator can be saved between epochs only.
+        """
+        self._end = self._recovery.time or 0
+        ingest.advance(self._end)
+        if self._checkpoints.epochs:
+            yield from self._stretches(batches, ingest, queue, meter)
+            return
+        self._recovery.check_in_flight()
+        for batch in batches:  # to their end in any case, so that Spark can use the process again
+            if not self._end:
+                yield batch
+        self._end = 1
+
+    def _stretches(
+        self, batches: Iterator[pa.RecordBatch], ingest: Ingest, queue: OutputQueue, meter: TaskMeter
+    ) -> Iterator[pa.RecordBatch]:
+        start = self._end
         feed = EpochReader(batches, ingest.tables, start)
         epochs, given, since = 0, 0, time.monotonic()
         while True:
@@ -93,12 +122,82 @@ class ResumingRun:
                 meter.checkpoints += 1
                 epochs, given, since = feed.epochs, queue.given, time.monotonic()
             yield from feed.before(stretch.limit)
-            start = stretch.limit
+            start = self._end = stretch.limit
             ingest.advance(start)
+
+    def steps(self, patience: float, meter: TaskMeter) -> Iterator[None]:
+        """Step to the end of the dataflow, whose inputs are closed, and yield after each step. Checkpoints are written when due.
+
+        Each worker looks at its own clock, and those that are early go on stepping until all have met.
+        """
+        recovery, worker = self._recovery, self._worker
+        saves, since = self._saves_in_flight(), time.monotonic()
+        while (more := worker.run_step(patience)) and not saves:
+            yield
+        while saves:
+            yield
+            if not more or time.monotonic() - since >= self._checkpoints.every:
+                if not all(recovery.agree(more)):
+                    break  # complete on one worker, and soon on all
+                saves = self._save_in_flight(meter)
+                since = time.monotonic()
+            more = worker.run_step(patience)
+        while worker.run_step(patience):
+            yield
+
+    def _save_in_flight(self, meter: TaskMeter) -> bool:
+        """Write a checkpoint; return whether there are to be more. Between epochs it is enough that state can be pickled."""
+        try:
+            self._recovery.checkpoint(self._end, in_flight=True)
+        except StateError as error:
+            if not self._checkpoints.epochs:
+                raise
+            _log.warning("no checkpoints after the last row: %s", error)
+            return False
+        meter.checkpoints += 1
+        return True
+
+    def _saves_in_flight(self) -> bool:
+        """Return whether checkpoints are written while messages are in flight: the clock must say when, and all operators must
+        allow it.
+        """
+        if not self._checkpoints.timed:
+            return False
+        try:
+            self._recovery.check_in_flight()
+        except StateError as error:
+            _log.info("no checkpoints after the last row: %s", error)
+            return False
+        return True
 
     def finish(self) -> None:
         """Clear the checkpoints, when every worker has yielded everything."""
         self._recovery.clear()
+
+
+_HOPELESS = (PermissionError, FileExistsError, NotADirectoryError)
+"""Errors of a place that stays as it is: no permission, or a file where a folder should be."""
+
+
+def check_writable(where: str) -> None:
+    """Write a file, and delete it. ``ConfigurationError`` where that will never work, ``CheckpointError`` where it may.
+
+    >>> check_writable("/dev/null/checkpoints")
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: no checkpoint can be written to /dev/null/checkpoints: [Errno 20] Not a directory: ...
+    """
+    store = open_store(where)
+    name = f"check-{secrets.token_hex(8)}{PARTIAL}"  # if a worker dies in between, recovery deletes it as an unfinished file
+    try:
+        store.write(name, [b""])
+        store.delete(name)
+    except OSError as error:
+        hopeless = isinstance(error, _HOPELESS) or error.errno == errno.EROFS
+        kind = ConfigurationError if hopeless else CheckpointError
+        raise kind(
+            f"no checkpoint can be written to {where}: {file_error_text(error)}. Give a folder or URI that the driver and all"
+            " executors may write to"
+        ) from error
 
 
 def place(where: str | os.PathLike[str]) -> str:
@@ -106,8 +205,9 @@ def place(where: str | os.PathLike[str]) -> str:
     if not isinstance(where, str | os.PathLike) or not os.fspath(where):
         raise ConfigurationError(f"checkpoint must be a path or a URI that every worker can reach, not {where!r}")
     text = str(os.fspath(where))
-    open_store(text)
-    return text if "://" in text else os.path.abspath(text)
+    text = text if "://" in text else os.path.abspath(text)
+    check_writable(text)
+    return text
 
 
 def interval(every: object) -> tuple[float, bool]:

@@ -11,15 +11,20 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.util import is_remote_only
 
 from timely.errors import ConfigurationError, SparkError
+from timely.spark.connect import is_connect, refuse_connect
 from timely.spark.java import java_environment
 
+if TYPE_CHECKING:  # not in the client of Spark Connect alone
+    from pyspark import SparkContext
+
 _python_of_context = threading.RLock()
+
 
 def local_session(workers: int, *, app_name: str = "timely") -> SparkSession:
     """Return a Spark session on this machine with one slot for each of ``workers`` workers.
@@ -27,13 +32,19 @@ def local_session(workers: int, *, app_name: str = "timely") -> SparkSession:
     It has no web interface, logs errors only, fails at once where a barrier stage does not fit, runs its Python workers with this
     interpreter, and listens on the loopback interface only. Java is found by :func:`~timely.spark.java.find_java`. A session that
     is up already is returned as it is; with too few slots it is a :class:`~timely.errors.SparkError`. Raises
-    :class:`~timely.errors.ConfigurationError` for a count that is no positive integer.
+    :class:`~timely.errors.ConfigurationError` for a count that is no positive integer, and where only the client of Spark Connect
+    is installed.
 
     >>> session = local_session(2)
     >>> session.range(3).count()
     3
     """
     check_workers(workers)
+    if is_remote_only():
+        raise ConfigurationError(
+            "a local session needs all of pyspark, and what is installed here is the client of Spark Connect alone "
+            "(pyspark-client): pip install '.[spark]' in a checkout of timely"
+        )
     active = SparkSession.getActiveSession()
     if active is not None:
         _check_slots(active, workers)
@@ -103,24 +114,16 @@ def check_workers(workers: int) -> None:
 
 def context_of(session: SparkSession) -> SparkContext:
     """Return the context that a classic session drives. Raises :class:`~timely.errors.SparkError` for one of Spark Connect."""
-    refuse_connect("this session", session)
+    refuse_connect("this session", session, "a session made with master(...) rather than remote(...)")
     return session.sparkContext
 
 
 def was_stopped(session: SparkSession) -> bool:
-    """Return whether a session was stopped. Raises :class:`~timely.errors.SparkError` for one of Spark Connect."""
-    return context_of(session)._jsc is None
-
-
-def refuse_connect(what: str, thing: object) -> None:
-    """Raise :class:`~timely.errors.SparkError` where a session or DataFrame is one of Spark Connect, by its class alone."""
-    if any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(thing).__mro__):
-        raise SparkError(
-            f"{what} is one of Spark Connect, and timely.spark needs a classic session. The workers of a dataflow register with "
-            "the process that runs it, and through Connect that process is on the far side of a server that passes on plans and "
-            "rows but no connections. Run the program where the driver is (spark-submit, or a session made with master(...) "
-            "rather than remote(...)), and let clients read the tables that it writes"
-        )
+    """Return whether a session was stopped."""
+    if is_connect(session):
+        stopped: Any = session
+        return bool(stopped.is_stopped)
+    return session.sparkContext._jsc is None
 
 
 def concurrent_tasks(context: SparkContext) -> int:

@@ -12,15 +12,19 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import attrs
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from timely.errors import SparkError
+from timely.spark.connect import connect_settings, connect_slots, is_connect
+from timely.spark.defaults import RunDefaults
 from timely.spark.session import check_workers, concurrent_tasks, context_of, is_local, was_stopped
+
+if TYPE_CHECKING:  # not in the client of Spark Connect alone
+    from pyspark import SparkContext
 
 EXECUTORS_APPEAR_WITHIN = 60.0
 """Seconds that a cluster gets to bring up the executors it promised, before a run is refused for want of slots."""
@@ -251,8 +255,9 @@ RULES: tuple[Rule, ...] = (
         "spark.locality.wait.legacyResetOnTaskLaunch=false",
         "Spark gives up a barrier stage whose tasks it could not place all at once while it waits for better places",
         False,
-        lambda around: around.on("spark.locality.wait.legacyResetOnTaskLaunch")
-        and seconds(around.settings("spark.locality.wait", "3s")) > 0,
+        lambda around: (
+            around.on("spark.locality.wait.legacyResetOnTaskLaunch") and seconds(around.settings("spark.locality.wait", "3s")) > 0
+        ),
     ),
     Rule(
         "spark.executor.pyspark.memory",
@@ -289,8 +294,9 @@ RULES: tuple[Rule, ...] = (
 def check(session: SparkSession, workers: int) -> Findings:
     """Return what in a session's settings would keep ``workers`` workers from running, or from running well.
 
-    Raises :class:`~timely.errors.SparkError` for a session of Spark Connect or one that was stopped, and
-    :class:`~timely.errors.ConfigurationError` for a count that is no positive integer.
+    Over Spark Connect it may run a small job, to count the slots. Raises :class:`~timely.errors.SparkError` for a session that
+    was stopped, and :class:`~timely.errors.ConfigurationError` for a count that is no positive integer, or a setting
+    ``spark.timely.*`` that is unknown or cannot be read.
 
     >>> from timely.spark import check, local_session
     >>> session = local_session(2)
@@ -302,6 +308,7 @@ def check(session: SparkSession, workers: int) -> Findings:
     check_workers(workers)
     if was_stopped(session):
         raise SparkError("this Spark session was stopped: make another one")
+    RunDefaults.of(session)
     return judge(_look_around(session, workers, 0))
 
 
@@ -351,6 +358,8 @@ def _too_few(around: ClusterFacts) -> Finding:
 
 
 def _look_around(session: SparkSession, workers: int, spare: int) -> ClusterFacts:
+    if is_connect(session):
+        return _look_through_connect(session, workers, spare)
     context = context_of(session)
     of_context = _settings_of(context)
 
@@ -360,6 +369,16 @@ def _look_around(session: SparkSession, workers: int, spare: int) -> ClusterFact
     local = is_local(context)
     hosts = frozenset() if local else frozenset(host for host in executor_hosts(context) if not is_here(host))
     return ClusterFacts(settings, str(context.master), local, concurrent_tasks(context), workers, hosts, spare)
+
+
+def _look_through_connect(session: SparkSession, workers: int, spare: int) -> ClusterFacts:
+    """Return what a server says. The user's number of workers is trusted where nothing says how many slots there are."""
+    settings = connect_settings(session)
+    slots = connect_slots(session, settings)
+    master = settings("spark.master", "the cluster")
+    return ClusterFacts(
+        settings, master, master.startswith("local"), workers + spare if slots is None else slots, workers, spare=spare
+    )
 
 
 _asked: WeakKeyDictionary[SparkContext, Callable[[str, str], str]] = WeakKeyDictionary()

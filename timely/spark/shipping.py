@@ -1,8 +1,9 @@
 """Packages for executors that lack them, and a clear error from an executor that still does.
 
 :func:`ship` sends pure Python packages with the application. :func:`carried` makes what Spark calls in a task: a function that
-needs nothing but Python, and checks what the executor has before it unpickles the dataflow. The invariant: only the version of
-the library that pickled a dataflow unpickles it, and the error that the user sees names what is missing and what to do.
+needs nothing but Python and Spark, and checks what the executor has before it unpickles the dataflow. The invariant: only
+the version of the library that pickled a dataflow unpickles it, and the error that the user sees names what is missing, and the
+remedy.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely.errors import ConfigurationError
+from timely.spark.connect import is_connect
+from timely.spark.messages import DRIVER, Invitation, describe
 from timely.spark.session import context_of
+from timely.worker.mesh import Hello
 
 NEEDED = ("timely", "attr", "attrs", "sortedcontainers", "typing_extensions")
 """What the workers need beside Spark's own requirements, pyarrow and pandas; all of it is pure Python."""
@@ -45,21 +49,24 @@ def ship(session: SparkSession, *modules: ModuleType | str) -> list[str]:
     it before :func:`~timely.spark.run`. What was sent already, and has not changed, is not sent again.
 
     Raises :class:`~timely.errors.ConfigurationError` for a module that cannot be found, that belongs to Python, or that has
-    compiled parts: give the executors a packed environment (``spark.archives``) for these. :class:`~timely.errors.SparkError` for
-    a session of Spark Connect.
+    compiled parts: give the executors a packed environment (``spark.archives``) for these.
 
     >>> from timely.spark import local_session, ship
     >>> ship(local_session(2), "json")
     Traceback (most recent call last):
     timely.errors.ConfigurationError: 'json' cannot be shipped: it is a part of Python, and every executor has its own
     """
-    context = context_of(session)
+    remote: Any = session if is_connect(session) else None
+    owner = str(context_of(session).applicationId if remote is None else remote.session_id)
     names = list(dict.fromkeys([*NEEDED, *(_top_level(module) for module in modules)]))
     files = {name: _files(name) for name in names}
     with _shipping:
         archive = _zipped(files)
-        if (key := (str(context.applicationId), archive.name)) not in _shipped:
-            context.addPyFile(str(archive))
+        if (key := (owner, archive.name)) not in _shipped:
+            if remote is None:
+                context_of(session).addPyFile(str(archive))
+            else:
+                remote.addArtifacts(str(archive), pyfile=True)
             _shipped.add(key)
     return names
 
@@ -141,11 +148,12 @@ Function = Callable[[Iterator[Any]], Iterator[Any]]
 """What Spark calls in a task: a function of Arrow batches."""
 
 
-def carried(function: Function, name: str) -> Function:
+def carried(function: Function, name: str, invitation: object = None) -> Function:
     """Return ``function`` in a form that an executor without this library can unpickle, under ``name`` in Spark's plans.
 
     There it raises, naming the executor and what to do, where the library is missing or of another version, or ``function``
-    cannot be loaded. Raises :class:`~timely.errors.ConfigurationError` where ``function`` cannot be pickled.
+    cannot be loaded. With the ``Invitation`` of its run the driver hears of it as a :class:`~timely.errors.ConfigurationError`,
+    which no other attempt would mend. Raises this error where ``function`` cannot be pickled.
 
     >>> list(carried(lambda batches: (2 * batch for batch in batches), "twice")([1, 2]))
     [2, 4]
@@ -156,6 +164,7 @@ def carried(function: Function, name: str) -> Function:
     except Exception as error:
         raise ConfigurationError(f"the dataflow cannot be sent to the executors: {error}") from error
     version = timely.__version__
+    report = _reporter(invitation) if isinstance(invitation, Invitation) else None
 
     # A function inside another one is pickled by its code, not by its name, so that an executor needs no module to have it. It
     # must use nothing of this module, therefore.
@@ -164,24 +173,78 @@ def carried(function: Function, name: str) -> Function:
         import platform
         import sys
 
-        where = f"the executor on {platform.node()} (Python {platform.python_version()}, {sys.executable})"
-        ways = (
-            "Call timely.spark.ship(session) before run, for pure Python packages (name your own: ship(session, 'mine')); or "
-            "install them on every executor, or give the executors the driver's environment (spark.archives)"
-        )
+        def refusal(why: str, module: object) -> ImportError:
+            text = (
+                f"the executor on {platform.node()} (Python {platform.python_version()}, {sys.executable}) {why}. Call"
+                " timely.spark.ship(session) before run, for pure Python packages (name your own:"
+                f" ship(session, {str(module or 'mine').partition('.')[0]!r})); or install them on every executor, or give the"
+                " executors the driver's environment (spark.archives)"
+            )
+            if report is not None:
+                report(text)
+            return ImportError(text)
+
         try:
             import timely
         except ImportError as error:
-            raise ImportError(f"{where} cannot import timely: {error}. {ways}") from None
+            raise refusal(f"cannot import timely: {error}", None) from None
         if timely.__version__ != version:
-            raise ImportError(
-                f"{where} has timely {timely.__version__}, and the driver {version}: both must be the same. {ways}"
-            )
+            raise refusal(f"has timely {timely.__version__}, and the driver {version}: both must be the same", None)
         try:
             function = pickle.loads(content)
-        except (ImportError, AttributeError) as error:
-            raise ImportError(f"{where} cannot load the dataflow: {type(error).__name__}: {error}. {ways}") from error
+        except Exception as error:  # importing a module may raise anything
+            why = f"cannot load the dataflow: {type(error).__name__}: {error}"
+            raise refusal(why, getattr(error, "name", None)) from error
         yield from function(batches)
 
     start.__name__ = start.__qualname__ = name
     return start
+
+
+def _reporter(invitation: Invitation) -> Callable[[str], None]:
+    """Return what sends the driver, from a task without the library, the error that ends its run.
+
+    It does what :class:`~timely.spark.registration.Registration` does to join and to report, with Python's library alone.
+    """
+    address, server_name, driver = invitation.address, invitation.run.hex(), invitation.driver.decode()
+    identity = invitation.identity.certificate + invitation.identity.key
+    hello = Hello(invitation.run, 0, 0, DRIVER).pack()[:-16]  # without generation, sender and receiver
+    receiver, error = DRIVER, describe(ConfigurationError(), -1)
+
+    def report(text: str) -> None:  # as start() above: without anything of this module
+        import contextlib
+        import json
+        import os
+        import platform
+        import socket
+        import ssl
+        import struct
+        import tempfile
+
+        from pyspark import BarrierTaskContext
+
+        task = BarrierTaskContext.get()
+        index = task.partitionId()
+        join = {"stage": task.stageId(), "address": ["", 0], "place": f"{platform.node()}, pid {os.getpid()}"}
+        failed = {"stage": task.stageId(), "error": {**error, "message": text[:4096], "worker": index}}
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # the certificate, the only trusted one, is the identity
+        context.load_verify_locations(cadata=driver)
+        with tempfile.NamedTemporaryFile() as file:  # with mode 0600
+            file.write(identity)
+            file.flush()
+            context.load_cert_chain(file.name)
+        with contextlib.suppress(OSError):  # Spark shows the error in any case, if later
+            plain = socket.create_connection(address, timeout=5.0)
+            with context.wrap_socket(plain, server_hostname=server_name) as sock:
+                sock.sendall(hello + struct.pack("!QII", task.taskAttemptId() - index, index, receiver))
+                sock.recv(8)  # its welcome
+                for kind, content in (("join", join), ("failed", failed)):
+                    data = json.dumps({"kind": kind, "content": content}).encode()
+                    sock.sendall(struct.pack("!I", len(data)) + data)
+                answer = b""
+                while b'"stop"' not in answer and (part := sock.recv(4096)):  # to leave earlier would look like a lost worker
+                    answer += part
+
+    return report

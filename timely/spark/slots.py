@@ -13,15 +13,18 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from timely.errors import SparkError
+from timely.spark.connect import connect_settings, connect_slots, is_connect
 from timely.spark.session import concurrent_tasks, context_of, is_local
 from timely.spark.settings import EXECUTORS_APPEAR_WITHIN, require_settings
+
+if TYPE_CHECKING:  # not in the client of Spark Connect alone
+    from pyspark import SparkContext
 
 _SETTLED = 5.0
 """Seconds without a further executor after which a cluster whose size nothing promises is taken to be all there."""
@@ -32,8 +35,8 @@ _lock = threading.Lock()
 _reserved: WeakKeyDictionary[SparkContext, int] = WeakKeyDictionary()
 
 
-def settle(session: SparkSession, workers: int | None, *, stays: bool = False) -> int:
-    """Return how many workers there are: ``workers``, or where that is ``None`` as many as there are slots that no stream holds.
+def settle(session: SparkSession, workers: int | None, default: int | None = None, *, stays: bool = False) -> int:
+    """Return how many workers there are: ``workers``, else ``default``, else as many as there are slots that no stream holds.
 
     ``SparkError`` unless the session can run them. A stream ``stays`` up: it cannot wait for slots that other streams hold, and
     leaves one slot to Spark's own tasks.
@@ -43,7 +46,13 @@ def settle(session: SparkSession, workers: int | None, *, stays: bool = False) -
     >>> settle(session, 1), settle(session, None) - settle(session, None, stays=True)
     (1, 1)
     """
+    if is_connect(session):
+        chosen = default if workers is None else workers
+        chosen = _slots_through_connect(session) if chosen is None else chosen
+        require_settings(session, chosen)
+        return chosen
     context = context_of(session)
+    asked, workers = workers, default if workers is None else workers
     reserved = _reserved.get(context, 0) if stays or workers is None else 0
     spare = reserved + stays
     if workers is None:
@@ -53,8 +62,20 @@ def settle(session: SparkSession, workers: int | None, *, stays: bool = False) -
     except SparkError as error:
         if reserved:
             raise SparkError(f"{error}. Streams of this session hold {reserved} of them, for as long as they are up") from error
+        if asked is None and default is not None:
+            raise SparkError(f"{error}. The setting spark.timely.workers asks for {default} workers") from error
         raise
     return workers
+
+
+def _slots_through_connect(session: SparkSession) -> int:
+    slots = connect_slots(session, connect_settings(session))
+    if slots is None:
+        raise SparkError(
+            "how many task slots there are cannot be asked for through Spark Connect while spark.default.parallelism or "
+            "spark.sql.leafNodeDefaultParallelism is set: say how many workers there are to be (workers=)"
+        )
+    return max(slots, 1)
 
 
 @contextlib.contextmanager

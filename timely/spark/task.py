@@ -26,10 +26,11 @@ from timely.monitor.local_workers import LocalWorkers
 from timely.monitor.watch import WatchSettings, is_switched_off
 from timely.operators import InputHandle
 from timely.progress import ProgressGroups, ProgressMode
+from timely.spark.all_gather import AllGather, mark
 from timely.spark.ingest import Ingest
 from timely.spark.logs import LogPlan, worker_log
 from timely.spark.messages import Invitation, trace_of
-from timely.spark.packing import InputTable, cut, pack, packed_schema
+from timely.spark.packing import InputTable, cut, pack, pack_report, packed_schema
 from timely.spark.registration import Registration
 from timely.spark.reporting import Look, TaskMeter, page_reports
 from timely.spark.resume import Checkpoints, OutputQueue, collect
@@ -56,7 +57,7 @@ class Task:
     build: Build
     inputs: tuple[InputTable, ...]
     outputs: tuple[OutputSchema, ...]
-    invitation: Invitation
+    rendezvous: Invitation | AllGather
     rows: int = 0
     """The most rows of a batch that Spark is handed; 0 for any number."""
     log: LogPlan = attrs.field(factory=LogPlan)
@@ -75,21 +76,37 @@ class Task:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Be one worker: read the batches of this partition, yield this worker's part of the outputs."""
         context = BarrierTaskContext.get()
+        if isinstance(self.rendezvous, Invitation):
+            yield from self._take_part(context, self.rendezvous, batches)
+            return
+        try:
+            with self.rendezvous.attempt(context) as attempt:
+                yield from self._take_part(context, attempt.invitation, batches)
+                if (report := attempt.report()) is not None:
+                    yield pack_report(report, self._packed)
+        except TimelyError as error:
+            mark(error, context.partitionId())
+            raise
+
+    def _take_part(
+        self, context: BarrierTaskContext, invitation: Invitation, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Be a worker of one attempt."""
         index = context.partitionId()
         # Spark numbers the tasks of a barrier stage's attempt in one go, by partition. So all of an attempt, and no
         # others, give the same number here, which is that of its first task; a later attempt gives a greater one.
         generation = context.taskAttemptId() - index
         stage = context.stageId()
         with (
-            MemoryBudget.given(self.memory, min(self.invitation.workers, os.cpu_count() or 1)),
-            Registration(self.invitation, index=index, generation=generation, stage=stage) as registration,
-            worker_log(registration, self.log, run=self.invitation.run, worker=index, attempt=generation),
+            MemoryBudget.given(self.memory, min(invitation.workers, os.cpu_count() or 1)),
+            Registration(invitation, index=index, generation=generation, stage=stage) as registration,
+            worker_log(registration, self.log, run=invitation.run, worker=index, attempt=generation),
         ):
             worker: Worker | None = None
             try:
                 _log.info("begins, in stage %d, on %s", stage, registration.host)
                 meter = TaskMeter(registration, index, generation, stage, self.inputs, self.outputs)
-                worker = self._join(registration, index, generation)
+                worker = self._join(invitation, registration, index, generation)
                 _log.info("has met the other %d workers", worker.peers - 1)
                 local_workers = LocalWorkers()
                 watch = watched(local_workers, None if is_switched_off() else self.watch)
@@ -114,18 +131,18 @@ class Task:
                 if worker is not None:
                     worker.close()
 
-    def _join(self, registration: Registration, index: int, generation: int) -> Worker:
+    def _join(self, invitation: Invitation, registration: Registration, index: int, generation: int) -> Worker:
         """Return the worker, connected to the others of this attempt."""
-        if self.invitation.workers == 1:
+        if invitation.workers == 1:
             registration.peers((registration.host, 0))
             return Worker(LocalTransport())
         with open_listener(registration.host) as listener:
             host, port = listener.getsockname()[:2]
             peers = registration.peers((host, port))
-            identity, run = self.invitation.identity, self.invitation.run
+            identity, run = invitation.identity, invitation.run
             sockets = connect_mesh(index, listener, peers, identity, run=run, generation=generation)
-        routes = ProgressGroups.named(self.progress, self.invitation.workers)
-        return Worker(SocketTransport(index, sockets, self.invitation.largest), groups=routes)
+        routes = ProgressGroups.named(self.progress, invitation.workers)
+        return Worker(SocketTransport(index, sockets, invitation.largest), groups=routes)
 
     def _work(
         self, worker: Worker, registration: Registration, meter: TaskMeter, batches: Iterator[pa.RecordBatch]
@@ -141,7 +158,7 @@ class Task:
                     collect(stream, position, queue)
                 ingest = Ingest(worker, handles, self.inputs, meter)
             meter.watch(scope, worker.transport)
-            for batch in batches if resuming is None else resuming.stretches(batches, ingest, queue, meter):
+            for batch in batches if resuming is None else resuming.rows(batches, ingest, queue, meter):
                 ingest.send(batch)
                 del batch
                 yield from self._drain(queue, meter)
@@ -149,7 +166,7 @@ class Task:
                     ingest.wait(_PATIENCE)
                     yield from self._drain(queue, meter)
             ingest.close()
-            while worker.run_step(_PATIENCE):
+            for _ in _to_the_end(worker) if resuming is None else resuming.steps(_PATIENCE, meter):
                 yield from self._drain(queue, meter)
             yield from self._drain(queue, meter)
             if resuming is not None:
@@ -177,16 +194,27 @@ class Task:
                 f"output {name!r}: build must return a stream of Arrow batches for it, such as an operator returns, not {built!r}"
             )
 
+    @property
+    def _packed(self) -> pa.Schema | None:
+        """The table that the outputs are packed into; ``None`` where there is one alone, and no report."""
+        reported = isinstance(self.rendezvous, AllGather)
+        return packed_schema(self.outputs, reported=reported) if reported or len(self.outputs) > 1 else None
+
     def _drain(self, queue: OutputQueue, meter: TaskMeter) -> Iterator[pa.RecordBatch]:
         """Yield what waits in ``queue``: checked against the schemas, cut to Spark's batch size, packed if there are several
         outputs.
         """
         meter.tick()
-        packed = None if len(self.outputs) == 1 else packed_schema(self.outputs)
+        packed = self._packed
         for position, given in queue.drain():
             for part in cut(self.outputs[position].conform(given), self.rows):
                 meter.count_out(position, part.num_rows)
                 yield part if packed is None else pack(position, part, packed)
+
+
+def _to_the_end(worker: Worker) -> Iterator[None]:
+    while worker.run_step(_PATIENCE):
+        yield
 
 
 def _listen(worker: Worker, registration: Registration) -> None:

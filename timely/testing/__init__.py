@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
 from timely.testing.invariants import INVARIANTS, Invariant
 from timely.testing.lattices import check_lattice
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
-from timely.testing.operator_state import MemoryStateRegistry, settle, undeclared
+from timely.testing.operator_state import MemoryStateRegistry, pause, settle, undeclared
 from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointstamp, check_tracker, minimal
 from timely.testing.schedule import Delivery, Resume, schedules
 from timely.testing.simulator import Simulation, shrink, simulate
@@ -45,6 +45,7 @@ __all__ = [
     "minimal",
     "scenarios",
     "schedules",
+    "pause",
     "settle",
     "shrink",
     "simulate",

@@ -13,6 +13,7 @@ from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
+from timely.recovery.in_flight import MessagesInFlight, messages_key, restore_messages
 from timely.testing.transport import Network
 from timely.worker import Worker
 from timely.worker.internals import set_state_registries
@@ -77,6 +78,7 @@ class MemoryStateRegistry:
         self._worker = worker
         self._start = list(start)
         self._registered: dict[Registration, _Registered] = {}
+        self._messages: dict[Registration, MessagesInFlight] = {}
         set_state_registries(worker, lambda number: _DataflowStateRegistry(self, number))
 
     def take(self, number: int, info: StatefulOperator, part: StatePart) -> None:
@@ -110,9 +112,24 @@ class MemoryStateRegistry:
             cannot = f"its state belongs to the {saved} workers that saved it and cannot be repartitioned to {peers}"
             raise StateError(f"{label}: {cannot}: resume with {saved}")
 
-    def snapshot(self, *, compact: bool = False) -> Snapshot:
-        """Return all registered state; ``compact`` replaces logs by what ``save`` returns. ``StateError`` if it has no pickle."""
-        return {key: registered.pieces(compact=compact) for key, registered in self._registered.items()}
+    def built(self, number: int, scope: ScopeBuilder[Any]) -> None:
+        """Restore the messages that were in flight in a dataflow."""
+        key = messages_key(number)
+        self._messages[key] = MessagesInFlight(scope)
+        if any(key in snapshot for snapshot in self._start):
+            if len(self._start) != self._worker.peers:
+                raise StateError(f"messages were in flight on {len(self._start)} workers: resume with as many")
+            restore_messages(scope, [pickle.loads(piece)[1] for piece in self._start[self._worker.index][key]])
+
+    def snapshot(self, *, compact: bool = False, in_flight: bool = False) -> Snapshot:
+        """Return all registered state; ``compact`` replaces logs by what ``save`` returns. ``StateError`` if it has no pickle.
+
+        With ``in_flight`` the messages that wait at operators are in it. All workers are paused then (``pause``).
+        """
+        found = {key: registered.pieces(compact=compact) for key, registered in self._registered.items()}
+        if in_flight:
+            found |= {key: [dumps(piece) for piece in messages.items(True)] for key, messages in self._messages.items()}
+        return found
 
 
 @attrs.frozen
@@ -128,6 +145,7 @@ class _DataflowStateRegistry:
                 f"{', '.join(missing)}: no operator state is registered; call info.register_state(...) or"
                 " info.declare_stateless() in the constructor"
             )
+        self.registry.built(self.number, scope)
 
     def take(self, info: StatefulOperator, part: StatePart) -> None:
         self.registry.take(self.number, info, part)
@@ -162,5 +180,28 @@ def settle(workers: Sequence[Worker], network: Network | None = None) -> None:
         if network is not None:
             for source, target in network.waiting():
                 network.deliver(source, target, len(network.sent[source, target]))
+        for worker in workers:
+            worker.step()
+
+
+def pause(workers: Sequence[Worker], network: Network | None = None) -> None:
+    """Step all ``workers`` of a run once, pause them, and let all that they sent each other arrive.
+
+    >>> import timely
+    >>> worker = timely.Worker()
+    >>> with worker.dataflow(int) as scope:
+    ...     numbers, stream = scope.new_input()
+    ...     seen = stream.capture()
+    >>> pause([worker])
+    >>> numbers.send(1)
+    >>> worker.step(), seen.extract()
+    (True, [])
+    """
+    for worker in workers:
+        worker.step()  # what was sent between two steps leaves with this one
+        worker.paused = True
+    while network is not None and (network.waiting() or any(network.inboxes)):
+        for source, target in network.waiting():
+            network.deliver(source, target, len(network.sent[source, target]))
         for worker in workers:
             worker.step()

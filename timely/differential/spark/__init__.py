@@ -1,8 +1,8 @@
 """Views over what changes on Spark: SQL, or a dataflow of tables, kept up to date over change feeds, micro-batch by micro-batch.
 
 ``maintain`` runs on :func:`timely.spark.stream`: a micro-batch is an epoch. ``feeds`` describes inputs on the driver. In the
-workers ``decoding`` reads their rows, ``feed_state`` applies them to a table, ``view_rows`` makes the rows of a view. ``sinks``
-hands these over. Without Spark or sqlglot, importing it is a :class:`~timely.errors.ConfigurationError`.
+workers ``decoding`` reads their rows, ``feed_state`` applies them to a table, ``view_rows`` makes the rows of a view. Without
+Spark or sqlglot, importing it is a :class:`~timely.errors.ConfigurationError`.
 """
 
 from __future__ import annotations

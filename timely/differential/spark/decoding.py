@@ -15,13 +15,11 @@ import pyarrow as pa
 
 from timely.differential.tables.kinds import columns_of, row_check
 from timely.errors import FeedError, SchemaError, brief
+from timely.spark.sinks import CHANGE_TYPE
 
 Row = tuple[Any, ...]
 Item = tuple[Any, Any]
 """``(key, change)``."""
-
-CHANGE_TYPE: Final = "_change_type"
-COMMIT_VERSION: Final = "_commit_version"
 
 DIFFERENCES: Final = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
 """What the change types of Delta's change feed do to the count of a row."""

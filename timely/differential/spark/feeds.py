@@ -14,19 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, StringType, StructType
 
 from timely.dataflow.origin import origin
-from timely.differential.spark.decoding import (
-    CHANGE_TYPE,
-    COMMIT_VERSION,
-    Appended,
-    ChangeTypes,
-    Debezium,
-    FeedDecoder,
-    FeedTable,
-    Upserted,
-)
+from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Upserted
 from timely.differential.tables.kinds import columns_of
 from timely.errors import ConfigurationError, SchemaError
 from timely.spark.plan import arrow_schema
+from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION
 
 Format = Literal["delta", "debezium", "append"]
 

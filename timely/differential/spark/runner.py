@@ -8,34 +8,39 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.differential.collections import Collection
-from timely.differential.spark.decoding import CHANGE_TYPE, COMMIT_VERSION
 from timely.differential.spark.feed_state import TableBuilder
 from timely.differential.spark.feeds import Feed, as_feed
-from timely.differential.spark.sinks import Mode, ParquetSink, Sink, deletes_first
 from timely.differential.spark.view_rows import all_rows, changed_rows, changed_schema
 from timely.differential.tables import Table, sql, table
 from timely.errors import ChangedDataflowError, ConfigurationError, SchemaError, brief
 from timely.spark import StreamHandle, stream
-from timely.spark.messages import SILENCE
-from timely.spark.plan import check_build, check_names
-from timely.spark.reporting import Page
+from timely.spark.connect import refuse_streams
+from timely.spark.defaults import RunDefaults
+from timely.spark.plan import check_build, check_names, session_of
+from timely.spark.reporting import Page, name_of
+from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION, ForeachEpoch, ParquetSink, Sink, SinkContext, check_sink
 from timely.spark.streaming.directory import StreamDirectory
 from timely.worker import Worker
 
 View: TypeAlias = Table[int] | Collection[int, Any]
 BuildViews = Callable[..., View | Mapping[str, View]]
 """``build(scope, **tables)`` returns a table, or several by name."""
+
+Mode = Literal["changes", "complete"]
+
+Outputs = Callable[[int, Any], object] | Sink | str | os.PathLike[str]
+"""A function of an epoch and a DataFrame, or ``{name: DataFrame}`` where there are several views; a sink; or a folder's path."""
 
 _VIEW = "view"
 """The name of the only view."""
@@ -46,7 +51,7 @@ _SNAPSHOT = "snapshot_of_"
 def maintain(
     view: str | BuildViews,
     inputs: Mapping[str, DataFrame | Feed],
-    outputs: Sink,
+    outputs: Outputs,
     *,
     checkpoint: str | os.PathLike[str],
     mode: Mode = "changes",
@@ -54,7 +59,7 @@ def maintain(
     checkpoint_every: int = 10,
     trigger: Mapping[str, Any] | None = None,
     version: str = "",
-    patience: float = SILENCE,
+    patience: float | None = None,
     live: Page | None = None,
 ) -> StreamHandle:
     """Start a view that Spark's workers keep up to date while its inputs change, and hand it over after each micro-batch.
@@ -67,8 +72,9 @@ def maintain(
     ``outputs(epoch, frame)`` is called after each micro-batch, as ``foreach_epoch`` of :func:`timely.spark.stream`, in order and
     at least once; of several views with a dictionary. In ``mode="changes"`` the rows are those by which the view has changed, all
     deletes before all inserts, with ``_change_type`` (``delete``, ``insert``) and the epoch as ``_commit_version``: a feed that
-    :func:`changes` reads. In ``mode="complete"`` they are all rows of the view. Where ``outputs`` is a path, each epoch is one
-    folder ``epoch=<n>`` of Parquet files there, exactly once; in complete mode the last two stay.
+    :func:`changes` reads. In ``mode="complete"`` they are all rows of the view. ``outputs`` may be a sink, such as
+    :class:`timely.spark.JdbcSink`, which has each epoch once. A path stands for a :class:`timely.spark.ParquetSink`, of whose
+    epochs the last two stay in complete mode.
 
     A row that cannot be applied ends the stream with a :class:`~timely.errors.FeedError`, before anything of its epoch is handed
     over. Repair the source, or filter the row out of the DataFrame, and start again with the same ``checkpoint``: the epoch is
@@ -97,12 +103,13 @@ def maintain(
     """
     if mode not in ("changes", "complete"):
         raise ConfigurationError(f"mode is 'changes' or 'complete', not {mode!r}")
-    if not callable(outputs) and not isinstance(outputs, str | os.PathLike):
-        raise ConfigurationError(
-            f"outputs must be a function of an epoch and a DataFrame, or the path of a folder, not {outputs!r}"
-        )
+    if isinstance(outputs, str | os.PathLike):
+        outputs = ParquetSink(outputs, keep=2 if mode == "complete" else None)
+    check_sink("outputs", outputs)
     check_names("inputs", inputs)
     feeds = {name: as_feed(name, given) for name, given in inputs.items()}
+    for name, feed in feeds.items():
+        refuse_streams(f"inputs[{name!r}]", feed.frame)
     if isinstance(view, str):
         _check_cases(feeds)
     else:
@@ -115,29 +122,20 @@ def maintain(
             frames[_SNAPSHOT + name] = feed.snapshot
     builders = tuple(TableBuilder(feed.table(name), feed.decoder) for name, feed in feeds.items())
     schemas, several = _schemas(view, builders)
+    checkpoint = RunDefaults.of(session_of(frames)).place(checkpoint, "maintain", view)
     directory = StreamDirectory.at(checkpoint)
     described = {
         "view": view if isinstance(view, str) else "",
         "mode": mode,
         "inputs": {name: repr(feed.decoder) for name, feed in feeds.items()},
     }
-    run = _settle(directory, described)
-    sink: Callable[[int, Any], object]
-    if isinstance(outputs, str | os.PathLike):
-        sink = ParquetSink(os.fspath(outputs).rstrip("/"), run, mode)
-    else:
-        sink = outputs
-
-    def deliver(epoch: int, tables: Mapping[str, DataFrame]) -> None:
-        views = {name: deletes_first(frame) if mode == "changes" else frame for name, frame in tables.items()}
-        sink(epoch, views if several else views[_VIEW])
-
+    _settle(directory, described)
     return stream(
         _Build(view, builders, schemas, mode),
         frames,
         {name: from_arrow_schema(changed_schema(schema) if mode == "changes" else schema) for name, schema in schemas.items()},
         workers=workers,
-        foreach_epoch=deliver,
+        foreach_epoch=_ViewSink(outputs, mode, several),
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
         trigger=trigger,
@@ -148,6 +146,37 @@ def maintain(
 
 
 @attrs.frozen
+class _ViewSink:
+    """Hands views to a function or sink: changes with all deletes first, and the only view without a name."""
+
+    outputs: Callable[[int, Any], object] | Sink
+    mode: Mode
+    several: bool
+
+    def open(self, context: SinkContext) -> ForeachEpoch:
+        """Open the sink, if it is one."""
+        names = {name: name if self.several else "" for name in context.outputs}
+
+        def views(tables: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+            ordered = _deletes_first if self.mode == "changes" else lambda frame: frame
+            return {names[name]: ordered(frame) for name, frame in tables.items()}
+
+        outputs = self.outputs
+        if isinstance(outputs, Sink):
+            take = outputs.open(attrs.evolve(context, outputs={names[name]: each for name, each in context.outputs.items()}))
+            return lambda epoch, tables: take(epoch, views(tables))
+        if self.several:
+            return lambda epoch, tables: outputs(epoch, views(tables))
+        return lambda epoch, tables: outputs(epoch, views(tables)[""])
+
+
+def _deletes_first(frame: DataFrame) -> DataFrame:
+    """Return changes with all deletes before all inserts."""
+    kind = F.col(CHANGE_TYPE)
+    return frame.where(kind == "delete").unionAll(frame.where(kind == "insert"))
+
+
+@attrs.frozen
 class _Build:
     """The dataflow around a view, built in every worker."""
 
@@ -155,6 +184,11 @@ class _Build:
     builders: tuple[TableBuilder, ...]
     schemas: Mapping[str, pa.Schema]
     mode: Mode
+
+    @property
+    def __name__(self) -> str:
+        """What Spark's plans and descriptions of jobs say."""
+        return _VIEW if isinstance(self.view, str) else name_of(self.view)
 
     def __call__(self, scope: ScopeBuilder[int], /, **streams: Stream[int, Any]) -> dict[str, Stream[int, Any]]:
         tables = {}
@@ -216,14 +250,13 @@ def _check_cases(feeds: Mapping[str, Feed]) -> None:
             )
 
 
-def _settle(directory: StreamDirectory, described: Mapping[str, object]) -> str:
-    """Note what a checkpoint without any epoch is of, or compare; return what it is known by."""
+def _settle(directory: StreamDirectory, described: Mapping[str, object]) -> None:
+    """Note what a checkpoint without any epoch is of, or compare."""
     name = "view.json"
     if not {"taken", "delivered"} & {note.partition("-")[0] for note in directory.names("ledger")}:
-        run = secrets.token_hex(8)
-        text = json.dumps({"run": run, **described}, indent=1)
+        text = json.dumps(described, indent=1)
         directory.write(name, lambda file: file.write(text.encode()))
-        return run
+        return
     found = json.loads(directory.read(name))
     for what, now in described.items():
         if found[what] != now:
@@ -231,4 +264,3 @@ def _settle(directory: StreamDirectory, described: Mapping[str, object]) -> str:
                 f"the checkpoint {directory.uri} has another {what}: {brief(found[what])}, and not {brief(now)}. Use a new"
                 " directory as checkpoint"
             )
-    return str(found["run"])

@@ -7,6 +7,8 @@ checked at the call: ``SchemaError`` for a missing column or a wrong type, ``Con
 See ``docs/graphs_on_spark.md``.
 """
 
+from timely.graphs.spark.aggregate_messages import AggregateMessages
+from timely.graphs.spark.aggregate_neighbors import AggregateNeighbors
 from timely.graphs.spark.algorithms import (
     breadth_first_search,
     connected_components,
@@ -16,9 +18,17 @@ from timely.graphs.spark.algorithms import (
     strongly_connected_components,
     triangle_count,
 )
+from timely.graphs.spark.graph_frame import GraphFrame
+from timely.graphs.spark.pregel_builder import Pregel
+from timely.graphs.spark.result import GraphResult
 from timely.graphs.spark.vertex_programs import pregel
 
 __all__ = [
+    "AggregateMessages",
+    "AggregateNeighbors",
+    "GraphFrame",
+    "GraphResult",
+    "Pregel",
     "breadth_first_search",
     "connected_components",
     "label_propagation",

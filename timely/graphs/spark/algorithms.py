@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DoubleType, LongType, NumericType, StructField, StructType
@@ -14,14 +14,15 @@ from timely.errors import SchemaError
 from timely.graphs.labels import check_rounds
 from timely.graphs.rank import check_parameters
 from timely.graphs.spark.columns import chosen_columns, column_type, node_type, source_value, vertex_columns
+from timely.graphs.spark.result import GraphResult, RunOptions, graph_result
 from timely.spark import run
 
 Apply = partial[Stream[Any, Any]]
 
 
 def connected_components(
-    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int | None = None
-) -> DataFrame:
+    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, **options: Unpack[RunOptions]
+) -> GraphResult:
     """Return a DataFrame ``(node, component)`` with one row for each node of the graph.
 
     Two nodes have the same ``component`` if a path joins them, whatever the direction of its edges; it is the smallest
@@ -33,12 +34,12 @@ def connected_components(
     >>> sorted(tuple(row) for row in connected_components(edges).collect())
     [('a', 'a'), ('b', 'a'), ('c', 'a'), ('d', 'd'), ('e', 'd')]
     """
-    return _run(partial(graphs.connected_components), edges, src, dst, "component", None, workers, vertices)
+    return _run(partial(graphs.connected_components), edges, src, dst, "component", None, options, vertices)
 
 
 def strongly_connected_components(
-    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int | None = None
-) -> DataFrame:
+    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, **options: Unpack[RunOptions]
+) -> GraphResult:
     """Return a DataFrame ``(node, component)`` with one row for each node of the graph.
 
     Two nodes have the same ``component`` if each reaches the other; it is the smallest node among them.
@@ -49,7 +50,7 @@ def strongly_connected_components(
     >>> sorted(tuple(row) for row in strongly_connected_components(edges).collect())
     [('a', 'a'), ('b', 'a'), ('c', 'c')]
     """
-    return _run(partial(graphs.strongly_connected_components), edges, src, dst, "component", None, workers, vertices)
+    return _run(partial(graphs.strongly_connected_components), edges, src, dst, "component", None, options, vertices)
 
 
 def pagerank(
@@ -61,8 +62,8 @@ def pagerank(
     damping: float = 0.85,
     tolerance: float = 1e-6,
     rounds: int | None = None,
-    workers: int | None = None,
-) -> DataFrame:
+    **options: Unpack[RunOptions],
+) -> GraphResult:
     """Return a DataFrame ``(node, rank)`` with one row for each node; the ranks, of type double, add up to 1.
 
     >>> from timely.spark import local_session
@@ -73,12 +74,12 @@ def pagerank(
     """
     check_parameters(damping, tolerance, rounds)
     apply = partial(graphs.pagerank, damping=damping, tolerance=tolerance, rounds=rounds)
-    return _run(apply, edges, src, dst, "rank", DoubleType(), workers, vertices)
+    return _run(apply, edges, src, dst, "rank", DoubleType(), options, vertices)
 
 
 def breadth_first_search(
-    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", *, workers: int | None = None
-) -> DataFrame:
+    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", **options: Unpack[RunOptions]
+) -> GraphResult:
     """Return a DataFrame ``(node, distance)`` of the nodes that ``source`` reaches: the fewest edges of a path, of type long.
 
     ``source`` is a value of the nodes' type; a timestamp without a time zone is by this machine's clock. Where it is an end of no
@@ -91,12 +92,12 @@ def breadth_first_search(
     [(1, 0), (2, 1), (3, 2)]
     """
     source = source_value(source, node_type(edges, src, dst), src)
-    return _run(partial(graphs.breadth_first_search, source=source), edges, src, dst, "distance", LongType(), workers)
+    return _run(partial(graphs.breadth_first_search, source=source), edges, src, dst, "distance", LongType(), options)
 
 
 def shortest_paths(
-    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", weight: str = "weight", *, workers: int | None = None
-) -> DataFrame:
+    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", weight: str = "weight", **options: Unpack[RunOptions]
+) -> GraphResult:
     """Return a DataFrame ``(node, distance)`` of the nodes that ``source`` reaches: the least sum of weights, of type double.
 
     ``source`` is as for :func:`breadth_first_search`. ``weight`` names a column of numbers from 0 up, added as doubles.
@@ -111,7 +112,7 @@ def shortest_paths(
     kind = column_type(edges, weight, "edges")
     if not isinstance(kind, NumericType):
         raise SchemaError(f"column {weight!r} is {kind.simpleString()}, and a weight must be a number: cast it")
-    return _run(partial(graphs.shortest_paths, source=source), edges, src, dst, "distance", DoubleType(), workers, weight=weight)
+    return _run(partial(graphs.shortest_paths, source=source), edges, src, dst, "distance", DoubleType(), options, weight=weight)
 
 
 def label_propagation(
@@ -121,8 +122,8 @@ def label_propagation(
     *,
     vertices: DataFrame | None = None,
     rounds: int = 10,
-    workers: int | None = None,
-) -> DataFrame:
+    **options: Unpack[RunOptions],
+) -> GraphResult:
     """Return a DataFrame ``(node, label)`` with one row for each node: the label, a node, that most of its neighbours had
     in the round before the last.
 
@@ -133,12 +134,12 @@ def label_propagation(
     [('a', 'a'), ('b', 'a'), ('c', 'a')]
     """
     check_rounds(rounds)
-    return _run(partial(graphs.label_propagation, rounds=rounds), edges, src, dst, "label", None, workers, vertices)
+    return _run(partial(graphs.label_propagation, rounds=rounds), edges, src, dst, "label", None, options, vertices)
 
 
 def triangle_count(
-    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int | None = None
-) -> DataFrame:
+    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, **options: Unpack[RunOptions]
+) -> GraphResult:
     """Return a DataFrame ``(node, triangles)`` with one row for each node: in how many triangles it is a corner, of type
     long.
 
@@ -148,7 +149,7 @@ def triangle_count(
     >>> sorted(tuple(row) for row in triangle_count(edges).collect())
     [(1, 1), (2, 1), (3, 1), (4, 0)]
     """
-    return _run(partial(graphs.triangle_count), edges, src, dst, "triangles", LongType(), workers, vertices)
+    return _run(partial(graphs.triangle_count), edges, src, dst, "triangles", LongType(), options, vertices)
 
 
 def _run(
@@ -158,10 +159,10 @@ def _run(
     dst: str,
     column: str,
     kind: DataType | None,
-    workers: int | None,
+    options: RunOptions,
     vertices: DataFrame | None = None,
     weight: str | None = None,
-) -> DataFrame:
+) -> GraphResult:
     """Return ``(node, column)`` from ``apply(edges, vertices)``; the column is of type ``kind``, or else of the nodes'."""
     node = node_type(edges, src, dst)
     ends = {"src": src, "dst": dst}
@@ -178,4 +179,5 @@ def _run(
 
     build.__name__ = apply.func.__name__  # what Spark's plans and descriptions of jobs say
     schema = StructType([StructField("node", node), StructField(column, kind or node)])
-    return run(build, inputs, {"found": schema}, workers=workers)["found"]
+    version = f"{build.__name__}({', '.join(f'{name}={value!r}' for name, value in sorted(apply.keywords.items()))})"
+    return graph_result(run(build, inputs, {"found": schema}, version=version, **options))

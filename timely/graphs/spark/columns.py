@@ -13,7 +13,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType
 
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.distances import as_node
-from timely.spark.session import refuse_connect
 
 
 def vertex_columns(vertices: DataFrame, node: DataType, state: str | None = None) -> DataFrame:
@@ -73,7 +72,6 @@ def source_value(source: Any, node: DataType, src: str) -> Any:
 
 def column_type(frame: object, name: object, what: str) -> DataType:
     """Return the type of the one column of that name; ``SchemaError`` where there is none, or more than one."""
-    refuse_connect(f"the table of {what}", frame)
     if not isinstance(frame, DataFrame):
         given = f"{type(frame)!r}: session.createDataFrame(...) makes one"
         raise ConfigurationError(f"the {what} must be a Spark DataFrame, not {given}")

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, time
 from numbers import Number
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -27,8 +27,10 @@ from timely import graphs
 from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.spark.columns import chosen_columns, column_type, node_type, vertex_columns
+from timely.graphs.spark.result import GraphResult, RunOptions, graph_result
 from timely.graphs.supersteps import Compute
 from timely.spark import run
+from timely.spark.reporting import name_of
 
 _KEYS = (IntegralType, StringType, BinaryType, BooleanType, DateType, TimestampType, TimestampNTZType)
 """What a message can be sent to, one by one."""
@@ -44,8 +46,8 @@ def pregel(
     dst: str = "dst",
     state: str = "state",
     weight: str | None = None,
-    workers: int | None = None,
-) -> DataFrame:
+    **options: Unpack[RunOptions],
+) -> GraphResult:
     """Return a DataFrame ``(node, state)`` with one row for each of ``vertices``, in the state that it ended in.
 
     ``vertices`` has a column ``node`` and one of initial states, of any type, which ``state`` names; the final states have the
@@ -91,7 +93,8 @@ def pregel(
         return {"found": ended.map_batch(lambda records: _table(records, schema))}
 
     build.__name__ = "pregel"
-    return run(build, inputs, {"found": schema}, workers=workers)["found"]
+    version = f"pregel({name_of(compute)}, {name_of(combine)}, weight={weight!r})"
+    return graph_result(run(build, inputs, {"found": schema}, version=version, **options))
 
 
 # -- pregel's records --------------------------------------------------------------------------------------------------

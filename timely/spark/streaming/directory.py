@@ -160,7 +160,7 @@ def _for_arrow(uri: str) -> str:
     return "s3" + uri[3:] if uri.startswith(("s3a:", "s3n:")) else uri
 
 
-FORMAT = 1
+FORMAT = 2
 """The version of what is in a stream's directory."""
 
 _NAME = "stream.json"
@@ -171,6 +171,7 @@ class StreamSchemas:
     """The columns of each input and output of a stream, in order, as one line of text each.
 
     Written by a stream that has ingested nothing yet, and compared ever after: rows in a checkpoint have the columns of today.
+    With them is the stream's id, by which sinks know it.
     """
 
     inputs: Mapping[str, list[str]]
@@ -181,26 +182,35 @@ class StreamSchemas:
         """Return the schemas of a stream between such tables."""
         return cls(*({name: list(map(_line, schema)) for name, schema in tables.items()} for tables in (inputs, outputs)))
 
-    def settle(self, directory: StreamDirectory) -> None:
-        """Write them to a directory without any epoch."""
-        text = json.dumps({"format": FORMAT, **attrs.asdict(self)}, indent=1)
+    def settle(self, directory: StreamDirectory) -> str:
+        """Write them to a directory without any epoch; return the id, which a directory has from the first start on."""
+        try:
+            id = str(json.loads(directory.read(_NAME))["id"])
+        except (CheckpointError, ValueError, KeyError):
+            id = secrets.token_hex(8)
+        text = json.dumps({"format": FORMAT, "id": id, **attrs.asdict(self)}, indent=1)
         directory.write(_NAME, lambda file: file.write(text.encode()))
+        return id
 
-    def check(self, directory: StreamDirectory) -> None:
-        """Compare them with those in a directory.
+    def check(self, directory: StreamDirectory) -> str:
+        """Compare them with those in a directory; return its id.
 
         ``ChangedDataflowError`` for other inputs or outputs, ``SchemaError`` for other columns, ``CheckpointError`` where the
         file is missing, damaged, or of another version.
         """
         try:
             found = json.loads(directory.read(_NAME))
-            before = StreamSchemas(found["inputs"], found["outputs"])
+            if (format := found["format"]) != FORMAT:
+                raise CheckpointError(
+                    f"{directory.uri} is of format {format}, and this version of timely reads {FORMAT}: use a new directory as"
+                    " checkpoint"
+                )
+            before, id = StreamSchemas(found["inputs"], found["outputs"]), str(found["id"])
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{directory.uri}/{_NAME} is damaged: {error}. Use a new directory as checkpoint") from error
-        if found["format"] != FORMAT:
-            raise CheckpointError(f"{directory.uri} is of format {found['format']}, and this version of timely reads {FORMAT}")
         for kind, then, now in (("input", before.inputs, self.inputs), ("output", before.outputs, self.outputs)):
             _compare(directory, kind, then, now)
+        return id
 
 
 def _compare(directory: StreamDirectory, kind: str, then: Mapping[str, list[str]], now: Mapping[str, list[str]]) -> None:

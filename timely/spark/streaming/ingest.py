@@ -51,10 +51,14 @@ class _IngestTask:
         yield pa.RecordBatch.from_pydict({"file": [name], "rows": [rows]})
 
 
-def write_epoch(frame: DataFrame, directory: StreamDirectory, epoch: int) -> list[File]:
-    """Have Spark write the rows of ``frame`` to files; return these, in order. Spark's exception where it cannot."""
+def write_epoch(frame: DataFrame, directory: StreamDirectory, epoch: int, name: str) -> list[File]:
+    """Have Spark write the rows of ``frame``, for the stream ``name``, to files; return these, in order.
+
+    Spark's exception where it cannot.
+    """
+    task = _IngestTask(directory, epoch, secrets.token_hex(4))
     with this_python(context_of(frame.sparkSession)):
-        writing = frame.mapInArrow(carried(_IngestTask(directory, epoch, secrets.token_hex(4)).run, "rows of an epoch"), _WRITTEN)
+        writing = frame.mapInArrow(carried(task.run, f"timely {name}: rows of an epoch"), _WRITTEN)
     return sorted((File(row.file, row.rows) for row in writing.collect()), key=lambda file: file.name)
 
 

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,12 +25,15 @@ from pyspark.sql.types import StructType
 
 from timely.dataflow.output_schema import OutputSchema
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
+from timely.spark.connect import refuse_streams
+from timely.spark.defaults import RunDefaults
 from timely.spark.logs import log_to_spark
-from timely.spark.messages import SILENCE, check_patience
+from timely.spark.messages import check_patience
 from timely.spark.plan import InputPlan, arrow_schema, check_build, check_cases, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry, rendezvous
 from timely.spark.reporting import Page, check_page, listen_for_page, name_of
 from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
+from timely.spark.sinks import ForeachEpoch, Sink, SinkContext, check_sink
 from timely.spark.slots import settle
 from timely.spark.streaming.directory import DirectoryLogFiles, StreamDirectory, StreamSchemas
 from timely.spark.streaming.epoch_log import EpochLog, File, Outputs, process_epoch
@@ -38,9 +41,6 @@ from timely.spark.streaming.ingest import write_epoch
 from timely.spark.streaming.supervisor import Supervisor
 from timely.spark.streaming.worker_task import WorkerTask
 from timely.spark.task import Build
-
-ForeachEpoch = Callable[[int, Mapping[str, DataFrame]], object]
-"""Takes the outputs of an epoch: ``foreach_epoch(epoch, {name: DataFrame})``."""
 
 _REPORTS = 100
 
@@ -67,12 +67,12 @@ def stream(
     outputs: Mapping[str, str | StructType],
     *,
     workers: int | None = None,
-    foreach_epoch: ForeachEpoch,
+    foreach_epoch: ForeachEpoch | Sink,
     checkpoint: str | os.PathLike[str],
     checkpoint_every: int = 10,
     trigger: Mapping[str, Any] | None = None,
     version: str = "",
-    patience: float = SILENCE,
+    patience: float | None = None,
     live: Page | None = None,
 ) -> StreamHandle:
     """Start a dataflow that stays up on Spark, and whose epochs are the micro-batches of streaming DataFrames.
@@ -81,8 +81,9 @@ def stream(
     time *n*; an input that is no streaming DataFrame, beside one that is, enters as a whole at time 0. When everything at time
     *n* is complete, the driver calls ``foreach_epoch(n, {name: DataFrame})`` with the rows that the outputs gave at that time:
     for every epoch, also one without rows, in order, and at least once. A driver that is killed while the function runs calls it
-    again with the same rows: make it idempotent by the epoch's number. This requires a dataflow whose outputs depend on its input
-    rows alone, whatever their order within an epoch.
+    again with the same rows: make it idempotent by the epoch's number, or give a sink, such as
+    :class:`~timely.spark.ParquetSink`, which has each epoch once. This requires a dataflow whose outputs depend on its input rows
+    alone, whatever their order within an epoch.
 
     Everything that has to survive is under ``checkpoint``, a path or URI that driver and executors reach: the stream resumes from
     it, also with another number of workers. The state of the operators is written there every ``checkpoint_every`` epochs and by
@@ -120,9 +121,12 @@ def stream(
     if workers is not None:
         check_workers(workers)
     _check_options(foreach_epoch, checkpoint_every, trigger)
-    check_patience(patience)
     check_page(live)
     session = session_of(inputs)
+    refuse_streams("the session of the inputs", session)
+    defaults = RunDefaults.of(session)
+    patience = defaults.patience if patience is None else patience
+    check_patience(patience)
     fixed = [name for name, frame in inputs.items() if not frame.isStreaming]
     if len(fixed) == len(inputs):
         raise ConfigurationError(
@@ -132,24 +136,27 @@ def stream(
     check_build(build, inputs)
     check_names("outputs", outputs)
     plan = InputPlan.of(inputs, None, None)
-    schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
+    schemas = {name: struct_type(session, name, schema) for name, schema in outputs.items()}
     if session.conf.get("spark.sql.caseSensitive", "false") != "true":
         for name, schema in schemas.items():
             check_cases(f"outputs[{name!r}]", schema)
     declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
-    directory = StreamDirectory.at(checkpoint)
-    workers = settle(session, workers, stays=True)
-    epoch_log = _open(directory, StreamSchemas.of({name: frame.schema for name, frame in inputs.items()}, schemas))
+    directory = StreamDirectory.at(defaults.place(checkpoint, "stream", build))
+    workers = settle(session, workers, defaults.workers, stays=True)
+    epoch_log, id = _open(directory, StreamSchemas.of({name: frame.schema for name, frame in inputs.items()}, schemas))
+    if isinstance(foreach_epoch, Sink):
+        foreach_epoch = foreach_epoch.open(SinkContext(session, id, schemas))
     context = context_of(session)
     server, log = rendezvous(*addresses(context)), log_to_spark(context)
-    receive, look = (None, None) if live is None else (live.open(name_of(build)), live.look)
+    name = name_of(build)
+    receive, look = (None, None) if live is None else (live.open(name), live.look)
 
     def make_task(run: RunEntry, attempt: str) -> WorkerTask:
         listen_for_page(run, receive)
         given = build, plan.inputs, declared, server.invitation(run)
         return WorkerTask(*given, log=log, look=look, directory=directory, version=version, attempt=attempt)
 
-    supervisor = Supervisor(session, server, workers, epoch_log, list(schemas), patience, make_task)
+    supervisor = Supervisor(session, server, workers, epoch_log, list(schemas), patience, make_task, name)
     first = plan.whole(fixed) if fixed else None
     epochs = _Epochs(session, directory, schemas, foreach_epoch, supervisor, epoch_log, checkpoint_every, first)
     handle = StreamHandle(epochs)
@@ -162,8 +169,7 @@ def _check_options(foreach_epoch: object, checkpoint_every: object, trigger: obj
         raise ConfigurationError(
             "Spark needs the package pandas to hand Arrow batches to Python: pip install '.[spark]' in a checkout of timely"
         )
-    if not callable(foreach_epoch):
-        raise ConfigurationError(f"foreach_epoch must be a function of an epoch and its tables, not {foreach_epoch!r}")
+    check_sink("foreach_epoch", foreach_epoch)
     if not isinstance(checkpoint_every, int) or isinstance(checkpoint_every, bool) or checkpoint_every < 1:
         raise ConfigurationError(f"checkpoint_every must be an integer of 1 or more, not {checkpoint_every!r}")
     known = list(inspect.signature(DataStreamWriter.trigger).parameters)[1:]
@@ -174,16 +180,15 @@ def _check_options(foreach_epoch: object, checkpoint_every: object, trigger: obj
         )
 
 
-def _open(directory: StreamDirectory, schemas: StreamSchemas) -> EpochLog:
-    """Return the epoch log of a stream, whose checkpoint must be of the same one, and whole."""
+def _open(directory: StreamDirectory, schemas: StreamSchemas) -> tuple[EpochLog, str]:
+    """Return the epoch log and the id of a stream, whose checkpoint must be of the same one, and whole."""
     epoch_log = EpochLog(DirectoryLogFiles(directory))
     if epoch_log.last < 0:
-        schemas.settle(directory)
-        return epoch_log
-    schemas.check(directory)
+        return epoch_log, schemas.settle(directory)
+    id = schemas.check(directory)
     if not directory.names("query"):
         raise CheckpointError(f"{directory.uri} holds a stream whose query's own checkpoint, the folder query, is missing")
-    return epoch_log
+    return epoch_log, id
 
 
 class _Epochs:
@@ -250,7 +255,7 @@ class _Epochs:
         assert self._frame is not None
         frame = self._frame if epoch or self._first is None else self._frame.unionAll(self._first)
         with self._timed("ingest"):
-            return write_epoch(frame.coalesce(self._spare()), self._directory, epoch)
+            return write_epoch(frame.coalesce(self._spare()), self._directory, epoch, self.supervisor.name)
 
     def compute(self, epoch: int) -> Outputs:
         """Have the workers compute the epoch."""

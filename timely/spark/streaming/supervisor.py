@@ -88,7 +88,9 @@ class Supervisor:
         outputs: Sequence[str],
         patience: float,
         make_task: Callable[[RunEntry, str], WorkerTask],
+        name: str = "stream",
     ) -> None:
+        self.name = name
         self._session = session
         self._server = server
         self._make_task = make_task
@@ -250,10 +252,11 @@ class Supervisor:
     def _job(self, attempt: _Attempt) -> None:
         context = context_of(self._session)
         task = self._make_task(attempt.run, attempt.id)
-        context.setJobGroup(self._group, "workers of a stream", interruptOnCancel=True)
+        what = f"timely {self.name}: workers"
+        context.setJobGroup(self._group, what, interruptOnCancel=True)
         with this_python(context):
             places = self._session.range(0, self.workers, 1, self.workers)
-            job = places.mapInArrow(carried(task.run, "workers of a stream"), "nothing int", barrier=True)
+            job = places.mapInArrow(carried(task.run, what, task.rendezvous), "nothing int", barrier=True)
         job.collect()
 
     def _judge(self, attempt: _Attempt, error: Exception) -> TimelyError | None:

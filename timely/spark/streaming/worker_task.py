@@ -29,6 +29,7 @@ from timely.recovery import Recovery
 from timely.spark.ingest import Ingest
 from timely.spark.messages import Checkpointed, Computed, Order, Ready
 from timely.spark.registration import Registration
+from timely.spark.resume import check_writable
 from timely.spark.streaming.directory import DirectoryLogFiles, StreamDirectory
 from timely.spark.streaming.epoch_log import files_of
 from timely.spark.streaming.ingest import read_share
@@ -56,7 +57,9 @@ class WorkerTask(Task):
 
     def _serve(self, worker: Worker, registration: Registration) -> None:
         orders = OrderQueue(registration, worker)
-        with Recovery(worker, self.directory.for_arrow("state"), version=self.version) as recovery:
+        state = self.directory.for_arrow("state")
+        check_writable(state)
+        with Recovery(worker, state, version=self.version) as recovery:
             runner = self._runner(worker)
             runner.advance(recovery.time or 0)
             registration.send(Ready(runner.epoch, os.getpid()))

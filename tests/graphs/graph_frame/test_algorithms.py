@@ -1,0 +1,424 @@
+"""The algorithms of a ``GraphFrame``: the cases of GraphFrames' own tests, what networkx finds, and the conventions.
+
+A job of Spark takes a second or two, so most are for ``pytest -m soak``. ``test_a_little_of_each`` and the examples of the
+methods run always.
+"""
+
+from __future__ import annotations
+
+import itertools
+from datetime import date
+from typing import Any
+
+import networkx as nx
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from tests.graphs.graph_frame.graphs import KNOWS, PEOPLE, column, graph_of, people, rows
+from timely import ConfigurationError, SchemaError
+from timely.graphs.spark import AggregateMessages as AM
+from timely.graphs.spark import AggregateNeighbors as AN
+from timely.graphs.spark import GraphFrame
+
+pytestmark = pytest.mark.spark
+
+IDS = [one for one, _ in PEOPLE]
+
+
+def known() -> nx.MultiDiGraph:
+    """The graph of ``people`` for networkx."""
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(IDS)
+    graph.add_edges_from((src, dst) for src, dst, _ in KNOWS)
+    return graph
+
+
+def test_a_little_of_each(session: SparkSession) -> None:
+    """A cycle of three, one vertex beside it, and one without edges."""
+    g = graph_of(session, "abcde", [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")], "string").cache()
+    g.validate()
+    assert column(g.stronglyConnectedComponents(3), "component") == {**dict.fromkeys("abc", "a"), "d": "d", "e": "e"}
+    assert column(g.k_core(), "kcore") == {"a": 2, "b": 2, "c": 2, "d": 1, "e": 0}
+    assert rows(g.detectingCycles()) == [(["a", "b", "c", "a"],)]
+    g.unpersist()
+
+
+# -- components and labels -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("algorithm", ["graphframes", "graphx"])
+def test_connected_components_keep_attributes(session: SparkSession, algorithm: Any) -> None:
+    found = people(session).connectedComponents(
+        algorithm, checkpointInterval=5, broadcastThreshold=-1, use_local_checkpoints=True
+    )
+    assert found.columns == ["id", "name", "component"]
+    assert rows(found) == [(*one, 6 if one[0] == 6 else 1) for one in PEOPLE]
+
+
+@pytest.mark.soak
+def test_a_component_is_a_long_or_an_id(session: SparkSession) -> None:
+    g = graph_of(session, [0, 1, 7], [(0, 0), (1, 0)], "int")
+    assert g.connectedComponents().schema["component"].dataType.simpleString() == "bigint"
+    labels = g.connectedComponents(useLabelsAsComponents=True, storage_level=StorageLevel.DISK_ONLY)
+    assert labels.schema["component"].dataType.simpleString() == "int"
+    assert column(labels, "component") == {0: 0, 1: 0, 7: 7}
+    names = graph_of(session, ["b", "a", "c"], [("b", "a")], "string")
+    assert column(names.connectedComponents(), "component") == {"a": "a", "b": "a", "c": "c"}
+
+
+@pytest.mark.soak
+def test_strong_components(session: SparkSession) -> None:
+    found = column(people(session).stronglyConnectedComponents(maxIter=10), "component")
+    assert found == {one: min(part) for part in nx.strongly_connected_components(known()) for one in part}
+
+
+@pytest.mark.soak
+def test_edges_of_no_vertices_are_left_out(session: SparkSession) -> None:
+    g = graph_of(session, range(1, 6), [(7, 8), (1, 7), (7, 2), (7, 1), (2, 7)])
+    alone = {one: one for one in range(1, 6)}
+    assert column(g.stronglyConnectedComponents(5), "component") == alone
+    assert column(g.connectedComponents(), "component") == alone
+    assert column(g.k_core(), "kcore") == dict.fromkeys(alone, 0)
+
+
+@pytest.mark.soak
+def test_label_propagation(session: SparkSession) -> None:
+    cliques = [(a, b) for group in (range(4), range(10, 14)) for a in group for b in group if a < b]
+    g = graph_of(session, [*range(4), *range(10, 14)], [*cliques, (3, 10)])
+    labels = column(g.labelPropagation(maxIter=5, algorithm="graphframes"), "label")
+    assert len({labels[one] for one in range(4)}) == 1
+    assert len({labels[one] for one in range(10, 14)}) == 1
+
+
+# -- ranks ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+def test_pagerank(session: SparkSession) -> None:
+    ranked = people(session).pageRank(resetProbability=0.2, tol=1e-10)
+    assert ranked.vertices.columns == ["id", "name", "pagerank"]
+    expected = nx.pagerank(known(), alpha=0.8, tol=1e-12)
+    assert column(ranked.vertices, "pagerank") == pytest.approx({one: 6 * rank for one, rank in expected.items()}, abs=1e-6)
+    assert ranked.edges.columns == ["src", "dst", "how", "weight"]
+    degrees = dict(known().out_degree())
+    assert rows(ranked.edges) == sorted((*edge, 1 / degrees[edge[0]]) for edge in KNOWS)
+
+
+@pytest.mark.soak
+def test_pagerank_of_so_many_rounds_and_of_another_total(session: SparkSession) -> None:
+    """GraphFrames' own numbers for three rounds, in which lost rank is scaled up."""
+    same = people(session).pageRank(maxIter=3, dangling="scale").vertices
+    expected = {1: 1.041353, 2: 1.178569, 3: 0.79431, 4: 2.283814, 5: 0.474498, 6: 0.227456}
+    assert column(same, "pagerank") == pytest.approx(expected, abs=1e-6)
+    shares = column(people(session).pageRank(maxIter=3, total=1).vertices, "pagerank")
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.soak
+def test_personalized_pagerank(session: SparkSession) -> None:
+    one = column(people(session).pageRank(sourceId=1, tol=1e-10).vertices, "pagerank")
+    both = people(session).parallelPersonalizedPageRank(sourceIds=[1, 3], maxIter=60)
+    assert both.edges.columns == ["src", "dst", "how", "weight"]
+    vectors = {node: list(ranks) for node, ranks in column(both.vertices, "pageranks").items()}
+    for at, source in enumerate([1, 3]):
+        expected = nx.pagerank(known(), personalization={source: 1}, tol=1e-12)
+        assert {node: ranks[at] for node, ranks in vectors.items()} == pytest.approx(expected, abs=1e-5)
+    assert {node: ranks[0] for node, ranks in vectors.items()} == pytest.approx(one, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "pageRank: exactly one of maxIter and tol"),
+        ({"maxIter": 3, "tol": 0.1}, "pageRank: exactly one of maxIter and tol"),
+        ({"maxIter": 0}, "maxIter must be a whole number above 0"),
+        ({"tol": 0.0}, "a tolerance must be above 0"),
+        ({"maxIter": 3, "resetProbability": 0}, "resetProbability must be above 0"),
+        ({"maxIter": 3, "sourceId": "x"}, "pageRank: of sourceIds, the source is 'x', and the nodes are bigint"),
+        ({"maxIter": 3, "dangling": "keep"}, "dangling must be 'spread' or 'scale'"),
+        ({"maxIter": 3, "total": -1}, "total must be above 0"),
+    ],
+)
+def test_parameters_of_pagerank_that_are_refused(session: SparkSession, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        people(session).pageRank(**given)
+
+
+@pytest.mark.soak
+def test_sources_that_are_refused(session: SparkSession) -> None:
+    g = people(session)
+    with pytest.raises(ConfigurationError, match="sourceIds must have an id"):
+        g.parallelPersonalizedPageRank(maxIter=3)
+    with pytest.raises(ConfigurationError, match="sourceIds has an id twice"):
+        g.parallelPersonalizedPageRank(sourceIds=[1, 1], maxIter=3)
+    with pytest.raises(Exception, match="a source of the ranks is no vertex"):
+        g.pageRank(sourceId=99, maxIter=3).vertices.collect()
+
+
+# -- paths ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+def test_shortest_paths(session: SparkSession) -> None:
+    found = people(session).shortestPaths(landmarks=[1, 4, 99])
+    assert found.columns == ["id", "name", "distances"]
+    assert found.schema["distances"].dataType.simpleString() == "map<bigint,int>"
+    graph = known()
+    expected = {
+        one: {mark: nx.shortest_path_length(graph, one, mark) for mark in (1, 4) if nx.has_path(graph, one, mark)} for one in IDS
+    }
+    assert column(found, "distances") == expected
+
+
+@pytest.mark.soak
+def test_shortest_paths_either_way(session: SparkSession) -> None:
+    g = graph_of(session, range(1, 6), [(1, 2), (2, 3), (3, 4), (4, 5)])
+    found = column(g.shortestPaths(landmarks=[1], algorithm="graphframes", is_directed=False), "distances")
+    assert found == {one: {1: one - 1} for one in range(1, 6)}
+
+
+@pytest.mark.soak
+def test_shortest_paths_to_ids_of_another_type(session: SparkSession) -> None:
+    days = [date(2024, 1, day) for day in (1, 2, 3)]
+    g = graph_of(session, days, list(itertools.pairwise(days)), "date")
+    assert column(g.shortestPaths([days[2]]), "distances") == {day: {days[2]: 2 - at} for at, day in enumerate(days)}
+    with pytest.raises(
+        ConfigurationError, match="shortestPaths: of landmarks, the source is 3, and the nodes in column 'id' are of type date32"
+    ):
+        g.shortestPaths([3])
+
+
+@pytest.mark.soak
+def test_bfs(session: SparkSession) -> None:
+    g = people(session)
+    paths = g.bfs("name = 'Ada'", "name = 'Eve'")
+    assert paths.columns == ["from", "e0", "v1", "e1", "v2", "e2", "to"]
+    assert sorted((path["from"].id, path.e0.how, path.v1.id, path.v2.id, path.to.name) for path in paths.collect()) == [
+        (1, "follows", 2, 3, "Eve"),
+        (1, "likes", 2, 3, "Eve"),
+    ]
+    assert g.bfs("id = 1", "id = 5", edgeFilter="how <> 'likes'").count() == 1
+    assert g.bfs("id = 1", "id = 5", edgeFilter="how = 'likes'").collect() == []
+    assert g.bfs("id = 1", "id = 5", maxPathLength=2).columns == ["id", "name"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("start", "end"), [("id = 6", "id = 1"), ("id = 1", "id = 6"), ("id = 77", "id = 1"), ("id = 1", "id = 77")]
+)
+def test_bfs_without_a_path(session: SparkSession, start: str, end: str) -> None:
+    found = people(session).bfs(start, end)
+    assert (found.columns, found.collect()) == (["id", "name"], [])
+
+
+@pytest.mark.soak
+def test_bfs_from_vertices_that_are_ends(session: SparkSession) -> None:
+    """Several starts and ends: only the shortest paths of all, which here have no edge, or one."""
+    g = people(session)
+    assert [(row["from"].id, row.to.id) for row in g.bfs("id < 5", F.col("id") > 3).collect()] == [(4, 4)]
+    one = g.bfs("id < 4", "id >= 4")
+    assert one.columns == ["from", "e0", "to"]
+    assert sorted((row["from"].id, row.to.id) for row in one.collect()) == [(3, 4), (3, 5)]
+    with pytest.raises(ConfigurationError, match="bfs: maxPathLength must be a whole number from 0 up, not -1"):
+        g.bfs("id = 1", "id = 2", maxPathLength=-1)
+
+
+@pytest.mark.soak
+def test_all_paths(session: SparkSession) -> None:
+    found = people(session).all_paths("id = 1", F.col("id").isin(1, 5), edge_filter="how <> 'likes'", max_path_length=3)
+    assert rows(found) == [([1], 0), ([1, 2, 3, 5], 3)]
+    back = people(session).all_paths("id = 5", "id = 1", max_path_length=2, is_directed=False)
+    assert rows(back) == [([5, 3, 1], 2)]
+
+
+@pytest.mark.soak
+def test_cycles(session: SparkSession) -> None:
+    found = people(session).detectingCycles(checkpoint_interval=3, use_local_checkpoints=True)
+    assert found.columns == ["found_cycles"]
+    assert [row.found_cycles for row in found.sort("id").collect()].count([4, 4]) == 1
+    assert rows(found) == [([1, 2, 1],), ([1, 2, 3, 1],), ([4, 4],)]
+
+
+# -- degrees and neighbours ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("algorithm", ["exact", "approx"])
+def test_triangles(session: SparkSession, algorithm: Any) -> None:
+    found = people(session).triangleCount(StorageLevel.MEMORY_ONLY, algorithm=algorithm)
+    assert found.columns == ["id", "name", "count"]
+    assert column(found, "count") == {1: 1, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0}
+
+
+@pytest.mark.soak
+def test_k_core(session: SparkSession) -> None:
+    """A clique of five, with vertices of degree three, two and one around it."""
+    clique = [(a, b) for a in range(5) for b in range(a + 1, 5)]
+    around = [(5, 0), (5, 1), (5, 2), (6, 0), (6, 4), (7, 5), (8, 7)]
+    found = people(session).k_core()
+    assert column(found, "kcore") == {1: 3, 2: 3, 3: 3, 4: 3, 5: 1, 6: 0}  # a repeated edge counts, and a loop twice
+    cores = column(graph_of(session, range(10), clique + around).k_core(), "kcore")
+    assert cores == {**dict.fromkeys(range(5), 4), 5: 3, 6: 2, 7: 1, 8: 1, 9: 0}
+
+
+@pytest.mark.soak
+def test_independent_set(session: SparkSession) -> None:
+    found = people(session).maximal_independent_set(seed=12345, storage_level=StorageLevel.DISK_ONLY)
+    assert found.columns == ["id"]
+    chosen = {one for (one,) in rows(found)}
+    assert {5, 6} & chosen
+    graph = nx.Graph((src, dst) for src, dst, _ in KNOWS if src != dst)
+    assert not any({*edge} <= chosen for edge in graph.edges)
+    assert all(one in chosen or chosen & {*graph[one]} for one in graph)
+
+
+@pytest.mark.soak
+def test_power_iteration_clustering(session: SparkSession) -> None:
+    """MLlib begins with random numbers, so which vertices are together is not for certain."""
+    edges = session.createDataFrame([("a", "b", 9.0), ("c", "d", 9.0), ("b", "c", 0.01)], "src string, dst string, w double")
+    g = GraphFrame(session.createDataFrame([(one,) for one in "abcde"], "id string"), edges)
+    clusters = g.powerIterationClustering(k=2, maxIter=10, weightCol="w")
+    assert clusters.columns == ["id", "cluster"]
+    found = column(clusters, "cluster")
+    assert (set(found), set(found.values()) <= {0, 1}) == (set("abcd"), True)
+
+
+def test_messages(session: SparkSession) -> None:
+    g = people(session)
+    found = g.aggregateMessages(
+        [F.sort_array(F.collect_list(AM.msg)).alias("names"), "count(MSG) AS n"],
+        sendToSrc=[AM.dst["name"]],
+        sendToDst=[F.upper(AM.src["name"])],
+    )
+    assert found.columns == ["id", "names", "n"]
+    assert rows(found)[2:] == [
+        (3, ["Ada", "BOB", "Di", "Eve"], 4),
+        (4, ["CY", "DI", "Di"], 3),
+        (5, ["CY"], 1),
+    ]
+    one = g.aggregateMessages(F.sum(AM.msg), sendToDst="src.id")
+    assert one.columns == ["id", "sum(MSG)"]
+    several = g.aggregateMessages([F.max(AM.msg).alias("m")], sendToDst=[AM.edge["how"], AM.src["id"]])
+    assert tuple(column(several, "m")[5]) == ("hates", 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"aggCol": ["count(MSG)"]}, "there are no messages: give sendToSrc, sendToDst, or both"),
+        ({"aggCol": [], "sendToDst": "src.id"}, "aggCol must have an aggregate"),
+        ({"aggCol": [3], "sendToDst": "src.id"}, "aggCol takes columns and SQL expressions, not 3"),
+    ],
+)
+def test_messages_that_are_refused(session: SparkSession, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"aggregateMessages: {told}"):
+        people(session).aggregateMessages(**given)
+
+
+@pytest.mark.soak
+def test_neighbors(session: SparkSession) -> None:
+    """Walks of likes from 1 to 4, or of anything in two hops; and what both conditions together drop."""
+    g = people(session)
+    hops: dict[str, Any] = {"accumulator_names": ["n", "names"], "accumulator_inits": [F.lit(0), "name"]}
+    updates: dict[str, Any] = {"accumulator_updates": [F.col("n") + 1, F.concat("names", F.lit("-"), AN.dst_attr("name"))]}
+    walks = g.aggregate_neighbors(
+        F.col("id") == 1,
+        **hops,
+        **updates,
+        max_hops=3,
+        target_condition=AN.dst_attr("id") == 4,
+        required_vertex_attributes=["name"],
+    )
+    assert walks.columns == ["n", "names", "id", "hop"]
+    assert rows(walks) == [(3, "Ada-Bob-Cy-Di", 4, 3), (3, "Ada-Bob-Cy-Di", 4, 3)]
+    filtered = g.aggregate_neighbors(
+        "id = 1", **hops, **updates, target_condition="dst_attributes.id = 4", edge_filter=AN.edge_attr("how") != "likes"
+    )
+    assert rows(filtered) == [(3, "Ada-Bob-Cy-Di", 4, 3)]
+    both = g.aggregate_neighbors(
+        "id = 4 OR id = 3",
+        ["n"],
+        [F.lit(0)],
+        [F.col("n") + AN.src_attr("id")],
+        max_hops=2,
+        stopping_condition=AN.dst_attr("id") == 1,
+        target_condition=AN.dst_attr("id") > 4,
+        remove_loops=True,
+    )
+    assert rows(both) == [(3, 5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"target_condition": None}, "give a stopping_condition, a target_condition, or both"),
+        ({"accumulator_names": []}, "each accumulator needs a name"),
+        ({"accumulator_names": ["name"]}, "the accumulator 'name' has the name of another column"),
+        ({"max_hops": 0}, "max_hops must be a whole number above 0"),
+    ],
+)
+def test_neighbors_that_are_refused(session: SparkSession, given: dict[str, Any], told: str) -> None:
+    settings = {
+        "accumulator_names": ["n"],
+        "accumulator_inits": ["0"],
+        "accumulator_updates": ["n + 1"],
+        "target_condition": "true",
+    }
+    with pytest.raises(ValueError, match=f"aggregate_neighbors: .*{told}"):
+        people(session).aggregate_neighbors("id = 1", **{**settings, **given})
+
+
+@pytest.mark.parametrize("method", ["svdPlusPlus", "hyper_anf", "neighborhood_aware_cdlp"])
+def test_what_is_not_here_says_what_to_do(session: SparkSession, method: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{method} is not supported: "):
+        getattr(people(session), method)()
+
+
+# -- ids -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+def test_ids_that_are_null_are_an_error(session: SparkSession) -> None:
+    with pytest.raises(Exception, match="column 'dst' of the edges is null in a row"):
+        graph_of(session, [1, 2], [(1, None)]).connectedComponents().collect()
+    with pytest.raises(Exception, match="column 'node' has 1 nulls"):
+        graph_of(session, [1, None], [(1, 1)]).k_core().collect()
+
+
+@pytest.mark.soak
+def test_two_vertices_of_one_id_are_an_error(session: SparkSession) -> None:
+    with pytest.raises(Exception, match="there are two vertices 1"):
+        graph_of(session, [1, 1, 2], [(1, 2)]).k_core().collect()
+
+
+def test_types_and_names_that_are_refused(session: SparkSession) -> None:
+    g = people(session)
+    other = GraphFrame(g.vertices.withColumn("id", F.col("id").cast("string")), g.edges)
+    with pytest.raises(SchemaError, match="'id' is string, and the edges' columns 'src' and 'dst' are bigint: cast one"):
+        other.pageRank(maxIter=1)
+    with pytest.raises(SchemaError, match="the vertices have a column 'Count', and the result is to have 'count'"):
+        GraphFrame(g.vertices.withColumnRenamed("name", "Count"), g.edges).triangleCount()
+    with pytest.raises(ConfigurationError, match="connectedComponents: algorithm must be one of 'graphframes'"):
+        g.connectedComponents("fastest")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="stronglyConnectedComponents: maxIter must be a whole number above 0, not 0"):
+        g.stronglyConnectedComponents(0)
+
+
+def test_no_landmarks(session: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match="shortestPaths: landmarks must have an id"):
+        people(session).shortestPaths([])
+
+
+def test_a_graph_that_was_validated_is_read_without_joins(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    def joins(graph: GraphFrame) -> int:
+        graph.k_core().explain()
+        return capsys.readouterr().out.count("LeftSemi")
+
+    g = people(session)
+    before = joins(g)
+    g.validate()
+    assert (before, joins(g), joins(g.filterEdges("dst < 4")), joins(g.as_undirected())) == (2, 0, 0, 0)
+    assert joins(GraphFrame(g.vertices, g.edges)) == before

@@ -1,0 +1,128 @@
+"""The tables of a ``GraphFrame``, and the graphs made of it: the cases of GraphFrames' own tests, and odd ones."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.storagelevel import StorageLevel
+
+from tests.graphs.graph_frame.graphs import KNOWS, PEOPLE, graph_of, people, rows
+from timely import SchemaError
+from timely.graphs.spark import GraphFrame
+
+pytestmark = pytest.mark.spark
+
+
+def test_tables_are_those_given(session: SparkSession) -> None:
+    g = people(session)
+    assert rows(g.vertices) == rows(g.nodes) == PEOPLE
+    assert rows(g.edges) == sorted(KNOWS)
+    assert (g.ID, g.SRC, g.DST, g.EDGE, g.WEIGHT) == ("id", "src", "dst", "edge", "weight")
+    assert repr(g).startswith("GraphFrame(v:DataFrame[id: bigint, name: string], e:DataFrame[src: bigint")
+
+
+def test_triplets(session: SparkSession) -> None:
+    g = people(session)
+    assert g.triplets.columns == ["src", "edge", "dst"]
+    names = dict(PEOPLE)
+    found = sorted((row.src.name, row.edge.how, row.dst.name) for row in g.triplets.collect())
+    assert found == sorted((names[src], how, names[dst]) for src, dst, how in KNOWS)
+
+
+@pytest.mark.parametrize(
+    ("vertices", "edges", "told"),
+    [
+        ("a long, b string", "src long, dst long", "the vertices have no column 'id'; they have 'a', 'b'"),
+        ("id long", "a long, dst long", "the edges have no column 'src'"),
+        ("id long", "src long, b long", "the edges have no column 'dst'"),
+    ],
+)
+def test_a_missing_column_is_named(session: SparkSession, vertices: str, edges: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):  # GraphFrames raises a ValueError
+        GraphFrame(session.createDataFrame([], vertices), session.createDataFrame([], edges))
+
+
+def test_degrees(session: SparkSession) -> None:
+    g = people(session)
+    assert (g.outDegrees.columns, g.inDegrees.columns, g.degrees.columns) == (
+        ["id", "outDegree"],
+        ["id", "inDegree"],
+        ["id", "degree"],
+    )
+    assert rows(g.outDegrees) == [(1, 2), (2, 2), (3, 3), (4, 1)]
+    assert rows(g.inDegrees) == [(1, 2), (2, 2), (3, 1), (4, 2), (5, 1)]
+    assert rows(g.degrees) == [(1, 4), (2, 4), (3, 4), (4, 3), (5, 1)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("types", [None, ["likes", "hates", "follows"]])
+def test_degrees_by_type(session: SparkSession, types: list[str] | None) -> None:
+    g = people(session)
+
+    def found(frame: Any, name: str) -> dict[int, dict[str, int]]:
+        assert frame.columns == ["id", name]
+        return {row.id: row[name].asDict() for row in frame.collect()}
+
+    assert found(g.type_out_degree("how", types), "outDegrees")[2] == {"likes": 1, "hates": 1, "follows": 0}
+    assert found(g.type_in_degree("how", types), "inDegrees")[5] == {"likes": 0, "hates": 1, "follows": 0}
+    degrees = found(g.type_degree("how", types), "degrees")
+    assert degrees[4] == {"likes": 2, "hates": 0, "follows": 1}
+    assert degrees[1] == {"likes": 2, "hates": 0, "follows": 2}
+
+
+@pytest.mark.parametrize("as_column", [pytest.param(False, marks=pytest.mark.soak), True])
+def test_filters(session: SparkSession, as_column: bool) -> None:
+    g = people(session)
+    some = g.filterVertices(g.vertices.id < 3 if as_column else "id < 3")
+    assert rows(some.vertices) == PEOPLE[:2]
+    assert rows(some.edges) == sorted(edge for edge in KNOWS if max(edge[:2]) < 3)
+    fewer = g.filterEdges(g.edges.dst > 4 if as_column else "dst > 4")
+    assert rows(fewer.vertices) == PEOPLE
+    assert rows(fewer.edges) == [(3, 5, "hates")]
+    assert rows(fewer.dropIsolatedVertices().vertices) == [(3, "Cy"), (5, "Eve")]
+    assert rows(fewer.dropIsolatedVertices().edges) == [(3, 5, "hates")]
+
+
+def test_undirected_and_reversed(session: SparkSession) -> None:
+    g = people(session)
+    back = [(dst, src, how) for src, dst, how in KNOWS]
+    assert rows(g.as_reversed().edges) == sorted(back)
+    assert rows(g.as_undirected().edges) == sorted([*KNOWS, *back])
+    assert rows(g.as_reversed().vertices) == PEOPLE
+    plain = graph_of(session, [1, 2, 3], [(1, 2), (2, 3)])
+    assert rows(plain.as_reversed().edges) == [(2, 1), (3, 2)]
+    assert rows(plain.as_undirected().edges) == [(1, 2), (2, 1), (2, 3), (3, 2)]
+
+
+def test_cache_and_persist(session: SparkSession) -> None:
+    g = people(session)
+    assert g.cache().vertices.is_cached
+    assert not g.unpersist().vertices.is_cached
+    assert g.persist(StorageLevel.DISK_ONLY).edges.storageLevel.useDisk
+    assert not g.unpersist(blocking=True).edges.is_cached
+
+
+def test_validate(session: SparkSession) -> None:
+    people(session).validate()
+    twice = graph_of(session, [1, 2, 3, 1], [(1, 2)])
+    with pytest.raises(ValueError, match=r"4 rows and 3 ids.*dropDuplicates"):
+        twice.validate()
+    unknown = graph_of(session, [1, 2], [(1, 2), (2, 4), (4, 4)])
+    unknown.validate(check_vertices=False)
+    with pytest.raises(SchemaError, match="3 ends that are no vertices, as 4"):
+        unknown.validate()
+    with pytest.raises(SchemaError, match="the vertices have 1 rows without an id"):
+        graph_of(session, [1, None], [(1, 1)]).validate()
+    with pytest.raises(SchemaError, match="'id' is string, and the edges' columns 'src' and 'dst' are bigint"):
+        GraphFrame(session.createDataFrame([("1",)], "id string"), people(session).edges).validate()
+
+
+def test_another_thread_may_make_a_graph(session: SparkSession) -> None:
+    made: list[Any] = []
+    thread = threading.Thread(target=lambda: made.append(people(session)))
+    thread.start()
+    thread.join()
+    assert [graph.degrees.count() for graph in made] == [5]

@@ -1,0 +1,233 @@
+"""The algorithms that run in bulk-synchronous steps: what networkx finds, for any number of workers, and what they refuse.
+
+White box: these dataflows are in modules of their own, and not among the names of ``timely.graphs``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import networkx as nx
+import pyarrow as pa
+import pytest
+
+import timely
+from timely import ConfigurationError
+from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
+from timely.graphs.independent_set import maximal_independent_set
+from timely.graphs.k_core import k_core
+from timely.graphs.landmarks import landmark_distances
+from timely.graphs.path_enumeration import simple_cycles, simple_paths
+from timely.graphs.personalized_rank import personalized_pagerank
+
+Build = Callable[[timely.Stream[int, Any], timely.Stream[int, Any]], timely.Stream[int, Any]]
+
+GRAPHS = [(seed, named, workers) for seed, named in ((0, True), (1, False), (2, True)) for workers in (1, 3)]
+
+
+def made(seed: int, named: bool) -> tuple[list[Any], list[tuple[Any, Any]], nx.DiGraph]:
+    """A random graph, with loops, repeated edges, and nodes without edges."""
+    chosen = random.Random(seed)
+    nodes: list[Any] = [f"n{number:02}" if named else 3 * number - 7 for number in range(14)]
+    edges = [(nodes[chosen.randrange(11)], nodes[chosen.randrange(12)]) for _ in range(19)]
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(edges)
+    return nodes, edges, graph
+
+
+def run(build: Build, edges: Sequence[tuple[Any, Any]], vertices: pa.RecordBatch, workers: int) -> list[tuple[Any, ...]]:
+    """The rows that all workers find, which get every n-th edge and vertex."""
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            (edge_input, edge_stream), (vertex_input, vertex_stream) = scope.new_input(), scope.new_input()
+            captured = build(edge_stream, vertex_stream).capture()
+        own = edges[worker.index :: worker.peers]
+        if own:
+            edge_input.send_batch(pa.record_batch({"src": [src for src, _ in own], "dst": [dst for _, dst in own]}))
+        rows = range(worker.index, len(vertices), worker.peers)
+        if rows:
+            vertex_input.send_batch(vertices.take(pa.array(rows)))
+        edge_input.close()
+        vertex_input.close()
+        worker.run()
+        return captured.messages
+
+    messages = [message for found in timely.execute(program, workers=workers) for message in found]
+    return [tuple(row.values()) for _, batch in messages for row in batch.to_pylist()]
+
+
+def table(nodes: Sequence[Any], **columns: Any) -> pa.RecordBatch:
+    return pa.record_batch({"node": nodes, **columns})
+
+
+@pytest.mark.parametrize(("seed", "named", "workers"), GRAPHS)
+def test_landmarks(seed: int, named: bool, workers: int) -> None:
+    nodes, edges, graph = made(seed, named)
+    marks = [nodes[1], nodes[4], nodes[13]]
+    numbers = pa.array([marks.index(node) if node in marks else None for node in nodes], pa.int32())
+    for both_ways, limit in ((False, None), (True, None), (False, 1)):
+        found = dict(
+            run(
+                partial(landmark_distances, landmarks=3, both_ways=both_ways, limit=limit),
+                edges,
+                table(nodes, landmark=numbers),
+                workers,
+            )
+        )
+        walked = graph.to_undirected() if both_ways else graph
+        for node in nodes:
+            expected = {
+                at: nx.shortest_path_length(walked, mark, node)
+                for at, mark in enumerate(marks)
+                if nx.has_path(walked, mark, node)
+            }
+            near = {at: length for at, length in expected.items() if limit is None or length <= limit}
+            assert {pair["landmark"]: pair["distance"] for pair in found[node]} == near
+
+
+@pytest.mark.parametrize(("seed", "named", "workers"), GRAPHS)
+def test_cores_and_independent_sets(seed: int, named: bool, workers: int) -> None:
+    nodes, edges, graph = made(seed, named)
+    left, level, cores = nx.MultiGraph(edges), 0, dict.fromkeys(nodes, 0)
+    while left:
+        node, degree = min(left.degree(), key=lambda pair: pair[1])
+        level = max(level, degree)
+        cores[node] = level
+        left.remove_node(node)
+    assert dict(run(k_core, edges, table(nodes), workers)) == cores
+    chosen = [node for (node,) in run(maximal_independent_set, edges, table(nodes), workers)]
+    assert sorted(chosen) == sorted(node for (node,) in run(maximal_independent_set, edges, table(nodes), 2))
+    near = {node: {other for other in nx.all_neighbors(graph, node) if other != node} for node in nodes}
+    assert all(bool(near[node] & {*chosen}) != (node in chosen) for node in nodes)
+
+
+@pytest.mark.parametrize(("seed", "named", "workers"), GRAPHS)
+def test_cycles_and_paths(seed: int, named: bool, workers: int) -> None:
+    nodes, edges, graph = made(seed, named)
+    simple = nx.DiGraph(graph)
+    cycles = []
+    for cycle in nx.simple_cycles(simple):
+        at = cycle.index(min(cycle))
+        cycles.append([*cycle[at:], *cycle[: at + 1]])
+    found = [path for (path,) in run(simple_cycles, edges, table(nodes), workers)]
+    assert sorted(found) == sorted(cycles)
+    short = [
+        path for (path,) in run(lambda edges, vertices: simple_cycles(edges, vertices, limit=2), edges, table(nodes), workers)
+    ]
+    assert sorted(short) == sorted(cycle for cycle in cycles if len(cycle) <= 3)
+    starts, ends = nodes[1:3], nodes[2:9]
+    vertices = table(nodes, start=[node in starts for node in nodes], end=[node in ends for node in nodes])
+    paths = [path for (path,) in run(lambda edges, vertices: simple_paths(edges, vertices, limit=4), edges, vertices, workers)]
+    expected = [
+        path
+        for start in starts
+        for end in ends
+        for path in ([[start]] if start == end else nx.all_simple_paths(simple, start, end, cutoff=4))
+    ]
+    assert sorted(paths) == sorted(expected)
+
+
+@pytest.mark.parametrize(("seed", "named", "workers"), GRAPHS)
+def test_ranks(seed: int, named: bool, workers: int) -> None:
+    nodes, edges, graph = made(seed, named)
+    sources = [nodes[3], nodes[13]]
+    numbers = pa.array([sources.index(node) if node in sources else None for node in nodes], pa.int32())
+
+    def ranks(**settings: Any) -> dict[Any, list[float]]:
+        apply: Build = lambda edges, vertices: personalized_pagerank(edges, vertices, **settings)  # noqa: E731
+        return dict(run(apply, edges, table(nodes, source=numbers), workers))
+
+    of_all = {node: rank / len(nodes) for node, (rank,) in ranks(tolerance=1e-10).items()}
+    assert of_all == pytest.approx(nx.pagerank(graph, tol=1e-12), abs=1e-9)
+    both = ranks(sources=2, tolerance=1e-12, damping=0.7)
+    for at, source in enumerate(sources):
+        expected = nx.pagerank(graph, alpha=0.7, personalization={source: 1}, tol=1e-12)
+        assert {node: pair[at] for node, pair in both.items()} == pytest.approx(expected, abs=1e-9)
+    scaled = ranks(rounds=5, dangling="scale")
+    given = dict.fromkeys(nodes, 1.0)
+    for _ in range(5):
+        sent = dict.fromkeys(nodes, 0.0)
+        for src, dst in edges:
+            sent[dst] += given[src] / graph.out_degree(src)
+        given = {node: 0.15 + 0.85 * sent[node] for node in nodes}
+    whole = len(nodes) / sum(given.values())
+    assert {node: rank for node, (rank,) in scaled.items()} == pytest.approx({node: rank * whole for node, rank in given.items()})
+    assert {node: rank for node, (rank,) in ranks(rounds=0).items()} == dict.fromkeys(nodes, 1.0)
+
+
+def test_no_landmarks() -> None:
+    with pytest.raises(ConfigurationError, match="there must be 1 landmark or more, not 0"):
+        landmark_distances(None, None, 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_without_edges_and_without_anything(workers: int) -> None:
+    assert sorted(run(k_core, [], table([4, 5]), workers)) == [(4, 0), (5, 0)]
+    assert run(k_core, [], table(pa.array([], pa.int64())), workers) == []
+    assert run(simple_cycles, [], table(["a"]), workers) == []
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes", "told"),
+    [
+        ([(1, 2)], [1], "an edge starts at 2, which is no vertex"),
+        ([(2, 1)], [1], "an edge starts at 2, which is no vertex"),
+        ([(1, 2)], [], "an edge starts at 1, which is no vertex"),
+        ([], [1, 2, 1], "there are two vertices 1; a vertex has one row"),
+        ([], [1, None], "the vertices' column 'node' has 1 nulls|column 'node' has 1 nulls"),
+    ],
+)
+def test_what_is_no_graph(edges: list[tuple[int, int]], nodes: list[Any], told: str) -> None:
+    with pytest.raises(timely.OperatorError, match=told):
+        run(k_core, edges, table(pa.array(nodes, pa.int64())), 2)
+
+
+def test_a_source_that_is_no_vertex() -> None:
+    vertices = table([1, 2], source=pa.array([None, 0], pa.int32()))
+    with pytest.raises(timely.OperatorError, match="a source of the ranks is no vertex: 1 of 2 are none"):
+        run(lambda edges, vertices: personalized_pagerank(edges, vertices, sources=2, rounds=1), [], vertices, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"damping": 1.0, "rounds": 1}, "damping must be at least 0 and below 1, not 1.0"),
+        ({}, "exactly one of rounds and a tolerance"),
+        ({"rounds": 1, "tolerance": 0.1}, "exactly one of rounds and a tolerance"),
+        ({"tolerance": 0.0}, "a tolerance must be above 0"),
+        ({"rounds": -1}, "rounds must be 0 or more"),
+        ({"rounds": 1, "dangling": "drop"}, "dangling must be 'spread' or 'scale'"),
+    ],
+)
+def test_parameters_of_ranks(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        personalized_pagerank(None, None, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_program_runs_once_for_each_time_on_all_workers(workers: int) -> None:
+    def added(info: timely.OperatorInfo, collected: list[list[Any]]) -> Steps[list[Any]]:
+        own = sum(number for batch in collected[0] for number in batch)
+        of_all = yield [own] * info.peers
+        of_all = yield [sum(of_all)] * info.peers
+        return [of_all] if info.worker == 0 else []
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            captured = bulk_synchronous("added", [stream], added).capture()
+        for time in range(3):
+            if worker.index == 0:
+                handle.send_batch([time, 10])
+            handle.advance_to(time + 1)
+        handle.close()
+        worker.run()
+        return captured.messages
+
+    found = [message for messages in timely.execute(program, workers=workers) for message in messages]
+    assert found == [(time, [[time + 10] * workers]) for time in range(3)]

@@ -1,0 +1,250 @@
+"""Runs over Spark Connect, and classic ones whose workers do not reach the driver: rows, reports, errors and what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import timely
+from tests.graphs.running import debian
+from tests.spark.connecting import connected
+from tests.spark.runs import EDGES, Streams, applying, failing, rows, through
+from timely import spark as ts
+from timely.differential.spark import maintain
+from timely.errors import ConfigurationError, OperatorError, SchemaError, SparkError
+from timely.graphs import PregelVertex
+from timely.graphs import spark as graphs
+from timely.inspect import LivePage
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(timely.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def connect(session: SparkSession) -> Iterator[SparkSession]:
+    with connected(session) as remote:
+        yield remote
+
+
+def present(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:
+    """A row of each worker, whatever it has of the inputs."""
+    handle, row = scope.new_input()
+    handle.send_batch(pa.RecordBatch.from_pydict({"id": [-1]}))
+    handle.close()
+    return {name: timely.operators.concatenate([stream, row]) for name, stream in streams.items()}
+
+
+def test_rows_of_several_tables_and_what_the_workers_did(connect: SparkSession) -> None:
+    inputs = {"days": connect.range(20).selectExpr("id AS n", "id % 4 AS day"), "none": connect.range(0)}
+    schemas = {"none": "id long", "days": "n long, day long"}
+    result = ts.run(through, inputs, schemas, workers=2, epoch={"days": "day"}, key={"days": "n"})
+    assert not result.metrics and result.progress is None
+    assert rows(result["days"]) == Counter((n, n % 4) for n in range(20))
+    assert rows(result["none"]) == Counter()
+    assert result.metrics.rows_in == result.metrics.rows_out == {"days": 20, "none": 0}
+    assert [worker.epochs for worker in result.metrics] == [4, 4]
+    assert cast(ts.RunProgress, result.progress).complete
+    attempt = result.metrics[0].attempt
+    assert result["days"].where("n < 5").count() == 5
+    assert result.metrics[0].attempt == attempt  # the first action has put the rows into the cache
+    result.unpersist()
+
+
+def test_a_table_without_rows_has_workers(connect: SparkSession) -> None:
+    result = ts.run(present, {"none": connect.range(0)}, {"none": "id long"})
+    assert rows(result["none"]) == Counter({(-1,): 3})
+    nothing = ts.run(through, {"none": connect.range(0)}, {"none": "id long"}, workers=1)
+    for action in (nothing["none"].collect, nothing["none"].toArrow):
+        before = [worker.attempt for worker in nothing.metrics]
+        assert len(action()) == 0
+        assert [worker.attempt for worker in nothing.metrics] > before
+
+
+def test_what_a_worker_raises_is_found_in_the_exception(connect: SparkSession) -> None:
+    numbers = connect.range(10).toDF("n")
+    result = ts.run(applying(failing("no", only=3)), {"numbers": numbers}, {"numbers": "n long"}, workers=1)
+    with pytest.raises(Exception, match="raised ValueError: no") as raised:
+        result["numbers"].collect()
+    error = ts.failure_of(raised.value)
+    assert isinstance(error, OperatorError)
+    assert error.name == "map_batch" and error.worker == 0
+    assert "no; 'map_batch' was built at" in str(error)
+    assert not result.metrics
+    with pytest.raises(SparkError, match="give it to timely.spark.failure_of"):
+        result.failure  # noqa: B018
+    assert ts.failure_of(ValueError("timely-error: no")) is None
+
+
+def test_what_cannot_be_is_refused_at_the_call(connect: SparkSession, session: SparkSession, tmp_path: Path) -> None:
+    inputs: dict[str, Any] = {"x": connect.range(3)}
+    schema = {"x": "id long"}
+
+    def refused(error: type[Exception], match: str, outputs: Any = schema, inputs: Any = inputs, **options: Any) -> None:
+        with pytest.raises(error, match=match):
+            ts.run(through, inputs, outputs, **options)
+
+    refused(SchemaError, "key: input 'x' has no column 'n'; it has 'id'", key="n")
+    refused(SchemaError, "is no list of columns and types", {"x": "id lon"})
+    refused(SparkError, "99 workers need 99 task slots at the same time; .* offers 3", workers=99)
+    refused(ConfigurationError, "rendezvous='driver' needs a program that runs in the driver", rendezvous="driver")
+    refused(ConfigurationError, "rendezvous must be 'driver' or 'all_gather', not 'mesh'", rendezvous="mesh")
+    refused(ConfigurationError, "is relative to a folder of this machine", epoch="id", checkpoint="here")
+    refused(ConfigurationError, "live= needs workers that report", live=LivePage())
+    refused(ConfigurationError, "patience must be more than 0", patience=0)
+    refused(ConfigurationError, "these come from several", inputs={"x": connect.range(3), "y": session.range(3)})
+    refused(ConfigurationError, "is a streaming DataFrame", inputs={"x": connect.readStream.format("rate").load()})
+    with pytest.raises(ConfigurationError, match="workers must be an integer"):
+        ts.check(connect, 0)
+    assert ts.check(connect, 3) == ()
+    assert [finding.setting for finding in ts.check(connect, 4)] == ["spark.master"]
+
+
+def test_streams_are_refused(connect: SparkSession, tmp_path: Path) -> None:
+    feed = connect.readStream.format("rate").load()
+    with pytest.raises(SparkError, match="of Spark Connect.*timely.spark.stream.*spark-submit"):
+        ts.stream(through, {"x": feed}, {"x": "value long"}, foreach_epoch=print, checkpoint=tmp_path / "stream")
+    with pytest.raises(SparkError, match="of Spark Connect.*timely.spark.stream.*spark-submit"):
+        maintain("SELECT value FROM x", {"x": feed}, print, checkpoint=tmp_path / "view")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_graph_frames_are_refused(connect: SparkSession) -> None:
+    edges = connect.createDataFrame([(1, 2)], "src long, dst long")
+    with pytest.raises(SparkError, match="the DataFrame of vertices is one of Spark Connect.*connected_components"):
+        graphs.GraphFrame(connect.range(3), edges)
+
+
+def test_slots_that_a_setting_hides_are_asked_for(connect: SparkSession) -> None:
+    connect.conf.set("spark.sql.leafNodeDefaultParallelism", "7")
+    try:
+        assert ts.check(connect, 3) == ()  # the name of a local master says it
+    finally:
+        connect.conf.unset("spark.sql.leafNodeDefaultParallelism")
+
+
+def test_components_over_connect(connect: SparkSession) -> None:
+    edges = connect.createDataFrame(EDGES, "src string, dst string").dropna()
+    vertices = connect.createDataFrame([("d",)], "node string")
+    found = graphs.connected_components(edges, vertices=vertices, workers=2)
+    assert rows(found) == Counter([("", ""), ("a", ""), ("b", ""), ("c", ""), ("d", "d")])
+    assert found.metrics.rows_in == {"edges": 3, "vertices": 1}
+
+
+def test_a_classic_session_whose_driver_is_out_of_reach(session: SparkSession) -> None:
+    result = ts.run(through, {"x": session.range(10)}, {"x": "id long"}, workers=2, rendezvous="all_gather")
+    assert not result.metrics
+    assert rows(result["x"]) == Counter((n,) for n in range(10))
+    assert result.metrics.rows_in == {"x": 10} and len(result.metrics) == 2
+
+
+def test_a_run_with_checkpoints_deletes_them(connect: SparkSession, tmp_path: Path) -> None:
+    days = connect.range(20).selectExpr("id AS n", "id % 4 AS day")
+    result = ts.run(through, {"days": days}, {"days": "n long, day long"}, workers=2, epoch="day", checkpoint=tmp_path / "run")
+    assert rows(result["days"]) == Counter((n, n % 4) for n in range(20))
+    assert result.resumed == []
+
+
+# -- more of it: pytest -m cluster -----------------------------------------------------------------------------------
+
+
+@pytest.mark.cluster
+def test_a_run_resumes_when_its_worker_is_killed(connect: SparkSession, tmp_path: Path) -> None:
+    died = tmp_path / "died"
+
+    def killed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if 17 in batch.column("n").to_pylist() and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+
+    days = connect.range(20).selectExpr("id AS n", "id AS day")
+    result = ts.run(
+        applying(killed),
+        {"days": days},
+        {"days": "n long, day long"},
+        workers=2,
+        epoch="day",
+        checkpoint=tmp_path / "run",
+        checkpoint_every=3,
+    )
+    assert rows(result["days"]) == Counter((n, n) for n in range(20))
+    assert died.exists()
+    assert len(result.resumed) == 1 and 0 < result.resumed[0] <= 17
+
+
+def _algorithms(session: SparkSession) -> dict[str, Callable[[], DataFrame]]:
+    edges = session.createDataFrame(debian("depends"))
+    vertices = session.createDataFrame([("nobody",)], "node string")
+    weighed = edges.selectExpr("src", "dst", "length(dst) AS weight")
+    source = edges.orderBy("src").first()
+    assert source is not None
+    states = (
+        edges.selectExpr("src AS node").unionAll(edges.selectExpr("dst AS node")).distinct().selectExpr("node", "1L AS state")
+    )
+
+    def degree(vertex: PregelVertex[Any, Any, Any], messages: list[int]) -> tuple[int, list[tuple[Any, int]]]:
+        return sum(messages), [(target, 1) for target in vertex.edges if vertex.superstep == 0]
+
+    return {
+        "breadth_first_search": lambda: graphs.breadth_first_search(edges, source.src),
+        "connected_components": lambda: graphs.connected_components(edges, vertices=vertices),
+        "label_propagation": lambda: graphs.label_propagation(edges),
+        "pagerank": lambda: graphs.pagerank(edges).selectExpr("node", "round(rank, 9) AS rank"),
+        "pregel": lambda: graphs.pregel(states, edges, degree),
+        "shortest_paths": lambda: graphs.shortest_paths(weighed, source.src),
+        "strongly_connected_components": lambda: graphs.strongly_connected_components(edges, workers=1),
+        "triangle_count": lambda: graphs.triangle_count(edges),
+    }
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", sorted(name for name in graphs.__all__ if name.islower()))
+def test_every_algorithm_finds_what_it_finds_in_a_classic_session(
+    connect: SparkSession, session: SparkSession, name: str
+) -> None:
+    found = rows(_algorithms(connect)[name]())
+    assert found
+    assert found == rows(_algorithms(session)[name]())
+
+
+CLIENT = """
+import sys
+from pyspark.sql.connect.session import SparkSession
+from timely import spark as ts
+session = SparkSession(sys.argv[1])
+result = ts.run(lambda scope, x: {"x": x.exchange("id")}, {"x": session.range(10)}, {"x": "id long"}, workers=2)
+print(sorted(row.id for row in result["x"].collect()), result.metrics.rows_in)
+session.stop()
+"""
+
+
+@pytest.mark.cluster
+def test_a_program_that_has_the_client_alone(connect: Any) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SKIP_CONNECT_COMPAT_TESTS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, f"sc://{connect.client.host}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [f"{list(range(10))} {{'x': 10}}"], done.stderr
+
+
+def test_packages_are_shipped(connect: SparkSession) -> None:
+    """Last, since tasks then load the library from an archive, which takes seconds."""
+    names = ts.ship(connect)
+    assert "timely" in names
+    assert ts.ship(connect) == names

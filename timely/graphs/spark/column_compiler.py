@@ -1,0 +1,211 @@
+"""Column expressions of Spark's, compiled to expressions over Arrow tables that workers compute.
+
+Spark resolves names and inserts casts; what is compiled is its analysed plan. The invariant: what workers would not compute as
+Spark does is refused here, by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from timely.errors import ConfigurationError
+from timely.graphs.column_expressions import (
+    AGGREGATES,
+    FUNCTIONS,
+    ColumnAggregate,
+    ColumnExpression,
+    ColumnField,
+    Constant,
+    FunctionCall,
+)
+
+_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
+_NUMBERS: Final = _WHOLE | {"float", "double"}
+_ATOMS: Final = _NUMBERS | {"boolean", "string", "date", "timestamp", "timestamp_ntz"}
+_WIDER: Final = ("byte", "short", "integer", "long", "float", "double")
+
+_ARGUMENTS: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("Abs", "Add", "Multiply", "Subtract", "UnaryMinus", "Divide", "IntegralDivide", "Remainder"), _NUMBERS),
+    **dict.fromkeys(("Ceil", "Floor"), _NUMBERS),
+    **dict.fromkeys(("Exp", "Log", "Pow", "Sqrt", "IsNaN"), frozenset({"float", "double"})),
+    **dict.fromkeys(("EqualNullSafe", "EqualTo", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"), _ATOMS),
+    **dict.fromkeys(("Greatest", "In", "Least", "Max", "Min"), _ATOMS),
+    **dict.fromkeys(("Average", "Sum"), _NUMBERS),
+    "Concat": frozenset({"string"}),
+}
+"""The types that functions take, where not any."""
+
+_TRANSPARENT: Final = frozenset({"Alias", "Nvl"})
+"""Expressions that are what their only child is."""
+
+
+def compiled(frame: DataFrame, column: Column) -> tuple[ColumnExpression, DataType]:
+    """Return an expression over the columns of ``frame``, whose names it reads, and its type.
+
+    A field of a struct ``src``, ``dst`` or ``edge`` is read as ``src.name``. ``ConfigurationError`` for a function that workers
+    cannot compute.
+    """
+    chosen = frame.select(column.alias("value"))
+    expression = _Compiler(column).compiled(_last_expression(chosen))
+    return expression, nullable(chosen.schema["value"].dataType)
+
+
+def compiled_list(frame: DataFrame, columns: Sequence[Column]) -> tuple[list[ColumnExpression], DataType]:
+    """Return several expressions that Spark casts to one type, and this type."""
+    from pyspark.sql import functions as F
+
+    expression, kind = compiled(frame, F.array(*columns))
+    assert isinstance(expression, FunctionCall)
+    return list(expression.arguments), kind.elementType  # type: ignore[attr-defined]
+
+
+def compiled_aggregate(frame: DataFrame, key: str, column: Column) -> tuple[list[ColumnAggregate], ColumnExpression, DataType]:
+    """Return aggregates, an expression over ``key`` and their results ``0``, ``1``, ..., and its type."""
+    chosen = frame.groupBy(key).agg(column.alias("value"))
+    compiler = _Compiler(column)
+    expression = compiler.compiled(_last_expression(chosen))
+    return compiler.aggregates, expression, nullable(chosen.schema["value"].dataType)
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """Return the Arrow type in which workers have a Spark type."""
+    return to_arrow_type(kind, timezone="UTC")
+
+
+def nullable(kind: DataType) -> DataType:
+    """Return a type whose every part may be null, so that values of two expressions are of one type."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, nullable(field.dataType)) for field in kind])
+    if isinstance(kind, ArrayType):
+        return ArrayType(nullable(kind.elementType))
+    return MapType(kind.keyType, nullable(kind.valueType)) if isinstance(kind, MapType) else kind
+
+
+def _last_expression(frame: DataFrame) -> Any:
+    expressions = frame._jdf.queryExecution().analyzed().expressions()
+    return expressions.apply(expressions.size() - 1)
+
+
+class _Compiler:
+    """Compiles one column of the user's, which errors quote."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self.aggregates: list[ColumnAggregate] = []
+
+    def compiled(self, node: Any) -> ColumnExpression:
+        """Return the expression of a node of Spark's plan."""
+        kind = node.getClass().getSimpleName()
+        children = _children(node)
+        if kind in _TRANSPARENT:
+            return self.compiled(children[0])
+        if kind == "AttributeReference":
+            return ColumnField(node.name())
+        if kind == "Literal":
+            return self._literal(node)
+        if kind == "GetStructField":
+            return self._field(node, children[0])
+        if kind == "AggregateExpression":
+            return self._aggregate(node, children)
+        if kind not in FUNCTIONS:
+            raise self._refused(f"has {_pretty(node)}, an expression {kind}")
+        if kind == "Cast" and not self._castable(node, children[0]):
+            raise self._refused(f"casts {_type(children[0])} to {_type(node)}")
+        self._check_types(kind, node, children)
+        if kind == "CreateNamedStruct":
+            children = children[1::2]
+        arguments = tuple(map(self.compiled, children))
+        return FunctionCall(kind, arguments, arrow_type(_spark_type(node)), self._checked(kind, node))
+
+    def _field(self, node: Any, child: Any) -> ColumnExpression:
+        name = _spark_type(child).fields[node.ordinal()].name  # type: ignore[attr-defined]
+        if child.getClass().getSimpleName() == "AttributeReference" and child.name() in ("src", "dst", "edge"):
+            if child.name() == "edge" and name in ("src", "dst"):
+                return ColumnField(f"{name}.id")
+            return ColumnField(f"{child.name()}.{name}")
+        return FunctionCall("GetStructField", (self.compiled(child),), arrow_type(_spark_type(node)), detail=name)
+
+    def _literal(self, node: Any) -> Constant:
+        kind = _spark_type(node)
+        value = node.value()
+        if value is None:
+            return Constant(None, arrow_type(kind))
+        if _type(node) not in _NUMBERS | {"boolean", "string"}:
+            raise self._refused(f"has a constant of type {kind.simpleString()}")
+        return Constant(value if isinstance(value, bool | int | float) else value.toString(), arrow_type(kind))
+
+    def _aggregate(self, node: Any, children: Sequence[Any]) -> ColumnField:
+        function = children[0]
+        kind = function.getClass().getSimpleName()
+        arguments = _children(function)
+        if kind not in AGGREGATES or len(arguments) != 1 or node.isDistinct() or node.filter().isDefined():
+            raise self._refused(f"has the aggregate {_pretty(function)}")
+        self._check_types(kind, function, arguments)
+        checked = self._checked(kind, function)
+        self.aggregates.append(ColumnAggregate(kind, self.compiled(arguments[0]), arrow_type(_spark_type(node)), checked))
+        return ColumnField(str(len(self.aggregates) - 1))
+
+    def _check_types(self, kind: str, node: Any, children: Sequence[Any]) -> None:
+        allowed = _ARGUMENTS.get(kind)
+        for child in children:
+            if allowed is not None and _type(child) not in allowed:
+                raise self._refused(f"has {_pretty(node)}, of {_spark_type(child).simpleString()}")
+
+    def _castable(self, node: Any, child: Any) -> bool:
+        source, target = _type(child), _type(node)
+        if source == "void" or _spark_type(child) == _spark_type(node):
+            return True
+        if not (target in _NUMBERS and (source in _NUMBERS or source == "boolean")):
+            return False
+        widens = source == "boolean" or _WIDER.index(source) < _WIDER.index(target)
+        return widens or str(node.evalMode()) == "ANSI"
+
+    def _checked(self, kind: str, node: Any) -> bool:
+        """Return whether Spark raises where a function has no result, instead of null or an overflow."""
+        if kind in ("Abs", "UnaryMinus"):
+            return bool(node.failOnError())
+        if kind in ("Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder"):
+            mode = str(node.evalMode())
+            if mode == "TRY":
+                raise self._refused(f"has {_pretty(node)}, which has no result where others raise")
+            return mode == "ANSI"
+        if kind == "Sum":
+            return str(node.evalContext().evalMode()) == "ANSI"
+        return True
+
+    def _refused(self, what: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"pregel: the expression {self._column} {what}, which workers cannot compute as Spark does: use simpler expressions, "
+            "or timely.graphs.spark.pregel, whose functions are Python"
+        )
+
+
+def _children(node: Any) -> list[Any]:
+    children = node.children()
+    return [children.apply(at) for at in range(children.size())]
+
+
+def _pretty(node: Any) -> str:
+    return str(node.sql())
+
+
+def _spark_type(node: Any) -> DataType:
+    return _parsed(node.dataType().sql())
+
+
+@lru_cache(1024)
+def _parsed(text: str) -> DataType:
+    return nullable(DataType.fromDDL(text))
+
+
+def _type(node: Any) -> str:
+    """Return the name of a type: a string with a collation is ``string collate``, as its strings differ from others."""
+    kind = _spark_type(node)
+    return kind.simpleString() if kind.typeName() == "string" else kind.typeName()

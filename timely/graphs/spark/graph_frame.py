@@ -1,0 +1,784 @@
+"""``GraphFrame``: a graph of two DataFrames, with the methods, columns and conventions of GraphFrames 0.12.
+
+What needs a loop is one dataflow in one barrier job. What needs none is DataFrame code. Results keep the attributes of vertices.
+See ``docs/graphframes.md`` for each method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, Literal, NoReturn
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, IntegralType, StructField, StructType
+from pyspark.storagelevel import StorageLevel
+
+from timely.dataflow import ScopeBuilder, Stream
+from timely.errors import ConfigurationError, SchemaError
+from timely.graphs.column_pregel import ColumnProgram, column_pregel
+from timely.graphs.independent_set import maximal_independent_set
+from timely.graphs.k_core import k_core
+from timely.graphs.landmarks import landmark_distances
+from timely.graphs.path_enumeration import simple_cycles, simple_paths
+from timely.graphs.personalized_rank import Dangling, check_rank_parameters, personalized_pagerank
+from timely.graphs.spark import algorithms
+from timely.graphs.spark.aggregate_messages import Expressions, aggregated_messages
+from timely.graphs.spark.aggregate_neighbors import aggregated_neighbors
+from timely.graphs.spark.columns import column_type, node_type, source_value
+from timely.graphs.spark.motifs import find_motif
+from timely.graphs.spark.path_tables import shortest_path_table
+from timely.graphs.spark.pregel_builder import Pregel
+from timely.graphs.spark.structs import condition, nested, quoted
+from timely.spark import run
+from timely.spark.connect import refuse_connect
+
+DEFAULT_LEVEL: Final = StorageLevel.MEMORY_AND_DISK_DESER
+
+_DISTANCES: Final = "distances array<struct<landmark: int, distance: int>>"
+
+_NULL_ID: Final = "the column {0!r} of the {1} is null in a row, and an id must have a value: filter such rows out"
+
+
+class GraphFrame:
+    """A graph: ``v`` has a row for each vertex, with its ``id``; ``e`` a row for each edge, with the ids ``src`` and ``dst``.
+
+    Further columns are attributes. Ids are of one type, any that is not nested. ``workers`` says how many workers the loops of
+    this graph, and of graphs made of it, run on; without it, as many as there are slots. ``SchemaError`` for a missing column.
+
+    Edges with an end that is no vertex are left out of what an algorithm computes; :meth:`validate` refuses them. Workers raise
+    ``SchemaError`` for an id that is null.
+
+    >>> from timely.spark import local_session
+    >>> session = local_session(2)
+    >>> v = session.createDataFrame([("a", 34), ("b", 36), ("c", 30)], "id string, age int")
+    >>> e = session.createDataFrame([("a", "b"), ("c", "b")], "src string, dst string")
+    >>> g = GraphFrame(v, e)
+    >>> sorted(tuple(row) for row in g.inDegrees.collect())
+    [('b', 2)]
+    >>> sorted(tuple(row) for row in g.connectedComponents().collect())
+    [('a', 34, 'a'), ('b', 36, 'a'), ('c', 30, 'a')]
+    """
+
+    ID: ClassVar[str] = "id"
+    SRC: ClassVar[str] = "src"
+    DST: ClassVar[str] = "dst"
+    EDGE: ClassVar[str] = "edge"
+    WEIGHT: ClassVar[str] = "weight"
+
+    def __init__(self, v: DataFrame, e: DataFrame, *, workers: int | None = None) -> None:
+        for what, frame in (("vertices", v), ("edges", e)):
+            refuse_connect(
+                f"the DataFrame of {what}",
+                frame,
+                "GraphFrame looks into column expressions, which are in Java. The functions of timely.graphs.spark "
+                "(connected_components, pagerank, pregel and the others) work over Spark Connect",
+            )
+        column_type(v, self.ID, "vertices")
+        for name in (self.SRC, self.DST):
+            column_type(e, name, "edges")
+        self._vertices = v
+        self._edges = e
+        self._workers = workers
+        self._whole = False
+
+    def _derived(self, vertices: DataFrame, edges: DataFrame, *, whole: bool = False) -> GraphFrame:
+        """Return a graph with the same settings; ``whole`` if it has no edge to what is no vertex, provided this one has none."""
+        graph = GraphFrame(vertices, edges, workers=self._workers)
+        graph._whole = self._whole and whole
+        return graph
+
+    def __repr__(self) -> str:
+        return f"GraphFrame(v:{self._vertices!r}, e:{self._edges!r})"
+
+    # -- the tables ------------------------------------------------------------------------------------------------------
+
+    @property
+    def vertices(self) -> DataFrame:
+        """The vertices: ``id`` and attributes."""
+        return self._vertices
+
+    @property
+    def nodes(self) -> DataFrame:
+        """Another name of :attr:`vertices`."""
+        return self._vertices
+
+    @property
+    def edges(self) -> DataFrame:
+        """The edges: ``src``, ``dst`` and attributes."""
+        return self._edges
+
+    @property
+    def triplets(self) -> DataFrame:
+        """A row ``(src, edge, dst)`` of three structs for each edge between vertices."""
+        src, dst = (nested(self._vertices, name) for name in (self.SRC, self.DST))
+        edges = nested(self._edges, self.EDGE)
+        joined = edges.join(src, F.col("edge.src") == F.col("src.id")).join(dst, F.col("edge.dst") == F.col("dst.id"))
+        return joined.select(self.SRC, self.EDGE, self.DST)
+
+    def cache(self) -> GraphFrame:
+        """Return the graph with both tables in Spark's cache, once an action has read them."""
+        return self._derived(self._vertices.cache(), self._edges.cache(), whole=True)
+
+    def persist(self, storageLevel: StorageLevel = StorageLevel.MEMORY_ONLY) -> GraphFrame:
+        """Return the graph with both tables stored at a level, once an action has read them."""
+        return self._derived(self._vertices.persist(storageLevel), self._edges.persist(storageLevel), whole=True)
+
+    def unpersist(self, blocking: bool = False) -> GraphFrame:
+        """Return the graph with neither table in Spark's cache."""
+        return self._derived(self._vertices.unpersist(blocking), self._edges.unpersist(blocking), whole=True)
+
+    def validate(self, check_vertices: bool = True, intermediate_storage_level: StorageLevel = DEFAULT_LEVEL) -> None:
+        """Raise ``SchemaError`` for null or duplicate ids of vertices, and for edges whose ends are no vertices.
+
+        Without ``check_vertices`` edges are not read. Algorithms run on a graph that passed need no joins to leave edges out.
+        """
+        self._check_types()
+        rows, there, distinct = _first(
+            self._vertices.select(F.count(F.lit(1)), F.count(F.col(self.ID)), F.count_distinct(F.col(self.ID)))
+        )
+        if rows != there:
+            raise SchemaError(f"the vertices have {rows - there} rows without an id: filter them out")
+        if there != distinct:
+            raise SchemaError(
+                f"the vertices have {there} rows and {distinct} ids, and a vertex must have one row:"
+                " vertices.dropDuplicates(['id']) keeps one of each"
+            )
+        if not check_vertices:
+            return
+        ends = self._edges.select(F.explode(F.array(self.SRC, self.DST)).alias(self.ID))
+        unknown = ends.join(self._vertices.select(self.ID), self.ID, "left_anti").persist(intermediate_storage_level)
+        try:
+            (missing,) = _first(unknown.select(F.count(F.lit(1))))
+            if missing:
+                (example,) = _first(unknown)
+                raise SchemaError(
+                    f"the edges have {missing} ends that are no vertices, as {example!r}: add these vertices, or filter such"
+                    " edges out"
+                )
+        finally:
+            unknown.unpersist()
+        self._whole = True
+
+    # -- degrees ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def outDegrees(self) -> DataFrame:
+        """``(id, outDegree)`` for each id at which an edge starts."""
+        return self._edges.groupBy(F.col(self.SRC).alias(self.ID)).agg(F.count(F.lit(1)).alias("outDegree"))
+
+    @property
+    def inDegrees(self) -> DataFrame:
+        """``(id, inDegree)`` for each id at which an edge ends."""
+        return self._edges.groupBy(F.col(self.DST).alias(self.ID)).agg(F.count(F.lit(1)).alias("inDegree"))
+
+    @property
+    def degrees(self) -> DataFrame:
+        """``(id, degree)`` for each id that is an end of an edge; a loop counts twice."""
+        return self._ends().groupBy(self.ID).agg(F.count(F.lit(1)).alias("degree"))
+
+    def type_out_degree(self, edge_type_col: str, edge_types: list[Any] | None = None) -> DataFrame:
+        """``(id, outDegrees)``: a struct of the number of edges that start at ``id``, for each value of a column of the edges."""
+        return _by_type(self._edges.withColumn(self.ID, F.col(self.SRC)), edge_type_col, edge_types, "outDegrees")
+
+    def type_in_degree(self, edge_type_col: str, edge_types: list[Any] | None = None) -> DataFrame:
+        """``(id, inDegrees)``, as :meth:`type_out_degree`, of the edges that end at ``id``."""
+        return _by_type(self._edges.withColumn(self.ID, F.col(self.DST)), edge_type_col, edge_types, "inDegrees")
+
+    def type_degree(self, edge_type_col: str, edge_types: list[Any] | None = None) -> DataFrame:
+        """``(id, degrees)``, as :meth:`type_out_degree`, of the edges at ``id`` in either direction."""
+        return _by_type(self._ends(edge_type_col), edge_type_col, edge_types, "degrees")
+
+    def _ends(self, *columns: str) -> DataFrame:
+        return self._edges.select(F.explode(F.array(self.SRC, self.DST)).alias(self.ID), *columns)
+
+    # -- graphs made of this one -----------------------------------------------------------------------------------------
+
+    def filterVertices(self, condition: str | Column) -> GraphFrame:
+        """Return the graph of the vertices for which ``condition`` holds, and of the edges between them.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1, 34), (2, 36), (3, 30)], "id long, age int")
+        >>> e = session.createDataFrame([(1, 2), (3, 2)], "src long, dst long")
+        >>> [tuple(row) for row in GraphFrame(v, e).filterVertices("age > 30").edges.collect()]
+        [(1, 2)]
+        """
+        vertices = self._vertices.filter(condition)
+        edges = self._edges
+        for end in (self.SRC, self.DST):
+            ids = vertices.select(F.col(self.ID).alias("_timely_id"))
+            edges = edges.join(ids, F.col(end) == F.col("_timely_id"), "left_semi")
+        graph = self._derived(vertices, edges)
+        graph._whole = self._whole
+        return graph
+
+    def filterEdges(self, condition: str | Column) -> GraphFrame:
+        """Return the graph of all vertices, and of the edges for which ``condition`` holds."""
+        return self._derived(self._vertices, self._edges.filter(condition), whole=True)
+
+    def dropIsolatedVertices(self) -> GraphFrame:
+        """Return the graph without the vertices at which no edge starts or ends."""
+        return self._derived(self._vertices.join(self._ends(), self.ID, "left_semi"), self._edges, whole=True)
+
+    def as_undirected(self) -> GraphFrame:
+        """Return the graph with each edge in both directions, with its attributes."""
+        return self._derived(self._vertices, self._edges.union(self._reversed()), whole=True)
+
+    def as_reversed(self) -> GraphFrame:
+        """Return the graph with each edge in the other direction, with its attributes."""
+        return self._derived(self._vertices, self._reversed(), whole=True)
+
+    def _reversed(self) -> DataFrame:
+        swapped = {self.SRC: self.DST, self.DST: self.SRC}
+        return self._edges.select(*(F.col(quoted(swapped.get(name, name))).alias(name) for name in self._edges.columns))
+
+    # -- patterns and messages -------------------------------------------------------------------------------------------
+
+    def find(self, pattern: str) -> DataFrame:
+        """Return a row for each instance of a motif, with a struct for each name in it. See ``docs/graphframes.md`` for patterns.
+
+        ``ConfigurationError`` for a pattern that cannot be read.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1,), (2,), (3,)], "id long")
+        >>> e = session.createDataFrame([(1, 2), (2, 1), (2, 3)], "src long, dst long")
+        >>> [(row.a.id, row.b.id) for row in GraphFrame(v, e).find("(a)-[]->(b); !(b)-[]->(a)").collect()]
+        [(2, 3)]
+        """
+        return find_motif(self._vertices, self._edges, pattern)
+
+    def aggregateMessages(
+        self,
+        aggCol: Expressions,
+        sendToSrc: Expressions | None = None,
+        sendToDst: Expressions | None = None,
+        intermediate_storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return ``(id, ...)`` with a column for each aggregate, for the vertices that receive a message.
+
+        ``sendToSrc`` and ``sendToDst`` are messages along each edge, to its source or destination. Several are one message, a
+        struct. All are columns made of those of :class:`~timely.graphs.spark.AggregateMessages`, or SQL expressions.
+
+        >>> from timely.graphs.spark import AggregateMessages as AM
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1, 30), (2, 40)], "id long, age int")
+        >>> e = session.createDataFrame([(1, 2)], "src long, dst long")
+        >>> found = GraphFrame(v, e).aggregateMessages([F.sum(AM.msg).alias("ages")], sendToDst=[AM.src["age"]])
+        >>> [tuple(row) for row in found.collect()]
+        [(2, 30)]
+        """
+        return aggregated_messages(self.triplets, aggCol, sendToSrc, sendToDst).persist(intermediate_storage_level)
+
+    def aggregate_neighbors(
+        self,
+        starting_vertices: str | Column,
+        accumulator_names: list[str],
+        accumulator_inits: list[str | Column],
+        accumulator_updates: list[str | Column],
+        max_hops: int = 3,
+        stopping_condition: str | Column | None = None,
+        target_condition: str | Column | None = None,
+        required_vertex_attributes: list[str] | None = None,
+        required_edge_attributes: list[str] | None = None,
+        edge_filter: str | Column | None = None,
+        remove_loops: bool = False,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return the accumulators of each walk that ended, with the ``id`` at which it ended, and its number of edges, ``hop``.
+
+        Walks begin at ``starting_vertices``, and take up to ``max_hops`` edges. An edge updates the accumulators, whose
+        expressions are made of them and of :class:`~timely.graphs.spark.AggregateNeighbors`. A walk ends where
+        ``target_condition`` holds, or else ``stopping_condition``; with both, one for which only the latter holds is dropped.
+        Each hop is two joins of the plan: this is for few hops.
+        """
+        _check_positive("aggregate_neighbors", "max_hops", max_hops)
+        vertices, edges = self._vertices, self._edges
+        if required_vertex_attributes is not None:
+            vertices = vertices.select(*map(quoted, dict.fromkeys([self.ID, *required_vertex_attributes])))
+        if remove_loops:
+            edges = edges.filter(F.col(self.SRC) != F.col(self.DST))
+        if required_edge_attributes is not None:
+            edges = edges.select(*map(quoted, dict.fromkeys([self.SRC, self.DST, *required_edge_attributes])))
+        return aggregated_neighbors(
+            vertices,
+            edges,
+            starting_vertices,
+            accumulator_names,
+            accumulator_inits,
+            accumulator_updates,
+            max_hops,
+            stopping_condition,
+            target_condition,
+            edge_filter,
+        ).persist(storage_level)
+
+    @property
+    def pregel(self) -> Pregel:
+        """A new :class:`~timely.graphs.spark.Pregel` program on this graph."""
+        return Pregel(self)
+
+    def _run_pregel(
+        self,
+        program: ColumnProgram,
+        states: StructType,
+        attributes: Sequence[str],
+        edge_attributes: Sequence[str],
+        level: StorageLevel,
+    ) -> DataFrame:
+        """Return the vertices with the columns of a compiled program; :meth:`Pregel.run` compiles it, and calls this."""
+        edges = self._inner_edges(*(F.col(quoted(name)) for name in edge_attributes))
+        vertices = self._node_column(*(F.col(quoted(name)) for name in attributes))
+        found = self._run("pregel", partial(column_pregel, program=program), edges, vertices, states)
+        joined = self._vertices.join(found.withColumnRenamed("node", self.ID), self.ID, "left")
+        return joined.select(*map(quoted, [*self._vertices.columns, *states.names])).persist(level)
+
+    # -- algorithms ------------------------------------------------------------------------------------------------------
+
+    def connectedComponents(
+        self,
+        algorithm: Literal["graphframes", "graphx", "two_phase", "randomized_contraction"] = "graphframes",
+        checkpointInterval: int = 2,
+        broadcastThreshold: int = 1_000_000,
+        useLabelsAsComponents: bool = False,
+        use_local_checkpoints: bool = False,
+        max_iter: int = 2**31 - 2,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return the vertices with a column ``component``: the smallest id among those that paths join, in either direction.
+
+        ``component`` is of type long for whole numbers, unless ``useLabelsAsComponents``, and of the ids' type otherwise. All
+        algorithms run the same dataflow, to the end, and need no checkpoints.
+        """
+        _check_name("connectedComponents", algorithm, ("graphframes", "graphx", "two_phase", "randomized_contraction"))
+        found = algorithms.connected_components(**self._input())
+        return self._with_column(found, "component", storage_level, as_long=not useLabelsAsComponents)
+
+    def stronglyConnectedComponents(self, maxIter: int) -> DataFrame:
+        """Return the vertices with a column ``component``: the smallest id among those that reach each other.
+
+        The result is that of any ``maxIter`` that is large enough: the dataflow runs to its end.
+        """
+        _check_positive("stronglyConnectedComponents", "maxIter", maxIter)
+        found = algorithms.strongly_connected_components(**self._input())
+        return self._with_column(found, "component", DEFAULT_LEVEL, as_long=True)
+
+    def labelPropagation(
+        self,
+        maxIter: int,
+        algorithm: Literal["graphx", "graphframes"] = "graphx",
+        use_local_checkpoints: bool = False,
+        checkpoint_interval: int = 2,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return the vertices with a column ``label``: an id, the one that most neighbours have after ``maxIter`` rounds.
+
+        Of several the smallest, so that results are the same in each run.
+        """
+        _check_name("labelPropagation", algorithm, ("graphx", "graphframes"))
+        found = algorithms.label_propagation(**self._input(), rounds=maxIter)
+        return self._with_column(found, "label", storage_level)
+
+    def triangleCount(
+        self,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+        algorithm: Literal["exact", "approx"] = "exact",
+        lg_nom_entries: int = 12,
+    ) -> DataFrame:
+        """Return the vertices with a column ``count``: in how many triangles each is a corner, in any direction.
+
+        The count is exact, also for ``algorithm="approx"``, for which ``lg_nom_entries`` would be the size of sketches.
+        """
+        _check_name("triangleCount", algorithm, ("exact", "approx"))
+        return self._with_column(algorithms.triangle_count(**self._input()), "count", storage_level)
+
+    def pageRank(
+        self,
+        resetProbability: float = 0.15,
+        sourceId: Any | None = None,
+        maxIter: int | None = None,
+        tol: float | None = None,
+        *,
+        dangling: Dangling = "spread",
+        total: float | None = None,
+    ) -> GraphFrame:
+        """Return the graph with a column ``pagerank`` of the vertices, and ``weight`` of the edges: 1 / out-degree of ``src``.
+
+        Ranks add up to the number of vertices, those for a ``sourceId`` to 1, or to ``total``. Exactly one of ``maxIter`` rounds,
+        and ``tol``, the greatest change of a rank in the last round. The rank of vertices without out-edges goes to all vertices,
+        or to the source; with ``dangling="scale"`` it is lost and all are scaled up at the end, as GraphFrames does.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1,), (2,), (3,)], "id long")
+        >>> e = session.createDataFrame([(1, 3), (2, 3), (3, 1)], "src long, dst long")
+        >>> ranked = GraphFrame(v, e).pageRank(tol=1e-6)
+        >>> [(row.id, round(row.pagerank, 2)) for row in ranked.vertices.orderBy("id").collect()]
+        [(1, 1.39), (2, 0.15), (3, 1.46)]
+        """
+        _check_total(total)
+        found = self._ranks("pageRank", [] if sourceId is None else [sourceId], resetProbability, maxIter, tol, dangling)
+        rank = F.element_at("ranks", 1)
+        if total is not None:
+            whole = F.lit(1.0) if sourceId is not None else F.lit(float(self._vertices.count()))
+            rank = rank * (F.lit(float(total)) / whole)
+        return self._ranked(found.select("node", rank.alias("pagerank")), "pagerank")
+
+    def parallelPersonalizedPageRank(
+        self,
+        resetProbability: float = 0.15,
+        sourceIds: list[Any] | None = None,
+        maxIter: int | None = None,
+        *,
+        dangling: Dangling = "spread",
+    ) -> GraphFrame:
+        """Return the graph with columns ``pageranks`` of the vertices and ``weight`` of the edges.
+
+        ``pageranks`` is a vector with a rank for each of ``sourceIds``. The ranks of a source add up to 1. The rest is as for
+        :meth:`pageRank`.
+        """
+        from pyspark.ml.functions import array_to_vector  # takes a second to import
+
+        if not sourceIds:
+            raise ConfigurationError("parallelPersonalizedPageRank: sourceIds must have an id: give a list of vertices' ids")
+        found = self._ranks("parallelPersonalizedPageRank", sourceIds, resetProbability, maxIter, None, dangling)
+        return self._ranked(found.select("node", array_to_vector(F.col("ranks")).alias("pageranks")), "pageranks")
+
+    def _ranks(
+        self, method: str, sources: list[Any], reset: float, rounds: int | None, tol: float | None, dangling: Dangling
+    ) -> DataFrame:
+        if rounds is not None:
+            _check_positive(method, "maxIter", rounds)
+        if not 0 < reset <= 1:
+            raise ConfigurationError(f"{method}: resetProbability must be above 0 and at most 1, not {reset!r}")
+        if (rounds is None) == (tol is None):
+            raise ConfigurationError(f"{method}: exactly one of maxIter and tol must be given, not {rounds!r} and {tol!r}")
+        check_rank_parameters(1 - reset, tol, rounds, dangling)
+        apply = partial(
+            personalized_pagerank,
+            sources=len(sources),
+            damping=1 - reset,
+            tolerance=tol,
+            rounds=rounds,
+            dangling=dangling,
+        )
+        numbers = self._numbered(method, "sourceIds", sources).alias("source")
+        return self._run(method, apply, self._inner_edges(), self._node_column(numbers), "ranks array<double>")
+
+    def _ranked(self, found: DataFrame, name: str) -> GraphFrame:
+        vertices = self._with_column(found, name, DEFAULT_LEVEL)
+        if self.WEIGHT in self._edges.columns:
+            raise SchemaError(
+                f"the edges have a column {self.WEIGHT!r} already, and the result is to have one: rename or drop it"
+            )
+        rest = [name for name in self._edges.columns if name not in (self.SRC, self.DST)]
+        edges = self._inner_edges(*(F.col(quoted(name)) for name in rest))
+        shares = edges.groupBy(self.SRC).agg((F.lit(1.0) / F.count(F.lit(1))).alias(self.WEIGHT))
+        columns = [quoted(name) for name in self._edges.columns]
+        return self._derived(vertices, edges.join(shares, self.SRC).select(*columns, self.WEIGHT), whole=True)
+
+    def shortestPaths(
+        self,
+        landmarks: list[Any],
+        algorithm: Literal["graphx", "graphframes"] = "graphx",
+        use_local_checkpoints: bool = False,
+        checkpoint_interval: int = 2,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+        is_directed: bool = True,
+    ) -> DataFrame:
+        """Return the vertices with a column ``distances``: a map from landmarks to the least number of edges of a path to them.
+
+        Landmarks without a path are not in the map. Without ``is_directed`` a path takes edges in either direction.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([("a",), ("b",), ("c",)], "id string")
+        >>> e = session.createDataFrame([("a", "b"), ("b", "c")], "src string, dst string")
+        >>> found = GraphFrame(v, e).shortestPaths(["a", "c"])
+        >>> {row.id: row.distances for row in found.collect()} == {"a": {"a": 0, "c": 2}, "b": {"c": 1}, "c": {"c": 0}}
+        True
+        """
+        _check_name("shortestPaths", algorithm, ("graphx", "graphframes"))
+        if not landmarks:
+            raise ConfigurationError("shortestPaths: landmarks must have an id: give a list of vertices' ids")
+        numbers = self._numbered("shortestPaths", "landmarks", landmarks).alias("landmark")
+        towards = self._inner_edges().select(F.col(self.DST).alias(self.SRC), F.col(self.SRC).alias(self.DST))
+        apply = partial(landmark_distances, landmarks=len(landmarks), both_ways=not is_directed)
+        found = self._run("shortestPaths", apply, towards, self._node_column(numbers), _DISTANCES)
+        names = self._literals("shortestPaths", "landmarks", landmarks)
+
+        def entry(pair: Column) -> Column:
+            return F.struct(F.element_at(names, pair["landmark"] + 1), pair["distance"])
+
+        distances = F.map_from_entries(F.transform("distances", entry))
+        return self._with_column(found.select("node", distances.alias("distances")), "distances", storage_level)
+
+    def bfs(
+        self,
+        fromExpr: str | Column,
+        toExpr: str | Column,
+        edgeFilter: str | Column | None = None,
+        maxPathLength: int = 10,
+    ) -> DataFrame:
+        """Return all shortest paths from a vertex for which ``fromExpr`` holds to one for which ``toExpr`` holds.
+
+        A row is a path, with the columns ``from, e0, v1, e1, ..., to``: structs of vertices and edges. Paths have up to
+        ``maxPathLength`` edges, for which ``edgeFilter`` holds. Vertices for which both expressions hold are paths ``(from, to)``
+        without edges. Where there is no path, there are no rows, and the columns are those of the vertices. The search runs at
+        the call, since the columns depend on it.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([("a", 1), ("b", 2), ("c", 3)], "id string, n int")
+        >>> e = session.createDataFrame([("a", "b"), ("b", "c")], "src string, dst string")
+        >>> [(row["from"].id, row.v1.id, row.to.id) for row in GraphFrame(v, e).bfs("id = 'a'", "n = 3").collect()]
+        [('a', 'b', 'c')]
+        """
+        if not isinstance(maxPathLength, int) or maxPathLength < 0:
+            raise ConfigurationError(f"bfs: maxPathLength must be a whole number from 0 up, not {maxPathLength!r}")
+        graph = self if edgeFilter is None else self.filterEdges(edgeFilter)
+        ends = condition(toExpr)
+        vertices = self._node_column(F.when(condition(fromExpr), 0).alias("landmark"))
+        apply = partial(landmark_distances, landmarks=1, limit=maxPathLength)
+        found = graph._run("bfs", apply, graph._inner_edges(), vertices, _DISTANCES)
+        # not persist(): the table goes when the result does, with which nobody could unpersist it
+        levels = found.select("node", F.explode(F.col("distances.distance")).alias("level")).localCheckpoint()
+        reached = self._vertices.filter(ends).join(levels, F.col(self.ID) == F.col("node"))
+        (length,) = _first(reached.select(F.min("level")))
+        if length is None:
+            return self._vertices.sparkSession.createDataFrame([], self._vertices.schema)
+        return shortest_path_table(self._vertices, graph._edges, levels, ends, length)
+
+    def all_paths(
+        self,
+        from_expr: str | Column,
+        to_expr: str | Column,
+        edge_filter: str | Column | None = None,
+        max_path_length: int = 5,
+        is_directed: bool = True,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return ``(path, len)`` for each path without repeated vertices: its ids, and its number of edges.
+
+        It has up to ``max_path_length`` edges, for which ``edge_filter`` holds. It begins at a vertex for which ``from_expr``
+        holds, and ends at one for which ``to_expr`` holds. There may be exponentially many.
+        """
+        _check_positive("all_paths", "max_path_length", max_path_length)
+        graph = self if edge_filter is None else self.filterEdges(edge_filter)
+        start, end = (F.coalesce(condition(given), F.lit(False)) for given in (from_expr, to_expr))
+        apply = partial(simple_paths, limit=max_path_length, both_ways=not is_directed)
+        vertices = self._node_column(start.alias("start"), end.alias("end"))
+        found = graph._run("all_paths", apply, graph._inner_edges(), vertices, self._path_column(), node=False)
+        return found.select("path", (F.size("path") - 1).cast("long").alias("len")).persist(storage_level)
+
+    def detectingCycles(
+        self, checkpoint_interval: int = 2, use_local_checkpoints: bool = False, storage_level: StorageLevel = DEFAULT_LEVEL
+    ) -> DataFrame:
+        """Return a column ``found_cycles`` with a row for each cycle without repeated vertices: its ids.
+
+        The smallest id is the first and the last. There may be exponentially many.
+        """
+        vertices = self._node_column()
+        found = self._run("detectingCycles", simple_cycles, self._inner_edges(), vertices, self._path_column(), node=False)
+        return (
+            found.select(F.col("path").alias("found_cycles"), F.element_at("path", 1).alias(self.ID))
+            .select("found_cycles")
+            .persist(storage_level)
+        )
+
+    def k_core(
+        self, checkpoint_interval: int = 2, use_local_checkpoints: bool = False, storage_level: StorageLevel = DEFAULT_LEVEL
+    ) -> DataFrame:
+        """Return ``(id, kcore)``: the greatest ``k`` such that the vertex is in a subgraph whose degrees are all ``k`` or more.
+
+        Degrees are those of :attr:`degrees`: repeated edges count, and a loop counts twice.
+        """
+        found = self._run("k_core", k_core, self._inner_edges(), self._node_column(), "core long")
+        return found.select(F.col("node").alias(self.ID), F.col("core").cast("int").alias("kcore")).persist(storage_level)
+
+    def maximal_independent_set(
+        self,
+        seed: int = 42,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return a column ``id`` of vertices of which no two are neighbours, and to which no other can be added.
+
+        ``seed`` chooses one of the many sets, the same in each run.
+        """
+        apply = partial(maximal_independent_set, seed=seed)
+        found = self._run("maximal_independent_set", apply, self._inner_edges(), self._node_column(), "")
+        return found.select(F.col("node").alias(self.ID)).persist(storage_level)
+
+    def powerIterationClustering(self, k: int, maxIter: int, weightCol: str | None = None) -> DataFrame:
+        """Return ``(id, cluster)``: a cluster from 0 up to ``k - 1`` for each vertex with an edge, as Spark's MLlib finds it."""
+        from pyspark.ml.clustering import PowerIterationClustering  # takes a second to import
+
+        _check_positive("powerIterationClustering", "k", k)
+        weights = F.lit(1.0) if weightCol is None else F.col(quoted(weightCol)).cast("double")
+        if weightCol is not None:
+            column_type(self._edges, weightCol, "edges")
+        edges = self._inner_edges(weights.alias("weight"))
+        if isinstance(column_type(edges, self.SRC, "edges"), IntegralType):
+            names = None
+        else:
+            names = self._vertices.select(self.ID).distinct().sort(self.ID)
+            names = names.withColumn("number", F.row_number().over(Window.orderBy(self.ID)).cast("long")).localCheckpoint()
+            for end in (self.SRC, self.DST):
+                numbered = names.select(F.col(self.ID).alias(end), F.col("number").alias(f"{end}_number"))
+                edges = edges.join(numbered, end)
+            edges = edges.select(F.col("src_number").alias(self.SRC), F.col("dst_number").alias(self.DST), "weight")
+        clustering = PowerIterationClustering(k=k, maxIter=maxIter, weightCol="weight")
+        found = clustering.assignClusters(edges)
+        if names is None:
+            return found
+        found = found.select(F.col("id").alias("number"), "cluster")
+        return names.join(found, "number").select(self.ID, "cluster")
+
+    # -- what is not here ------------------------------------------------------------------------------------------------
+
+    def svdPlusPlus(self, *args: Any, **settings: Any) -> NoReturn:
+        """Raise ``ConfigurationError``: there is no SVD++ here."""
+        raise ConfigurationError(
+            "svdPlusPlus is not supported: pyspark.ml.recommendation.ALS factorizes ratings, and graphframes has SVD++ itself"
+        )
+
+    def hyper_anf(self, *args: Any, **settings: Any) -> NoReturn:
+        """Raise ``ConfigurationError``: there are no sketches of neighbourhoods here."""
+        raise ConfigurationError(
+            "hyper_anf is not supported: shortestPaths() gives exact distances to landmarks, and all_paths() paths of few hops"
+        )
+
+    def neighborhood_aware_cdlp(self, *args: Any, **settings: Any) -> NoReturn:
+        """Raise ``ConfigurationError``: there is no label propagation weighted by common neighbours here."""
+        raise ConfigurationError(
+            "neighborhood_aware_cdlp is not supported: labelPropagation() counts neighbours, and pregel takes weights of edges"
+        )
+
+    # -- what algorithms read and return ---------------------------------------------------------------------------------
+
+    def _check_types(self) -> None:
+        """Raise ``SchemaError`` unless all ids are of one type, which a dataflow takes."""
+        node = node_type(self._edges, self.SRC, self.DST)
+        kind = column_type(self._vertices, self.ID, "vertices")
+        if kind != node:
+            raise SchemaError(
+                f"the vertices' column 'id' is {kind.simpleString()}, and the edges' columns 'src' and 'dst' are"
+                f" {node.simpleString()}: cast one of them"
+            )
+
+    def _input(self) -> dict[str, Any]:
+        """Return the arguments that the algorithms on edges have in common."""
+        return {"edges": self._inner_edges(), "vertices": self._node_column(), "workers": self._workers}
+
+    def _node_column(self, *columns: Column) -> DataFrame:
+        return self._vertices.select(F.col(self.ID).alias("node"), *columns)
+
+    def _inner_edges(self, *columns: Column) -> DataFrame:
+        """Return ``src``, ``dst`` and ``columns`` of the edges between vertices."""
+        self._check_types()
+        ends = (F.col(end) if self._whole else _without_null(end, "edges") for end in (self.SRC, self.DST))
+        edges = self._edges.select(*(end.alias(name) for end, name in zip(ends, (self.SRC, self.DST), strict=True)), *columns)
+        if self._whole:
+            return edges
+        for end in (self.SRC, self.DST):
+            ids = self._vertices.select(F.col(self.ID).alias("_timely_id"))
+            edges = edges.join(ids, F.col(end) == F.col("_timely_id"), "left_semi")
+        return edges
+
+    def _run(
+        self,
+        method: str,
+        apply: Callable[..., Any],
+        edges: DataFrame,
+        vertices: DataFrame,
+        columns: str | StructType,
+        *,
+        node: bool = True,
+    ) -> DataFrame:
+        """Return ``(node, columns)`` from ``apply(edges, vertices)``, or the columns alone."""
+        schema = StructType([StructField("node", column_type(vertices, "node", "vertices"))] if node else [])
+        if isinstance(columns, str):
+            name, _, kind = columns.partition(" ")
+            columns = StructType([StructField(name, DataType.fromDDL(kind))] if name else [])
+        for field in columns:
+            schema.add(field)
+
+        def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
+            return {"found": apply(**streams)}
+
+        build.__name__ = method  # what Spark's plans and descriptions of jobs say
+        return run(build, {"edges": edges, "vertices": vertices}, {"found": schema}, workers=self._workers)["found"]
+
+    def _path_column(self) -> str:
+        return f"path array<{column_type(self._vertices, self.ID, 'vertices').simpleString()}>"
+
+    def _literals(self, method: str, what: str, values: list[Any]) -> Column:
+        """Return ids as an array; ``ConfigurationError`` for what can be none, and for one that is there twice."""
+        kind = column_type(self._vertices, self.ID, "vertices")
+        try:
+            checked = [source_value(value, kind, self.ID) for value in values]
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{method}: of {what}, {error}") from error
+        if any(value in checked[:at] for at, value in enumerate(checked)):
+            raise ConfigurationError(f"{method}: {what} has an id twice: {values!r}")
+        return F.array(*(F.lit(value).cast(kind) for value in checked)).cast(ArrayType(kind))
+
+    def _numbered(self, method: str, what: str, values: list[Any]) -> Column:
+        """Return the place of a vertex's id among ``values``, from 0, or null."""
+        at = F.array_position(self._literals(method, what, values), F.col(self.ID))
+        return F.when(at > 0, at - 1).cast("int")
+
+    def _with_column(self, found: DataFrame, name: str, level: StorageLevel, *, as_long: bool = False) -> DataFrame:
+        """Return the vertices with what was ``found`` of each, ``(node, value)``, in a column of that name."""
+        for column in self._vertices.columns:
+            if column.lower() == name.lower():
+                raise SchemaError(f"the vertices have a column {column!r}, and the result is to have {name!r}: rename or drop it")
+        node, value = found.columns
+        result = F.col(value)
+        if as_long and isinstance(found.schema[value].dataType, IntegralType):
+            result = result.cast("long")
+        found = found.select(F.col(node).alias(self.ID), result.alias(name))
+        columns = [*map(quoted, self._vertices.columns), name]
+        return self._vertices.join(found, self.ID, "left").select(*columns).persist(level)
+
+
+def _check_total(total: float | None) -> None:
+    if total is not None and not total > 0:
+        raise ConfigurationError(f"pageRank: total must be above 0, not {total!r}")
+
+
+def _by_type(ends: DataFrame, column: str, values: Sequence[Any] | None, name: str) -> DataFrame:
+    """Return ``(id, name)``, where ``name`` is a struct of counts of rows by the value of a column."""
+    grouped = ends.groupBy(GraphFrame.ID).pivot(column, None if values is None else list(values))
+    counted = grouped.agg(F.count(F.lit(1))).na.fill(0)
+    fields = [F.col(quoted(field)).cast("int").alias(field) for field in counted.columns if field != GraphFrame.ID]
+    return counted.select(GraphFrame.ID, F.struct(*fields).alias(name))
+
+
+def _without_null(name: str, what: str) -> Column:
+    return F.coalesce(F.col(name), F.raise_error(F.lit(_NULL_ID.format(name, what))))
+
+
+def _first(frame: DataFrame) -> tuple[Any, ...]:
+    row = frame.first()
+    assert row is not None
+    return tuple(row)
+
+
+def _check_name(method: str, algorithm: str, known: Sequence[str]) -> None:
+    if algorithm not in known:
+        raise ConfigurationError(f"{method}: algorithm must be one of {', '.join(map(repr, known))}, not {algorithm!r}")
+
+
+def _check_positive(method: str, name: str, value: object) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{method}: {name} must be a whole number above 0, not {value!r}")

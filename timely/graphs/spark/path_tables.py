@@ -1,0 +1,34 @@
+"""The shortest paths that a search has found, as a table with a column for each vertex and edge."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from timely.graphs.spark.structs import field, nested
+
+
+def shortest_path_table(vertices: DataFrame, edges: DataFrame, levels: DataFrame, ends: Column, length: int) -> DataFrame:
+    """Return ``(from, e0, v1, e1, ..., to)``: all paths of ``length`` edges to the vertices for which ``ends`` holds.
+
+    ``levels`` has ``(node, level)``: how many edges from a start each vertex is. Paths grow from their ends, along edges from one
+    level to that before. So each of them reaches a start, and none is dropped on the way.
+    """
+    paths = nested(vertices.filter(ends), "to")
+    paths = paths.join(_level(levels, length), field("to", "id") == F.col("node"), "left_semi")
+    following = "to"
+    for step in reversed(range(length)):
+        edge, vertex = f"e{step}", f"v{step}" if step else "from"
+        along = nested(edges, edge)
+        along = along.join(_level(levels, step), field(edge, "src") == F.col("node"), "left_semi")
+        paths = paths.join(along, field(edge, "dst") == field(following, "id"))
+        paths = paths.join(nested(vertices, vertex), field(vertex, "id") == field(edge, "src"))
+        following = vertex
+    if not length:
+        return paths.select(F.col("to").alias("from"), "to")
+    middle = [name for step in range(1, length) for name in (f"v{step}", f"e{step}")]
+    return paths.select("from", "e0", *middle, "to")
+
+
+def _level(levels: DataFrame, level: int) -> DataFrame:
+    return levels.filter(F.col("level") == level).select("node")

@@ -1,0 +1,77 @@
+"""What a graph function takes and returns: the options of a run, and a DataFrame that knows of the runs behind it."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from pyspark.sql import DataFrame
+
+from timely.progress import ProgressMode
+from timely.spark import Metrics, Result, RunProgress
+
+if TYPE_CHECKING:
+    from timely.errors import TimelyError
+    from timely.spark.reporting import Page
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of ``timely.spark.run`` that graph functions pass on. ``checkpoint_every`` is a time: a graph is one epoch."""
+
+    workers: int | None
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_every: timedelta
+    patience: float
+    progress: ProgressMode
+    live: Page | None
+
+
+class GraphResult(DataFrame):
+    """The lazy DataFrame of a graph function, which says of the runs behind it what ``timely.spark.Result`` does.
+
+    Each action on it, or on a DataFrame that is made of it, runs the dataflow; ``persist()`` it to use it twice. What Spark makes
+    of it is a plain DataFrame.
+
+    >>> from timely.graphs.spark import connected_components
+    >>> from timely.spark import local_session
+    >>> found = connected_components(local_session(2).createDataFrame([(1, 2)], "src long, dst long"))
+    >>> found.orderBy("node").collect(), found.metrics.rows_out, found.resumed, found.failure
+    ([Row(node=1, component=1), Row(node=2, component=1)], {'found': 2}, [], None)
+    """
+
+    _result: Result
+
+    @property
+    def metrics(self) -> Metrics:
+        """What each worker did in the last run that succeeded; empty before that."""
+        return self._result.metrics
+
+    @property
+    def failure(self) -> TimelyError | None:
+        """The typed error of the worker that failed last; ``None`` if none failed."""
+        return self._result.failure
+
+    @property
+    def progress(self) -> RunProgress | None:
+        """How far the current or last run is; ``None`` before the first report."""
+        return self._result.progress
+
+    @property
+    def resumed(self) -> list[int]:
+        """With ``checkpoint``: a 1 for each attempt that resumed from a checkpoint, since all rows were in then."""
+        return self._result.resumed
+
+
+def graph_result(result: Result) -> GraphResult:
+    """Return the only output of a run as a ``GraphResult``, of whichever class Spark's DataFrame is."""
+    (frame,) = result.values()
+    found = object.__new__(_reporting(type(frame)))
+    vars(found).update(vars(frame), _result=result)
+    return cast("GraphResult", found)
+
+
+@cache
+def _reporting(kind: type[DataFrame]) -> type[Any]:
+    return type("GraphResult", (GraphResult, kind), {"__module__": __name__, "__doc__": GraphResult.__doc__})

@@ -1,0 +1,26 @@
+"""Rows as structs, and names in expressions: what motifs, paths and messages are made of."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+
+def nested(frame: DataFrame, name: str) -> DataFrame:
+    """Return a frame whose one column is a struct of all columns of ``frame``."""
+    return frame.select(F.struct(*map(quoted, frame.columns)).alias(name))
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as an expression takes it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def field(struct: str, name: str) -> Column:
+    """Return a field of a struct column."""
+    return F.col(quoted(struct)).getField(name)
+
+
+def condition(given: str | Column) -> Column:
+    """Return a condition of the user's: an SQL expression or a column."""
+    return F.expr(given) if isinstance(given, str) else given
