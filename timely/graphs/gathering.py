@@ -28,7 +28,7 @@ from timely.dataflow import (
 )
 from timely.graphs.state import register_state
 from timely.memory import MemoryBudget, Spool
-from timely.operators import enter
+from timely.operators import ProbeHandle, enter
 from timely.operators.generic import RegisterState
 from timely.order import PartialOrder, Product, linear_extension
 from timely.progress import Antichain
@@ -79,6 +79,7 @@ class _Gather(Generic[T]):
     finish: Finish
     whole: Whole | None
     meanwhile: Meanwhile | None
+    after: ProbeHandle[T] | None
     times: dict[T, _Gathered[T]] = attrs.field(factory=dict)
     limited: bool = attrs.field(factory=lambda: MemoryBudget.current().limit is not None)
     sending: tuple[Iterator[Sequence[Any]], Sequence[Capability[T] | InputCapability[T]]] | None = None
@@ -119,6 +120,8 @@ class _Gather(Generic[T]):
         """Return whether nothing more can come at a time."""
         if self.whole is not None and self.whole(self.info, time, self.times[time].containers):
             return True
+        if self.after is not None and self.after.less_than(time):
+            return False
         return not any(frontier.less_equal(time) for frontier in frontiers)
 
     def send(self, time: T, gathered: _Gathered[T], outputs: Sequence[OutputPort[T]]) -> None:
@@ -194,6 +197,7 @@ def gather(
     keep: RegisterState | None = None,
     whole: Whole | None = None,
     meanwhile: Meanwhile | None = None,
+    after: ProbeHandle[T] | None = None,
 ) -> list[Stream[T, Any]]:
     """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each complete time.
 
@@ -202,7 +206,7 @@ def gather(
     which can be iterated over, or drained. What was collected is part of a checkpoint. If ``finish`` has state
     across times, ``keep(info)`` registers it, once on each worker. ``whole(info, time, collected)`` may declare a time complete
     before the frontiers do. ``meanwhile(info, time, collected)`` runs once for a time that is incomplete when its first
-    containers come, to work while others still send. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
+    containers come, to work while others still send. A time waits until the probe ``after`` has passed all before it. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
@@ -220,7 +224,9 @@ def gather(
     streams = [builder.new_output() for _ in range(outputs)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> _Gather[T]:
-        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole, meanwhile)
+        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole, meanwhile, after)
+        if after is not None:
+            after.wake(info.activator)
         logic.register_state(capabilities, [pact for _, pact in inputs])
         if keep is not None:
             keep(info)
