@@ -10,7 +10,7 @@ what they connected before, and along the parents the last level in which a node
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,9 @@ from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
 
+_FOREST: Final = 20
+"""Bytes that a ``UnionFind`` takes for a node."""
+
 
 def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any] | None) -> Stream[T, Any]:
     """Return the same as ``connected_components``, on the workers of the nodes."""
@@ -44,7 +47,8 @@ def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any]
         "components: link", inputs, 2, lambda info, _, collected: _links(info, collected, src, dst), after=done
     )
     numbers, names = encode(links, "src", "dst", lasting=True)
-    (half,) = gather("components: roots of sources", [(numbers, Exchange(first))], 1, forest.lift, keep=forest.register)
+    (few,) = gather("components: forest", [(numbers, Pipeline)], 1, _forest)
+    (half,) = gather("components: roots of sources", [(few, Exchange(first))], 1, forest.lift, keep=forest.register)
     (joined,) = gather("components: roots of targets", [(half, Exchange(first))], 1, forest.lift_again)
     found: list[tuple[Stream[T, Any], Pact]] = [(joined, Exchange(first))]
     ended = gather_loop("components: contract", found, Exchange(first), forest.contract)
@@ -83,6 +87,23 @@ def _links(info: OperatorInfo, collected: list[Collected], src: str, dst: str) -
         kind = alone[0].type
         yield from ([_batch(column, column), []] for column in alone)
     yield from ([links, []] for links in forest.links())
+
+
+def _forest(info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Any]]:
+    """Yield ``(node, root)`` for a forest that connects what edges between numbers connect; where none fits, the edges."""
+    limit = MemoryBudget.current().limit
+    nodes = max((int(rows.max(initial=-1)) + 1 for rows in collected[0]), default=0)
+    if limit is not None and nodes * _FOREST > limit:
+        yield from ([rows] for rows in joined_blocks(drained(collected[0])))
+        return
+    components = UnionFind()
+    components.grow(nodes)
+    for rows in joined_blocks(drained(collected[0])):
+        components.union(*rows.T.astype(np.int64))
+    for start in range(0, nodes, BLOCK):
+        some = np.arange(start, min(start + BLOCK, nodes))
+        links = np.vstack((some, components.find(some))).T
+        yield [links[links[:, 0] != links[:, 1]]]
 
 
 def _batch(sources: pa.Array, targets: pa.Array) -> pa.RecordBatch:
