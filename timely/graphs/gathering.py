@@ -27,7 +27,8 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.graphs.state import register_state
-from timely.memory import MemoryBudget, Spool
+from timely.errors import OUT_OF_MEMORY, OutOfMemoryError
+from timely.memory import MemoryBudget, Spool, return_freed_memory, size_text
 from timely.operators import ProbeHandle, enter
 from timely.operators.generic import RegisterState
 from timely.order import PartialOrder, Product, linear_extension
@@ -81,11 +82,26 @@ class _Gather(Generic[T]):
     meanwhile: Meanwhile | None
     after: ProbeHandle[T] | None
     times: dict[T, _Gathered[T]] = attrs.field(factory=dict)
+    rows: int = 0
+    """Rows that have come."""
     limited: bool = attrs.field(factory=lambda: MemoryBudget.current().limit is not None)
     sending: tuple[Iterator[Sequence[Any]], Sequence[Capability[T] | InputCapability[T]]] | None = None
     """The rest of the results of a time, and its capabilities."""
 
     def __call__(self, *ports: Any) -> None:
+        try:
+            self.run(*ports)
+        except MemoryError as error:
+            raise OutOfMemoryError(self.shortage(error)) from error
+
+    def shortage(self, error: MemoryError) -> str:
+        """Return what to say where memory is short."""
+        budget = MemoryBudget.current()
+        kept = f"its process keeps {size_text(budget.used)} in memory and {size_text(budget.on_disk)} on disk"
+        limit = ", without a limit" if budget.limit is None else f", with a limit of {size_text(budget.limit)}"
+        return f"{self.info.path}: out of memory after {self.rows:,} rows on this worker ({error}); {kept}{limit}. {OUT_OF_MEMORY}"
+
+    def run(self, *ports: Any) -> None:
         inputs: Sequence[InputPort[T, Any]] = ports[: self.inputs]
         outputs: Sequence[OutputPort[T]] = ports[self.inputs :]
         new: list[InputCapability[T]] = []
@@ -95,6 +111,7 @@ class _Gather(Generic[T]):
                     self.times[capability.time] = self.gathered([capability] * self.outputs)
                     new.append(capability)
                 self.times[capability.time].containers[index].append(container)
+                self.rows += len(container)
         if self.sending is not None:
             self.send_more(*self.sending, outputs)
         if self.times and self.sending is None:
@@ -145,6 +162,8 @@ class _Gather(Generic[T]):
         """Send the next of several results."""
         result = next(results, None)
         self.sending = None if result is None else (results, capabilities)
+        if result is None and self.limited:
+            return_freed_memory()
         if result is not None:
             self.send_once(result, capabilities, outputs)
 
