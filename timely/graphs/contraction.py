@@ -43,9 +43,7 @@ def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any]
         inputs.append((vertices, Pipeline))
     forest = _Forest()
     done: ProbeHandle[T] = ProbeHandle()  # the forest is of one time: a time waits for the one before
-    links, ticks = gather(
-        "components: link", inputs, 2, lambda info, _, collected: _links(info, collected, src, dst), after=done
-    )
+    links, ticks = gather("components: link", inputs, 2, lambda info, _, collected: _links(info, collected, src, dst), after=done)
     numbers, names = encode(links, "src", "dst", lasting=True)
     (few,) = gather("components: forest", [(numbers, Pipeline)], 1, _forest)
     (half,) = gather("components: roots of sources", [(few, Exchange(first))], 1, forest.lift, keep=forest.register)

@@ -28,6 +28,7 @@ from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
 
+
 def encode_in_parts(
     edges: Stream[T, Any],
     src: str,

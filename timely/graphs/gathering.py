@@ -26,8 +26,8 @@ from timely.dataflow import (
     Stream,
     scope_of,
 )
-from timely.graphs.state import register_state
 from timely.errors import OUT_OF_MEMORY, OutOfMemoryError
+from timely.graphs.state import register_state
 from timely.memory import MemoryBudget, Spool, return_freed_memory, size_text
 from timely.operators import ProbeHandle, enter
 from timely.operators.generic import RegisterState
@@ -45,10 +45,10 @@ Finish: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], Sequence[Any] | Ite
 Of an iterator each activation sends one item, so that not all of a large result is in memory.
 """
 
-Whole: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], bool]
+Whole: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], bool]
 """``whole(info, time, collected)`` says whether nothing more can come at a time, whatever the frontiers say."""
 
-Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], None]
+Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], None]
 """``meanwhile(info, time, collected)`` does work that need not wait for the rest of a time."""
 
 
@@ -99,7 +99,9 @@ class _Gather(Generic[T]):
         budget = MemoryBudget.current()
         kept = f"its process keeps {size_text(budget.used)} in memory and {size_text(budget.on_disk)} on disk"
         limit = ", without a limit" if budget.limit is None else f", with a limit of {size_text(budget.limit)}"
-        return f"{self.info.path}: out of memory after {self.rows:,} rows on this worker ({error}); {kept}{limit}. {OUT_OF_MEMORY}"
+        return (
+            f"{self.info.path}: out of memory after {self.rows:,} rows on this worker ({error}); {kept}{limit}. {OUT_OF_MEMORY}"
+        )
 
     def run(self, *ports: Any) -> None:
         inputs: Sequence[InputPort[T, Any]] = ports[: self.inputs]
@@ -114,13 +116,13 @@ class _Gather(Generic[T]):
                 self.rows += len(container)
         if self.sending is not None:
             self.send_more(*self.sending, outputs)
-        if self.times and self.sending is None:
+        if self.times and not self.is_sending():
             frontiers = [port.frontier for port in inputs]
             for time in linear_extension([time for time in self.times if self.complete(time, frontiers)]):
                 self.send(time, self.times.pop(time), outputs)
-                if self.sending is not None:
+                if self.is_sending():
                     break
-        if self.sending is not None:
+        if self.is_sending():
             self.info.activator.activate()
         for capability in new:
             incomplete = self.times.get(capability.time)
@@ -128,6 +130,10 @@ class _Gather(Generic[T]):
                 incomplete.capabilities = [capability.retain(output) for output in range(self.outputs)]
                 if self.meanwhile is not None:
                     self.meanwhile(self.info, capability.time, incomplete.containers)
+
+    def is_sending(self) -> bool:
+        """Return whether there are more results of a time to send."""
+        return self.sending is not None
 
     def gathered(self, capabilities: Sequence[Capability[T] | InputCapability[T]]) -> _Gathered[T]:
         """Return the state of a time, without containers."""

@@ -24,9 +24,7 @@ from timely.order import PartialOrder
 T = TypeVar("T", bound=PartialOrder)
 
 
-def name_components(
-    names: Stream[T, Any], members: Stream[T, Any], *, lasting: Stream[T, Any] | None = None
-) -> Stream[T, Any]:
+def name_components(names: Stream[T, Any], members: Stream[T, Any], *, lasting: Stream[T, Any] | None = None) -> Stream[T, Any]:
     """Return Arrow batches ``(node, component)``, where a component is named by its smallest node.
 
     ``names`` are those of ``encode``; ``members`` are arrays of ``(number of a node, number of any one node of its component)``.

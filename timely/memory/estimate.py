@@ -38,8 +38,8 @@ class MemoryEstimate:
         if algorithm not in _PER_EDGE or edges < 0 or workers < 1:
             known = ", ".join(sorted(_PER_EDGE))
             raise ConfigurationError(
-                f"no estimate for {algorithm!r} with {edges!r} edges on {workers!r} workers: give one of {known}, at least 0 edges"
-                " and 1 worker"
+                f"no estimate for {algorithm!r} with {edges!r} edges on {workers!r} workers: give one of {known}, at least 0"
+                " edges and 1 worker"
             )
         self.algorithm = algorithm
         self.edges = edges

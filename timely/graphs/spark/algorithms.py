@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, DoubleType, LongType, NumericType, StructField, StructType
+from pyspark.sql.types import DataType, DateType, DoubleType, LongType, NumericType, StructField, StructType, TimestampType
 
 from timely import graphs
 from timely.dataflow import ScopeBuilder, Stream
@@ -14,13 +15,25 @@ from timely.errors import SchemaError
 from timely.graphs.labels import check_rounds
 from timely.graphs.rank import check_parameters
 from timely.graphs.spark.columns import chosen_columns, column_type, node_type, source_value, vertex_columns
+from timely.memory import MemoryBudget, MemoryEstimate, bytes_of
 from timely.spark import run
+
+Memory = int | str | MemoryBudget | None
+"""What each worker's process may take."""
+
+_log = logging.getLogger(__name__)
 
 Apply = partial[Stream[Any, Any]]
 
 
 def connected_components(
-    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int | None = None
+    edges: DataFrame,
+    src: str = "src",
+    dst: str = "dst",
+    *,
+    vertices: DataFrame | None = None,
+    workers: int | None = None,
+    memory: Memory = None,
 ) -> DataFrame:
     """Return a DataFrame ``(node, component)`` with one row for each node of the graph.
 
@@ -33,11 +46,17 @@ def connected_components(
     >>> sorted(tuple(row) for row in connected_components(edges).collect())
     [('a', 'a'), ('b', 'a'), ('c', 'a'), ('d', 'd'), ('e', 'd')]
     """
-    return _run(partial(graphs.connected_components), edges, src, dst, "component", None, workers, vertices)
+    return _run(partial(graphs.connected_components), edges, src, dst, "component", None, workers, memory, vertices)
 
 
 def strongly_connected_components(
-    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int | None = None
+    edges: DataFrame,
+    src: str = "src",
+    dst: str = "dst",
+    *,
+    vertices: DataFrame | None = None,
+    workers: int | None = None,
+    memory: Memory = None,
 ) -> DataFrame:
     """Return a DataFrame ``(node, component)`` with one row for each node of the graph.
 
@@ -49,7 +68,7 @@ def strongly_connected_components(
     >>> sorted(tuple(row) for row in strongly_connected_components(edges).collect())
     [('a', 'a'), ('b', 'a'), ('c', 'c')]
     """
-    return _run(partial(graphs.strongly_connected_components), edges, src, dst, "component", None, workers, vertices)
+    return _run(partial(graphs.strongly_connected_components), edges, src, dst, "component", None, workers, memory, vertices)
 
 
 def pagerank(
@@ -62,6 +81,7 @@ def pagerank(
     tolerance: float = 1e-6,
     rounds: int | None = None,
     workers: int | None = None,
+    memory: Memory = None,
 ) -> DataFrame:
     """Return a DataFrame ``(node, rank)`` with one row for each node; the ranks, of type double, add up to 1.
 
@@ -73,11 +93,11 @@ def pagerank(
     """
     check_parameters(damping, tolerance, rounds)
     apply = partial(graphs.pagerank, damping=damping, tolerance=tolerance, rounds=rounds)
-    return _run(apply, edges, src, dst, "rank", DoubleType(), workers, vertices)
+    return _run(apply, edges, src, dst, "rank", DoubleType(), workers, memory, vertices)
 
 
 def breadth_first_search(
-    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", *, workers: int | None = None
+    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", *, workers: int | None = None, memory: Memory = None
 ) -> DataFrame:
     """Return a DataFrame ``(node, distance)`` of the nodes that ``source`` reaches: the fewest edges of a path, of type long.
 
@@ -91,11 +111,18 @@ def breadth_first_search(
     [(1, 0), (2, 1), (3, 2)]
     """
     source = source_value(source, node_type(edges, src, dst), src)
-    return _run(partial(graphs.breadth_first_search, source=source), edges, src, dst, "distance", LongType(), workers)
+    return _run(partial(graphs.breadth_first_search, source=source), edges, src, dst, "distance", LongType(), workers, memory)
 
 
 def shortest_paths(
-    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", weight: str = "weight", *, workers: int | None = None
+    edges: DataFrame,
+    source: Any,
+    src: str = "src",
+    dst: str = "dst",
+    weight: str = "weight",
+    *,
+    workers: int | None = None,
+    memory: Memory = None,
 ) -> DataFrame:
     """Return a DataFrame ``(node, distance)`` of the nodes that ``source`` reaches: the least sum of weights, of type double.
 
@@ -111,7 +138,9 @@ def shortest_paths(
     kind = column_type(edges, weight, "edges")
     if not isinstance(kind, NumericType):
         raise SchemaError(f"column {weight!r} is {kind.simpleString()}, and a weight must be a number: cast it")
-    return _run(partial(graphs.shortest_paths, source=source), edges, src, dst, "distance", DoubleType(), workers, weight=weight)
+    return _run(
+        partial(graphs.shortest_paths, source=source), edges, src, dst, "distance", DoubleType(), workers, memory, weight=weight
+    )
 
 
 def label_propagation(
@@ -122,6 +151,7 @@ def label_propagation(
     vertices: DataFrame | None = None,
     rounds: int = 10,
     workers: int | None = None,
+    memory: Memory = None,
 ) -> DataFrame:
     """Return a DataFrame ``(node, label)`` with one row for each node: the label, a node, that most of its neighbours had
     in the round before the last.
@@ -133,11 +163,17 @@ def label_propagation(
     [('a', 'a'), ('b', 'a'), ('c', 'a')]
     """
     check_rounds(rounds)
-    return _run(partial(graphs.label_propagation, rounds=rounds), edges, src, dst, "label", None, workers, vertices)
+    return _run(partial(graphs.label_propagation, rounds=rounds), edges, src, dst, "label", None, workers, memory, vertices)
 
 
 def triangle_count(
-    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int | None = None
+    edges: DataFrame,
+    src: str = "src",
+    dst: str = "dst",
+    *,
+    vertices: DataFrame | None = None,
+    workers: int | None = None,
+    memory: Memory = None,
 ) -> DataFrame:
     """Return a DataFrame ``(node, triangles)`` with one row for each node: in how many triangles it is a corner, of type
     long.
@@ -148,7 +184,7 @@ def triangle_count(
     >>> sorted(tuple(row) for row in triangle_count(edges).collect())
     [(1, 1), (2, 1), (3, 1), (4, 0)]
     """
-    return _run(partial(graphs.triangle_count), edges, src, dst, "triangles", LongType(), workers, vertices)
+    return _run(partial(graphs.triangle_count), edges, src, dst, "triangles", LongType(), workers, memory, vertices)
 
 
 def _run(
@@ -159,6 +195,7 @@ def _run(
     column: str,
     kind: DataType | None,
     workers: int | None,
+    memory: Memory,
     vertices: DataFrame | None = None,
     weight: str | None = None,
 ) -> DataFrame:
@@ -177,5 +214,23 @@ def _run(
         return {"found": apply(**streams)}
 
     build.__name__ = apply.func.__name__  # what Spark's plans and descriptions of jobs say
+    rows = known_rows(edges)
+    if rows is not None:
+        estimate = MemoryEstimate(build.__name__, rows, workers or 1, _value_size(node))
+        _log.info("%s", estimate.describe(bytes_of(memory) if isinstance(memory, int | str) else None))
     schema = StructType([StructField("node", node), StructField(column, kind or node)])
-    return run(build, inputs, {"found": schema}, workers=workers)["found"]
+    return run(build, inputs, {"found": schema}, workers=workers, memory=memory)["found"]
+
+
+def known_rows(frame: DataFrame) -> int | None:
+    """Return how many rows the statistics of a plan say a DataFrame has, or None if they do not say; nothing is run."""
+    try:
+        rows = frame._jdf.queryExecution().optimizedPlan().stats().rowCount()
+        return int(rows.get().toString()) if rows.isDefined() else None
+    except Exception:  # Spark's internals, which are only asked for a line in the log
+        return None
+
+
+def _value_size(kind: DataType) -> int:
+    """Return about how many bytes a node's value takes."""
+    return 8 if isinstance(kind, NumericType | DateType | TimestampType) else 24
