@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pyspark.sql import DataFrame
 
+from timely.memory import MemoryBudget
 from timely.progress import ProgressMode
 from timely.spark import Metrics, Result, RunProgress
 
@@ -26,6 +27,7 @@ class RunOptions(TypedDict, total=False):
     patience: float
     progress: ProgressMode
     live: Page | None
+    memory: int | str | MemoryBudget | None
 
 
 class GraphResult(DataFrame):
