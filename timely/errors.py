@@ -139,10 +139,6 @@ class SpillError(TimelyError, RuntimeError):
     """Queued records cannot be spilled to disk or read back: the disk is full, or a record cannot be pickled."""
 
 
-class OutOfMemoryError(TimelyError, MemoryError):
-    """An operator needs more memory at once than it may take; the message has the bytes, the rows, and what to set."""
-
-
 class CaptureError(TimelyError, ValueError):
     """A recorded stream cannot be written or replayed: it is truncated, damaged, or breaks the event protocol.
 
@@ -185,7 +181,7 @@ class OperatorError(TimelyError, RuntimeError):
 
 
 class OutOfMemoryError(OperatorError, MemoryError):
-    """An operator needs more memory than there is; the message says for how much, and what to set."""
+    """An operator needs more memory at once than it may take; the message has the bytes, the rows, and what to set."""
 
     def placed(self, message: str, name: str, path: str, worker: int) -> OutOfMemoryError:
         return OutOfMemoryError(message, name, path, worker)

@@ -1,8 +1,8 @@
 """Connected components by contraction: a forest of all nodes in which each worker holds its own nodes only.
 
 Edges join the roots of their ends. In a level of the loop each root takes, of itself and its neighbours, the node of greatest
-priority as its parent; an edge between two roots becomes one between their parents, on the workers of these. Priorities are drawn anew in
-each level, so a level leaves a part of the nodes that does not depend on the graph: the levels grow as the logarithm of the nodes.
+priority as its parent; an edge between two roots becomes one between their parents, on the workers of these. Priorities are drawn
+anew in each level, so a level leaves a part of the nodes that does not depend on the graph: the levels grow as their logarithm.
 When no edge is left, all nodes replace their parents by those of the parents until these are roots. The invariants: edges connect
 what they connected before, and along the parents the last level in which a node had edges grows, so there is no cycle.
 """
@@ -49,14 +49,18 @@ def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any]
     (half,) = gather("components: roots of sources", [(few, Exchange(first))], 1, forest.lift, keep=forest.register)
     (joined,) = gather("components: roots of targets", [(half, Exchange(first))], 1, forest.lift_again)
     found: list[tuple[Stream[T, Any], Pact]] = [(joined, Exchange(first))]
-    ended = gather_loop("components: contract", found, Exchange(first), forest.contract)
+    ended = gather_loop("components: contract", found, Exchange(first), forest.contract, keep=_registered)
     every: list[tuple[Stream[T, Any], Pact]] = [(ticks, Exchange(first)), (ended, Pipeline)]
-    jumped = gather_loop("components: jump", every, Exchange(first), forest.jump)
+    jumped = gather_loop("components: jump", every, Exchange(first), forest.jump, keep=_registered)
     (members,) = gather("components: members", [(ticks, Exchange(first)), (jumped, Pipeline)], 1, forest.members)
     (again,) = gather("components: tick", [(ticks, Exchange(first))], 1, lambda *_: [[0]])
     named = name_components(names, members, lasting=again)
     probe(named, done)
     return named
+
+
+def _registered(info: OperatorInfo) -> None:
+    """Register nothing: the forest is part of a checkpoint by its first operator, in the middle of a loop too."""
 
 
 def _links(info: OperatorInfo, collected: list[Collected], src: str, dst: str) -> Iterator[list[Any]]:
@@ -262,16 +266,17 @@ class _Forest:
             yield [np.vstack((places * info.peers + info.worker, self._parents[places])).T]
 
     def register(self, info: OperatorInfo) -> None:
-        """Register the parents: ``(node, parent)`` for all but roots."""
+        """Register ``(node, parent, changed)`` for all but roots that have not changed."""
 
         def save() -> Iterator[Rows]:
             nodes = np.arange(len(self._parents)) * info.peers + info.worker
-            places = np.flatnonzero(nodes != self._parents)
-            yield np.vstack((nodes[places], self._parents[places])).T
+            places = np.flatnonzero((nodes != self._parents) | self._changed)
+            yield np.vstack((nodes[places], self._parents[places], self._changed[places])).T
 
         def load(rows: Rows) -> None:
             places = self._places(info, rows[:, 0])
             self._parents[places] = rows[:, 1]
+            self._changed[places] = rows[:, 2]
 
         def repartition(rows: Rows, *_: int) -> Iterator[Rows]:
             yield rows[rows[:, 0] % info.peers == info.worker]

@@ -231,7 +231,8 @@ def gather(
     which can be iterated over, or drained. What was collected is part of a checkpoint. If ``finish`` has state
     across times, ``keep(info)`` registers it, once on each worker. ``whole(info, time, collected)`` may declare a time complete
     before the frontiers do. ``meanwhile(info, time, collected)`` runs once for a time that is incomplete when its first
-    containers come, to work while others still send. A time waits until the probe ``after`` has passed all before it. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
+    containers come, to work while others still send. A time waits until the probe ``after`` has passed all before it. Source: the
+    operators of Naiad section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
