@@ -355,7 +355,7 @@ def test_an_operator_that_does_not_say_what_its_state_is(numbers: DataFrame, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epoch": None}, "checkpoint= needs epoch="),
+        ({"epoch": None, "checkpoint_every": 3}, "counts epochs, and without epoch= all rows are of one"),
         ({"checkpoint": 3}, "checkpoint must be a path or a URI that every worker can reach, not 3"),
         ({"checkpoint": ""}, "checkpoint must be a path or a URI"),
         ({"checkpoint": "nowhere://x"}, "nowhere"),
