@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.errors import StateError
 from timely.graphs.gathering import gather, gather_loop
 from timely.order import PartialOrder, Product
 
@@ -54,7 +55,9 @@ def bulk_synchronous(name: str, inputs: Sequence[Stream[T, Any]], program: Progr
     running: _Running[T] = _Running(program)
     own: list[tuple[Stream[T, Any], Pact]] = [(stream, Pipeline) for stream in inputs]
     (starts,) = gather(f"{name}: start", own, 1, lambda info, *_: [list(range(info.peers))])
-    return gather_loop(name, [*own, (starts, Exchange(int))], _by_receiver, running.finish, whole=_all_came)
+    return gather_loop(
+        name, [*own, (starts, Exchange(int))], _by_receiver, running.finish, keep=running.register, whole=_all_came
+    )
 
 
 def _all_came(info: OperatorInfo, time: Product[Any, int], collected: list[list[Any]]) -> bool:
@@ -67,6 +70,16 @@ class _Running(Generic[T]):
 
     _program: Program
     _steps: dict[T, Steps[Any]] = attrs.field(factory=dict)
+
+    def register(self, info: OperatorInfo) -> None:
+        """Register that there is no state between two times: nothing can save a generator in the middle of its steps."""
+
+        def save() -> list[Any]:
+            if self._steps:
+                raise StateError(f"{info.path}: a program is between two of its steps, where it cannot be saved")
+            return []
+
+        info.register_state(save, list, at_rest=True)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Run a step; return the messages, and the result after the last."""

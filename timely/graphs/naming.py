@@ -17,16 +17,14 @@ import pyarrow.compute as pc
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.arrays import BLOCK, MISSING, Column, first, grow, look_up
 from timely.graphs.gathering import Collected, drained, gather
-from timely.graphs.state import register_state
+from timely.graphs.state import register_parts, register_state
 from timely.memory import MemoryBudget, Spool
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
 
 
-def name_components(
-    names: Stream[T, Any], members: Stream[T, Any], *, lasting: Stream[T, Any] | None = None
-) -> Stream[T, Any]:
+def name_components(names: Stream[T, Any], members: Stream[T, Any], *, lasting: Stream[T, Any] | None = None) -> Stream[T, Any]:
     """Return Arrow batches ``(node, component)``, where a component is named by its smallest node.
 
     ``names`` are those of ``encode``; ``members`` are arrays of ``(number of a node, number of any one node of its component)``.
@@ -146,6 +144,8 @@ class _Naming(Generic[T]):
 
         if self._lasting:
             register_state(info, save, load, repartition, logged=False)
+        else:
+            register_parts(info, self._parts)
 
     @staticmethod
     def _rows(info: OperatorInfo, table: Column) -> Any:
