@@ -271,7 +271,7 @@ class _Forest:
         def save() -> Iterator[Rows]:
             nodes = np.arange(len(self._parents)) * info.peers + info.worker
             places = np.flatnonzero((nodes != self._parents) | self._changed)
-            yield np.vstack((nodes[places], self._parents[places], self._changed[places])).T
+            yield np.vstack((nodes[places], self._parents[places], self._changed[places].astype(np.int64))).T
 
         def load(rows: Rows) -> None:
             places = self._places(info, rows[:, 0])

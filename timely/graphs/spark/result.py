@@ -69,11 +69,11 @@ class GraphResult(DataFrame):
 def graph_result(result: Result) -> GraphResult:
     """Return the only output of a run as a ``GraphResult``, of whichever class Spark's DataFrame is."""
     (frame,) = result.values()
-    found = object.__new__(_reporting(type(frame)))
+    found = object.__new__(_reporting(cast("Any", type(frame))))
     vars(found).update(vars(frame), _result=result)
     return cast("GraphResult", found)
 
 
 @cache
-def _reporting(kind: type[DataFrame]) -> type[Any]:
+def _reporting(kind: Any) -> type[Any]:
     return type("GraphResult", (GraphResult, kind), {"__module__": __name__, "__doc__": GraphResult.__doc__})
