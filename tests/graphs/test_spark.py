@@ -373,6 +373,7 @@ def test_a_star_import_brings_the_algorithms_and_nothing_else() -> None:
         "AggregateMessages",
         "AggregateNeighbors",
         "GraphFrame",
+        "GraphResult",
         "Pregel",
         "breadth_first_search",
         "connected_components",
