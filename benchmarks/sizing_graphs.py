@@ -1,8 +1,8 @@
 """What graph algorithms hold: the peak of a worker over the number of edges, for graphs of several kinds.
 
 A fresh process runs one algorithm as one worker. Its edges are made batch by batch, as Spark gives them, so that only the
-algorithm holds them. What is counted is the most memory that the process ever had, less what it had before the first edge, when all
-is imported and a small graph has been through. ``python -m benchmarks.sizing_graphs`` prints the table of ``docs/sizing.md``.
+algorithm holds them. What is counted is the most memory that the process ever had, less what it had before the first edge, when
+all is imported and a small graph has been through. ``python -m benchmarks.sizing_graphs`` prints the table of ``docs/sizing.md``.
 """
 
 from __future__ import annotations
