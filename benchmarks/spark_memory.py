@@ -41,6 +41,7 @@ class PythonWatch(Watch):
         super().__init__(pid, LOOK_EVERY)
         self.python = self.java = 0
         self._processor: dict[int, float] = {}
+        self._looking = 0.0
 
     def take(self, sizes: dict[int, int]) -> None:
         """Take in the bytes of each process."""
@@ -50,11 +51,12 @@ class PythonWatch(Watch):
         self.python = max(self.python, sum(sizes.values()) - java)
         for pid in sizes:  # a process may end between two looks, with up to as much as was between them
             self._processor[pid] = max(_processor_time(pid), self._processor.get(pid, 0.0))
+        self._looking = time.thread_time()
 
     @property
     def processor(self) -> float:
-        """The seconds of processor time that all processes have taken, as far as was seen; those of this one are all."""
-        return sum(self._processor.values())
+        """The seconds of processor time that all processes have taken, as far as was seen, without what looking took."""
+        return sum(self._processor.values()) - self._looking
 
 
 def _is_java(pid: int) -> bool:
