@@ -242,6 +242,7 @@ def run(
     patience = defaults.patience if patience is None else patience
     check_patience(patience)
     workers = settle(session, workers, defaults.workers)
+    memory = defaults.memory if memory is None else memory
     checkpoint = defaults.place(checkpoint, "run", build)
     checkpoints = None if checkpoint is None else _checkpoints(session, checkpoint, checkpoint_every, plan, schemas, version)
     declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
