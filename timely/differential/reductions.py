@@ -212,7 +212,7 @@ class _Waiting:
     keys: dict[Any, None] = attrs.Factory(dict)
     arrays: list[Array] = attrs.Factory(list)  # more keys: those of columns that the trace has already
 
-    def add_taken(self, taken: Any) -> None:
+    def add_keys(self, taken: Any) -> None:
         """Add the keys of batches that the input has taken."""
         if isinstance(taken, dict):
             self.keys.update(taken)
@@ -322,7 +322,7 @@ class _Reduction:
     def _take(self, time: Any, waiting: _Waiting) -> None:
         """Have the input take what waits for a time; it may be early: entries of times that are not complete do not count."""
         batches, waiting.batches = waiting.batches, []
-        waiting.add_taken(self.input.take(time, batches))
+        waiting.add_keys(self.input.take(time, batches))
 
     def _due_times(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int]:
         """Process the times that are complete; yield how many changes were sent, now and then."""
@@ -348,9 +348,7 @@ class _Reduction:
         waiting.capability.drop()
         self._now, self._current = [], []
 
-    def _reduce(
-        self, time: Any, taken: Any, keys: Any, many: bool, capability: Capability[Any], output: OutputPort[Any]
-    ) -> int:
+    def _reduce(self, time: Any, taken: Any, keys: Any, many: bool, capability: Capability[Any], output: OutputPort[Any]) -> int:
         columns: Any = None
         if self._kernel is not None and many:
             from timely.differential.column_reductions import reduce_columns

@@ -9,15 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 from weakref import WeakSet, finalize, ref
 
 from timely.dataflow.pickling import dumps
 from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget
-
-if TYPE_CHECKING:
-    from timely.differential.trace import Trace
 
 EVERY: Final = 1024
 """Updates after which a trace is counted again, in some 20 µs."""
@@ -29,9 +26,26 @@ OBJECTS: Final = 4
 """Bytes in memory for each byte of a pickle: texts take 50 more than their letters, whole numbers 28 for 2 to 5."""
 
 
+class Spillable(Protocol):
+    """A trace, as far as its memory is concerned."""
+
+    @property
+    def budget(self) -> MemoryBudget:
+        """The memory budget that it is in."""
+
+    def held(self) -> int:
+        """Return about how many bytes it has in memory and could move to disk."""
+
+    def recount(self) -> int:
+        """Count anew what it has in memory, and return it."""
+
+    def spill(self) -> None:
+        """Move to disk what every cursor has seen."""
+
+
 class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.traces: WeakSet[Trace[Any]] = WeakSet()
+        self.traces: WeakSet[Spillable] = WeakSet()
 
 
 _threads: Final = _OfThread()
@@ -42,7 +56,7 @@ class StateMemory:
 
     __slots__ = ("__weakref__", "_counted", "_rows", "_since", "_trace", "budget")
 
-    def __init__(self, budget: MemoryBudget, trace: Trace[Any]) -> None:
+    def __init__(self, budget: MemoryBudget, trace: Spillable) -> None:
         self.budget = budget
         self._trace = ref(trace)
         self._counted = [0]
@@ -113,7 +127,7 @@ def _give_back(budget: MemoryBudget, counted: list[int]) -> None:
     budget.give_back(counted[0])
 
 
-def memory_of(trace: Trace[Any]) -> StateMemory | None:
+def memory_of(trace: Spillable) -> StateMemory | None:
     """Return what counts a trace in the current budget; ``None`` without a limit."""
     budget = MemoryBudget.current()
     return None if budget.limit is None else StateMemory(budget, trace)
