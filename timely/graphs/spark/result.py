@@ -75,5 +75,5 @@ def graph_result(result: Result) -> GraphResult:
 
 
 @cache
-def _reporting(kind: type[DataFrame]) -> type[Any]:
+def _reporting(kind: Any) -> type[Any]:
     return type("GraphResult", (GraphResult, kind), {"__module__": __name__, "__doc__": GraphResult.__doc__})
