@@ -7,7 +7,7 @@ anything came there, after nothing more can come. The order of the collected con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -26,7 +26,7 @@ from timely.dataflow import (
     Stream,
     scope_of,
 )
-from timely.errors import OUT_OF_MEMORY, OutOfMemoryError
+from timely.errors import OUT_OF_MEMORY, OutOfMemoryError, StateError
 from timely.graphs.state import register_state
 from timely.memory import MemoryBudget, Spool, return_freed_memory, size_text
 from timely.operators import ProbeHandle, enter
@@ -47,6 +47,9 @@ Of an iterator each activation sends one item, so that not all of a large result
 
 Whole: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], bool]
 """``whole(info, time, collected)`` says whether nothing more can come at a time, whatever the frontiers say."""
+
+_RESULTS: Final = -1
+"""In place of the number of an input: results of a time that are still to be sent."""
 
 Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], None]
 """``meanwhile(info, time, collected)`` does work that need not wait for the rest of a time."""
@@ -189,18 +192,28 @@ class _Gather(Generic[T]):
         worker, peers = self.info.worker, self.info.peers
 
         def save() -> Iterator[tuple[T, int, Any]]:
+            if self.sending is not None:
+                results, capabilities = self.sending
+                rest = list(results)
+                self.sending = iter(rest), capabilities
+                yield capabilities[0].time, _RESULTS, rest
             for time, gathered in self.times.items():
                 for index, containers in enumerate(gathered.containers):
                     yield from ((time, index, container) for container in containers)
 
         def load(item: tuple[T, int, Any]) -> None:
             time, index, container = item
+            if index == _RESULTS:
+                self.sending = iter(container), [capability.delayed(time) for capability in initial]
+                return
             if time not in self.times:
                 self.times[time] = self.gathered([capability.delayed(time) for capability in initial])
             self.times[time].containers[index].append(container)
 
         def repartition(item: tuple[T, int, Any], sender: int, _: int) -> Iterable[tuple[T, int, Any]]:
             time, index, container = item
+            if index == _RESULTS:
+                raise StateError(f"{self.info.path}: results of {time!r} are being sent: go on with as many workers")
             pact = pacts[index]
             pact = pact.pact if isinstance(pact, Spill) else pact
             parts: Sequence[tuple[int, Any]] = [(sender % peers, container)]

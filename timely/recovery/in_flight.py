@@ -44,7 +44,9 @@ class MessagesInFlight:
             try:
                 dumps(list(operator.waiting()))
             except Exception:
-                return f"operator {operator.info.name!r} ({operator.path}) on worker {operator.info.worker} has a message in flight"
+                return (
+                    f"operator {operator.info.name!r} ({operator.path}) on worker {operator.info.worker} has a message in flight"
+                )
         return f"dataflow {self._scope.path} has a message in flight"
 
     def is_full(self, layers: Sequence[Layer]) -> bool:

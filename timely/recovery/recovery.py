@@ -347,14 +347,19 @@ class Recovery:
     def _write(self, name: str, notes: Any, in_flight: bool) -> WorkerSnapshot:
         """Write this worker's state file. Errors while items are read are the operator's, any others those of notes or store."""
         worker, writer = self._worker, StateWriter()
-        states: dict[Key, RegisteredState | MessagesInFlight] = {**self._state.parts}
+        parts = self._state.parts
+        place = {key[:2]: number for number, key in enumerate(parts)}
+        # Operators downstream first: where one makes results only to save them, that may still change what it shares upstream.
+        states: dict[Key, RegisteredState | MessagesInFlight] = {
+            key: parts[key] for key in sorted(parts, key=lambda key: (-place[key[:2]], key[2]))
+        }
         if in_flight:
             states.update(self._state.messages)
         before = {} if self._last is None else self._last.layers
         full = {key: state.is_full(before.get(key, [])) for key, state in states.items()}
         current: RegisteredState | MessagesInFlight | None = None
 
-        def parts() -> Iterator[tuple[Key, Iterator[Piece]]]:
+        def contents() -> Iterator[tuple[Key, Iterator[Piece]]]:
             nonlocal current
             for key, state in states.items():
                 current = state
@@ -362,7 +367,7 @@ class Recovery:
 
         def chunks() -> Iterator[bytes]:
             with _unpicklable(lambda: "" if current is None else current.holder):
-                yield from writer.chunks(parts())
+                yield from writer.chunks(contents())
 
         if worker.index == 0:
             self._check_owner()
