@@ -23,6 +23,7 @@ from tests.recovery.test_operators_graphs import BUILDS, _batches, edges
 from tests.recovery.test_operators_state import UNARY
 from timely import differential as dd
 from timely.errors import CheckpointError, StateError
+from timely.memory import MemoryBudget
 from timely.testing import pause
 
 Edges = list[list[tuple[int, list[tuple[int, int]]]]]
@@ -75,6 +76,23 @@ def test_a_graph_algorithm_that_is_cut_in_a_loop_gives_what_it_gives_without(
         return BUILDS[name](stream, 3)
 
     assert cut_run(build, sent, after, workers, compact=compact, seed=seed) == run(build, sent, workers=workers)
+
+
+@pytest.mark.parametrize("name", ["connected_components", "strongly_connected_components", "breadth_first_search", "pagerank"])
+@given(given=edges, after=steps, workers=st.integers(1, 2), seed=st.integers(0, 99))
+@settings(max_examples=2)
+def test_a_graph_algorithm_with_little_memory_is_cut_too(
+    name: str, given: Edges, after: list[int], workers: int, seed: int
+) -> None:
+    """Its results are sent one container after the other, and what it keeps is on disk."""
+    sent = _batches(given, "numbers")
+
+    def build(scope: Any, stream: Any) -> Any:
+        return BUILDS[name](stream, 3)
+
+    with MemoryBudget(1000):
+        found = cut_run(build, sent, after, workers, compact=False, seed=seed)
+    assert found == run(build, sent, workers=workers)
 
 
 # -- with files ------------------------------------------------------------------------------------------------------------
@@ -139,11 +157,14 @@ def test_what_cannot_be_saved_in_flight_is_refused(tmp_path: Path) -> None:
         info.declare_stateless()
         return lambda input, output, held=capability: None
 
+    def held(stream: Any) -> Any:
+        return stream.unary(timely.Pipeline, "holds", holding)
+
     refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
         (differential, {}, StateError, "whole only between two times"),
         (generators, {}, StateError, "operator 'never reads' .* has a message in flight that cannot be pickled"),
         (counted_down, {"advance": False}, CheckpointError, "a capability of .*input#0 at 0, which has registered no state"),
-        (lambda stream: stream.unary(timely.Pipeline, "holds", holding), {}, CheckpointError, "a capability of .*holds#1 at 0"),
+        (held, {}, CheckpointError, "a capability of .*holds#1 at 0"),
     ]
     for number, (build, options, kind, message) in enumerate(refused):
         with pytest.raises(kind, match=message):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from pyspark.sql import DataFrame
 
@@ -69,11 +68,7 @@ class GraphResult(DataFrame):
 def graph_result(result: Result) -> GraphResult:
     """Return the only output of a run as a ``GraphResult``, of whichever class Spark's DataFrame is."""
     (frame,) = result.values()
-    found = object.__new__(_reporting(cast("Any", type(frame))))
+    kind = type("GraphResult", (GraphResult, type(frame)), {"__module__": __name__, "__doc__": GraphResult.__doc__})
+    found = object.__new__(kind)
     vars(found).update(vars(frame), _result=result)
     return cast("GraphResult", found)
-
-
-@cache
-def _reporting(kind: Any) -> type[Any]:
-    return type("GraphResult", (GraphResult, kind), {"__module__": __name__, "__doc__": GraphResult.__doc__})
