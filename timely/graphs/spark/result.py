@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pyspark.sql import DataFrame
 
@@ -69,6 +69,6 @@ def graph_result(result: Result) -> GraphResult:
     """Return the only output of a run as a ``GraphResult``, of whichever class Spark's DataFrame is."""
     (frame,) = result.values()
     kind = type("GraphResult", (GraphResult, type(frame)), {"__module__": __name__, "__doc__": GraphResult.__doc__})
-    found = object.__new__(kind)
+    found: Any = object.__new__(kind)
     vars(found).update(vars(frame), _result=result)
     return cast("GraphResult", found)
