@@ -275,7 +275,7 @@ def _memory(*sizes: int) -> list[Row]:
                     rows.append(Row(f"{name}, s", None, note=done.stderr.strip().splitlines()[-1][:200]))
                     continue
                 told = json.loads(done.stdout.splitlines()[-1])
-                rows.append(Row(f"{name}, s", told["seconds"]))
+                rows.append(Row(f"{name}, s", told["seconds"], note=f"processor {told['processor']:.1f} s"))
                 note = f"Python {told['python'] / 1e6:,.0f}, Java {told['java'] / 1e6:,.0f}"
                 rows.append(Row(f"{name}, peak MB", told["peak"] / 1e6, note=note))
     return rows

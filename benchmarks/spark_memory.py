@@ -3,8 +3,9 @@
 A process of its own with a session of its own. What is measured is the memory of all processes of the session (this one, Java
 and the Python workers), looked at several times a second, where a page that several share counts once
 (``/proc/*/smaps_rollup``, proportional set size). Java returns little of the memory that it has had, so its part says what it
-was allowed as much as what it needed; the part of Python is what the workers hold. Every contestant first runs on a small graph,
-so that Java has compiled what it needs.
+was allowed as much as what it needed; the part of Python is what the workers hold. The processor time is that of all of them, and
+says more than the seconds do on a machine that is busy with something else. Every contestant first runs on a small graph, so that
+Java has compiled what it needs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from timely.spark import local_session
 LOOK_EVERY = 0.2
 """Seconds between two looks."""
 
-SMALL = 100_000
+SMALL = 20_000
 """Edges of the graph that each contestant warms up with."""
 
 ROUNDS = 10
@@ -39,6 +40,8 @@ class PythonWatch(Watch):
     def __init__(self, pid: int) -> None:
         super().__init__(pid, LOOK_EVERY)
         self.python = self.java = 0
+        self._processor: dict[int, float] = {}
+        self._looking = 0.0
 
     def take(self, sizes: dict[int, int]) -> None:
         """Take in the bytes of each process."""
@@ -46,6 +49,14 @@ class PythonWatch(Watch):
         java = sum(size for pid, size in sizes.items() if _is_java(pid))
         self.java = max(self.java, java)
         self.python = max(self.python, sum(sizes.values()) - java)
+        for pid in sizes:  # a process may end between two looks, with up to as much as was between them
+            self._processor[pid] = max(_processor_time(pid), self._processor.get(pid, 0.0))
+        self._looking = time.thread_time()
+
+    @property
+    def processor(self) -> float:
+        """The seconds of processor time that all processes have taken, as far as was seen, without what looking took."""
+        return sum(self._processor.values()) - self._looking
 
 
 def _is_java(pid: int) -> bool:
@@ -53,6 +64,14 @@ def _is_java(pid: int) -> bool:
         return Path(f"/proc/{pid}/comm").read_text().strip() == "java"
     except OSError:
         return False
+
+
+def _processor_time(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def random_edges(session: SparkSession, edges: int) -> DataFrame:
@@ -79,15 +98,17 @@ CONTESTANTS: Mapping[str, Mapping[str, Algorithm]] = {
 """What each contestant makes of the edges."""
 
 
-def measure(session: SparkSession, algorithm: Algorithm, edges: int) -> float:
-    """Return the seconds from so many edges in Spark's cache to the end of the result, which is thrown away."""
+def measure(session: SparkSession, watch: PythonWatch, algorithm: Algorithm, edges: int) -> dict[str, float]:
+    """Return the seconds and the processor time from so many edges in Spark's cache to the end of the result, thrown away."""
     frame = random_edges(session, edges).persist()
     frame.count()
-    start = time.perf_counter()
+    time.sleep(2 * LOOK_EVERY)
+    start, used = time.perf_counter(), watch.processor
     algorithm(frame).write.format("noop").mode("overwrite").save()
     seconds = time.perf_counter() - start
+    time.sleep(2 * LOOK_EVERY)
     frame.unpersist(blocking=True)
-    return seconds
+    return {"seconds": seconds, "processor": watch.processor - used}
 
 
 def main() -> None:
@@ -100,10 +121,10 @@ def main() -> None:
     algorithm = CONTESTANTS[chosen.algorithm][chosen.contestant]
     session = local_session(2)
     with PythonWatch(os.getpid()) as watch:
-        measure(session, algorithm, SMALL)
-        seconds = measure(session, algorithm, chosen.edges)
+        measure(session, watch, algorithm, SMALL)
+        took = measure(session, watch, algorithm, chosen.edges)
     session.stop()
-    print(json.dumps({"seconds": seconds, "peak": watch.peak, "python": watch.python, "java": watch.java}))
+    print(json.dumps({**took, "peak": watch.peak, "python": watch.python, "java": watch.java}))
 
 
 if __name__ == "__main__":

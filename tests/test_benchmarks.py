@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import counts, counts_programs, environments, measure, peers
+from benchmarks import counts, counts_programs, environments, measure, peers, startup
 from benchmarks.contestants import by_hand
 from benchmarks.contestants.told import Task
 from benchmarks.counts_programs import PROGRAMS, Program, bytecodes_per_unit
@@ -243,3 +243,18 @@ def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
         assert child.pid in tree(os.getpid())
         assert size(child.pid) > 0
     assert size(child.pid) == 0
+
+
+def test_what_a_connection_takes_is_counted_to_the_byte() -> None:
+    """The signatures of the handshake differ in length by a few bytes; the rest is always the same."""
+    there, back = startup.handshake_bytes()
+    assert 700 < there < 1000
+    assert 600 < back < 1000
+
+
+@pytest.mark.soak
+def test_a_run_is_opened_for_workers_that_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "PROCESSES", 1)
+    opened = startup.register(3)
+    assert 0 < opened.driver < opened.clients + opened.seconds
+    assert opened.memory >= 0

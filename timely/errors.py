@@ -139,10 +139,6 @@ class SpillError(TimelyError, RuntimeError):
     """Queued records cannot be spilled to disk or read back: the disk is full, or a record cannot be pickled."""
 
 
-class OutOfMemoryError(TimelyError, MemoryError):
-    """An operator needs more memory at once than it may take; the message has the bytes, the rows, and what to set."""
-
-
 class CaptureError(TimelyError, ValueError):
     """A recorded stream cannot be written or replayed: it is truncated, damaged, or breaks the event protocol.
 
@@ -184,6 +180,13 @@ class OperatorError(TimelyError, RuntimeError):
         return OperatorError(message, name, path, worker)
 
 
+class OutOfMemoryError(OperatorError, MemoryError):
+    """An operator needs more memory at once than it may take; the message has the bytes, the rows, and what to set."""
+
+    def placed(self, message: str, name: str, path: str, worker: int) -> OutOfMemoryError:
+        return OutOfMemoryError(message, name, path, worker)
+
+
 class CollectionMismatch(OperatorError, AssertionError):
     """Two collections that a program asserts to be equal differ; ``time``, ``record`` and ``diff`` say where, and by how much."""
 
@@ -206,6 +209,13 @@ def _mismatch(message: str, time: object, record: object, diff: object, name: st
     return error
 
 
+OUT_OF_MEMORY: Final = (
+    "Give memory= (of timely.execute or timely.spark.run), so that what is larger goes to disk; more of it, on Spark also"
+    " spark.executor.pyspark.memory; or more workers, each with its own process"
+)
+"""What to do about too little memory."""
+
+
 def failure(error: Exception, subject: ErrorSubject, worker: int, advice: str = "") -> OperatorError:
     """Return the ``OperatorError`` for an error raised in ``subject``, or about what ``error`` blames instead.
 
@@ -221,6 +231,8 @@ def failure(error: Exception, subject: ErrorSubject, worker: int, advice: str = 
     text = f"{kind} {name!r} ({path}) on worker {worker}{during} raised {error_text(error)}{advice}"
     text += f"; {name!r} was built at {built}" if built else ""
     placed = error.placed if isinstance(error, OperatorError) else OperatorError
+    if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
+        placed, text = OutOfMemoryError, f"{text}. {OUT_OF_MEMORY}"
     return placed(text, name, path, worker).caused_by(error)
 
 

@@ -239,7 +239,7 @@ def starting(session: SparkSession, source: int) -> DataFrame:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_pregel_finds_shortest_paths(session: SparkSession, workers: int) -> None:
     edges = session.createDataFrame(WEIGHTED, "`from` long, `to` long, km double")
-    roads = {"src": "from", "dst": "to", "weight": "km"}
+    roads: dict[str, Any] = {"src": "from", "dst": "to", "weight": "km"}
     ended = pregel(starting(session, 4), edges, hops, min, state="so far", workers=workers, **roads)
     assert ended.schema.simpleString() == "struct<node:bigint,state:double>"
     reached = {node: state for node, state in found(ended).items() if state != float("inf")}
@@ -373,6 +373,7 @@ def test_a_star_import_brings_the_algorithms_and_nothing_else() -> None:
         "AggregateMessages",
         "AggregateNeighbors",
         "GraphFrame",
+        "GraphResult",
         "Pregel",
         "breadth_first_search",
         "connected_components",

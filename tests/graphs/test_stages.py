@@ -19,7 +19,7 @@ from tests.graphs.running import Edges, run, table_of
 from timely.graphs import attach, encode, propagate, without
 from timely.graphs.dictionary import Codes
 from timely.graphs.encoding import _Coded, _Reply, _Translator
-from timely.graphs.strong import priority, root_of
+from timely.graphs.priorities import node_of, priority
 
 Rows = list[tuple[int, int]]
 
@@ -138,6 +138,6 @@ def _whole(rows: Any) -> list[Any]:
 def test_priorities_are_drawn_anew() -> None:
     nodes = np.arange(2000)
     one, two = priority(nodes, 0), priority(nodes, 1)
-    assert root_of(one).tolist() == root_of(two).tolist() == nodes.tolist()
+    assert node_of(one).tolist() == node_of(two).tolist() == nodes.tolist()
     assert (np.argsort(one) == np.argsort(two)).mean() < 0.01
     assert abs(np.corrcoef(np.argsort(np.argsort(one)), nodes)[0, 1]) < 0.1

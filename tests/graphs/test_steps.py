@@ -17,6 +17,8 @@ import pytest
 import timely
 from timely import ConfigurationError
 from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
+from timely.graphs.column_expressions import ColumnAggregate, ColumnField, Constant, FunctionCall
+from timely.graphs.column_pregel import ACTIVE, ColumnProgram, MessageColumn, StateColumn, column_pregel
 from timely.graphs.independent_set import maximal_independent_set
 from timely.graphs.k_core import k_core
 from timely.graphs.landmarks import landmark_distances
@@ -158,6 +160,44 @@ def test_ranks(seed: int, named: bool, workers: int) -> None:
     whole = len(nodes) / sum(given.values())
     assert {node: rank for node, (rank,) in scaled.items()} == pytest.approx({node: rank * whole for node, rank in given.items()})
     assert {node: rank for node, (rank,) in ranks(rounds=0).items()} == dict.fromkeys(nodes, 1.0)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_pregel_over_columns(workers: int, skip: bool, both: bool) -> None:
+    """Distances from two nodes: a node whose distance has changed is active, and all halt when none is."""
+    nodes, edges, graph = made(4, named=True)
+    whole, truth = pa.int64(), pa.bool_()
+    far, sent = ColumnField("far"), ColumnField("_pregel_msg_")
+    one = Constant(1, whole)
+    nearer = FunctionCall(
+        "Coalesce", (FunctionCall("LessThan", (sent, far), truth), FunctionCall("IsNotNull", (sent,), truth)), truth
+    )
+    longer = FunctionCall("Add", (ColumnField("src.far"), one), whole)
+    if both:  # reads the other end too, and does not send what it would not take
+        shorter = FunctionCall("LessThan", (longer, ColumnField("dst.far")), truth)
+        shorter = FunctionCall("Coalesce", (shorter, Constant(True, truth)), truth)
+        longer = FunctionCall("CaseWhen", (shorter, longer), whole)
+    program = ColumnProgram(
+        {
+            "far": StateColumn(whole, ColumnField("start"), FunctionCall("If", (nearer, sent, far), whole)),
+            ACTIVE: StateColumn(truth, FunctionCall("IsNotNull", (ColumnField("start"),), truth), nearer),
+        },
+        [MessageColumn(longer, to_source=False)],
+        whole,
+        [ColumnAggregate("Min", sent, whole)],
+        ColumnField("0"),
+        supersteps=100,
+        skip_inactive=skip,
+        stop_when_inactive=True,
+    )
+    starts = {nodes[2]: 0, nodes[5]: 3}
+    vertices = table(nodes, start=pa.array([starts.get(node) for node in nodes], whole))
+    found = dict(run(partial(column_pregel, program=program), edges, vertices, workers))
+    lengths = {start: nx.single_source_shortest_path_length(graph, start) for start in starts}
+    reached = {node: [starts[start] + near[node] for start, near in lengths.items() if node in near] for node in nodes}
+    assert found == {node: min(ways, default=None) for node, ways in reached.items()}
 
 
 def test_no_landmarks() -> None:

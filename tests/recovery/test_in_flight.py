@@ -5,18 +5,25 @@ White box: where a worker is in a loop is a matter of steps, so the workers are 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import timely
 from tests.recovery.cutting import EPOCHS, Build, Phase, Sends, feed, run, sends
 from tests.recovery.test_operators_graphs import BUILDS, _batches, edges
 from tests.recovery.test_operators_state import UNARY
+from timely import differential as dd
+from timely.errors import CheckpointError, StateError
+from timely.memory import MemoryBudget
 from timely.testing import pause
 
 Edges = list[list[tuple[int, list[tuple[int, int]]]]]
@@ -48,7 +55,7 @@ def cut_run(build: Build, sent: Sends, after: Sequence[int], workers: int, *, co
 
 @pytest.mark.parametrize("name", UNARY)
 @given(sent=sends, after=steps, workers=st.integers(1, 3), compact=st.booleans(), seed=st.integers(0, 99))
-@settings(max_examples=8)
+@settings(max_examples=3)
 def test_a_run_that_is_cut_in_the_middle_gives_what_one_without_a_cut_gives(
     name: str, sent: Sends, after: list[int], workers: int, compact: bool, seed: int
 ) -> None:
@@ -59,7 +66,7 @@ def test_a_run_that_is_cut_in_the_middle_gives_what_one_without_a_cut_gives(
 @pytest.mark.parametrize("name", BUILDS)
 @given(given=edges, after=steps, workers=st.integers(1, 3), compact=st.booleans(), seed=st.integers(0, 99))
 @example(given=[[(0, [(0, 1), (1, 2), (2, 3), (3, 4)])], [], [], []], after=[9, 9, 9], workers=2, compact=False, seed=1)
-@settings(max_examples=8)
+@settings(max_examples=2)
 def test_a_graph_algorithm_that_is_cut_in_a_loop_gives_what_it_gives_without(
     name: str, given: Edges, after: list[int], workers: int, compact: bool, seed: int
 ) -> None:
@@ -69,3 +76,122 @@ def test_a_graph_algorithm_that_is_cut_in_a_loop_gives_what_it_gives_without(
         return BUILDS[name](stream, 3)
 
     assert cut_run(build, sent, after, workers, compact=compact, seed=seed) == run(build, sent, workers=workers)
+
+
+@pytest.mark.parametrize("name", ["connected_components", "strongly_connected_components", "breadth_first_search", "pagerank"])
+@given(given=edges, after=steps, workers=st.integers(1, 2), seed=st.integers(0, 99))
+@settings(max_examples=2)
+def test_a_graph_algorithm_with_little_memory_is_cut_too(
+    name: str, given: Edges, after: list[int], workers: int, seed: int
+) -> None:
+    """Its results are sent one container after the other, and what it keeps is on disk."""
+    sent = _batches(given, "numbers")
+
+    def build(scope: Any, stream: Any) -> Any:
+        return BUILDS[name](stream, 3)
+
+    with MemoryBudget(1000):
+        found = cut_run(build, sent, after, workers, compact=False, seed=seed)
+    assert found == run(build, sent, workers=workers)
+
+
+# -- with files ------------------------------------------------------------------------------------------------------------
+
+
+def program(worker: timely.Worker, where: Path, build: Any, *, advance: bool = True, steps: int = 0) -> list[Any]:
+    """Send all at time 0, and cut after so many steps, or run to the end; return what came out."""
+    with timely.Recovery(worker, where) as recovery:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            seen = build(stream).capture()
+        first = recovery.time or 0
+        handle.advance_to(first)
+        if first == 0:
+            handle.send_batch(list(range(worker.index, 40, worker.peers)))
+        if advance:
+            handle.advance_to(1)
+        if steps:
+            for _ in range(steps):
+                worker.step()
+            recovery.checkpoint(1, in_flight=True)
+        else:
+            handle.close()
+            worker.run()
+    return [record for _, records in seen.extract() for record in records]
+
+
+def counted_down(stream: Any) -> Any:
+    with stream.scope.iterative() as loop:
+        handle, again = loop.feedback()
+        known = stream.enter(loop).concat(again).distinct()
+        known.filter(lambda n: n > 0).map(lambda n: n - 1).connect_loop(handle, timely.Exchange(lambda n: n))
+        return known.leave()
+
+
+def test_a_checkpoint_in_a_loop_is_written_and_read(tmp_path: Path) -> None:
+    parts = []
+    for steps in (5, 4, 4, 0):
+        parts += timely.execute(partial(program, where=tmp_path, build=counted_down, steps=steps), workers=2)
+    whole = timely.execute(lambda worker: program(worker, tmp_path / "whole", counted_down), workers=2)
+    assert sorted(itertools.chain(*parts)) == sorted(itertools.chain(*whole)) != []
+
+
+def test_only_as_many_workers_go_on_in_a_loop(tmp_path: Path) -> None:
+    timely.execute(lambda worker: program(worker, tmp_path, counted_down, steps=5), workers=2)
+    with pytest.raises(StateError, match="in flight on 2 workers, and cannot go on with 1: run 2 workers"):
+        timely.execute(lambda worker: program(worker, tmp_path, counted_down), workers=1)
+
+
+def test_what_cannot_be_saved_in_flight_is_refused(tmp_path: Path) -> None:
+    def differential(stream: Any) -> Any:
+        return dd.from_updates(stream.map(lambda n: ((n, n), 1))).count_by_key().stream
+
+    def generators(stream: Any) -> Any:
+        return stream.map_batch(lambda batch: [(n for n in batch)]).unary(timely.Pipeline, "never reads", unread)
+
+    def unread(capability: Any, info: timely.OperatorInfo) -> Any:
+        info.declare_stateless()
+        return lambda input, output: None
+
+    def holding(capability: Any, info: timely.OperatorInfo) -> Any:
+        info.declare_stateless()
+        return lambda input, output, held=capability: None
+
+    def held(stream: Any) -> Any:
+        return stream.unary(timely.Pipeline, "holds", holding)
+
+    refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        (differential, {}, StateError, "whole only between two times"),
+        (generators, {}, StateError, "operator 'never reads' .* has a message in flight that cannot be pickled"),
+        (counted_down, {"advance": False}, CheckpointError, "a capability of .*input#0 at 0, which has registered no state"),
+        (held, {}, CheckpointError, "a capability of .*holds#1 at 0"),
+    ]
+    for number, (build, options, kind, message) in enumerate(refused):
+        with pytest.raises(kind, match=message):
+            program(timely.Worker(), tmp_path / str(number), build, steps=3, **options)
+
+
+def test_a_custom_scope_is_refused(tmp_path: Path) -> None:
+    class Nothing:
+        inputs = outputs = 0
+
+        def get_internal_summary(self) -> Any:
+            return [], []
+
+        def set_external_summary(self, *_: object) -> None: ...
+
+        def push_external_progress(self, *_: object) -> None: ...
+
+        def pull_internal_progress(self, *_: object) -> bool:
+            return False
+
+        def checkpoint(self) -> None: ...
+
+        def restore(self, state: object) -> None: ...
+
+    def build(stream: Any) -> Any:
+        stream.scope.add_scope(Nothing(), name="mine")
+        return stream
+
+    with pytest.raises(StateError, match="scope 'mine' .* is an object given to add_scope"):
+        program(timely.Worker(), tmp_path, build, steps=1)

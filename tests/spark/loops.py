@@ -72,12 +72,24 @@ def _looking(killer: Killer, worker: Worker, send: object) -> Iterator[None]:
 
 
 class _Steps(Tracer):
+    """A tracer that counts steps."""
+
     def __init__(self, killer: Killer, worker: int) -> None:
         self._killer = killer
         self._number = killer.done
         kills = killer.kills[self._number :]
         self._kill = kills[0] if kills and kills[0].victim == worker else None
         self._steps = 0
+
+    def built(self, *_: object) -> None: ...
+
+    def sent(self, *_: object) -> None: ...
+
+    def received(self, *_: object) -> None: ...
+
+    def waited(self, *_: object) -> None: ...
+
+    def ended(self, *_: object) -> None: ...
 
     def stepped(self) -> None:
         self._steps += 1

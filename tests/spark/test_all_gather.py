@@ -17,11 +17,10 @@ import pytest
 
 import timely.spark.rendezvous
 from timely.errors import ConfigurationError, OperatorError, PeerLostError, SparkError
-from timely.spark import failure_of
-from timely.spark.all_gather import AllGather, Attempt, mark
+from timely.spark import WorkerMetrics, failure_of
+from timely.spark.all_gather import Attempt, GatheredRendezvous, mark
 from timely.spark.messages import Resumed
 from timely.spark.registration import Registration
-from timely.spark.reporting import WorkerMetrics
 
 METRICS = WorkerMetrics(0, 7, 2, "here", 1, 3, None, {"x": 1}, {}, 1, 1, 4, 9, 0, 0, 0, 1, 1, 2.0, 1.5, 0.5, final=True)
 """The last report of a worker."""
@@ -37,7 +36,7 @@ class Stage:
 
     def run(self, task: Callable[[Any, int], object], patience: float = 5.0) -> list[object]:
         """Return what came of each task: what it returned or raised."""
-        plan = AllGather(len(self.addresses), patience)
+        plan = GatheredRendezvous(len(self.addresses), patience)
 
         def one(index: int) -> object:
             def all_gather(message: str = "") -> list[str]:

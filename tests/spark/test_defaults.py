@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,6 +21,7 @@ from timely import spark as ts
 from timely.differential.spark import maintain
 from timely.errors import ConfigurationError, SparkError
 from timely.graphs.spark import connected_components
+from timely.memory import MemoryBudget
 from timely.spark.defaults import SETTINGS, RunDefaults
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -89,10 +91,10 @@ def put(session: SparkSession) -> Iterator[Set]:
 
 @pytest.mark.spark
 def test_every_setting_is_read_and_in_the_guide(session: SparkSession, put: Set) -> None:
-    values = {"spark.timely.workers": 2, "spark.timely.patience": "1.5m", "spark.timely.checkpoint.dir": "s3://b/c/"}
+    values = {"workers": 2, "memory": "1.5g", "patience": "1.5m", "checkpoint.dir": "s3://b/c/"}
     for name, value in values.items():
-        put(name, value)
-    assert RunDefaults.of(session) == RunDefaults(2, 90.0, "s3://b/c", "timely")
+        put(f"spark.timely.{name}", value)
+    assert RunDefaults.of(session) == RunDefaults(2, 3 << 29, 90.0, "s3://b/c", "timely")
     text = (DOCS / "spark_operations.md").read_text(encoding="utf-8")
     assert [name for name in SETTINGS if f"| `{name}` |" not in text] == []
 
@@ -113,6 +115,7 @@ def test_the_documents_name_no_other_setting() -> None:
         ("spark.timely.checkpointDir", "/c", r"the nearest is spark\.timely\.checkpoint\.dir"),
         ("spark.timely.workers", "two", r"spark\.timely\.workers must be an integer of 1 or more, not 'two'"),
         ("spark.timely.workers", "0", "must be an integer of 1 or more"),
+        ("spark.timely.memory", "0", "must be bytes above 0, or a size"),
         ("spark.timely.patience", "0s", "must be a length of time"),
         ("spark.timely.patience", "3 moons", "must be a length of time"),
         ("spark.timely.checkpoint.dir", "here", "must be an absolute path or a URI"),
@@ -140,15 +143,18 @@ def test_a_setting_that_cannot_be_is_refused(session: SparkSession, put: Set, na
 def test_an_argument_wins_over_a_setting(session: SparkSession, put: Set) -> None:
     numbers = session.range(6)
 
-    def workers(**given: Any) -> int:
-        result = ts.run(through, {"x": numbers}, {"x": "id long"}, **given)
-        assert result["x"].count() == 6
-        return len(result.metrics)
+    def look(scope: timely.ScopeBuilder[int], x: timely.Stream[int, Any]) -> Streams:
+        limits = x.map_batch(lambda batch: pa.record_batch({"limit": [MemoryBudget.current().limit] * len(batch)}))
+        return {"limits": limits}
+
+    def workers_and_terabytes(**given: Any) -> tuple[int, set[int]]:
+        found = ts.run(look, {"x": numbers}, {"limits": "limit long"}, **given)["limits"]
+        return found.rdd.getNumPartitions(), {round(row.limit / (1 << 40)) for row in found.collect()}
 
     put("spark.timely.workers", 1)
-    assert workers() == 1
-    assert workers(workers=2) == 2
-    assert connected_components(numbers.selectExpr("id AS src", "id AS dst")).rdd.getNumPartitions() == 1
+    put("spark.timely.memory", "40TB")  # half of what the process does not have yet
+    assert workers_and_terabytes() == (1, {20})
+    assert workers_and_terabytes(workers=2, memory="80TB") == (2, {40})
 
 
 @pytest.mark.spark

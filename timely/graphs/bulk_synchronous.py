@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.errors import StateError
 from timely.graphs.gathering import gather, gather_loop
 from timely.order import PartialOrder, Product
 
@@ -73,8 +74,14 @@ class _Running(Generic[T]):
     _steps: dict[T, Steps[Any]] = attrs.field(factory=dict)
 
     def register(self, info: OperatorInfo) -> None:
-        """Register that there is nothing to save between times. A running program is a generator, which cannot be saved."""
-        info.register_state(list, lambda _: None, at_rest=True)
+        """Register that there is no state between two times: nothing can save a generator in the middle of its steps."""
+
+        def save() -> list[Any]:
+            if self._steps:
+                raise StateError(f"{info.path}: a program is between two of its steps, where it cannot be saved")
+            return []
+
+        info.register_state(save, list, at_rest=True)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Run a step; return the messages, and the result after the last."""

@@ -16,11 +16,13 @@ import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream, scope_of
 from timely.graphs.arrays import Column, Rows, distinct, grow, join_rows
+from timely.graphs.contraction import contract
 from timely.graphs.dictionary import Dictionary, Values, ranks
 from timely.graphs.gathering import gather
 from timely.graphs.input import edge_columns, next_time, vertex_columns
 from timely.graphs.state import Log, register_state
 from timely.graphs.union_find import UnionFind
+from timely.memory import MemoryBudget
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -54,6 +56,8 @@ def connected_components(
     0 [('b', 'b'), ('c', 'b'), ('d', 'd'), ('e', 'd')]
     1 [('a', 'a'), ('b', 'a'), ('c', 'a')]
     """
+    if MemoryBudget.current().limit is not None:
+        return contract(edges, src, dst, vertices)
     inputs: list[tuple[Stream[T, Any], Pact]] = [(edges, Pipeline)]
     if vertices is not None:
         inputs.append((vertices, Pipeline))

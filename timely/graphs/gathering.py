@@ -7,7 +7,7 @@ anything came there, after nothing more can come. The order of the collected con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -26,9 +26,10 @@ from timely.dataflow import (
     Stream,
     scope_of,
 )
+from timely.errors import OUT_OF_MEMORY, OutOfMemoryError, StateError
 from timely.graphs.state import register_state
-from timely.memory import MemoryBudget, Spool
-from timely.operators import enter
+from timely.memory import MemoryBudget, Spool, return_freed_memory, size_text
+from timely.operators import ProbeHandle, enter
 from timely.operators.generic import RegisterState
 from timely.order import PartialOrder, Product, linear_extension
 from timely.progress import Antichain
@@ -44,10 +45,13 @@ Finish: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], Sequence[Any] | Ite
 Of an iterator each activation sends one item, so that not all of a large result is in memory.
 """
 
-Whole: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], bool]
+Whole: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], bool]
 """``whole(info, time, collected)`` says whether nothing more can come at a time, whatever the frontiers say."""
 
-Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], None]
+_RESULTS: Final = -1
+"""In place of the number of an input: results of a time that are still to be sent."""
+
+Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], None]
 """``meanwhile(info, time, collected)`` does work that need not wait for the rest of a time."""
 
 
@@ -79,12 +83,30 @@ class _Gather(Generic[T]):
     finish: Finish
     whole: Whole | None
     meanwhile: Meanwhile | None
+    after: ProbeHandle[T] | None
     times: dict[T, _Gathered[T]] = attrs.field(factory=dict)
+    rows: int = 0
+    """Rows that have come."""
     limited: bool = attrs.field(factory=lambda: MemoryBudget.current().limit is not None)
     sending: tuple[Iterator[Sequence[Any]], Sequence[Capability[T] | InputCapability[T]]] | None = None
     """The rest of the results of a time, and its capabilities."""
 
     def __call__(self, *ports: Any) -> None:
+        try:
+            self.run(*ports)
+        except MemoryError as error:
+            raise OutOfMemoryError(self.shortage(error)) from error
+
+    def shortage(self, error: MemoryError) -> str:
+        """Return what to say where memory is short."""
+        budget = MemoryBudget.current()
+        kept = f"its process keeps {size_text(budget.used)} in memory and {size_text(budget.on_disk)} on disk"
+        limit = ", without a limit" if budget.limit is None else f", with a limit of {size_text(budget.limit)}"
+        return (
+            f"{self.info.path}: out of memory after {self.rows:,} rows on this worker ({error}); {kept}{limit}. {OUT_OF_MEMORY}"
+        )
+
+    def run(self, *ports: Any) -> None:
         inputs: Sequence[InputPort[T, Any]] = ports[: self.inputs]
         outputs: Sequence[OutputPort[T]] = ports[self.inputs :]
         new: list[InputCapability[T]] = []
@@ -94,15 +116,16 @@ class _Gather(Generic[T]):
                     self.times[capability.time] = self.gathered([capability] * self.outputs)
                     new.append(capability)
                 self.times[capability.time].containers[index].append(container)
+                self.rows += len(container)
         if self.sending is not None:
             self.send_more(*self.sending, outputs)
-        if self.times and self.sending is None:
+        if self.times and not self.is_sending():
             frontiers = [port.frontier for port in inputs]
             for time in linear_extension([time for time in self.times if self.complete(time, frontiers)]):
                 self.send(time, self.times.pop(time), outputs)
-                if self.sending is not None:
+                if self.is_sending():
                     break
-        if self.sending is not None:
+        if self.is_sending():
             self.info.activator.activate()
         for capability in new:
             incomplete = self.times.get(capability.time)
@@ -110,6 +133,10 @@ class _Gather(Generic[T]):
                 incomplete.capabilities = [capability.retain(output) for output in range(self.outputs)]
                 if self.meanwhile is not None:
                     self.meanwhile(self.info, capability.time, incomplete.containers)
+
+    def is_sending(self) -> bool:
+        """Return whether there are more results of a time to send."""
+        return self.sending is not None
 
     def gathered(self, capabilities: Sequence[Capability[T] | InputCapability[T]]) -> _Gathered[T]:
         """Return the state of a time, without containers."""
@@ -119,6 +146,8 @@ class _Gather(Generic[T]):
         """Return whether nothing more can come at a time."""
         if self.whole is not None and self.whole(self.info, time, self.times[time].containers):
             return True
+        if self.after is not None and self.after.less_than(time):
+            return False
         return not any(frontier.less_equal(time) for frontier in frontiers)
 
     def send(self, time: T, gathered: _Gathered[T], outputs: Sequence[OutputPort[T]]) -> None:
@@ -142,6 +171,8 @@ class _Gather(Generic[T]):
         """Send the next of several results."""
         result = next(results, None)
         self.sending = None if result is None else (results, capabilities)
+        if result is None and self.limited:
+            return_freed_memory()
         if result is not None:
             self.send_once(result, capabilities, outputs)
 
@@ -161,18 +192,28 @@ class _Gather(Generic[T]):
         worker, peers = self.info.worker, self.info.peers
 
         def save() -> Iterator[tuple[T, int, Any]]:
+            if self.sending is not None:
+                results, capabilities = self.sending
+                rest = list(results)
+                self.sending = iter(rest), capabilities
+                yield capabilities[0].time, _RESULTS, rest
             for time, gathered in self.times.items():
                 for index, containers in enumerate(gathered.containers):
                     yield from ((time, index, container) for container in containers)
 
         def load(item: tuple[T, int, Any]) -> None:
             time, index, container = item
+            if index == _RESULTS:
+                self.sending = iter(container), [capability.delayed(time) for capability in initial]
+                return
             if time not in self.times:
                 self.times[time] = self.gathered([capability.delayed(time) for capability in initial])
             self.times[time].containers[index].append(container)
 
         def repartition(item: tuple[T, int, Any], sender: int, _: int) -> Iterable[tuple[T, int, Any]]:
             time, index, container = item
+            if index == _RESULTS:
+                raise StateError(f"{self.info.path}: results of {time!r} are being sent: go on with as many workers")
             pact = pacts[index]
             pact = pact.pact if isinstance(pact, Spill) else pact
             parts: Sequence[tuple[int, Any]] = [(sender % peers, container)]
@@ -194,6 +235,7 @@ def gather(
     keep: RegisterState | None = None,
     whole: Whole | None = None,
     meanwhile: Meanwhile | None = None,
+    after: ProbeHandle[T] | None = None,
 ) -> list[Stream[T, Any]]:
     """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each complete time.
 
@@ -202,7 +244,8 @@ def gather(
     which can be iterated over, or drained. What was collected is part of a checkpoint. If ``finish`` has state
     across times, ``keep(info)`` registers it, once on each worker. ``whole(info, time, collected)`` may declare a time complete
     before the frontiers do. ``meanwhile(info, time, collected)`` runs once for a time that is incomplete when its first
-    containers come, to work while others still send. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
+    containers come, to work while others still send. A time waits until the probe ``after`` has passed all before it. Source: the
+    operators of Naiad section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
@@ -220,7 +263,9 @@ def gather(
     streams = [builder.new_output() for _ in range(outputs)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> _Gather[T]:
-        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole, meanwhile)
+        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole, meanwhile, after)
+        if after is not None:
+            after.wake(info.activator)
         logic.register_state(capabilities, [pact for _, pact in inputs])
         if keep is not None:
             keep(info)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.arrays import BLOCK, MISSING, Column, first, grow, look_up
 from timely.graphs.gathering import Collected, drained, gather
-from timely.graphs.state import register_state
+from timely.graphs.state import register_parts, register_state
 from timely.memory import MemoryBudget, Spool
 from timely.order import PartialOrder
 
@@ -144,6 +144,8 @@ class _Naming(Generic[T]):
 
         if self._lasting:
             register_state(info, save, load, repartition, logged=False)
+        else:
+            register_parts(info, self._parts)
 
     @staticmethod
     def _rows(info: OperatorInfo, table: Column) -> Any:

@@ -1,7 +1,7 @@
 """``NodeParts``: nodes in sixteen parts, so that the dictionary of one part fits where that of all nodes does not.
 
-The invariant: equal nodes are in one part and have equal keys there, different nodes of a part different ones. Integers, dates and
-times have integers for keys that lie as close together as they do, so that a dictionary of a part is an array too.
+The invariant: equal nodes are in one part and have equal keys there, different nodes of a part different ones. Integers, dates
+and times have integers for keys that lie as close together as they do, so that a dictionary of a part is an array too.
 """
 
 from __future__ import annotations

@@ -19,10 +19,11 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream
-from timely.graphs.arrays import Column, Rows, distinct
+from timely.graphs.arrays import Rows, distinct
 from timely.graphs.encoding import encode
 from timely.graphs.naming import name_components
 from timely.graphs.node_joins import attach, without
+from timely.graphs.priorities import node_of, priority
 from timely.graphs.propagation import propagate
 from timely.order import PartialOrder, Product
 
@@ -86,22 +87,6 @@ def strong_members(edges: Stream[T, Any]) -> Stream[T, Any]:
         return found.leave()
 
 
-def priority(nodes: Column, round: int) -> Column:
-    """Return the priority of each node in a round: 31 random bits, then the node's number, which breaks ties.
-
-    The bits are those of the SplitMix64 finalizer.
-    """
-    mixed = nodes.astype(np.uint64) + np.uint64((round + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((mixed >> np.uint64(33)) << np.uint64(32)).astype(np.int64) | nodes
-
-
-def root_of(colours: Column) -> Column:
-    """Return the node that each colour is the priority of."""
-    return colours & 0xFFFFFFFF
-
-
 def _draw(capability: Capability[Product[T, int]], info: OperatorInfo) -> Callable[..., object]:
     info.declare_stateless()
 
@@ -131,5 +116,5 @@ def _reversed(edges: Rows) -> Rows:
 
 def _roots(colours: Rows) -> Rows:
     """Return ``(root, root)`` for the nodes of their own colour."""
-    roots = colours[root_of(colours[:, 1]) == colours[:, 0], 0]
+    roots = colours[node_of(colours[:, 1]) == colours[:, 0], 0]
     return np.column_stack((roots, roots))

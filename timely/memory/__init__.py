@@ -6,14 +6,17 @@ the budget, and no temporary file outlives its process.
 """
 
 from timely.memory.budget import MemoryBudget
-from timely.memory.limits import bytes_of, control_group_left, memory_limit, size_text
+from timely.memory.estimate import MemoryEstimate
+from timely.memory.limits import bytes_of, control_group_left, memory_limit, return_freed_memory, size_text
 from timely.memory.spool import Spool
 
 __all__ = [
     "MemoryBudget",
+    "MemoryEstimate",
     "Spool",
     "bytes_of",
     "control_group_left",
     "memory_limit",
+    "return_freed_memory",
     "size_text",
 ]

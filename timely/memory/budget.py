@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+_log = logging.getLogger(__name__)
+
 _LEAST_ON_DISK: Final = 1 << 16
 """Fewer bytes stay in memory: a map takes whole pages, and an open file."""
 
+_WORK: Final = 64 << 20
+"""Bytes of a process's memory for the blocks that operators work on."""
+
 _SHARE: Final = 0.5
-"""The part of a process's memory that is kept in the budget; the rest is for what operators work with."""
+"""The part of the rest that is for what is kept; the other part is for dictionaries and messages."""
 
 _stack: ContextVar[tuple[MemoryBudget, ...]] = ContextVar("timely_memory_budgets", default=())
 
@@ -67,8 +73,8 @@ class MemoryBudget:
     ) -> MemoryBudget:
         """Return a budget for a process that may take so much ``memory`` in all, by default what the system allows.
 
-        The process's memory now is subtracted, and half of the rest is left to what operators work with. So many ``processes``
-        share what the system allows. ``MemoryBudget.of_process()`` has no limit where the system sets none.
+        The process's memory now is subtracted, and so are 64 MB to work with; half of the rest is the limit. So many
+        ``processes`` share what the system allows. ``MemoryBudget.of_process()`` has no limit where the system sets none.
 
         >>> MemoryBudget.of_process("100TB").limit > 40 << 40
         True
@@ -77,7 +83,7 @@ class MemoryBudget:
             left = memory_limit(processes)
         else:
             left = bytes_of(memory) - _resident()
-        return cls(None if left is None else max(int(left * _SHARE), 1), directory)
+        return cls(None if left is None else max(int((left - _WORK) * _SHARE), 1), directory)
 
     @classmethod
     def given(cls, memory: int | str | MemoryBudget | None, processes: int = 1) -> MemoryBudget:
@@ -192,8 +198,11 @@ class MemoryBudget:
     def take_disk(self, size: int) -> None:
         """Count so many bytes in a temporary file. ``give_back`` ends it."""
         with self._lock:
+            first = not self._written
             self._on_disk += size
             self._written += size
+        if first and self.limit is not None:
+            _log.info("%s are in memory: what is larger goes to temporary files in %s", size_text(self.limit), self.directory)
 
     def give_back(self, size: int = 0, on_disk: int = 0) -> None:
         """Count so many bytes fewer. Never waits, so that a finalizer may call it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +57,19 @@ def memory_limit(processes: int = 1) -> int | None:
     group = control_group_left()
     lefts = [left for left in (address_space_left(), None if group is None else group // processes) if left is not None]
     return min(lefts, default=None)
+
+
+def return_freed_memory() -> None:
+    """Return what this process has freed to the system, as far as its allocators can: C's, and Arrow's if that is loaded."""
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+    try:
+        import ctypes  # some Pythons are built without it
+
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, ImportError, OSError, TypeError):
+        pass  # not the GNU C library
 
 
 def address_space_left() -> int | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.operator_state import Piece
+from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
 from timely.recovery.manifest import Layer
 from timely.recovery.state_file import Key
@@ -35,12 +36,18 @@ class MessagesInFlight:
 
     def __init__(self, scope: ScopeBuilder[Any]) -> None:
         self._scope = scope
-        self._path = scope.path
 
     @property
-    def label(self) -> str:
-        """The operator whose messages were read last, for errors."""
-        return f"operator {self._path}, where a message waits that"
+    def holder(self) -> str:
+        """The beginning of an error about a message that cannot be pickled: the first operator where such a one waits."""
+        for operator in operators(self._scope.subgraph):
+            try:
+                dumps(list(operator.waiting()))
+            except Exception:
+                return (
+                    f"operator {operator.info.name!r} ({operator.path}) on worker {operator.info.worker} has a message in flight"
+                )
+        return f"dataflow {self._scope.path} has a message in flight"
 
     def is_full(self, layers: Sequence[Layer]) -> bool:
         return True
@@ -48,7 +55,6 @@ class MessagesInFlight:
     def items(self, full: bool) -> Iterator[Piece]:
         """Yield every message that waits."""
         for operator in operators(self._scope.subgraph):
-            self._path = operator.path
             for input, time, batch in operator.waiting():
                 yield None, (operator.path, input, time, batch)
 

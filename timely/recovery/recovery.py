@@ -35,6 +35,7 @@ from timely.errors import (
     out_of_files,
 )
 from timely.recovery.history import History, garbage
+from timely.recovery.in_flight import MessagesInFlight
 from timely.recovery.manifest import (
     CLAIM,
     FENCE,
@@ -50,7 +51,7 @@ from timely.recovery.manifest import (
 )
 from timely.recovery.quiesce import check_time, pause, quiesce
 from timely.recovery.state_file import Key, StateFile, StateWriter
-from timely.recovery.state_registry import WorkerState
+from timely.recovery.state_registry import RegisteredState, WorkerState
 from timely.recovery.store import Store, is_lost, open_store
 from timely.worker import Worker, internals
 
@@ -346,25 +347,32 @@ class Recovery:
     def _write(self, name: str, notes: Any, in_flight: bool) -> WorkerSnapshot:
         """Write this worker's state file. Errors while items are read are the operator's, any others those of notes or store."""
         worker, writer = self._worker, StateWriter()
-        states = {**self._state.parts, **(self._state.messages if in_flight else {})}
+        parts = self._state.parts
+        place = {key[:2]: number for number, key in enumerate(parts)}
+        # Operators downstream first: where one makes results only to save them, that may still change what it shares upstream.
+        states: dict[Key, RegisteredState | MessagesInFlight] = {
+            key: parts[key] for key in sorted(parts, key=lambda key: (-place[key[:2]], key[2]))
+        }
+        if in_flight:
+            states.update(self._state.messages)
         before = {} if self._last is None else self._last.layers
         full = {key: state.is_full(before.get(key, [])) for key, state in states.items()}
-        current = "the checkpoint has notes"
+        current: RegisteredState | MessagesInFlight | None = None
 
-        def parts() -> Iterator[tuple[Key, Iterator[Piece]]]:
+        def contents() -> Iterator[tuple[Key, Iterator[Piece]]]:
             nonlocal current
             for key, state in states.items():
-                current = f"{state.label} has state"
+                current = state
                 yield key, state.items(full[key])
 
         def chunks() -> Iterator[bytes]:
-            with _unpicklable(lambda: current):
-                yield from writer.chunks(parts())
+            with _unpicklable(lambda: "" if current is None else current.holder):
+                yield from writer.chunks(contents())
 
         if worker.index == 0:
             self._check_owner()
         note = notes() if callable(notes) else notes
-        with _unpicklable(lambda: current):
+        with _unpicklable(lambda: "the checkpoint has notes"):
             note = dumps(note)
             pickle.loads(note)
         self._write_own(state_name(name, worker.index), chunks())

@@ -76,6 +76,11 @@ class RegisteredState:
             self.log.drain()
 
     @property
+    def holder(self) -> str:
+        """The beginning of an error about the content."""
+        return f"{self.label} has state"
+
+    @property
     def label(self) -> str:
         """The name of the part in errors."""
         number = f", part {self.number}," if self.number else ""

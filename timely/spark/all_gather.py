@@ -68,7 +68,7 @@ class Attempt(Protocol):
 
 
 @attrs.frozen
-class AllGather:
+class GatheredRendezvous:
     """What a worker must know of a run whose driver it cannot reach; travels with the task. ``patience`` is in seconds."""
 
     workers: int

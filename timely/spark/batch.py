@@ -22,7 +22,7 @@ from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaE
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.memory import MemoryBudget, bytes_of
 from timely.progress import ProgressGroups, ProgressMode
-from timely.spark.all_gather import AllGather, ObservedReports, RendezvousMode, rendezvous_mode
+from timely.spark.all_gather import GatheredRendezvous, ObservedReports, RendezvousMode, rendezvous_mode
 from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
 from timely.spark.logs import LogPlan, log_to_spark
@@ -242,12 +242,13 @@ def run(
     patience = defaults.patience if patience is None else patience
     check_patience(patience)
     workers = settle(session, workers, defaults.workers)
+    memory = defaults.memory if memory is None else memory
     checkpoint = defaults.place(checkpoint, "run", build)
     checkpoints = None if checkpoint is None else _checkpoints(session, checkpoint, checkpoint_every, plan, schemas, version)
     declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
     name, rows = name_of(build), _rows_of_a_batch(session)
     if by_worker:
-        gathering = AllGather(workers, patience)
+        gathering = GatheredRendezvous(workers, patience)
         task = Task(build, plan.inputs, declared, gathering, rows, LogPlan(), checkpoints, progress, memory=memory)
         packed = _barrier_stage(session, plan.frame(session, workers), task, name, _packed_type(schemas, reported=True))
         observed = ObservedReports(session, workers)

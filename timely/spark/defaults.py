@@ -19,6 +19,7 @@ import attrs
 from pyspark.sql import SparkSession
 
 from timely.errors import ConfigurationError
+from timely.memory import bytes_of
 from timely.spark.messages import SILENCE
 from timely.spark.reporting import name_of
 
@@ -49,6 +50,13 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _size(text: str) -> int:
+    try:
+        return bytes_of(text)
+    except ConfigurationError:
+        raise ValueError("bytes above 0, or a size such as 640MB or 2g") from None
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
@@ -63,6 +71,7 @@ def _directory(text: str) -> str:
 
 SETTINGS: Mapping[str, Callable[[str], Any]] = {
     "spark.timely.workers": _count,
+    "spark.timely.memory": _size,
     "spark.timely.patience": _seconds,
     "spark.timely.checkpoint.dir": _directory,
     "spark.timely.progress": _switch,
@@ -72,9 +81,13 @@ SETTINGS: Mapping[str, Callable[[str], Any]] = {
 
 @attrs.frozen
 class RunDefaults:
-    """The arguments that a session's settings stand in for. ``patience`` is in seconds, ``application`` is Spark's name of it."""
+    """The arguments that a session's settings stand in for. ``memory`` is in bytes, ``patience`` in seconds.
+
+    ``application`` is the name that Spark knows it by.
+    """
 
     workers: int | None = None
+    memory: int | None = None
     patience: float = SILENCE
     checkpoint_dir: str | None = None
     application: str = ""
@@ -96,6 +109,7 @@ class RunDefaults:
         found = {name: _read(name, session.conf.get(name)) for name in _names(session)}
         return cls(
             found.get("spark.timely.workers"),
+            found.get("spark.timely.memory"),
             found.get("spark.timely.patience", SILENCE),
             found.get("spark.timely.checkpoint.dir"),
             str(session.conf.get("spark.app.name", "")),

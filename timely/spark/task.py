@@ -26,7 +26,7 @@ from timely.monitor.local_workers import LocalWorkers
 from timely.monitor.watch import WatchSettings, is_switched_off
 from timely.operators import InputHandle
 from timely.progress import ProgressGroups, ProgressMode
-from timely.spark.all_gather import AllGather, mark
+from timely.spark.all_gather import GatheredRendezvous, mark
 from timely.spark.ingest import Ingest
 from timely.spark.logs import LogPlan, worker_log
 from timely.spark.messages import Invitation, trace_of
@@ -57,7 +57,7 @@ class Task:
     build: Build
     inputs: tuple[InputTable, ...]
     outputs: tuple[OutputSchema, ...]
-    rendezvous: Invitation | AllGather
+    rendezvous: Invitation | GatheredRendezvous
     rows: int = 0
     """The most rows of a batch that Spark is handed; 0 for any number."""
     log: LogPlan = attrs.field(factory=LogPlan)
@@ -197,7 +197,7 @@ class Task:
     @property
     def _packed(self) -> pa.Schema | None:
         """The table that the outputs are packed into; ``None`` where there is one alone, and no report."""
-        reported = isinstance(self.rendezvous, AllGather)
+        reported = isinstance(self.rendezvous, GatheredRendezvous)
         return packed_schema(self.outputs, reported=reported) if reported or len(self.outputs) > 1 else None
 
     def _drain(self, queue: OutputQueue, meter: TaskMeter) -> Iterator[pa.RecordBatch]:

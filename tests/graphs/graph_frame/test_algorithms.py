@@ -286,6 +286,7 @@ def test_power_iteration_clustering(session: SparkSession) -> None:
     assert (set(found), set(found.values()) <= {0, 1}) == (set("abcd"), True)
 
 
+@pytest.mark.soak
 def test_messages(session: SparkSession) -> None:
     g = people(session)
     found = g.aggregateMessages(
@@ -412,6 +413,7 @@ def test_no_landmarks(session: SparkSession) -> None:
         people(session).shortestPaths([])
 
 
+@pytest.mark.soak
 def test_a_graph_that_was_validated_is_read_without_joins(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     def joins(graph: GraphFrame) -> int:
         graph.k_core().explain()

@@ -76,7 +76,8 @@ def test_a_program_runs_to_its_end_and_sends_both_ways(session: SparkSession) ->
     found.unpersist()
 
 
-@pytest.mark.parametrize("skip", [pytest.param(False, marks=pytest.mark.soak), True])
+@pytest.mark.soak
+@pytest.mark.parametrize("skip", [False, True])
 def test_vertices_vote_to_halt(session: SparkSession, skip: bool) -> None:
     """Distances from 1: only a vertex whose distance has changed is active, and the type of ``far`` is that of its update."""
     better = F.coalesce(Pregel.msg() < F.col("far"), Pregel.msg().isNotNull())

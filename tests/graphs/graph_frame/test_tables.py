@@ -73,7 +73,8 @@ def test_degrees_by_type(session: SparkSession, types: list[str] | None) -> None
     assert degrees[1] == {"likes": 2, "hates": 0, "follows": 2}
 
 
-@pytest.mark.parametrize("as_column", [pytest.param(False, marks=pytest.mark.soak), True])
+@pytest.mark.soak
+@pytest.mark.parametrize("as_column", [False, True])
 def test_filters(session: SparkSession, as_column: bool) -> None:
     g = people(session)
     some = g.filterVertices(g.vertices.id < 3 if as_column else "id < 3")
@@ -86,6 +87,7 @@ def test_filters(session: SparkSession, as_column: bool) -> None:
     assert rows(fewer.dropIsolatedVertices().edges) == [(3, 5, "hates")]
 
 
+@pytest.mark.soak
 def test_undirected_and_reversed(session: SparkSession) -> None:
     g = people(session)
     back = [(dst, src, how) for src, dst, how in KNOWS]

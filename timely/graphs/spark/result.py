@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pyspark.sql import DataFrame
 
+from timely.memory import MemoryBudget
 from timely.progress import ProgressMode
 from timely.spark import Metrics, Result, RunProgress
 
@@ -26,6 +26,7 @@ class RunOptions(TypedDict, total=False):
     patience: float
     progress: ProgressMode
     live: Page | None
+    memory: int | str | MemoryBudget | None
 
 
 class GraphResult(DataFrame):
@@ -67,11 +68,7 @@ class GraphResult(DataFrame):
 def graph_result(result: Result) -> GraphResult:
     """Return the only output of a run as a ``GraphResult``, of whichever class Spark's DataFrame is."""
     (frame,) = result.values()
-    found = object.__new__(_reporting(type(frame)))
+    kind = type("GraphResult", (GraphResult, type(frame)), {"__module__": __name__, "__doc__": GraphResult.__doc__})
+    found: Any = object.__new__(kind)
     vars(found).update(vars(frame), _result=result)
     return cast("GraphResult", found)
-
-
-@cache
-def _reporting(kind: type[DataFrame]) -> type[Any]:
-    return type("GraphResult", (GraphResult, kind), {"__module__": __name__, "__doc__": GraphResult.__doc__})

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -154,7 +155,8 @@ def stream(
     def make_task(run: RunEntry, attempt: str) -> WorkerTask:
         listen_for_page(run, receive)
         given = build, plan.inputs, declared, server.invitation(run)
-        return WorkerTask(*given, log=log, look=look, directory=directory, version=version, attempt=attempt)
+        seen = partial(WorkerTask, *given, log=log, look=look, memory=defaults.memory)
+        return seen(directory=directory, version=version, attempt=attempt)
 
     supervisor = Supervisor(session, server, workers, epoch_log, list(schemas), patience, make_task, name)
     first = plan.whole(fixed) if fixed else None
