@@ -109,7 +109,7 @@ def run(rounds: int = 1, quick: bool = False) -> list[Row]:
     scale = 20 if quick else 1
     return [
         *compared("columns", 2_000_000 // scale, "16MB" if not quick else "1MB"),
-        *compared("rows", 300_000 // scale, "16MB" if not quick else "2MB"),
+        *compared("rows", 300_000 // scale, "6MB" if not quick else "1MB"),
     ]
 
 

@@ -121,20 +121,21 @@ class RowRuns:
     def __bool__(self) -> bool:
         return bool(self._runs)
 
-    def spill(self, rows: Mapping[Any, Entries]) -> dict[Any, Entries]:
-        """Write rows as a new run, and return those that have to stay in memory."""
+    def spill(self, rows: Mapping[Any, Entries], compact: Compact) -> dict[Any, Entries]:
+        """Write rows as a new run, and return those that have to stay in memory. If the disk is full, nothing has changed."""
         writer = _Writer(self._budget)
         left: dict[Any, Entries] = {}
         ordered = sorted(rows, key=hash)
         for start in range(0, len(ordered), blocks.ROWS):
-            part = {key: rows[key] for key in ordered[start : start + blocks.ROWS]}
+            part = {key: kept for key in ordered[start : start + blocks.ROWS] if (kept := compact(rows[key]))}
             lost = {} if _comes_back(part) else {key: found for key, found in part.items() if not _comes_back({key: found})}
             left.update(lost)
             for key, found in part.items():
                 if key not in lost:
                     writer.add(hash(key), key, found)
-        if len(left) < len(rows):
-            self._runs.append(writer.finish())
+        run = writer.finish()
+        if run.entries:
+            self._runs.append(run)
         return left
 
     def lookup(self, key: Any) -> Entries:

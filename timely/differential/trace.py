@@ -667,8 +667,7 @@ class Trace(Generic[T]):
             self._advance_since()
             if self._runs is None:
                 self._runs = RowRuns(self._memory.budget)
-            rows = {key: kept for key, entries in self._settled.items() if (kept := self._compacted(entries))}
-            self._settled = self._runs.spill(rows)
+            self._settled = self._runs.spill(self._settled, self._compacted)
             self._touched.clear()
             self._rest.clear()
 
