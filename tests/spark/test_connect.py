@@ -233,7 +233,7 @@ session.stop()
 def test_a_program_that_has_the_client_alone(connect: Any) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SKIP_CONNECT_COMPAT_TESTS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT, f"sc://{connect.client.host}"],
+        [sys.executable, "-c", CLIENT, f"sc://127.0.0.1:{connect.conf.get('spark.connect.grpc.binding.port')}"],
         env=environment,
         capture_output=True,
         text=True,
