@@ -180,7 +180,7 @@ def test_paths(graphs: Graphs) -> None:
         one, another = ours.bfs(start, end, **settings), theirs.bfs(start, end, **settings)
         assert one.columns == another.columns
         assert bag(one) == bag(another), (start, end)
-    mine, other = (graph.detectingCycles() for graph in (ours, theirs))
+    mine, other = (graph.filterVertices("n < 9").detectingCycles() for graph in (ours, theirs))  # theirs takes minutes for all
     short = F.size("found_cycles") <= 10  # theirs ends after ten supersteps
     assert bag(mine.filter(short)) == bag(other.filter(short))
 
