@@ -156,14 +156,13 @@ def test_ranks(graphs: Graphs, settings: dict[str, Any]) -> None:
 
 
 def test_ranks_of_several_sources(graphs: Graphs) -> None:
-    """Theirs is a round or two behind, which matters little where most rank is reset."""
+    """Ours are theirs of each source alone; theirs of several sources are other numbers."""
     ours, theirs, ids = graphs
-    settings: dict[str, Any] = {"sourceIds": ids[:2], "maxIter": 12, "resetProbability": 0.6}
-    mine, other = ours.parallelPersonalizedPageRank(**settings, dangling="scale"), theirs.parallelPersonalizedPageRank(**settings)
-    vectors: Any = [numbers(graph.vertices, "pageranks") for graph in (mine, other)]
-    for at in range(2):
-        ranks = [{one: vector[at] for one, vector in found.items()} for found in vectors]
-        assert ranks[0] == pytest.approx(ranks[1], abs=1e-3)
+    found = numbers(ours.parallelPersonalizedPageRank(sourceIds=ids[:2], maxIter=4, dangling="scale").vertices, "pageranks")
+    vectors: Any = found
+    for at, source in enumerate(ids[:2]):
+        alone = numbers(theirs.pageRank(sourceId=source, maxIter=4).vertices, "pagerank")
+        assert {one: vector[at] for one, vector in vectors.items()} == pytest.approx(alone, abs=1e-9)
 
 
 def test_paths(graphs: Graphs) -> None:
@@ -180,7 +179,7 @@ def test_paths(graphs: Graphs) -> None:
         one, another = ours.bfs(start, end, **settings), theirs.bfs(start, end, **settings)
         assert one.columns == another.columns
         assert bag(one) == bag(another), (start, end)
-    mine, other = (graph.detectingCycles() for graph in (ours, theirs))
+    mine, other = (graph.filterVertices("n < 9").detectingCycles() for graph in (ours, theirs))  # theirs takes minutes for all
     short = F.size("found_cycles") <= 10  # theirs ends after ten supersteps
     assert bag(mine.filter(short)) == bag(other.filter(short))
 
@@ -198,7 +197,7 @@ def test_messages(graphs: Graphs) -> None:
         (frozen(row[0]), frozen(row[1]), frozen(row[-1])) for row in other.collect()
     )
     walks: dict[str, Any] = {
-        "starting_vertices": "n < 3",
+        "starting_vertices": F.col("n") < 3,
         "accumulator_names": ["total", "steps"],
         "accumulator_inits": [F.lit(0), F.lit("")],
         "accumulator_updates": [F.col("total") + AN.dst_attr("n"), F.concat("steps", AN.edge_attr("how"))],
