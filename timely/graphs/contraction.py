@@ -5,6 +5,8 @@ priority as its parent; an edge between two roots becomes one between their pare
 anew in each level, so a level leaves a part of the nodes that does not depend on the graph: the levels grow as their logarithm.
 When no edge is left, all nodes replace their parents by those of the parents until these are roots. The invariants: edges connect
 what they connected before, and along the parents the last level in which a node had edges grows, so there is no cycle.
+
+Source: randomized contraction (Boegeholz, Brand and Todor 2020).
 """
 
 from __future__ import annotations
