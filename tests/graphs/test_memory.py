@@ -53,7 +53,8 @@ def rows_of(
             handle.advance_to(epoch + 1)
         handle.close()
         worker.run()
-        return found.messages
+        messages: list[tuple[int, pa.RecordBatch]] = found.messages
+        return messages
 
     batches: dict[int, list[pa.RecordBatch]] = {}
     for messages in timely.execute(program, workers=workers, memory=memory):
