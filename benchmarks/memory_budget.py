@@ -71,7 +71,7 @@ def main(algorithm: str, edges: str, memory: str) -> None:
     """Print a row of the table in docs/memory.md."""
     began = time.perf_counter()
     found = measure(algorithm, int(edges), None if memory == "none" else memory)
-    peak, written = (max(figures[place] for figures in found) >> 20 for place in (2, 3))
+    peak, written = max(figures.peak for figures in found) >> 20, max(figures.written for figures in found) >> 20
     processor, seconds = max(figures.processor for figures in found), time.perf_counter() - began
     print(f"| {algorithm} | {int(edges):,} | {memory} | {peak} MB | {written} MB | {processor:.1f} s | {seconds:.1f} s |")
     print(f"{sum(figures.rows for figures in found):,} rows, which add up to {sum(figures.total for figures in found)!r}")

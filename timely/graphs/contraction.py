@@ -37,6 +37,9 @@ T = TypeVar("T", bound=PartialOrder)
 _FOREST: Final = 20
 """Bytes that a ``UnionFind`` takes for a node."""
 
+_ROOM: Final = 1 << 25
+"""Bytes that a forest may take beside the limit, of those that are reserved to work with."""
+
 
 def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any] | None) -> Stream[T, Any]:
     """Return the same as ``connected_components``, on the workers of the nodes."""
@@ -97,7 +100,7 @@ def _forest(info: OperatorInfo, _: object, collected: list[Collected]) -> Iterat
     """Yield ``(node, root)`` for a forest that connects what edges between numbers connect; where none fits, the edges."""
     limit = MemoryBudget.current().limit
     nodes = max((int(rows.max(initial=-1)) + 1 for rows in collected[0]), default=0)
-    if limit is not None and nodes * _FOREST > limit:
+    if limit is not None and nodes * _FOREST > limit + _ROOM:
         yield from ([rows] for rows in joined_blocks(drained(collected[0])))
         return
     components = UnionFind()
