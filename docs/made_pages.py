@@ -28,6 +28,7 @@ PAGES = {
 
 REFERENCE = (
     "timely.order",
+    "timely.memory",
     "timely.progress",
     "timely.scopes",
     "timely.dataflow",

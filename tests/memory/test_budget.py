@@ -16,7 +16,7 @@ import pytest
 
 import timely
 from timely.errors import ConfigurationError, SpillError
-from timely.memory import MemoryBudget, bytes_of, control_group_left, memory_limit, size_text
+from timely.memory import MemoryBudget, Spool, bytes_of, control_group_left, memory_limit, size_text
 
 KB = 1 << 10
 
@@ -72,6 +72,14 @@ def test_a_kept_batch_is_itself_in_memory_and_equal_on_disk() -> None:
     assert column[1].as_py() == "bc"
     del column
     assert (budget.used, budget.on_disk) == (0, 0)
+
+
+def test_what_arrow_cannot_read_back_stays_in_memory() -> None:
+    views = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 20_000), pa.array(["a", "b"], pa.string_view()))
+    batch, spool = pa.record_batch({"x": views}), Spool(MemoryBudget(1))
+    assert MemoryBudget(1).keep_batch(batch) is batch
+    spool.append(batch)
+    assert next(iter(spool)).equals(batch)
 
 
 def test_a_batch_in_memory_counts_until_it_is_collected() -> None:

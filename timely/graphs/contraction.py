@@ -5,6 +5,8 @@ priority as its parent; an edge between two roots becomes one between their pare
 anew in each level, so a level leaves a part of the nodes that does not depend on the graph: the levels grow as their logarithm.
 When no edge is left, all nodes replace their parents by those of the parents until these are roots. The invariants: edges connect
 what they connected before, and along the parents the last level in which a node had edges grows, so there is no cycle.
+
+Source: randomized contraction (Boegeholz, Brand and Todor 2020).
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ T = TypeVar("T", bound=PartialOrder)
 
 _FOREST: Final = 20
 """Bytes that a ``UnionFind`` takes for a node."""
+
+_ROOM: Final = 1 << 25
+"""Bytes that a forest may take beside the limit, of those that are reserved to work with."""
 
 
 def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any] | None) -> Stream[T, Any]:
@@ -95,7 +100,7 @@ def _forest(info: OperatorInfo, _: object, collected: list[Collected]) -> Iterat
     """Yield ``(node, root)`` for a forest that connects what edges between numbers connect; where none fits, the edges."""
     limit = MemoryBudget.current().limit
     nodes = max((int(rows.max(initial=-1)) + 1 for rows in collected[0]), default=0)
-    if limit is not None and nodes * _FOREST > limit:
+    if limit is not None and nodes * _FOREST > limit + _ROOM:
         yield from ([rows] for rows in joined_blocks(drained(collected[0])))
         return
     components = UnionFind()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import threading
@@ -17,8 +16,6 @@ from timely.memory.temporary import check_directory, map_file
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
-
-_log = logging.getLogger(__name__)
 
 _LEAST_ON_DISK: Final = 1 << 16
 """Fewer bytes stay in memory: a map takes whole pages, and an open file."""
@@ -170,7 +167,7 @@ class MemoryBudget:
 
         A batch in memory counts as its rows are long, and until the batch is collected, whoever still has columns of it.
         """
-        if self.take(batch.nbytes):
+        if not readable_back(batch) or self.take(batch.nbytes):
             self._until_collected(batch, batch.nbytes)
             return batch
         import pyarrow as pa
@@ -202,7 +199,10 @@ class MemoryBudget:
             self._on_disk += size
             self._written += size
         if first and self.limit is not None:
-            _log.info("%s are in memory: what is larger goes to temporary files in %s", size_text(self.limit), self.directory)
+            import logging  # takes long to load
+
+            text = "%s are in memory: what is larger goes to temporary files in %s"
+            logging.getLogger(__name__).info(text, size_text(self.limit), self.directory)
 
     def give_back(self, size: int = 0, on_disk: int = 0) -> None:
         """Count so many bytes fewer. Never waits, so that a finalizer may call it."""
@@ -227,6 +227,13 @@ class MemoryBudget:
         self.take_disk(size)
         weakref.finalize(mapped, self.give_back, 0, size).atexit = False
         return mapped
+
+
+def readable_back(rows: Any) -> bool:
+    """Return whether Arrow IPC reads rows back: it does not read dictionaries of extension types, views or dictionaries."""
+    types = rows.schema.types if hasattr(rows, "schema") else [rows.type]
+    inner = [kind.value_type for kind in types if hasattr(kind, "index_type")]
+    return not any(hasattr(kind, "extension_name") or hasattr(kind, "index_type") or "view" in str(kind) for kind in inner)
 
 
 def _resident() -> int:

@@ -9,7 +9,7 @@ from typing import IO, Any, Final, NamedTuple
 
 import attrs
 
-from timely.memory.budget import MemoryBudget
+from timely.memory.budget import MemoryBudget, readable_back
 from timely.memory.temporary import blamed, read_into, temporary_file, write_all
 
 _COUNTED: Final = "nbytes"
@@ -74,7 +74,12 @@ class Spool:
     def append(self, container: Any) -> None:
         """Add a container, which must not change any more."""
         size = getattr(container, _COUNTED, None)
-        if size is None or getattr(getattr(container, "dtype", None), "hasobject", False):
+        arrow = type(container).__module__.startswith("pyarrow")
+        if (
+            size is None
+            or getattr(getattr(container, "dtype", None), "hasobject", False)
+            or (arrow and not readable_back(container))
+        ):
             self._items.append(container)
         elif self._budget.take(size, at_least=0):
             self._held.in_memory += size
