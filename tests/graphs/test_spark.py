@@ -31,6 +31,7 @@ from timely.graphs.spark import (
     strongly_connected_components,
     triangle_count,
 )
+from timely.memory import MemoryBudget
 
 pytestmark = pytest.mark.spark
 
@@ -282,9 +283,11 @@ def test_pregel_says_what_compute_did_wrong(session: SparkSession, compute: Call
 @pytest.mark.parametrize(
     ("kind", "state", "told"),
     [
-        ("int", 2.5, "2.5 would be cut off as int32"),
+        pytest.param("int", 2.5, "2.5 would be cut off as int32", marks=pytest.mark.soak),
         ("long", Decimal("2.5"), r"Decimal\('2.5'\) would be cut off as int64"),
-        ("date", datetime(2024, 2, 29, 12), "datetime.datetime.* would be cut off as date32.day."),
+        pytest.param(
+            "date", datetime(2024, 2, 29, 12), "datetime.datetime.* would be cut off as date32.day.", marks=pytest.mark.soak
+        ),
         ("map<string, array<struct<x: int, y: int>>>", {"k": [None, {"x": 1, "y": 0.5}]}, "0.5 would be cut off as int32"),
     ],
 )
@@ -322,9 +325,18 @@ def test_pregel_refuses_a_node_that_is_null(session: SparkSession) -> None:
         pregel(vertices, session.createDataFrame([(1, 1)], "src long, dst long"), hops).collect()
 
 
+@pytest.mark.parametrize("algorithm", [connected_components, pagerank])
+def test_workers_without_memory_find_the_same(session: SparkSession, algorithm: Any) -> None:
+    """Everything that can go to disk does so."""
+    pairs = [(number, number * number % 97) for number in range(200)]
+    edges = session.createDataFrame(pairs, "src long, dst long")
+    assert found(algorithm(edges, workers=2, memory=MemoryBudget(1))) == pytest.approx(found(algorithm(edges, workers=2)))
+
+
 # -- the benchmark -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_all_that_are_compared_find_the_same(session: SparkSession) -> None:
     """On a graph so narrow that the loops go round twice or three times."""
     near = [(one, other) for one in range(4) for other in range(4) if one != other]

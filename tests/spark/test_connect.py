@@ -243,6 +243,7 @@ def test_a_program_that_has_the_client_alone(connect: Any) -> None:
     assert done.stdout.splitlines() == [f"{list(range(10))} {{'x': 10}}"], done.stderr
 
 
+@pytest.mark.cluster
 def test_packages_are_shipped(connect: SparkSession) -> None:
     """Last, since tasks then load the library from an archive, which takes seconds."""
     names = ts.ship(connect)

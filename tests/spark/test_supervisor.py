@@ -150,7 +150,7 @@ class Scene:
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(supervisor, "carried", lambda function, *_: function)
     cluster, epoch_log = Cluster(), EpochLog(MemoryLogFiles())
-    task = attrs.make_class("WorkerTask", {"run": attrs.field(default=idle), "invitation": attrs.field(default=None)})
+    task = attrs.make_class("WorkerTask", {"run": attrs.field(default=idle), "rendezvous": attrs.field(default=None)})
     workers = Supervisor(cast(Any, cluster), cast(Any, cluster), WORKERS, epoch_log, ["sums"], 30.0, lambda run, attempt: task())
     with ThreadPoolExecutor() as pool:
         yield Scene(cluster, epoch_log, workers, pool)

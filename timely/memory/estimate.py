@@ -9,14 +9,14 @@ from timely.memory.limits import size_text
 
 _PER_EDGE: Final = {
     "pagerank": 50,
-    "connected_components": 45,
-    "strongly_connected_components": 120,
-    "breadth_first_search": 60,
-    "shortest_paths": 70,
-    "label_propagation": 130,
-    "triangle_count": 200,
+    "connected_components": 44,
+    "strongly_connected_components": 135,
+    "breadth_first_search": 46,
+    "shortest_paths": 79,
+    "label_propagation": 278,
+    "triangle_count": 1600,
 }
-"""Bytes for an edge between integers, with ten edges a node, over all workers: ``python -m benchmarks memory``."""
+"""Bytes for an edge between integers, with ten edges a node, over all workers (``python -m benchmarks.sizing_graphs``)."""
 
 
 class MemoryEstimate:

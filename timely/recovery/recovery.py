@@ -299,8 +299,11 @@ class Recovery:
         worker = self._worker
         try:
             calls = self._on_all("the checkpoint", lambda: (self._checked(time, in_flight), in_flight))
-            if any(other != (time, in_flight) for other in calls):
-                raise CheckpointError(f"the workers call checkpoint with different times, {brief(calls)}: they must agree on one")
+            if any(other != time for other, _ in calls):
+                times = brief([other for other, _ in calls])
+                raise CheckpointError(f"the workers call checkpoint with different times, {times}: they must agree on one")
+            if any(other != in_flight for _, other in calls):
+                raise CheckpointError("some workers call checkpoint with in_flight=True, and some without: they must agree")
             (pause if in_flight else quiesce)(worker, self._state.scopes, time)
             name = checkpoint_name(self._run, self._number)
             self._number += 1
