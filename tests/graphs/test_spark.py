@@ -142,6 +142,7 @@ def test_distances_on_spark(session: SparkSession, workers: int) -> None:
     assert steps.schema["distance"].dataType == LongType()
 
 
+@pytest.mark.soak
 def test_components_of_debian_on_spark(session: SparkSession) -> None:
     edges = debian()
     rows = list(zip(*edges.to_pydict().values()))

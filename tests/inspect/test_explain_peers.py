@@ -21,10 +21,8 @@ from timely.inspect import Explanation, capability_holders
 from timely.progress import ProgressMode
 
 SHAPES: list[tuple[int, int, ProgressMode]] = [
-    (4, 1, "direct"),
     (1, 3, "tree"),
     (2, 2, "process"),
-    (2, 2, "central"),
 ]
 
 

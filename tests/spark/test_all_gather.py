@@ -117,12 +117,15 @@ def test_a_worker_that_goes_away_leaves_no_report() -> None:
 
 def test_the_others_raise_when_worker_0_goes_away() -> None:
     seen: list[object] = []
+    has_met = threading.Event()
 
     def task(attempt: Attempt, index: int) -> object:
         with register(attempt, index) as registration:
             registration.peers((registration.host, 4000 + index))
             if index == 0:
+                assert has_met.wait(10)
                 raise KeyboardInterrupt  # hidden from the test's own except clause
+            has_met.set()
             seen.append(registration.stopped(5.0))
         return None
 

@@ -159,6 +159,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)])
 def test_a_driver_that_is_interrupted_leaves_nothing_behind_but_its_checkpoints(
     edges: DataFrame, expected: Counter[Row], tmp_path: Path, how: signal.Signals

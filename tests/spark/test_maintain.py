@@ -164,6 +164,7 @@ def held_by(session: SparkSession, out: Path) -> dict[int, Counter[Row]]:
     return found
 
 
+@pytest.mark.soak
 def test_a_folder_has_each_epoch_once_wherever_a_driver_ends_and_a_worker_is_killed(
     session: SparkSession, orders: FeedFolder, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def test_a_loop_goes_on_after_two_kills(edges: DataFrame, tmp_path: Path) -> Non
     assert [file.suffix for file in kept.iterdir()] == [".fence"]
 
 
+@pytest.mark.soak
 def test_a_new_run_goes_on_where_a_failed_one_was(edges: DataFrame, tmp_path: Path) -> None:
     nodes = edges.selectExpr("src AS node").union(edges.selectExpr("dst AS node")).distinct().selectExpr("node", "0 AS state")
     options: Any = {"workers": 2, "checkpoint": tmp_path / "kept", "checkpoint_every": EVERY}

@@ -207,6 +207,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost_or_twice(session: Spark
     assert handle.attempts == 3
 
 
+@pytest.mark.soak
 def test_a_worker_that_is_killed_while_it_computes(session: SparkSession, words: Folder, where: str, tmp_path: Path) -> None:
     died = tmp_path / "died"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -234,7 +235,10 @@ def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
         del holders  # only the program refers to it, and it to the program
         gc_control._SHARED.collect_all(1.0)
         assert [worker.gc_control, gc.isenabled()] == [None, False]
-    assert gc.isenabled()
+    until = time.monotonic() + 10  # workers that another test has left may take a moment to end
+    while not gc.isenabled():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_workers_in_threads_share_it() -> None:
