@@ -98,10 +98,11 @@ def test_a_fault_that_stays_ends_the_run_and_is_named(edges: DataFrame, tmp_path
 
 def test_a_second_action_at_the_same_time_is_refused(session: SparkSession, tmp_path: Path) -> None:
     """Both would write their checkpoints at one place. The first goes on, undisturbed."""
-    gate = tmp_path / "gate"
+    begun, gate = tmp_path / "begun", tmp_path / "gate"
     place = tmp_path / "kept"
 
     def waiting(batch: Any) -> Any:
+        begun.touch()
         until(gate.exists)
         return batch
 
@@ -115,7 +116,7 @@ def test_a_second_action_at_the_same_time_is_refused(session: SparkSession, tmp_
     first, second = frame(waiting), frame(lambda batch: batch)
     collected: list[Any] = []
     with background(lambda: collected.extend(first["numbers"].collect())):
-        until(place.exists)
+        until(begun.exists)
         with pytest.raises(Exception, match="another run keeps its checkpoints at"):
             second["numbers"].collect()
         assert isinstance(second.failure, ConfigurationError)
