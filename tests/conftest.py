@@ -30,6 +30,9 @@ settings.register_profile(
 )
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+# What a test does must not depend on the limits of the container that it runs in.
+os.environ.setdefault("TIMELY_MEMORY", "none")
+
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 COVERED = pytest.StashKey[list[str]]()

@@ -177,8 +177,20 @@ print(MemoryBudget.current().limit)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems ignore RLIMIT_AS")
 def test_the_default_follows_the_limit_of_the_address_space() -> None:
-    found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
+    unset = {name: value for name, value in os.environ.items() if name != "TIMELY_MEMORY"}
+    found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True, env=unset)
     assert 1 << 29 < int(found.stdout) <= 1 << 30
+
+
+def test_the_environment_says_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMELY_MEMORY", "none")
+    assert MemoryBudget.of_process().limit is None
+    monkeypatch.setenv("TIMELY_MEMORY", "100TB")
+    assert (MemoryBudget.of_process().limit or 0) > 1 << 40
+    assert (MemoryBudget.of_process("50TB").limit or 0) < 1 << 45
+    monkeypatch.setenv("TIMELY_MEMORY", "much")
+    with pytest.raises(ConfigurationError, match="memory='much': give bytes above 0"):
+        MemoryBudget.of_process()
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -65,10 +65,10 @@ def execute(
     seconds, ``AuthenticationError`` for other credentials. See ``docs/hosts.md``.
 
     ``memory`` is what each process may take (``"2GB"``), or a :class:`timely.memory.MemoryBudget`; the default is what the system
-    allows. Graph algorithms go to disk beyond it: ``docs/memory.md``.
+    allows. Graph algorithms and arrangements go to disk beyond it: ``docs/memory.md``.
 
-    The environment variables ``TIMELY_WORKERS``, ``TIMELY_HOSTS``, ``TIMELY_INDEX`` and ``TIMELY_CREDENTIALS`` are the defaults
-    of these arguments.
+    The environment variables ``TIMELY_WORKERS``, ``TIMELY_HOSTS``, ``TIMELY_INDEX``, ``TIMELY_CREDENTIALS`` and ``TIMELY_MEMORY``
+    are the defaults of these arguments.
 
     ``progress`` selects how workers exchange progress, which changes no result: ``direct`` (every worker with every other),
     ``process`` (aggregated in each process), ``central`` (by way of the first process) or ``tree`` (groups of sixteen,

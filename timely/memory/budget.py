@@ -68,7 +68,9 @@ class MemoryBudget:
     def of_process(
         cls, memory: int | str | None = None, directory: str | os.PathLike[str] | None = None, processes: int = 1
     ) -> MemoryBudget:
-        """Return a budget for a process that may take so much ``memory`` in all, by default what the system allows.
+        """Return a budget for a process that may take so much ``memory`` in all.
+
+        The default is the environment variable ``TIMELY_MEMORY``, a size or ``none``, and without it what the system allows.
 
         The process's memory now is subtracted, and so are 64 MB to work with; half of the rest is the limit. So many
         ``processes`` share what the system allows. ``MemoryBudget.of_process()`` has no limit where the system sets none.
@@ -76,6 +78,10 @@ class MemoryBudget:
         >>> MemoryBudget.of_process("100TB").limit > 40 << 40
         True
         """
+        if memory is None and (text := os.environ.get("TIMELY_MEMORY")):
+            if text == "none":
+                return cls(None, directory)
+            memory = text
         if memory is None:
             left = memory_limit(processes)
         else:
