@@ -21,74 +21,11 @@ from timely.memory import MemoryBudget, Spool, bytes_of, control_group_left, mem
 KB = 1 << 10
 
 
-def test_arrays_beyond_the_limit_are_on_disk_until_their_last_view_is_collected() -> None:
-    budget = MemoryBudget(200 * KB)
-    first, second = budget.array(128 * KB, np.uint8), budget.array((128, KB), np.uint8)
-    assert (budget.used, budget.on_disk) == (128 * KB, 128 * KB)
-    first[:], second[:] = 1, 2
-    view = second[3:, ::2]
-    del first, second
-    assert (budget.used, budget.on_disk, int(view.sum())) == (0, 128 * KB, 125 * KB)
-    del view
-    assert (budget.used, budget.on_disk, budget.written) == (0, 0, 128 * KB)
-
-
-@pytest.mark.parametrize("shape", [0, (0, 3), (7,), (3, 5)])
-@pytest.mark.parametrize("dtype", [np.bool_, np.int64, np.float32, "datetime64[us]"])
-def test_arrays_have_the_shape_and_type_asked_for_in_memory_and_on_disk(shape: int | tuple[int, ...], dtype: str) -> None:
-    for budget in (MemoryBudget(), MemoryBudget(1)):
-        array = budget.array(shape, dtype)
-        assert array.dtype == np.dtype(dtype)
-        assert array.shape == (shape if isinstance(shape, tuple) else (shape,))
-
-
-def test_a_kept_array_is_itself_in_memory_and_equal_on_disk() -> None:
-    array = np.arange(100_000).reshape(-1, 2)[:, 1]
-    assert MemoryBudget().keep(array) is array
-    kept = MemoryBudget(1).keep(array)
-    assert kept is not array
-    assert np.array_equal(kept, array)
-    words = np.array(["a", None] * 50_000, object)
-    assert MemoryBudget(1).keep(words) is words
-
-
-def test_a_kept_batch_is_itself_in_memory_and_equal_on_disk() -> None:
-    rows = 30_000
-    columns = {
-        "number": np.arange(rows),
-        "word": pa.array(["a", "bc", None] * (rows // 3)),
-        "kind": pa.array(["x", "y", None] * (rows // 3)).dictionary_encode(),
-        "list": pa.array([[1], [], None] * (rows // 3)),
-    }
-    batch = pa.record_batch(columns, metadata={"who": "me"})
-    assert MemoryBudget().keep_batch(batch) is batch
-    budget = MemoryBudget(1)
-    kept = budget.keep_batch(batch.slice(3, 20_000))
-    assert kept.equals(batch.slice(3, 20_000), check_metadata=True)
-    assert budget.on_disk > 0
-    column = kept.column("word")
-    del kept
-    assert budget.on_disk > 0  # the column is in the file
-    assert column[1].as_py() == "bc"
-    del column
-    assert (budget.used, budget.on_disk) == (0, 0)
-
-
 def test_what_arrow_cannot_read_back_stays_in_memory() -> None:
     views = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 20_000), pa.array(["a", "b"], pa.string_view()))
     batch, spool = pa.record_batch({"x": views}), Spool(MemoryBudget(1))
-    assert MemoryBudget(1).keep_batch(batch) is batch
     spool.append(batch)
     assert next(iter(spool)).equals(batch)
-
-
-def test_a_batch_in_memory_counts_until_it_is_collected() -> None:
-    budget = MemoryBudget("1GB")
-    batch = budget.keep_batch(pa.record_batch({"x": np.arange(100_000)}))
-    assert budget.used == 800_000
-    del batch
-    gc.collect()
-    assert budget.used == 0
 
 
 def test_nothing_is_lost_when_threads_take_and_give_back_at_once() -> None:
@@ -96,21 +33,23 @@ def test_nothing_is_lost_when_threads_take_and_give_back_at_once() -> None:
 
     def work() -> None:
         for _ in range(50):
-            budget.array(100 * KB, np.uint8)[:] = 1
+            spool = Spool(budget)
+            spool.append(np.ones(100 * KB, np.uint8))
+            assert sum(int(part.sum()) for part in spool) == 100 * KB
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    gc.collect()
     assert (budget.used, budget.on_disk) == (0, 0)
 
 
 def test_temporary_files_have_no_name(tmp_path: Path) -> None:
-    array = MemoryBudget(1, tmp_path).array(1 << 20, np.uint8)
-    assert list(tmp_path.iterdir()) == []
-    array[:] = 1
-    assert array.sum() == 1 << 20
+    spool = Spool(MemoryBudget(1, tmp_path))
+    spool.append(np.ones(1 << 20, np.uint8))
+    assert (list(tmp_path.iterdir()), spool.on_disk) == ([], 1 << 20)
 
 
 def test_a_full_disk_is_an_error_that_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,14 +57,15 @@ def test_a_full_disk_is_an_error_that_says_what_to_set(tmp_path: Path, monkeypat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     budget = MemoryBudget(100 * KB, tmp_path)
-    there = budget.keep(np.arange(10_000))
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    spool = Spool(budget)
+    spool.append(np.arange(10_000))
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(
         SpillError, match=r"781 KB cannot go to a temporary file in .*No space left.*directory=.*memory="
     ) as raised:
-        budget.keep(np.arange(100_000))
+        spool.append(np.arange(100_000))
     assert str(tmp_path) in str(raised.value)
-    assert (budget.used, budget.on_disk, there[-1]) == (80_000, 0, 9_999)
+    assert (budget.used, budget.on_disk, [len(part) for part in spool]) == (80_000, 0, [10_000])
 
 
 @pytest.mark.parametrize("limit", [0, -1, "", "lots", "0MB", 1.5, True])

@@ -1,7 +1,7 @@
 """How much memory a worker's process may hold, and temporary files for what exceeds it.
 
-A ``MemoryBudget`` returns arrays and Arrow batches that are in memory while the budget allows, and mapped from temporary files
-beyond it. Operators ask for the budget of their process with ``MemoryBudget.current()``. The invariant: results do not depend on
+A ``MemoryBudget`` counts what operators hold. A ``Spool`` has containers in memory while the budget allows, and in a temporary
+file beyond it. Operators ask for the budget of their process with ``MemoryBudget.current()``. The invariant: results do not depend on
 the budget, and no temporary file outlives its process.
 """
 

@@ -1,24 +1,15 @@
-"""``MemoryBudget``: arrays and Arrow batches in memory up to a limit, and in temporary files beyond it."""
+"""``MemoryBudget``: what a process holds in memory, up to a limit, and in temporary files beyond it."""
 
 from __future__ import annotations
 
-import math
 import os
 import threading
-import weakref
 from collections import deque
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from timely.memory.limits import bytes_of, memory_limit, size_text
-from timely.memory.temporary import check_directory, map_file
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    import pyarrow as pa
-
-_LEAST_ON_DISK: Final = 1 << 16
-"""Fewer bytes stay in memory: a map takes whole pages, and an open file."""
+from timely.memory.temporary import check_directory
 
 _WORK: Final = 64 << 20
 """Bytes of a process's memory for the blocks that operators work on."""
@@ -30,26 +21,18 @@ _stack: ContextVar[tuple[MemoryBudget, ...]] = ContextVar("timely_memory_budgets
 
 
 class MemoryBudget:
-    """At most ``limit`` bytes of arrays and batches in memory; what exceeds them is in temporary files in ``directory``.
+    """Counts what a process holds in memory, at most ``limit`` bytes, and what its temporary files in ``directory`` have.
 
-    ``limit`` is a number of bytes, a size such as ``"2GB"``, or None for no limit. It counts what the methods below return, until
-    that is collected. All workers of a process share one budget, and any thread may use it. In a ``with`` block it is the current
-    one of the thread.
+    ``limit`` is a number of bytes, a size such as ``"2GB"``, or None for no limit. A :class:`Spool` holds containers by it. All
+    workers of a process share one budget, and any thread may use it. In a ``with`` block it is the current one of the thread.
+    ``ConfigurationError`` for a limit or directory that cannot be.
 
-    Arrays below 64 KB stay in memory, and count. ``ConfigurationError`` for a limit or directory that cannot be,
-    ``SpillError`` if the disk is full.
-
-    >>> import numpy as np
     >>> budget = MemoryBudget("1MB")
-    >>> first, second = (budget.array((100_000,), np.float64) for _ in range(2))
-    >>> budget.used, budget.on_disk
-    (800000, 800000)
-    >>> second[:] = 1.5
-    >>> float(second.sum())
-    150000.0
-    >>> del first, second
-    >>> budget.used, budget.on_disk
-    (0, 0)
+    >>> budget.take(800_000), budget.take(800_000), budget.used
+    (True, False, 800000)
+    >>> budget.give_back(800_000)
+    >>> budget.used
+    0
     """
 
     _default: ClassVar[tuple[int, MemoryBudget] | None] = None
@@ -143,57 +126,12 @@ class MemoryBudget:
         """Bytes that have ever gone to temporary files."""
         return self._written
 
-    def array(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return a new array, with any contents. Its data may be in a file, and its views keep it."""
-        import numpy as np
-
-        kind = np.dtype(dtype)
-        shape = (shape,) if isinstance(shape, int) else shape
-        size = math.prod(shape) * kind.itemsize
-        if self.take(size):
-            array: npt.NDArray[Any] = np.empty(shape, kind)
-            self._until_collected(array, size)
-            return array
-        mapped = self._map(size)
-        return np.frombuffer(mapped, kind, math.prod(shape)).reshape(shape)
-
-    def keep(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return ``array`` itself, which then counts, or a copy of it in a file: the caller lets go of the original."""
-        if array.dtype.hasobject or self.take(array.nbytes):
-            self._until_collected(array, 0 if array.dtype.hasobject else array.nbytes)
-            return array
-        import numpy as np
-
-        kept: npt.NDArray[Any] = np.frombuffer(self._map(array.nbytes), array.dtype, array.size).reshape(array.shape)
-        kept[...] = array
-        return kept
-
-    def keep_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return ``batch`` itself, which then counts, or the same rows from a file of Arrow IPC, mapped.
-
-        A batch in memory counts as its rows are long, and until the batch is collected, whoever still has columns of it.
-        """
-        if not readable_back(batch) or self.take(batch.nbytes):
-            self._until_collected(batch, batch.nbytes)
-            return batch
-        import pyarrow as pa
-
-        measure = pa.MockOutputStream()
-        with pa.ipc.new_stream(measure, batch.schema) as writer:
-            writer.write_batch(batch)
-        mapped = self._map(measure.size())
-        with pa.FixedSizeBufferWriter(pa.py_buffer(mapped)) as sink, pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        return pa.ipc.open_stream(pa.py_buffer(mapped)).read_next_batch()
-
-    def take(self, size: int, at_least: int = _LEAST_ON_DISK) -> bool:
+    def take(self, size: int) -> bool:
         """Count so many bytes in memory, and return True; or return False if that exceeds the limit. ``give_back`` ends it.
-
-        Sizes below ``at_least`` always count.
         """
         self._settle()
         with self._lock:
-            if self.limit is not None and self._used + size > self.limit and size >= at_least:
+            if self.limit is not None and self._used + size > self.limit:
                 return False
             self._used += size
             return True
@@ -223,16 +161,6 @@ class MemoryBudget:
             with self._lock:
                 self._used -= size
                 self._on_disk -= on_disk
-
-    def _until_collected(self, kept: Any, size: int) -> None:
-        if size:
-            weakref.finalize(kept, self.give_back, size).atexit = False
-
-    def _map(self, size: int) -> Any:
-        mapped = map_file(self.directory, size)
-        self.take_disk(size)
-        weakref.finalize(mapped, self.give_back, 0, size).atexit = False
-        return mapped
 
 
 def readable_back(rows: Any) -> bool:

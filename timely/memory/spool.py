@@ -81,7 +81,7 @@ class Spool:
             or (arrow and not readable_back(container))
         ):
             self._items.append(container)
-        elif self._budget.take(size, at_least=0):
+        elif self._budget.take(size):
             self._held.in_memory += size
             self._items.append(container)
         else:

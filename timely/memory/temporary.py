@@ -1,13 +1,9 @@
-"""Temporary files without a name, whose space is reserved before it is used.
-
-A file that is mapped and cannot grow ends the process with a signal. So space is allocated first, where a full disk is an error.
-"""
+"""Temporary files without a name, read and written at places: maps would count as memory of the process."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 from collections.abc import Iterator
 from typing import IO, Any
@@ -38,28 +34,6 @@ def temporary_file(directory: str) -> IO[bytes]:
         return tempfile.TemporaryFile(buffering=0, dir=directory)
 
 
-def map_file(directory: str, size: int) -> mmap.mmap:
-    """Return a new temporary file of so many bytes, above 0, as a writable map. ``SpillError`` if the disk is full."""
-    with temporary_file(directory) as file, blamed(directory, size):
-        reserve(file.fileno(), 0, size)
-        return mmap.mmap(file.fileno(), size)
-
-
-def reserve(file: int, at: int, size: int) -> None:
-    """Allocate bytes ``at`` to ``at + size`` of a file; ``OSError`` if the disk is full."""
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(file, at, size)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-                raise
-    zeros = memoryview(bytes(1 << 20))
-    os.lseek(file, at, os.SEEK_SET)
-    while size:
-        size -= os.write(file, zeros[:size])
-
-
 def write_all(file: int, at: int, data: Any) -> int:
     """Write the bytes of a buffer ``at`` a place in a file; return where they end."""
     rest = memoryview(data).cast("B")
@@ -85,8 +59,6 @@ def blamed(directory: str, size: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOMEM:  # of a map, where the address space is limited
-            raise MemoryError(f"{size_text(size)} of a temporary file cannot be mapped: {error}") from error
         left = ""
         with contextlib.suppress(OSError, AttributeError):
             found = os.statvfs(directory)
