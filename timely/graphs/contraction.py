@@ -1,8 +1,8 @@
 """Connected components by contraction: a forest of all nodes in which each worker holds its own nodes only.
 
-Edges join the roots of their ends. In a level of the loop each root takes, of itself and its neighbours, the node of greatest
-priority as its parent; an edge between two roots becomes one between their parents, on the workers of these. Priorities are drawn
-anew in each level, so a level leaves a part of the nodes that does not depend on the graph: the levels grow as their logarithm.
+Edges join the roots of their ends. In a level of the loop each root takes the node of greatest priority as its parent, of itself
+and its neighbours. An edge between two roots becomes one between their parents, on the workers of these. Each level draws new
+priorities, so whatever the graph is, it leaves a part of the nodes: the levels grow as their logarithm.
 When no edge is left, all nodes replace their parents by those of the parents until these are roots. The invariants: edges connect
 what they connected before, and along the parents the last level in which a node had edges grows, so there is no cycle.
 

@@ -1,8 +1,8 @@
 """How much memory a worker's process may hold, and temporary files for what exceeds it.
 
 A ``MemoryBudget`` counts what operators hold. A ``Spool`` has containers in memory while the budget allows, and in a temporary
-file beyond it. Operators ask for the budget of their process with ``MemoryBudget.current()``. The invariant: results do not depend on
-the budget, and no temporary file outlives its process.
+file beyond it. Operators ask for the budget of their process with ``MemoryBudget.current()``. The invariant: results do not
+depend on the budget, and no temporary file outlives its process.
 """
 
 from timely.memory.budget import MemoryBudget
