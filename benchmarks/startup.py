@@ -1,11 +1,10 @@
 """What it takes to open a run for very many workers: the driver's rendezvous, Spark's ``allGather``, and the workers' mesh.
 
-Nobody has a thousand cores here, so a thousand *registrations* are real and their workers are not: threads of a few processes
-dial the driver's server with the library's own protocol, certificates and all, and wait for everybody's address. Of a mesh the
-workers of one process connect to each other for as many as there are file descriptors for, and one worker of a thousand admits
-all its peers. ``allGather`` is that of real barrier tasks for as many as fit into memory; for more, Spark's coordinator is asked
-as the tasks would ask it. All run on one machine, so that times are for everybody's work together: on a cluster the workers'
-share, which the notes say, is spread.
+A thousand *registrations* are real, their workers are not. Threads of a few processes dial the driver's server with the library's
+own protocol and certificates, and wait for everybody's address. Workers of one process make a mesh, as many as there are file
+descriptors for, and one worker of a thousand admits all its peers. ``allGather`` is that of real barrier tasks for as many as fit
+into memory; for more, Spark's coordinator is asked as the tasks would ask it. One machine does everybody's work. On a cluster the
+workers' share, which the notes say, is spread.
 """
 
 from __future__ import annotations
