@@ -4,14 +4,15 @@ No profile has a deadline: how long one example takes says more about the machin
 says how long each soak test goes on; how much each has covered stands at the end of the run. ``--figures`` adds up what all
 the tests of a run have covered. Both hold for the processes of ``pytest -n 4`` taken together.
 
-Java compiles for a quick start here, not for a long life, and collects garbage with one thread: the processes of Spark that
-tests start live for seconds, and spend a third less processor time in this way. ``SPARK_SUBMIT_OPTS`` of one's own is left alone.
+Java compiles for a quick start here, not for a long life, and starts from classes that another Java has read: the processes of
+Spark that tests start live for seconds. ``SPARK_SUBMIT_OPTS`` of one's own is left alone.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.figures import Figures, counted, heard, told
+from tests.support import java_archive
 from tests.support.spark_programs import SparkPrograms
 
 settings.register_profile("default", max_examples=30, deadline=None)
@@ -33,9 +35,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 # What a test does must not depend on the limits of the container that it runs in.
 os.environ.setdefault("TIMELY_MEMORY", "none")
 
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-
 COVERED = pytest.StashKey[list[str]]()
+ARCHIVE = pytest.StashKey[subprocess.Popen[bytes]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[COVERED] = []
+    if "SPARK_SUBMIT_OPTS" not in os.environ:  # else set by hand, or by the process that started this one of several
+        archive = config.rootpath / ".pytest_cache" / "spark.jsa"
+        if getattr(config.option, "numprocesses", None) and not archive.exists():
+            config.stash[ARCHIVE] = java_archive.start(archive)
+        os.environ["SPARK_SUBMIT_OPTS"] = java_archive.options(archive)
     if config.getoption("--soak-seconds") is not None or config.option.markexpr == "soak":
         settings.load_profile("soak")  # before any test is imported
     if config.getoption("--figures"):
@@ -53,6 +59,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     told(session.config)["covered"] = session.config.stash[COVERED]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (making := config.stash.get(ARCHIVE, None)) is not None:
+        making.terminate()
+        making.wait()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,7 +9,9 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import pytest
@@ -53,7 +55,7 @@ def test_many_runs_in_one_session(session: SparkSession, cover: Callable[[int, s
     machine = session._jvm
     assert machine is not None
     java = int(machine.ProcessHandle.current().pid())
-    warm: list[Usage] = []
+    seen: list[tuple[Usage, Usage]] = []
     for number in range(RUNS):
         if number % 10 == 9:
             result = ts.run(applying(failing("no edges")), {"n": session.range(3).withColumnRenamed("id", "n")}, {"n": "n long"})
@@ -66,14 +68,14 @@ def test_many_runs_in_one_session(session: SparkSession, cover: Callable[[int, s
         if number % 20 == 19:
             gc.collect()
             machine.System.gc()
-            usage = [Usage.of(process) for process in (os.getpid(), java)]
-            print(f"after {number + 1} runs: Python {usage[0]}, Java {usage[1]}")
-            if number + 1 == WARM:
-                warm = usage
+            seen.append((Usage.of(os.getpid()), Usage.of(java)))
+            print(f"after {number + 1} runs: Python {seen[-1][0]}, Java {seen[-1][1]}")
     cover(RUNS, "runs in one session")
-    (python, java_before), (python_after, java_after) = warm, usage
+    seen = seen[WARM // 20 - 1 :]
+    (python, java_before), (python_after, java_after) = seen[0], seen[-1]
     assert python_after.threads <= python.threads + 1
     assert python_after.files <= python.files + 2
-    assert python_after.memory < python.memory + 5
+    # An allocator takes a larger piece now and then: a leak grows each time.
+    assert median(after.memory - before.memory for (before, _), (after, _) in pairwise(seen)) < 0.3
     assert java_after.files <= java_before.files + 10
     assert java_after.threads <= java_before.threads + 60  # its pools shrink and grow: 285 to 321 in one trial
