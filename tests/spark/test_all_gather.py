@@ -146,7 +146,7 @@ def test_what_keeps_worker_0_from_serving_is_raised_by_all(monkeypatch: pytest.M
     monkeypatch.setattr(timely.spark.rendezvous, "make_identity", missing)
     came = Stage(HERE).run(lambda attempt, index: None)
     assert [f"{type(error).__name__}: {error}" for error in came] == [
-        "ConfigurationError: the package cryptography is missing here"
+        "FinalFailure: the package cryptography is missing here"
     ] * 3
 
 

@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.connecting import connected
 from tests.spark.streams import COUNTS, Folder, Row, Taker, count_words, expected
 from timely import spark as ts
-from timely.errors import DeliveryError
+from timely.differential.spark import maintain
+from timely.errors import ConfigurationError, DeliveryError, SparkError
+from timely.inspect import LivePage
 
 pytestmark = pytest.mark.spark
 
@@ -65,3 +67,54 @@ def test_epochs_across_a_restart_are_those_of_a_classic_session(
     assert start(session, taker, "classic").await_termination(60)
     assert dict(written(out)) == taker.of("counts") == expected(EPOCHS)
     assert len(written(out)) == 3
+
+
+def test_a_view_ends_with_what_the_function_raised_and_goes_on(connect: SparkSession, tmp_path: Path) -> None:
+    folder, out, repaired = Folder(tmp_path / "words"), tmp_path / "out", tmp_path / "repaired"
+    folder.put(*EPOCHS)
+    take = writing(out)
+
+    def fragile(epoch: int, frame: DataFrame) -> None:
+        if epoch == 1 and not repaired.exists():
+            raise ValueError("the target is full")
+        take(epoch, {"counts": frame})
+
+    def start() -> ts.StreamHandle:
+        query = "select word, sum(n) as total from words group by word"
+        words = {"words": folder.read(connect)}
+        return maintain(query, words, fragile, checkpoint=tmp_path / "view", workers=1, mode="complete")
+
+    handle = start()
+    with pytest.raises(DeliveryError, match="foreach_epoch raised ValueError for epoch 1: the target is full"):
+        handle.await_termination(60)
+    assert [epoch for epoch, _ in written(out)] == [0]
+    repaired.touch()
+    handle = start()
+    while handle.epoch < 2:
+        assert not handle.await_termination(0.2)
+    handle.stop()
+    assert handle.failure is None and not handle.is_active
+    assert written(out) == [
+        (0, [("a", 1), ("b", 2)]),
+        (1, [("a", 4), ("b", 2)]),
+        (2, [("a", 5), ("b", 2), ("c", 1)]),
+    ]
+    state = {path.name for path in (tmp_path / "view" / "state").rglob("*") if path.is_file()}
+    assert any("3" in name for name in state), state
+
+
+def test_what_a_stream_at_the_server_cannot_have_is_refused_at_the_call(connect: SparkSession, tmp_path: Path) -> None:
+    words = {"words": connect.readStream.format("rate").load()}
+
+    def refused(error: type[Exception], match: str, foreach_epoch: Any = print, **options: Any) -> None:
+        with pytest.raises(error, match=match):
+            options = {"checkpoint": tmp_path / "stream", **options}
+            ts.stream(count_words, words, {"counts": COUNTS}, foreach_epoch=foreach_epoch, **options)
+
+    refused(ConfigurationError, "live= needs workers that report", live=LivePage())
+    refused(ConfigurationError, "checkpoint='here' is relative to a folder of this machine", checkpoint="here")
+    refused(ConfigurationError, "foreach_epoch: over Spark Connect there is no ParquetSink", ts.ParquetSink(str(tmp_path / "out")))
+    refused(SparkError, "3 workers need 4 task slots at the same time .1 of them for what Spark does beside them", workers=3)
+    with pytest.raises(ConfigurationError, match="outputs: over Spark Connect there is no JdbcSink"):
+        maintain("select value from words", words, ts.JdbcSink("jdbc:x:y", "t"), checkpoint=tmp_path / "view")
+    assert list(tmp_path.iterdir()) == []

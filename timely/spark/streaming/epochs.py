@@ -168,7 +168,9 @@ class Epochs:
         assert self._frame is not None
         frame = self._frame if epoch or self._first is None else self._frame.unionAll(self._first)
         with self._timed("ingest"):
-            return write_epoch(frame.coalesce(self._jobs.spare(self.supervisor.workers)), self.directory, epoch, self.supervisor.name)
+            return write_epoch(
+                frame.coalesce(self._jobs.spare(self.supervisor.workers)), self.directory, epoch, self.supervisor.name
+            )
 
     def compute(self, epoch: int) -> Outputs:
         """Have the workers compute the epoch."""

@@ -1,7 +1,7 @@
 """``stream``: micro-batches in, one dataflow that stays up, each epoch's complete outputs delivered to a function.
 
-One streaming query carries the rows of all inputs; Spark's number of a micro-batch is its epoch. The invariant: what can be refused
-before anything starts is refused here, at the call.
+One streaming query carries the rows of all inputs; Spark's number of a micro-batch is its epoch. The invariant: what can be
+refused before anything starts is refused here, at the call.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def stream(
     declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
     checkpoint = defaults.place(checkpoint, "stream", build)
     if is_connect(session):
-        check_for_server(checkpoint, live)
+        check_for_server(checkpoint, live, foreach_epoch)
     planned = StreamPlan(
         name=name_of(build),
         build=build,
@@ -156,5 +156,3 @@ def _check_options(foreach_epoch: object, checkpoint_every: object, trigger: obj
             f"trigger must be a dictionary with one entry, such as {{'availableNow': True}}, and not {trigger!r}; Spark knows"
             f" {', '.join(known)}"
         )
-
-
