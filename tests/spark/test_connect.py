@@ -14,13 +14,13 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import timely
 from tests.graphs.running import debian
 from tests.spark.connecting import connected
 from tests.spark.runs import EDGES, Streams, applying, failing, rows, through
 from timely import spark as ts
-from timely.differential.spark import maintain
 from timely.errors import ConfigurationError, OperatorError, SchemaError, SparkError
 from timely.graphs import PregelVertex
 from timely.graphs import spark as graphs
@@ -86,6 +86,45 @@ def test_what_a_worker_raises_is_found_in_the_exception(connect: SparkSession) -
     assert ts.failure_of(ValueError("timely-error: no")) is None
 
 
+def attempts(session: SparkSession) -> dict[int, int]:
+    """How many attempts of each stage there have been, in the session whose Java the server is in."""
+    context: Any = session.sparkContext
+    store = context._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    ids = [jobs.apply(at).stageIds() for at in range(jobs.size())]
+    stages = sorted({each.apply(at) for each in ids for at in range(each.size())})
+    return {stage: store.lastStageAttempt(stage).attemptId() + 1 for stage in stages}
+
+
+def test_what_another_attempt_would_fail_of_too_is_tried_once(
+    connect: SparkSession, session: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "only_here.py").write_text("def through(scope, x):\n    return {'x': x}\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        from only_here import through as missing  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(tmp_path))
+
+    def mistaken(scope: timely.ScopeBuilder[int], x: timely.Stream[int, Any]) -> Streams:
+        raise SchemaError("there is no column 'n'")
+
+    builds: list[tuple[Any, type[Exception], str]] = [
+        (missing, ConfigurationError, "cannot load the dataflow: ModuleNotFoundError: No module named 'only_here'"),
+        (mistaken, SchemaError, "there is no column 'n'"),
+        (applying(failing("no", only=3)), OperatorError, "raised ValueError: no"),
+    ]
+    for build, kind, message in builds:
+        known = attempts(session)
+        result = ts.run(build, {"x": connect.range(10).toDF("n")}, {"x": "n long"}, workers=2)
+        for action in (result["x"].collect, result["x"].count, lambda frame=result["x"]: frame.limit(1).collect()):
+            with pytest.raises(Exception, match=message) as raised:
+                action()
+            assert isinstance(ts.failure_of(raised.value), kind)
+        new = {stage: tries for stage, tries in attempts(session).items() if stage not in known}
+        assert new and set(new.values()) == {1}
+
+
 def test_what_cannot_be_is_refused_at_the_call(connect: SparkSession, session: SparkSession, tmp_path: Path) -> None:
     inputs: dict[str, Any] = {"x": connect.range(3)}
     schema = {"x": "id long"}
@@ -110,19 +149,41 @@ def test_what_cannot_be_is_refused_at_the_call(connect: SparkSession, session: S
     assert [finding.setting for finding in ts.check(connect, 4)] == ["spark.master"]
 
 
-def test_streams_are_refused(connect: SparkSession, tmp_path: Path) -> None:
-    feed = connect.readStream.format("rate").load()
-    with pytest.raises(SparkError, match="of Spark Connect.*timely.spark.stream.*spark-submit"):
-        ts.stream(through, {"x": feed}, {"x": "value long"}, foreach_epoch=print, checkpoint=tmp_path / "stream")
-    with pytest.raises(SparkError, match="of Spark Connect.*timely.spark.stream.*spark-submit"):
-        maintain("SELECT value FROM x", {"x": feed}, print, checkpoint=tmp_path / "view")
-    assert list(tmp_path.iterdir()) == []
+def friends(session: SparkSession) -> graphs.GraphFrame:
+    people = [("a", 34), ("b", 36), ("c", 30), ("d", 29), ("e", 32)]
+    v = session.createDataFrame(people, "id string, age int")
+    e = session.createDataFrame([("a", "b"), ("b", "c"), ("c", "b"), ("c", "a"), ("d", "e")], "src string, dst string")
+    return graphs.GraphFrame(v, e, workers=2)
 
 
-def test_graph_frames_are_refused(connect: SparkSession) -> None:
-    edges = connect.createDataFrame([(1, 2)], "src long, dst long")
-    with pytest.raises(SparkError, match="the DataFrame of vertices is one of Spark Connect.*connected_components"):
-        graphs.GraphFrame(connect.range(3), edges)
+def about(session: SparkSession) -> dict[str, Any]:
+    """What a handful of the methods of a graph frame find."""
+    graph, am = friends(session), graphs.AggregateMessages
+    ranked = graph.pageRank(maxIter=3).vertices.selectExpr("id", "round(pagerank, 9)")
+    distances = graph.shortestPaths(["a"]).select("id", "distances").collect()
+    return {
+        "bfs": rows(graph.bfs("id = 'a'", "age < 31")),
+        "connectedComponents": rows(graph.connectedComponents()),
+        "degrees": rows(graph.degrees),
+        "find": rows(graph.filterVertices("age > 29").find("(x)-[]->(y); !(y)-[]->(x)").selectExpr("x.id", "y.id AS other")),
+        "k_core": rows(graph.k_core()),
+        "messages": rows(graph.aggregateMessages([F.sum(am.msg).alias("ages")], sendToDst=[am.src["age"]])),
+        "pageRank": rows(ranked),
+        "shortestPaths": sorted((row.id, sorted(row.distances.items())) for row in distances),
+    }
+
+
+def test_a_graph_frame_finds_what_it_finds_in_a_classic_session(
+    connect: SparkSession, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = about(session)
+    with pytest.raises(SparkError, match="vertices is one of Spark Connect, and pyspark.sql.functions makes columns for classic"):
+        friends(connect)
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as SparkSession.builder.remote sets it
+    assert about(connect) == found
+    pregel = friends(connect).pregel.withVertexColumn("n", F.col("age"), F.greatest(F.col("n"), graphs.Pregel.msg()))
+    with pytest.raises(SparkError, match="Pregel has Spark's Java analyse its expressions. Use timely.graphs.spark.pregel"):
+        pregel.sendMsgToDst(graphs.Pregel.src("n")).aggMsgs(F.max(graphs.Pregel.msg())).run()
 
 
 def test_slots_that_a_setting_hides_are_asked_for(connect: SparkSession) -> None:
@@ -156,6 +217,21 @@ def test_a_run_with_checkpoints_deletes_them(connect: SparkSession, tmp_path: Pa
 
 
 # -- more of it: pytest -m cluster -----------------------------------------------------------------------------------
+
+
+@pytest.mark.cluster
+def test_a_failure_after_a_row_was_returned_is_no_answer(connect: SparkSession, session: SparkSession) -> None:
+    """Spark tries such a stage again: rows of a failed attempt must not be taken for those of the run."""
+    known = attempts(session)
+    connect.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2")
+    try:
+        days = connect.range(40).selectExpr("id AS n", "id AS day")
+        result = ts.run(applying(failing("late", only=39)), {"x": days}, {"x": "n long, day long"}, workers=1, epoch="day")
+        with pytest.raises(Exception, match="raised ValueError: late"):
+            result["x"].limit(1).collect()
+    finally:
+        connect.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert max(tries for stage, tries in attempts(session).items() if stage not in known) == 4
 
 
 @pytest.mark.cluster

@@ -113,7 +113,9 @@ def test_what_a_stream_at_the_server_cannot_have_is_refused_at_the_call(connect:
 
     refused(ConfigurationError, "live= needs workers that report", live=LivePage())
     refused(ConfigurationError, "checkpoint='here' is relative to a folder of this machine", checkpoint="here")
-    refused(ConfigurationError, "foreach_epoch: over Spark Connect there is no ParquetSink", ts.ParquetSink(str(tmp_path / "out")))
+    refused(
+        ConfigurationError, "foreach_epoch: over Spark Connect there is no ParquetSink", ts.ParquetSink(str(tmp_path / "out"))
+    )
     refused(SparkError, "3 workers need 4 task slots at the same time .1 of them for what Spark does beside them", workers=3)
     with pytest.raises(ConfigurationError, match="outputs: over Spark Connect there is no JdbcSink"):
         maintain("select value from words", words, ts.JdbcSink("jdbc:x:y", "t"), checkpoint=tmp_path / "view")

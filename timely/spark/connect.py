@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
+from pyspark.sql.utils import is_remote
 
 from timely.errors import SparkError
 
@@ -33,6 +34,19 @@ def refuse_connect(what: str, thing: object, remedy: str) -> None:
     if is_connect(thing):
         raise SparkError(
             f"{what} is one of Spark Connect, and this needs a classic session, whose program runs in Spark's driver: {remedy}"
+        )
+
+
+def check_functions(what: str, thing: object) -> None:
+    """Raise :class:`~timely.errors.SparkError` unless ``pyspark.sql.functions`` makes columns for the session of a DataFrame.
+
+    A process that has sessions of both kinds gets columns for one of them alone.
+    """
+    if is_connect(thing) and not is_remote():
+        raise SparkError(
+            f"{what} is one of Spark Connect, and pyspark.sql.functions makes columns for classic sessions in this process: make "
+            "the session with SparkSession.builder.remote(...), in a program that has no classic one, or set the environment "
+            "variable SPARK_CONNECT_MODE_ENABLED=1"
         )
 
 

@@ -57,19 +57,15 @@ def check_sink(name: str, sink: object) -> None:
 
 
 def check_without_java(name: str, sink: object) -> None:
-    r"""Raise ``ConfigurationError`` for a sink that works through Spark's Java, which a session of Spark Connect has not.
+    """Raise ``ConfigurationError`` for a sink that works through Spark's Java, which a session of Spark Connect has not.
 
     >>> check_without_java("foreach_epoch", ParquetSink("/data/components"))
     Traceback (most recent call last):
-    timely.errors.ConfigurationError: foreach_epoch: over Spark Connect there is no ParquetSink, which works through Java: give a \
-DeltaSink, or a function of an epoch and its tables that has no effect the second time
+    timely.errors.ConfigurationError: foreach_epoch: over Spark Connect there is no ParquetSink: give a DeltaSink, or a function
     """
     if isinstance(sink, type) or not getattr(sink, "needs_java", False):
         return
-    raise ConfigurationError(
-        f"{name}: over Spark Connect there is no {type(sink).__name__}, which works through Java: give a DeltaSink, or a function of"
-        " an epoch and its tables that has no effect the second time"
-    )
+    raise ConfigurationError(f"{name}: over Spark Connect there is no {type(sink).__name__}: give a DeltaSink, or a function")
 
 
 def _folder(folder: object) -> str:

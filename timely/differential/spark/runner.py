@@ -28,7 +28,16 @@ from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
 from timely.spark.plan import check_build, check_names, session_of
 from timely.spark.reporting import Page, name_of
-from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION, ForeachEpoch, ParquetSink, Sink, SinkContext, check_sink, check_without_java
+from timely.spark.sinks import (
+    CHANGE_TYPE,
+    COMMIT_VERSION,
+    ForeachEpoch,
+    ParquetSink,
+    Sink,
+    SinkContext,
+    check_sink,
+    check_without_java,
+)
 from timely.spark.streaming.directory import StreamDirectory
 from timely.worker import Worker
 

@@ -25,6 +25,7 @@ from timely.graphs.column_expressions import (
     Constant,
     FunctionCall,
 )
+from timely.spark.connect import refuse_connect
 
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
 _NUMBERS: Final = _WHOLE | {"float", "double"}
@@ -89,6 +90,12 @@ def nullable(kind: DataType) -> DataType:
 
 
 def _last_expression(frame: DataFrame) -> Any:
+    refuse_connect(
+        "the DataFrame of vertices",
+        frame,
+        "Pregel has Spark's Java analyse its expressions. Use timely.graphs.spark.pregel, whose functions are Python, and which "
+        "works over Spark Connect; or run the program with master(...)",
+    )
     expressions = frame._jdf.queryExecution().analyzed().expressions()
     return expressions.apply(expressions.size() - 1)
 

@@ -1,7 +1,7 @@
 """A stream of a classic session, whose epochs the driver processes: its life, as the program has it.
 
-The invariant: epochs go through the epoch log one at a time, in order, on the query's own thread. Spark takes a micro-batch for done
-only when its epoch is delivered. A stream that has ended has left nothing running, and can be started again.
+The invariant: epochs go through the epoch log one at a time, in order, on the query's own thread. Spark takes a micro-batch for
+done only when its epoch is delivered. A stream that has ended has left nothing running, and can be started again.
 """
 
 from __future__ import annotations

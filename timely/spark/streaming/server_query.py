@@ -1,9 +1,9 @@
 """A stream over Spark Connect: its epochs are processed beside the server, in the process that Spark has for ``foreachBatch``.
 
-That process stays up as long as the query, and has a session of its own. It does what the driver does in a classic session: it has
-the epoch log and the supervisor, whose workers hold their state from one micro-batch to the next. The program shares nothing with
-it but the checkpoint directory, into which it looks by jobs of one task. The invariant: what is under way when the process ends,
-the next start does again from the epoch log, as after a driver that was killed.
+That process stays up as long as the query, and has a session of its own. It does what the driver does in a classic session: it
+has the epoch log and the supervisor, whose workers hold their state from one micro-batch to the next. The program shares nothing
+with it but the checkpoint directory, into which it looks by jobs of one task. The invariant: what is under way when the process
+ends, the next start does again from the epoch log, as after a driver that was killed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def check_for_server(checkpoint: str | os.PathLike[str], live: object, sink: obj
     """Raise ``ConfigurationError`` for what a stream over Spark Connect cannot have."""
     if live is not None:
         raise ConfigurationError(
-            "live= needs workers that report to the process of the program, and over Spark Connect these cannot reach it: leave it"
-            " out; StreamHandle.recent says what each epoch came to"
+            "live= needs workers that report to the process of the program, and over Spark Connect these cannot reach it: leave"
+            " it out; StreamHandle.recent says what each epoch came to"
         )
     check_without_java("foreach_epoch", sink)
     if "://" not in str(checkpoint) and not os.path.isabs(checkpoint):
