@@ -1,4 +1,7 @@
-"""Runs over Spark Connect, and classic ones whose workers do not reach the driver: rows, reports, errors and what is refused."""
+"""Runs over Spark Connect, and classic ones whose workers do not reach the driver: rows, reports, errors and what is refused.
+
+White box: expressions of columns are compiled without a run, since what they are compiled to is to be the same for both sessions.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from timely import spark as ts
 from timely.errors import ConfigurationError, OperatorError, SchemaError, SparkError
 from timely.graphs import PregelVertex
 from timely.graphs import spark as graphs
+from timely.graphs.spark.column_compiler import compiled, compiled_aggregate
 from timely.inspect import LivePage
 
 pytestmark = pytest.mark.spark
@@ -117,7 +121,8 @@ def test_what_another_attempt_would_fail_of_too_is_tried_once(
     for build, kind, message in builds:
         known = attempts(session)
         result = ts.run(build, {"x": connect.range(10).toDF("n")}, {"x": "n long"}, workers=2)
-        for action in (result["x"].collect, result["x"].count, lambda frame=result["x"]: frame.limit(1).collect()):
+        actions = [result["x"].limit(1).collect, result["x"].count] if build is mistaken else [result["x"].collect]
+        for action in actions:
             with pytest.raises(Exception, match=message) as raised:
                 action()
             assert isinstance(ts.failure_of(raised.value), kind)
@@ -161,6 +166,9 @@ def about(session: SparkSession) -> dict[str, Any]:
     graph, am = friends(session), graphs.AggregateMessages
     ranked = graph.pageRank(maxIter=3).vertices.selectExpr("id", "round(pagerank, 9)")
     distances = graph.shortestPaths(["a"]).select("id", "distances").collect()
+    farthest = F.greatest(F.col("most"), graphs.Pregel.msg())
+    pregel = graph.pregel.setMaxIter(2).withVertexColumn("most", F.col("age"), farthest)
+    pregel = pregel.sendMsgToDst(graphs.Pregel.src("most")).aggMsgs(F.max(graphs.Pregel.msg()))
     return {
         "bfs": rows(graph.bfs("id = 'a'", "age < 31")),
         "connectedComponents": rows(graph.connectedComponents()),
@@ -169,6 +177,7 @@ def about(session: SparkSession) -> dict[str, Any]:
         "k_core": rows(graph.k_core()),
         "messages": rows(graph.aggregateMessages([F.sum(am.msg).alias("ages")], sendToDst=[am.src["age"]])),
         "pageRank": rows(ranked),
+        "pregel": rows(pregel.run()),
         "shortestPaths": sorted((row.id, sorted(row.distances.items())) for row in distances),
     }
 
@@ -179,11 +188,69 @@ def test_a_graph_frame_finds_what_it_finds_in_a_classic_session(
     found = about(session)
     with pytest.raises(SparkError, match="vertices is one of Spark Connect, and pyspark.sql.functions makes columns for classic"):
         friends(connect)
-    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as SparkSession.builder.remote sets it
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as SparkSession.builder.remote does, and makes it the active one
+    remote: Any = connect
+    type(remote)._set_default_and_active_session(remote)
     assert about(connect) == found
-    pregel = friends(connect).pregel.withVertexColumn("n", F.col("age"), F.greatest(F.col("n"), graphs.Pregel.msg()))
-    with pytest.raises(SparkError, match="Pregel has Spark's Java analyse its expressions. Use timely.graphs.spark.pregel"):
-        pregel.sendMsgToDst(graphs.Pregel.src("n")).aggMsgs(F.max(graphs.Pregel.msg())).run()
+
+
+def expressions(F: Any) -> list[Any]:
+    """Expressions of columns, of each kind that workers compute."""
+    a, b, d, f, n, t = map(F.col, "abdfnt")
+    return [
+        *(a + 1, b + a, f * b, b - d, -a, a % 2, a / 2, f / f, d**2, a != 2, f < a, n == "x", a.eqNullSafe(b), ~t),
+        *(F.when(a > 1, F.lit(2)).when(b < 3, 4).otherwise(a), F.coalesce(n, F.lit(None)), F.greatest(a, b), F.least(d, b)),
+        *((a > 1) & (b > 1) | (a < 0), F.isnan(f), F.log(b), F.sqrt(a), F.ceil(d), F.floor(f), F.concat(n, F.lit("!"))),
+        *(F.struct("a", b.alias("z")), F.array(a, b), F.col("src.x"), F.col("src")["id"], F.col("edge")["src"], F.col("`a`")),
+        *(a.cast("int"), d.cast("long"), t.cast("int"), F.lit(1.5), F.lit(None), b + F.lit(None), a.isNull(), a.between(1, b)),
+    ]
+
+
+def aggregates(F: Any) -> list[Any]:
+    a, b, n = map(F.col, "abn")
+    return [
+        *(F.sum(a + b) / F.count("a"), F.avg(b), F.coalesce(F.sum("f"), F.lit(0)), F.collect_list("n"), F.max("f")),
+        *(F.bool_and(a > 1), F.col("id") + F.sum(b), F.greatest(F.sum(b), F.max(b)), F.struct(F.min(n).alias("least"))),
+    ]
+
+
+def refused(F: Any) -> list[Any]:
+    a, n = F.col("a"), F.col("n")
+    distinct = F.count_distinct("a")
+    return [F.expr("a + 1"), F.try_add(a, a), a.try_cast("int"), n + 1, n == 1, F.upper(n), F.rand(), F.first("a"), distinct]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_expressions_are_compiled_as_in_a_classic_session(connect: SparkSession, session: SparkSession, ansi: str) -> None:
+    from pyspark.sql.connect import functions
+
+    schema = (
+        "id long, a long, b int, f float, d double, n string, t boolean, src struct<id: long, x: int>, edge struct<src: long>"
+    )
+    frames = [one.createDataFrame([], schema) for one in (session, connect)]
+    for one in (session, connect):
+        one.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        for columns in zip(expressions(F), expressions(functions), strict=True):
+            found = [attempt(compiled, frame, column) for frame, column in zip(frames, columns, strict=True)]
+            assert found[0] == found[1]
+        for columns in zip(aggregates(F), aggregates(functions), strict=True):
+            found = [attempt(compiled_aggregate, frame, "id", column) for frame, column in zip(frames, columns, strict=True)]
+            assert found[0] == found[1]
+        for column in refused(functions):
+            with pytest.raises(ConfigurationError, match="which workers cannot compute as Spark does"):
+                compiled_aggregate(frames[1], "id", column)
+    finally:
+        for one in (session, connect):
+            one.conf.unset("spark.sql.ansi.enabled")
+
+
+def attempt(compile: Callable[..., Any], *arguments: Any) -> Any:
+    """What an expression is compiled to, or the kind of error that it is refused with."""
+    try:
+        return compile(*arguments)
+    except ConfigurationError as error:
+        return type(error)
 
 
 def test_slots_that_a_setting_hides_are_asked_for(connect: SparkSession) -> None:

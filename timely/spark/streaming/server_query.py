@@ -245,10 +245,11 @@ class _ServerStreamHandle(StreamHandle):
         self._ended.wait()
 
     def _status(self) -> _Status:
-        """Return the newest status, also of an earlier start: the epochs of a stream go on."""
+        """Return the newest status; of that of an earlier start, the epoch."""
         directory = self._directory
         text = self._in_a_task(lambda: _text_of(directory))
-        return _Status.read(text) if text else _Status()
+        status = _Status.read(text) if text else _Status()
+        return status if status.start == self._start else _Status(epoch=status.epoch)
 
     def _in_a_task(self, function: Callable[[], str]) -> str:
         """Return what a function returns in a task: the program itself may not reach the checkpoint directory."""
