@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import timely
 from tests.spark.connecting import connected
-from tests.spark.streams import COUNTS, Folder, Row, Taker, count_words, expected
+from tests.spark.streams import COUNTS, Folder, Row, Streams, Taker, count_words, expected
 from timely import spark as ts
 from timely.differential.spark import maintain
 from timely.errors import ConfigurationError, DeliveryError, SparkError
@@ -120,3 +124,39 @@ def test_what_a_stream_at_the_server_cannot_have_is_refused_at_the_call(connect:
     with pytest.raises(ConfigurationError, match="outputs: over Spark Connect there is no JdbcSink"):
         maintain("select value from words", words, ts.JdbcSink("jdbc:x:y", "t"), checkpoint=tmp_path / "view")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+def test_a_worker_and_the_process_at_the_server_are_killed(connect: SparkSession, tmp_path: Path) -> None:
+    folder, out, once = Folder(tmp_path / "words"), tmp_path / "out", [tmp_path / "worker", tmp_path / "process"]
+    folder.put(*EPOCHS)
+    take = writing(out)
+
+    def kill(mark: Path) -> None:
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def fragile(scope: timely.ScopeBuilder[int], words: timely.Stream[int, Any]) -> Streams:
+        def look(batch: pa.RecordBatch) -> pa.RecordBatch:
+            if 3 in batch["n"].to_pylist():
+                kill(once[0])
+            return batch
+
+        return count_words(scope, words.map_batch(look))
+
+    def deadly(epoch: int, tables: Mapping[str, DataFrame]) -> None:
+        take(epoch, tables)
+        if epoch == 1:
+            kill(once[1])
+
+    def start() -> ts.StreamHandle:
+        options: dict[str, Any] = {"workers": 2, "trigger": NOW, "foreach_epoch": deadly, "checkpoint_every": 1}
+        return ts.stream(fragile, {"words": folder.read(connect)}, {"counts": COUNTS}, checkpoint=tmp_path / "s", **options)
+
+    with pytest.raises(SparkError, match="the streaming query has ended"):
+        start().await_termination(240)
+    assert start().await_termination(240)
+    assert [epoch for epoch, _ in written(out)] == [0, 1, 1, 2]  # a function is called at least once
+    assert dict(written(out)) == expected(EPOCHS)
+    assert all(mark.exists() for mark in once)

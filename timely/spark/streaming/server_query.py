@@ -21,6 +21,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from timely.errors import CheckpointError, ConfigurationError, SparkError, TimelyError
 from timely.spark.all_gather import failure_of, mark
@@ -36,6 +37,8 @@ _STATUS = "status.json"
 _STOPPED = "the stream is being stopped"
 _LOOK_EVERY = 1.0
 """Seconds between two looks for a request to stop."""
+_STARTS = 3
+"""How often a start is tried: Spark gives the process beside the server ten seconds to come up, which a busy machine may exceed."""
 _END_WITHIN = 120.0
 """Seconds that the epoch under way and the last checkpoint may take after a request to stop."""
 
@@ -147,6 +150,7 @@ class _Running:
             list(epochs.reports),
         )
         text = json.dumps(attrs.asdict(status)).encode()
+        epochs.epoch_log.check_owner(_STATUS)
         epochs.directory.write(_STATUS, lambda file: file.write(text))
 
 
@@ -208,7 +212,7 @@ class _ServerStreamHandle(StreamHandle):
         self._directory = directory
         self._start = start
         self._stopping = False
-        self._query = writer.start()
+        self._query = _started(writer)
         threading.Thread(target=self._watch, name="timely-stream", daemon=True).start()
 
     @property
@@ -234,15 +238,20 @@ class _ServerStreamHandle(StreamHandle):
     def stop(self) -> None:
         """Have the process at the server end the stream, and then Spark the query."""
         self._stopping = True
-        if self.is_active and self._status().start == self._start:
-            directory, request = self._directory, _request(self._start)
-            deadline = time.monotonic() + _END_WITHIN
-            self._in_a_task(lambda: _written(directory, request))
-            while self.is_active and not self._status().ended and time.monotonic() < deadline:
-                time.sleep(_LOOK_EVERY / 4)
         with contextlib.suppress(Exception):  # it, or its session, has ended already
+            if self.is_active and self._status().start == self._start:
+                self._ask_to_stop()
+        with contextlib.suppress(Exception):
             self.query.stop()
         self._ended.wait()
+
+    def _ask_to_stop(self) -> None:
+        """Have the process end the stream, which it would not live to do once the query is stopped."""
+        directory, request = self._directory, _request(self._start)
+        deadline = time.monotonic() + _END_WITHIN
+        self._in_a_task(lambda: _written(directory, request))
+        while self.is_active and not self._status().ended and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY / 4)
 
     def _status(self) -> _Status:
         """Return the newest status; of that of an earlier start, the epoch."""
@@ -270,6 +279,20 @@ class _ServerStreamHandle(StreamHandle):
                 self._failure = failure or SparkError(f"the streaming query has ended: {error}")
                 self._failure.__cause__ = error
         self._ended.set()
+
+
+def _started(writer: Any) -> StreamingQuery:
+    """Return the query, started. ``SparkError`` where Spark cannot."""
+    for _ in range(_STARTS):
+        try:
+            query: StreamingQuery = writer.start()
+            return query
+        except Exception as error:  # Spark's
+            failure = SparkError(f"the streaming query cannot be started: {error}")
+            failure.__cause__ = error
+            if "failed to connect back" not in str(error):
+                break
+    raise failure
 
 
 def _written(directory: StreamDirectory, name: str) -> str:
