@@ -38,7 +38,7 @@ _STOPPED = "the stream is being stopped"
 _LOOK_EVERY = 1.0
 """Seconds between two looks for a request to stop."""
 _STARTS = 3
-"""How often a start is tried: Spark gives the process beside the server ten seconds to come up, which a busy machine may exceed."""
+"""How often a start is tried: Spark gives the process at the server ten seconds to come up, too few for a busy machine."""
 _END_WITHIN = 120.0
 """Seconds that the epoch under way and the last checkpoint may take after a request to stop."""
 
