@@ -251,7 +251,7 @@ class _ServerStreamHandle(StreamHandle):
         deadline = time.monotonic() + _END_WITHIN
         self._in_a_task(lambda: _written(directory, request))
         while self.is_active and not self._status().ended and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY / 4)
+            time.sleep(_LOOK_EVERY / 2)
 
     def _status(self) -> _Status:
         """Return the newest status; of that of an earlier start, the epoch."""
