@@ -16,7 +16,7 @@ import attrs
 import pytest
 
 import timely.spark.rendezvous
-from timely.errors import ConfigurationError, OperatorError, PeerLostError, SparkError
+from timely.errors import ConfigurationError, OperatorError, PeerLostError, SchemaError, SparkError
 from timely.spark import WorkerMetrics, failure_of
 from timely.spark.all_gather import Attempt, GatheredRendezvous, mark
 from timely.spark.messages import Resumed
@@ -98,6 +98,36 @@ def test_what_one_raises_is_raised_by_all() -> None:
     assert [str(error) for error in came] == ["it failed", "it failed", ""]
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_failure_is_final_until_a_worker_returns_rows(returns: bool) -> None:
+    asked = threading.Barrier(3)
+
+    def task(attempt: Attempt, index: int) -> object:
+        with register(attempt, index) as registration:
+            registration.peers((registration.host, 4000 + index))
+            if returns and index == 1:
+                registration.ask_to_return()
+            asked.wait(10)
+            if index == 2:
+                registration.report(OperatorError("it failed", "map", "/map#1", 2))
+            return registration.ends(5.0)
+
+    assert Stage(HERE).run(task) == [not returns] * 3
+
+
+def test_who_asks_to_return_rows_after_a_failure_gets_it() -> None:
+    def task(attempt: Attempt, index: int) -> object:
+        with register(attempt, index) as registration:
+            registration.peers((registration.host, 4000 + index))
+            if index == 2:
+                registration.report(SchemaError("no column 'n'"))
+            registration.stopped(5.0)
+            registration.ask_to_return()
+        return None
+
+    assert [str(error) for error in Stage(HERE).run(task)] == ["no column 'n'"] * 3
+
+
 def test_a_worker_that_goes_away_leaves_no_report() -> None:
     met = threading.Barrier(3)
 
@@ -146,7 +176,7 @@ def test_what_keeps_worker_0_from_serving_is_raised_by_all(monkeypatch: pytest.M
     monkeypatch.setattr(timely.spark.rendezvous, "make_identity", missing)
     came = Stage(HERE).run(lambda attempt, index: None)
     assert [f"{type(error).__name__}: {error}" for error in came] == [
-        "ConfigurationError: the package cryptography is missing here"
+        "FinalFailure: the package cryptography is missing here"
     ] * 3
 
 

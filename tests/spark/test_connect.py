@@ -1,4 +1,7 @@
-"""Runs over Spark Connect, and classic ones whose workers do not reach the driver: rows, reports, errors and what is refused."""
+"""Runs over Spark Connect, and classic ones whose workers do not reach the driver: rows, reports, errors and what is refused.
+
+White box: expressions of columns are compiled without a run, since what they are compiled to is to be the same for both sessions.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,17 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import timely
 from tests.graphs.running import debian
 from tests.spark.connecting import connected
 from tests.spark.runs import EDGES, Streams, applying, failing, rows, through
 from timely import spark as ts
-from timely.differential.spark import maintain
 from timely.errors import ConfigurationError, OperatorError, SchemaError, SparkError
 from timely.graphs import PregelVertex
 from timely.graphs import spark as graphs
+from timely.graphs.spark.column_compiler import compiled, compiled_aggregate
 from timely.inspect import LivePage
 
 pytestmark = pytest.mark.spark
@@ -86,6 +90,46 @@ def test_what_a_worker_raises_is_found_in_the_exception(connect: SparkSession) -
     assert ts.failure_of(ValueError("timely-error: no")) is None
 
 
+def attempts(session: SparkSession) -> dict[int, int]:
+    """How many attempts of each stage there have been, in the session whose Java the server is in."""
+    context: Any = session.sparkContext
+    store = context._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    ids = [jobs.apply(at).stageIds() for at in range(jobs.size())]
+    stages = sorted({each.apply(at) for each in ids for at in range(each.size())})
+    return {stage: store.lastStageAttempt(stage).attemptId() + 1 for stage in stages}
+
+
+def test_what_another_attempt_would_fail_of_too_is_tried_once(
+    connect: SparkSession, session: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "only_here.py").write_text("def through(scope, x):\n    return {'x': x}\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        from only_here import through as missing  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(tmp_path))
+
+    def mistaken(scope: timely.ScopeBuilder[int], x: timely.Stream[int, Any]) -> Streams:
+        raise SchemaError("there is no column 'n'")
+
+    builds: list[tuple[Any, type[Exception], str]] = [
+        (missing, ConfigurationError, "cannot load the dataflow: ModuleNotFoundError: No module named 'only_here'"),
+        (mistaken, SchemaError, "there is no column 'n'"),
+        (applying(failing("no", only=3)), OperatorError, "raised ValueError: no"),
+    ]
+    for build, kind, message in builds:
+        known = attempts(session)
+        result = ts.run(build, {"x": connect.range(10).toDF("n")}, {"x": "n long"}, workers=2)
+        actions = [result["x"].limit(1).collect, result["x"].count] if build is mistaken else [result["x"].collect]
+        for action in actions:
+            with pytest.raises(Exception, match=message) as raised:
+                action()
+            assert isinstance(ts.failure_of(raised.value), kind)
+        new = {stage: tries for stage, tries in attempts(session).items() if stage not in known}
+        assert new and set(new.values()) == {1}
+
+
 def test_what_cannot_be_is_refused_at_the_call(connect: SparkSession, session: SparkSession, tmp_path: Path) -> None:
     inputs: dict[str, Any] = {"x": connect.range(3)}
     schema = {"x": "id long"}
@@ -110,19 +154,97 @@ def test_what_cannot_be_is_refused_at_the_call(connect: SparkSession, session: S
     assert [finding.setting for finding in ts.check(connect, 4)] == ["spark.master"]
 
 
-def test_streams_are_refused(connect: SparkSession, tmp_path: Path) -> None:
-    feed = connect.readStream.format("rate").load()
-    with pytest.raises(SparkError, match="of Spark Connect.*timely.spark.stream.*spark-submit"):
-        ts.stream(through, {"x": feed}, {"x": "value long"}, foreach_epoch=print, checkpoint=tmp_path / "stream")
-    with pytest.raises(SparkError, match="of Spark Connect.*timely.spark.stream.*spark-submit"):
-        maintain("SELECT value FROM x", {"x": feed}, print, checkpoint=tmp_path / "view")
-    assert list(tmp_path.iterdir()) == []
+def friends(session: SparkSession) -> graphs.GraphFrame:
+    people = [("a", 34), ("b", 36), ("c", 30), ("d", 29), ("e", 32)]
+    v = session.createDataFrame(people, "id string, age int")
+    e = session.createDataFrame([("a", "b"), ("b", "c"), ("c", "b"), ("c", "a"), ("d", "e")], "src string, dst string")
+    return graphs.GraphFrame(v, e, workers=1)
 
 
-def test_graph_frames_are_refused(connect: SparkSession) -> None:
-    edges = connect.createDataFrame([(1, 2)], "src long, dst long")
-    with pytest.raises(SparkError, match="the DataFrame of vertices is one of Spark Connect.*connected_components"):
-        graphs.GraphFrame(connect.range(3), edges)
+def about(session: SparkSession) -> dict[str, Any]:
+    """What a handful of the methods of a graph frame find."""
+    graph, am = friends(session), graphs.AggregateMessages
+    farthest = F.greatest(F.col("most"), graphs.Pregel.msg())
+    pregel = graph.pregel.setMaxIter(2).withVertexColumn("most", F.col("age"), farthest)
+    pregel = pregel.sendMsgToDst(graphs.Pregel.src("most")).aggMsgs(F.max(graphs.Pregel.msg()))
+    return {
+        "bfs": rows(graph.bfs("id = 'a'", "age < 31")),
+        "connectedComponents": rows(graph.connectedComponents()),
+        "find": rows(graph.filterVertices("age > 29").find("(x)-[]->(y); !(y)-[]->(x)").selectExpr("x.id", "y.id AS other")),
+        "messages": rows(graph.aggregateMessages([F.sum(am.msg).alias("ages")], sendToDst=[am.src["age"]])),
+        "pregel": rows(pregel.run()),
+    }
+
+
+def test_a_graph_frame_finds_what_it_finds_in_a_classic_session(
+    connect: SparkSession, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = about(session)
+    with pytest.raises(SparkError, match="vertices is one of Spark Connect, and pyspark.sql.functions makes columns for classic"):
+        friends(connect)
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as SparkSession.builder.remote does, and makes it the active one
+    remote: Any = connect
+    type(remote)._set_default_and_active_session(remote)
+    assert about(connect) == found
+
+
+def expressions(F: Any) -> list[Any]:
+    """Expressions of columns, of each kind that workers compute."""
+    a, b, d, f, n, t = map(F.col, "abdfnt")
+    return [
+        *(a + 1, b + a, f * b, b - d, -a, a % 2, a / 2, f / f, d**2, a != 2, f < a, n == "x", a.eqNullSafe(b), ~t),
+        *(F.when(a > 1, F.lit(2)).when(b < 3, 4).otherwise(a), F.coalesce(n, F.lit(None)), F.greatest(a, b), F.least(d, b)),
+        *((a > 1) & (b > 1) | (a < 0), F.isnan(f), F.log(b), F.sqrt(a), F.ceil(d), F.floor(f), F.concat(n, F.lit("!"))),
+        *(F.struct("a", b.alias("z")), F.array(a, b), F.col("src.x"), F.col("src")["id"], F.col("edge")["src"], F.col("`a`")),
+        *(a.cast("int"), d.cast("long"), t.cast("int"), F.lit(1.5), F.lit(None), b + F.lit(None), a.isNull(), a.between(1, b)),
+    ]
+
+
+def aggregates(F: Any) -> list[Any]:
+    a, b, n = map(F.col, "abn")
+    return [
+        *(F.sum(a + b) / F.count("a"), F.avg(b), F.coalesce(F.sum("f"), F.lit(0)), F.collect_list("n"), F.max("f")),
+        *(F.bool_and(a > 1), F.col("id") + F.sum(b), F.greatest(F.sum(b), F.max(b)), F.struct(F.min(n).alias("least"))),
+    ]
+
+
+def refused(F: Any) -> list[Any]:
+    a, n = F.col("a"), F.col("n")
+    distinct = F.count_distinct("a")
+    return [F.expr("a + 1"), F.try_add(a, a), a.try_cast("int"), n + 1, n == 1, F.upper(n), F.rand(), F.first("a"), distinct]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_expressions_are_compiled_as_in_a_classic_session(connect: SparkSession, session: SparkSession, ansi: str) -> None:
+    from pyspark.sql.connect import functions
+
+    schema = (
+        "id long, a long, b int, f float, d double, n string, t boolean, src struct<id: long, x: int>, edge struct<src: long>"
+    )
+    frames = [one.createDataFrame([], schema) for one in (session, connect)]
+    for one in (session, connect):
+        one.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        for columns in zip(expressions(F), expressions(functions), strict=True):
+            found = [attempt(compiled, frame, column) for frame, column in zip(frames, columns, strict=True)]
+            assert found[0] == found[1]
+        for columns in zip(aggregates(F), aggregates(functions), strict=True):
+            found = [attempt(compiled_aggregate, frame, "id", column) for frame, column in zip(frames, columns, strict=True)]
+            assert found[0] == found[1]
+        for column in refused(functions):
+            with pytest.raises(ConfigurationError, match="which workers cannot compute as Spark does"):
+                compiled(frames[1], column)
+    finally:
+        for one in (session, connect):
+            one.conf.unset("spark.sql.ansi.enabled")
+
+
+def attempt(compile: Callable[..., Any], *arguments: Any) -> Any:
+    """What an expression is compiled to, or the kind of error that it is refused with."""
+    try:
+        return compile(*arguments)
+    except ConfigurationError as error:
+        return type(error)
 
 
 def test_slots_that_a_setting_hides_are_asked_for(connect: SparkSession) -> None:
@@ -156,6 +278,21 @@ def test_a_run_with_checkpoints_deletes_them(connect: SparkSession, tmp_path: Pa
 
 
 # -- more of it: pytest -m cluster -----------------------------------------------------------------------------------
+
+
+@pytest.mark.cluster
+def test_a_failure_after_a_row_was_returned_is_no_answer(connect: SparkSession, session: SparkSession) -> None:
+    """Spark tries such a stage again: rows of a failed attempt must not be taken for those of the run."""
+    known = attempts(session)
+    connect.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2")
+    try:
+        days = connect.range(40).selectExpr("id AS n", "id AS day")
+        result = ts.run(applying(failing("late", only=39)), {"x": days}, {"x": "n long, day long"}, workers=1, epoch="day")
+        with pytest.raises(Exception, match="raised ValueError: late"):
+            result["x"].limit(1).collect()
+    finally:
+        connect.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert max(tries for stage, tries in attempts(session).items() if stage not in known) == 4
 
 
 @pytest.mark.cluster

@@ -26,6 +26,7 @@ from timely.errors import (
 from timely.spark.messages import Checkpointed, Computed, Message, Order, Ready
 from timely.spark.streaming import supervisor
 from timely.spark.streaming.epoch_log import EpochLog, File, MemoryLogFiles
+from timely.spark.streaming.jobs import StreamJobs
 from timely.spark.streaming.supervisor import ERRORS, LOSSES, Supervisor
 
 WORKERS = 2
@@ -151,7 +152,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(supervisor, "carried", lambda function, *_: function)
     cluster, epoch_log = Cluster(), EpochLog(MemoryLogFiles())
     task = attrs.make_class("WorkerTask", {"run": attrs.field(default=idle), "rendezvous": attrs.field(default=None)})
-    workers = Supervisor(cast(Any, cluster), cast(Any, cluster), WORKERS, epoch_log, ["sums"], 30.0, lambda run, attempt: task())
+    jobs = StreamJobs(cast(Any, cluster), "a stream's")
+    workers = Supervisor(jobs, cast(Any, cluster), WORKERS, epoch_log, ["sums"], 30.0, lambda run, attempt: task())
     with ThreadPoolExecutor() as pool:
         yield Scene(cluster, epoch_log, workers, pool)
         workers.end()

@@ -19,10 +19,19 @@ import attrs
 from pyspark import BarrierTaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from timely.errors import ConfigurationError, PeerLostError, SparkError, TimelyError
+from timely.errors import (
+    ConfigurationError,
+    GraphError,
+    OperatorError,
+    PeerLostError,
+    SchemaError,
+    SparkError,
+    TimelyError,
+    WorkerError,
+)
 from timely.spark.connect import functions_of, is_connect
-from timely.spark.messages import SILENCE, Invitation, Resumed, describe, revive
-from timely.spark.packing import REPORT
+from timely.spark.messages import SILENCE, Granted, Invitation, Resumed, Returning, describe, revive
+from timely.spark.packing import REPORT, REPORTED, TAG
 from timely.spark.rendezvous import Rendezvous, RunEntry
 from timely.spark.reporting import Metrics, RunProgress, WorkerMetrics, summarize
 from timely.worker.credentials import Identity
@@ -34,9 +43,24 @@ RendezvousMode = Literal["driver", "all_gather"]
 _LEAVE_WITHIN = 5.0
 """Seconds that the others have to leave a run that has failed, so that they receive the reason."""
 
-_MARK = "timely-error: "
+MARK = "timely-error: "
 
 _LOOK_EVERY = 0.02
+
+_FINAL = (ConfigurationError, GraphError, SchemaError, OperatorError, WorkerError)
+"""What the program made wrong, or its functions raised: another attempt would raise the same."""
+
+
+class FinalFailure(Exception):
+    """An attempt has failed of what another one would fail of too, before any worker had a row to return.
+
+    Spark would try a stage again that fails, and nobody can cancel it. So all workers end without a row but one with the error,
+    which is raised by whoever reads it. The invariant: no partition of such a stage has any other row.
+    """
+
+    def __init__(self, error: TimelyError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def rendezvous_mode(session: SparkSession, chosen: object) -> RendezvousMode:
@@ -85,7 +109,9 @@ class GatheredRendezvous:
             with self._serving(context) as attempt:
                 yield attempt
         else:
-            yield _Attendance(_read(context.allGather()[0]))
+            texts = context.allGather()
+            _check(texts)
+            yield _Attendance(_read(texts[0]))
 
     @contextlib.contextmanager
     def _serving(self, context: BarrierTaskContext) -> Iterator[Attempt]:
@@ -95,10 +121,10 @@ class GatheredRendezvous:
                 stack.callback(server.close)
                 entry = server.open_run(self.workers, patience=self.patience, largest=self.largest)
             except Exception as error:
-                context.allGather(json.dumps({"error": describe(error, 0)}))
+                _check(context.allGather(json.dumps({"error": describe(error, 0)})))
                 raise
             hosting = _Hosting(attrs.evolve(server.invitation(entry), by_worker=True), entry)
-            context.allGather(_written(hosting.invitation))
+            _check(context.allGather(_written(hosting.invitation)))
             stack.callback(hosting.await_others, _LEAVE_WITHIN)
             yield hosting
 
@@ -134,11 +160,17 @@ def _written(invitation: Invitation) -> str:
     return json.dumps(values)
 
 
+def _check(texts: list[str]) -> None:
+    """Raise what a worker has sent that cannot take part; all of them do."""
+    for text in texts:
+        if text and "error" in (values := json.loads(text)):
+            error = revive(values["error"])
+            raise FinalFailure(error) if isinstance(error, _FINAL) else error
+
+
 def _read(text: str) -> Invitation:
-    """Return the invitation that worker 0 has sent; raise what it has sent instead."""
+    """Return the invitation that worker 0 has sent."""
     values = json.loads(text)
-    if "error" in values:
-        raise revive(values["error"])
     host, port = values["address"]
     certificate, key = values["identity"]
     values["address"], values["run"] = (host, port), bytes.fromhex(values["run"])
@@ -164,12 +196,24 @@ class _Hosting:
         self._entry = entry
         self._final: dict[int, dict[str, Any]] = {}
         self._resumed: list[int] = []
+        self._returning = False
+        entry.is_final = self._is_final
+        entry.listen(Returning, self._grant)
         entry.listen(WorkerMetrics, self._receive)
         entry.listen(Resumed, self._on_resumed)
 
     def _receive(self, worker: int, generation: int, metrics: WorkerMetrics) -> None:
         if metrics.final:
             self._final[worker] = attrs.asdict(metrics)
+
+    def _grant(self, worker: int, generation: int, message: Returning) -> None:
+        """Let a worker return rows, unless the attempt has failed, and the worker is to know it."""
+        if not self._entry.stopped:
+            self._returning = True
+            self._entry.send(worker, Granted())
+
+    def _is_final(self, error: TimelyError) -> bool:
+        return not self._returning and isinstance(error, _FINAL)
 
     def _on_resumed(self, worker: int, generation: int, message: Resumed) -> None:
         if message.epoch is not None:
@@ -183,8 +227,8 @@ class _Hosting:
 
     def report(self) -> str | None:
         self.await_others(float("inf"))  # the server drops those that are silent
-        if self._entry.failure is not None:
-            raise self._entry.failure
+        if (failure := self._entry.failure) is not None:
+            raise FinalFailure(failure) if self._is_final(failure) else failure
         if missing := sorted(set(range(self.invitation.workers)) - set(self._final)):
             raise PeerLostError(f"worker {missing[0]} has gone away")
         return json.dumps({"workers": [self._final[index] for index in sorted(self._final)], "resumed": self._resumed})
@@ -192,7 +236,16 @@ class _Hosting:
 
 def mark(error: TimelyError, worker: int) -> None:
     """Have the text of an error contain all that :func:`failure_of` needs, in a line of its own."""
-    error.add_note(_MARK + json.dumps({**describe(error, worker), "trace": ""}))
+    error.add_note(MARK + json.dumps({**describe(error, worker), "trace": ""}))
+
+
+def text_of(error: TimelyError) -> str:
+    """Return the text of an error that is raised elsewhere, with all its notes.
+
+    >>> text_of(SchemaError("there is no column 'n'"))
+    "SchemaError: there is no column 'n'\\n"
+    """
+    return "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ()), ""])
 
 
 # -- the driver's side -------------------------------------------------------------------------------------------------
@@ -210,7 +263,7 @@ def failure_of(error: BaseException) -> TimelyError | None:
     >>> failure_of(RuntimeError("".join(traceback.format_exception(error))))
     SchemaError("there is no column 'n'")
     """
-    found = re.findall(rf"^{_MARK}(\{{.*\}})\s*$", str(error), re.MULTILINE)
+    found = re.findall(rf"^{MARK}(\{{.*\}})\s*$", str(error), re.MULTILINE)
     return revive(json.loads(found[-1])) if found else None
 
 
@@ -224,7 +277,8 @@ class ObservedReports:
 
     def observe(self, packed: DataFrame) -> DataFrame:
         """Return the output of the barrier stage, of which Spark returns the report."""
-        return packed.observe(self._observation, self._functions.max(REPORT).alias(REPORT))
+        F = self._functions
+        return packed.observe(self._observation, F.max(F.when(F.col(TAG) == REPORTED, F.col(REPORT))).alias(REPORT))
 
     def _report(self) -> dict[str, Any]:
         java = getattr(self._observation, "_jo", None)

@@ -27,7 +27,7 @@ from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
 from timely.spark.logs import LogPlan, log_to_spark
 from timely.spark.messages import Failed, Silent, check_patience, revive
-from timely.spark.packing import REPORT, TAG, column_name, struct_name
+from timely.spark.packing import FAILED, REPORT, TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry
 from timely.spark.rendezvous import rendezvous as driver_rendezvous
@@ -266,7 +266,7 @@ def run(
 
 
 def _barrier_stage(session: SparkSession, rows: DataFrame, task: Task, name: str, schema: StructType) -> DataFrame:
-    function = carried(task.run, f"timely {name}", task.rendezvous)
+    function = carried(task.run, f"timely {name}", task.rendezvous, task.packed)
     if is_connect(session):  # whose server chooses the Python of the tasks
         return rows.mapInArrow(function, schema, barrier=True)
     with this_python(context_of(session)):
@@ -322,16 +322,20 @@ def _unpacked(packed: DataFrame, schemas: Mapping[str, StructType], workers: int
     reported = REPORT in packed.columns
     if len(schemas) == 1 and not reported:
         return Result(dict.fromkeys(schemas, shuffled), None, reports)
+    if reported:
+        # What takes the report away must come behind the shuffle: Spark forgets the report of a stage whose shuffle has no rows.
+        # And an error that was raised before it would have Spark try the barrier stage again.
+        never = F.monotonically_increasing_id() < 0
+        error = F.raise_error(F.col(REPORT)).cast("boolean")
+        shuffled = shuffled.where(F.when(F.col(TAG) == FAILED, error).otherwise((F.col(TAG) >= 0) | never))
     cached = shuffled.persist() if len(schemas) > 1 else None
-    # What takes the report away must come behind the shuffle: Spark forgets the report of a stage whose shuffle has no rows.
-    never = F.monotonically_increasing_id() < 0 if reported else F.lit(False)
     frames = {}
     for position, (name, schema) in enumerate(schemas.items()):
         columns = (
             F.col(f"{struct_name(position)}.{column_name(at)}").alias(field.name, metadata=field.metadata)
             for at, field in enumerate(schema)
         )
-        frames[name] = shuffled.where((F.col(TAG) == position) | never).select(*columns)
+        frames[name] = shuffled.where(F.col(TAG) == position).select(*columns)
     return Result(frames, cached, reports)
 
 

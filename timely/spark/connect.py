@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
+from pyspark.sql.utils import is_remote
 
 from timely.errors import SparkError
 
@@ -36,20 +37,43 @@ def refuse_connect(what: str, thing: object, remedy: str) -> None:
         )
 
 
-def refuse_streams(what: str, thing: object) -> None:
-    """Raise :class:`~timely.errors.SparkError` for a stream in a session of Spark Connect."""
-    refuse_connect(
-        what,
-        thing,
-        "timely.spark.stream commits each micro-batch in the driver, and hands it to a function there. Run the program with "
-        "spark-submit, or in a session made with master(...), and let clients of Spark Connect read the tables that it writes. "
-        "timely.spark.run works over Spark Connect",
-    )
+def check_functions(what: str, thing: object) -> None:
+    """Raise :class:`~timely.errors.SparkError` unless ``pyspark.sql.functions`` makes columns for the session of a DataFrame.
+
+    A process that has sessions of both kinds gets columns for one of them alone.
+    """
+    if is_connect(thing) and not is_remote():
+        raise SparkError(
+            f"{what} is one of Spark Connect, and pyspark.sql.functions makes columns for classic sessions in this process: make "
+            "the session with SparkSession.builder.remote(...), in a program that has no classic one, or set the environment "
+            "variable SPARK_CONNECT_MODE_ENABLED=1"
+        )
 
 
 def functions_of(session: SparkSession) -> Any:
     """Return the module of Spark's functions on columns that a session takes: a process may have both kinds of sessions."""
     return importlib.import_module("pyspark.sql.connect.functions" if is_connect(session) else "pyspark.sql.functions")
+
+
+def sent_frame(frame: DataFrame) -> bytes:
+    """Return a DataFrame of a session of Spark Connect as what :func:`received_frame` takes: its plan."""
+    remote: Any = frame
+    data: bytes = remote._plan.to_proto(remote.sparkSession.client).root.SerializeToString()
+    return data
+
+
+def received_frame(session: SparkSession, data: bytes) -> DataFrame:
+    """Return a DataFrame that was sent, in a session that was made of the sender's, and has its functions and files."""
+    from pyspark.sql.connect import proto
+    from pyspark.sql.connect.dataframe import DataFrame as ConnectFrame
+    from pyspark.sql.connect.plan import LogicalPlan
+
+    class Received(LogicalPlan):
+        def plan(self, session: Any) -> Any:
+            return proto.Relation.FromString(data)
+
+    remote: Any = session
+    return ConnectFrame(Received(None), remote)
 
 
 def parsed_ddl(session: SparkSession, text: str) -> DataType:

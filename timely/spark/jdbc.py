@@ -12,7 +12,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 from py4j.protocol import Py4JJavaError
@@ -60,6 +60,7 @@ class JdbcSink:
     timely.errors.ConfigurationError: url must begin with jdbc:, such as jdbc:postgresql://host/database, not 'postgresql://host/sales'
     """
 
+    needs_java: ClassVar[bool] = True
     url: str
     table: str | Mapping[str, str]
     keys: Sequence[str] | Mapping[str, Sequence[str]] = attrs.field(default=(), kw_only=True)

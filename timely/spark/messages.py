@@ -109,6 +109,8 @@ class Stop(Message):
 
     kind: ClassVar[str] = "stop"
     error: dict[str, Any]
+    final: bool = False
+    """Whether another attempt would be in vain, and no worker has had a row to return."""
 
 
 @attrs.frozen
@@ -125,6 +127,20 @@ class Done(Message):
     """A worker has finished, so that its leaving is no loss."""
 
     kind: ClassVar[str] = "done"
+
+
+@attrs.frozen
+class Returning(Message):
+    """A worker has its first row to return, and does not before it is granted."""
+
+    kind: ClassVar[str] = "returning"
+
+
+@attrs.frozen
+class Granted(Message):
+    """The worker may return rows: from now on no failure of this attempt is final."""
+
+    kind: ClassVar[str] = "granted"
 
 
 @attrs.frozen

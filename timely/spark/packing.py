@@ -21,6 +21,12 @@ TAG = "timely_table"
 REPORT = "timely_report"
 """The column with what the driver gets to know of a run, in one row that is of no table."""
 
+REPORTED = -1
+"""The tag of the row with a report."""
+
+FAILED = -2
+"""The tag of a row with the text of an error, which whoever reads it is to raise."""
+
 EPOCH = "timely_epoch"
 """The column that says at which epoch a row enters, where any input has one."""
 
@@ -78,9 +84,9 @@ def cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-def pack_report(text: str, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the one row of a packed table that has a report, and is of no output."""
-    columns = [pa.array([-1], pa.int32()), *(pa.nulls(1, field.type) for field in list(schema)[1:-1]), pa.array([text])]
+def pack_report(text: str, schema: pa.Schema, tag: int = REPORTED) -> pa.RecordBatch:
+    """Return the one row of a packed table that has a report, or the text of an error, and is of no output."""
+    columns = [pa.array([tag], pa.int32()), *(pa.nulls(1, field.type) for field in list(schema)[1:-1]), pa.array([text])]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -7,6 +7,7 @@ does, so that a driver that hangs is found out.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import socket
@@ -24,11 +25,13 @@ from timely.spark.messages import (
     Done,
     Failed,
     Frames,
+    Granted,
     Invitation,
     Join,
     Message,
     Peers,
     Pulse,
+    Returning,
     Stop,
     describe,
     framed,
@@ -114,6 +117,19 @@ class Registration:
             connection.await_(lambda: connection.stop is not None, time.monotonic() + wait)
         return connection.stop
 
+    def ends(self, wait: float) -> bool:
+        """Return whether this worker is to end, rather than fail, for what the run failed of; known within ``wait`` seconds."""
+        self.stopped(wait)
+        return self._connection.final
+
+    def ask_to_return(self) -> None:
+        """Wait until this worker may return rows. Raises what the run has failed of before."""
+        connection = self._connection
+        connection.send(Returning())
+        connection.await_(lambda: connection.stop is not None or connection.has(Granted.kind), math.inf)
+        if not connection.take(Granted.kind) and connection.stop is not None:
+            raise connection.stop
+
     def send(self, message: Message) -> None:
         """Send a message to the driver, whose listeners (:meth:`RunEntry.listen`) receive it in order. Does not wait.
 
@@ -135,6 +151,7 @@ class _Connection:
 
     def __init__(self, sock: ssl.SSLSocket, server: str, patience: float, by_worker: bool) -> None:
         self.stop: TimelyError | None = None
+        self.final = False
         self.peers: dict[int, Address] | None = None
         self.alert: Callable[[], None] | None = None
         self._frames = Frames(sock)
@@ -159,9 +176,12 @@ class _Connection:
         with self._changed:
             return self._inbox.pop(kind, [])
 
+    def has(self, kind: str) -> bool:
+        return kind in self._inbox
+
     def await_(self, condition: Callable[[], bool], deadline: float) -> None:
         with self._changed:
-            self._changed.wait_for(condition, max(deadline - time.monotonic(), 0.0))
+            self._changed.wait_for(condition, None if deadline == math.inf else max(deadline - time.monotonic(), 0.0))
 
     def close(self) -> None:
         """Send what is left, and close the connection."""
@@ -219,7 +239,9 @@ class _Connection:
             for frame in frames:
                 kind, content = str(frame["kind"]), dict(frame["content"])
                 if kind == Stop.kind:
-                    self.stop = self.stop or revive(Stop(**content).error)
+                    if self.stop is None:
+                        stop = Stop(**content)
+                        self.stop, self.final = revive(stop.error), stop.final
                 elif kind == Peers.kind:
                     self.peers = {index: (host, port) for index, (host, port) in enumerate(Peers(**content).addresses)}
                 else:

@@ -105,13 +105,13 @@ class _Generation:
         """Whether any of its workers is running."""
         return not self.stopped and any(not member.finished for member in self.members.values())
 
-    def stop(self, error: dict[str, Any]) -> None:
+    def stop(self, error: dict[str, Any], final: bool = False) -> None:
         """Have every worker stop, once."""
         if not self.stopped:
             self.stopped = True
             for member in self.members.values():
                 if not member.finished:
-                    member.send(Stop(error))
+                    member.send(Stop(error, final))
 
 
 @attrs.define(eq=False)
@@ -131,6 +131,8 @@ class RunEntry:
     largest: int = LARGEST_FRAME
     failure: TimelyError | None = None
     wanted: Callable[[], bool] = attrs.field(default=lambda: True, repr=False)
+    is_final: Callable[[TimelyError], bool] = attrs.field(default=lambda error: False, repr=False)
+    """Whether workers are to end, rather than fail, for an error. Called on the server's thread."""
     _runs: Mapping[bytes, RunEntry] = attrs.field(factory=dict, repr=False)
     _call: Callable[[Callable[[], None]], None] = attrs.field(default=lambda action: None, repr=False)
     _groups: dict[int, _Generation] = attrs.field(factory=dict, repr=False)
@@ -149,6 +151,12 @@ class RunEntry:
         """How many workers of the newest generation are connected now."""
         group = self._newest()
         return 0 if group is None else len(group.members)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the newest generation has failed."""
+        group = self._newest()
+        return group is not None and group.stopped
 
     def listen(self, kind: type[M], callback: Callback[M]) -> None:
         """Have ``callback(worker, generation, message)`` called for each message of this kind.
@@ -233,7 +241,7 @@ class RunEntry:
         group = self._groups.get(member.stage)
         if group is not None and group.members.get(member.index) is member and not group.stopped:
             self.failure = revive(error)
-            group.stop(error)
+            group.stop(error, self.is_final(self.failure))
 
     def leave(self, member: _WorkerEntry, why: str | None = None) -> None:
         """Note that a worker's connection has ended: the end of the others too, unless it had finished."""

@@ -22,13 +22,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
 import timely
 from timely.errors import ConfigurationError
+from timely.spark.all_gather import MARK
 from timely.spark.connect import is_connect
 from timely.spark.messages import DRIVER, Invitation, describe
+from timely.spark.packing import FAILED
 from timely.spark.session import context_of
 from timely.worker.mesh import Hello
 
@@ -148,12 +151,13 @@ Function = Callable[[Iterator[Any]], Iterator[Any]]
 """What Spark calls in a task: a function of Arrow batches."""
 
 
-def carried(function: Function, name: str, invitation: object = None) -> Function:
+def carried(function: Function, name: str, invitation: object = None, packed: pa.Schema | None = None) -> Function:
     """Return ``function`` in a form that an executor without this library can unpickle, under ``name`` in Spark's plans.
 
     There it raises, naming the executor and what to do, where the library is missing or of another version, or ``function``
     cannot be loaded. With the ``Invitation`` of its run the driver hears of it as a :class:`~timely.errors.ConfigurationError`,
-    which no other attempt would mend. Raises this error where ``function`` cannot be pickled.
+    which no other attempt would mend; without a driver to tell, all workers end, and return the error in a row of ``packed``.
+    Raises this error where ``function`` cannot be pickled.
 
     >>> list(carried(lambda batches: (2 * batch for batch in batches), "twice")([1, 2]))
     [2, 4]
@@ -164,11 +168,15 @@ def carried(function: Function, name: str, invitation: object = None) -> Functio
     except Exception as error:
         raise ConfigurationError(f"the dataflow cannot be sent to the executors: {error}") from error
     version = timely.__version__
-    report = _reporter(invitation) if isinstance(invitation, Invitation) else None
+    report: Callable[[str], list[Any]] | None = None
+    if isinstance(invitation, Invitation):
+        report = _reporter(invitation)
+    elif packed is not None:
+        report = _returning_reporter(packed)
 
     # A function inside another one is pickled by its code, not by its name, so that an executor needs no module to have it. It
     # must use nothing of this module, therefore.
-    def start(batches: Iterator[Any]) -> Iterator[Any]:
+    def load() -> Function:
         import pickle
         import platform
         import sys
@@ -180,8 +188,6 @@ def carried(function: Function, name: str, invitation: object = None) -> Functio
                 f" ship(session, {str(module or 'mine').partition('.')[0]!r})); or install them on every executor, or give the"
                 " executors the driver's environment (spark.archives)"
             )
-            if report is not None:
-                report(text)
             return ImportError(text)
 
         try:
@@ -191,18 +197,53 @@ def carried(function: Function, name: str, invitation: object = None) -> Functio
         if timely.__version__ != version:
             raise refusal(f"has timely {timely.__version__}, and the driver {version}: both must be the same", None)
         try:
-            function = pickle.loads(content)
+            function: Function = pickle.loads(content)
         except Exception as error:  # importing a module may raise anything
             why = f"cannot load the dataflow: {type(error).__name__}: {error}"
             raise refusal(why, getattr(error, "name", None)) from error
+        return function
+
+    def start(batches: Iterator[Any]) -> Iterator[Any]:
+        try:
+            function = load()
+        except ImportError as error:
+            rows = [] if report is None else report(str(error))
+            if not rows:
+                raise
+            yield from rows
+            return
         yield from function(batches)
 
     start.__name__ = start.__qualname__ = name
     return start
 
 
-def _reporter(invitation: Invitation) -> Callable[[str], None]:
-    """Return what sends the driver, from a task without the library, the error that ends its run.
+def _returning_reporter(packed: pa.Schema) -> Callable[[str], list[Any]]:
+    """Return what sends all workers, from a task without the library, the error that ends their run, and returns a row with it.
+
+    It does what :mod:`timely.spark.all_gather` does for an error that another attempt would repeat.
+    """
+    schema, error, tag, mark = packed.serialize().to_pybytes(), describe(ConfigurationError(), -1), FAILED, MARK
+
+    def report(text: str) -> list[Any]:  # as start() above: without anything of this module
+        import json
+
+        import pyarrow as pa
+        from pyspark import BarrierTaskContext
+
+        task = BarrierTaskContext.get()
+        described = {**error, "message": text[:4096], "worker": task.partitionId()}
+        task.allGather(json.dumps({"error": described}))
+        packed = pa.ipc.read_schema(pa.py_buffer(schema))
+        shown = f"{error['type']}: {text}\n{mark}{json.dumps(described)}\n"
+        columns = [pa.array([tag], pa.int32()), *(pa.nulls(1, field.type) for field in list(packed)[1:-1]), pa.array([shown])]
+        return [pa.RecordBatch.from_arrays(columns, schema=packed)]
+
+    return report
+
+
+def _reporter(invitation: Invitation) -> Callable[[str], list[Any]]:
+    """Return what sends the driver, from a task without the library, the error that ends its run; it has no rows to return.
 
     It does what :class:`~timely.spark.registration.Registration` does to join and to report, with Python's library alone.
     """
@@ -211,7 +252,7 @@ def _reporter(invitation: Invitation) -> Callable[[str], None]:
     hello = Hello(invitation.run, 0, 0, DRIVER).pack()[:-16]  # without generation, sender and receiver
     receiver, error = DRIVER, describe(ConfigurationError(), -1)
 
-    def report(text: str) -> None:  # as start() above: without anything of this module
+    def report(text: str) -> list[Any]:  # as start() above: without anything of this module
         import contextlib
         import json
         import os
@@ -246,5 +287,6 @@ def _reporter(invitation: Invitation) -> Callable[[str], None]:
                 answer = b""
                 while b'"stop"' not in answer and (part := sock.recv(4096)):  # to leave earlier would look like a lost worker
                     answer += part
+        return []
 
     return report

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +56,18 @@ def check_sink(name: str, sink: object) -> None:
         raise ConfigurationError(f"{name} must be a function of an epoch and its tables, or a sink, not {sink!r}")
 
 
+def check_without_java(name: str, sink: object) -> None:
+    """Raise ``ConfigurationError`` for a sink that works through Spark's Java, which a session of Spark Connect has not.
+
+    >>> check_without_java("foreach_epoch", ParquetSink("/data/components"))
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: foreach_epoch: over Spark Connect there is no ParquetSink: give a DeltaSink, or a function
+    """
+    if isinstance(sink, type) or not getattr(sink, "needs_java", False):
+        return
+    raise ConfigurationError(f"{name}: over Spark Connect there is no {type(sink).__name__}: give a DeltaSink, or a function")
+
+
 def _folder(folder: object) -> str:
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise ConfigurationError(f"the folder of a sink must be a path or a URI, not {folder!r}")
@@ -86,6 +98,7 @@ class ParquetSink:
     timely.errors.ConfigurationError: keep must be an integer of 1 or more, or None for all epochs, not 0
     """
 
+    needs_java: ClassVar[bool] = True
     folder: str = attrs.field(converter=_folder)
     keep: int | None = attrs.field(default=None, kw_only=True)
 

@@ -48,8 +48,8 @@ def settle(session: SparkSession, workers: int | None, default: int | None = Non
     """
     if is_connect(session):
         chosen = default if workers is None else workers
-        chosen = _slots_through_connect(session) if chosen is None else chosen
-        require_settings(session, chosen)
+        chosen = max(_slots_through_connect(session) - stays, 1) if chosen is None else chosen
+        require_settings(session, chosen, int(stays))
         return chosen
     context = context_of(session)
     asked, workers = workers, default if workers is None else workers

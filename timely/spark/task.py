@@ -26,11 +26,11 @@ from timely.monitor.local_workers import LocalWorkers
 from timely.monitor.watch import WatchSettings, is_switched_off
 from timely.operators import InputHandle
 from timely.progress import ProgressGroups, ProgressMode
-from timely.spark.all_gather import GatheredRendezvous, mark
+from timely.spark.all_gather import FinalFailure, GatheredRendezvous, mark, text_of
 from timely.spark.ingest import Ingest
 from timely.spark.logs import LogPlan, worker_log
 from timely.spark.messages import Invitation, trace_of
-from timely.spark.packing import InputTable, cut, pack, pack_report, packed_schema
+from timely.spark.packing import FAILED, InputTable, cut, pack, pack_report, packed_schema
 from timely.spark.registration import Registration
 from timely.spark.reporting import Look, TaskMeter, page_reports
 from timely.spark.resume import Checkpoints, OutputQueue, collect
@@ -83,7 +83,10 @@ class Task:
             with self.rendezvous.attempt(context) as attempt:
                 yield from self._take_part(context, attempt.invitation, batches)
                 if (report := attempt.report()) is not None:
-                    yield pack_report(report, self._packed)
+                    yield pack_report(report, self.packed)
+        except FinalFailure as final:
+            mark(final.error, context.partitionId())
+            yield pack_report(text_of(final.error), self.packed, FAILED)
         except TimelyError as error:
             mark(error, context.partitionId())
             raise
@@ -112,7 +115,8 @@ class Task:
                 watch = watched(local_workers, None if is_switched_off() else self.watch)
                 with local_workers, watch, page_reports(self.look, worker, registration):
                     local_workers.add(worker)
-                    yield from self._work(worker, registration, meter, batches)
+                    returned = self._work(worker, registration, meter, batches)
+                    yield from _granted(registration, returned) if invitation.by_worker else returned
                 meter.finish()
                 _log.info("has finished")
                 registration.done()
@@ -124,6 +128,8 @@ class Task:
                 reason = _reason(registration, index, error)
                 if worker is not None:
                     abort(worker, reason)
+                if registration.ends(_REASON_WITHIN if invitation.by_worker else 0.0):
+                    raise FinalFailure(reason) from error
                 if reason is error:
                     raise
                 raise reason from error
@@ -195,7 +201,7 @@ class Task:
             )
 
     @property
-    def _packed(self) -> pa.Schema | None:
+    def packed(self) -> pa.Schema | None:
         """The table that the outputs are packed into; ``None`` where there is one alone, and no report."""
         reported = isinstance(self.rendezvous, GatheredRendezvous)
         return packed_schema(self.outputs, reported=reported) if reported or len(self.outputs) > 1 else None
@@ -205,11 +211,19 @@ class Task:
         outputs.
         """
         meter.tick()
-        packed = self._packed
+        packed = self.packed
         for position, given in queue.drain():
             for part in cut(self.outputs[position].conform(given), self.rows):
                 meter.count_out(position, part.num_rows)
                 yield part if packed is None else pack(position, part, packed)
+
+
+def _granted(registration: Registration, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches, the first one when this worker may: a failure is final only before any worker has returned a row."""
+    for first in batches:
+        registration.ask_to_return()
+        yield first
+        yield from batches
 
 
 def _to_the_end(worker: Worker) -> Iterator[None]:

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 
 from timely import SchemaError
 from timely.graphs.column_expressions import aggregate, evaluate
-from timely.graphs.spark.column_compiler import arrow_type, compiled, compiled_aggregate
+from timely.graphs.spark.column_compiler import compiled, compiled_aggregate
+from timely.graphs.spark.expression_types import arrow_type
 
 pytestmark = pytest.mark.spark
 

@@ -10,13 +10,13 @@ from typing import Literal
 
 import attrs
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, StringType, StructType
 
 from timely.dataflow.origin import origin
 from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Upserted
 from timely.differential.tables.kinds import columns_of
 from timely.errors import ConfigurationError, SchemaError
+from timely.spark.connect import functions_of
 from timely.spark.plan import arrow_schema
 from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION
 
@@ -81,7 +81,7 @@ def changes(frame: DataFrame, format: Format = "delta", *, keys: Sequence[str] =
             snapshot,
             frame.drop(CHANGE_TYPE).schema,
             ChangeTypes(keys),
-            lambda rows: rows.withColumn(CHANGE_TYPE, F.lit("insert")).select(*frame.columns),
+            lambda rows: rows.withColumn(CHANGE_TYPE, functions_of(rows.sparkSession).lit("insert")).select(*frame.columns),
         )
     if format != "debezium":
         raise ConfigurationError(f"changes: format is 'delta', 'debezium' or 'append', not {format!r}")
@@ -94,6 +94,7 @@ def changes(frame: DataFrame, format: Format = "delta", *, keys: Sequence[str] =
         )
 
     def read(rows: DataFrame) -> DataFrame:
+        F = functions_of(rows.sparkSession)
         before, after = F.lit(None).cast(sides[0]), F.struct(*rows.columns).cast(sides[1])
         return rows.select(F.lit("r").alias("op"), before.alias("before"), after.alias("after"))
 
@@ -133,6 +134,7 @@ def upserts(
         _check_column("upserts", table, name, None)
 
     def present(rows: DataFrame) -> DataFrame:
+        F = functions_of(rows.sparkSession)
         return rows if deleted is None else rows.withColumn(deleted, F.lit(False)).select(*frame.columns)
 
     return _feed(frame, snapshot, table.schema, Upserted(keys, deleted, orders), present)

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from timely.dataflow import ScopeBuilder, Stream
@@ -25,11 +24,20 @@ from timely.differential.spark.view_rows import all_rows, changed_rows, changed_
 from timely.differential.tables import Table, sql, table
 from timely.errors import ChangedDataflowError, ConfigurationError, SchemaError, brief
 from timely.spark import StreamHandle, stream
-from timely.spark.connect import refuse_streams
+from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
 from timely.spark.plan import check_build, check_names, session_of
 from timely.spark.reporting import Page, name_of
-from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION, ForeachEpoch, ParquetSink, Sink, SinkContext, check_sink
+from timely.spark.sinks import (
+    CHANGE_TYPE,
+    COMMIT_VERSION,
+    ForeachEpoch,
+    ParquetSink,
+    Sink,
+    SinkContext,
+    check_sink,
+    check_without_java,
+)
 from timely.spark.streaming.directory import StreamDirectory
 from timely.worker import Worker
 
@@ -108,8 +116,6 @@ def maintain(
     check_sink("outputs", outputs)
     check_names("inputs", inputs)
     feeds = {name: as_feed(name, given) for name, given in inputs.items()}
-    for name, feed in feeds.items():
-        refuse_streams(f"inputs[{name!r}]", feed.frame)
     if isinstance(view, str):
         _check_cases(feeds)
     else:
@@ -122,20 +128,23 @@ def maintain(
             frames[_SNAPSHOT + name] = feed.snapshot
     builders = tuple(TableBuilder(feed.table(name), feed.decoder) for name, feed in feeds.items())
     schemas, several = _schemas(view, builders)
-    checkpoint = RunDefaults.of(session_of(frames)).place(checkpoint, "maintain", view)
-    directory = StreamDirectory.at(checkpoint)
+    session = session_of(frames)
+    checkpoint = RunDefaults.of(session).place(checkpoint, "maintain", view)
     described = {
         "view": view if isinstance(view, str) else "",
         "mode": mode,
         "inputs": {name: repr(feed.decoder) for name, feed in feeds.items()},
     }
-    _settle(directory, described)
+    if is_connect(session):  # where the program may not reach the checkpoint, and the process that opens the sink does
+        check_without_java("outputs", outputs)
+    else:
+        _settle(StreamDirectory.at(checkpoint), described)
     return stream(
         _Build(view, builders, schemas, mode),
         frames,
         {name: from_arrow_schema(changed_schema(schema) if mode == "changes" else schema) for name, schema in schemas.items()},
         workers=workers,
-        foreach_epoch=_ViewSink(outputs, mode, several),
+        foreach_epoch=_ViewSink(outputs, mode, several, checkpoint if is_connect(session) else None, described),
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
         trigger=trigger,
@@ -152,9 +161,14 @@ class _ViewSink:
     outputs: Callable[[int, Any], object] | Sink
     mode: Mode
     several: bool
+    checkpoint: str | os.PathLike[str] | None
+    """Where what the stream is of is still to be noted, or compared."""
+    described: Mapping[str, object]
 
     def open(self, context: SinkContext) -> ForeachEpoch:
         """Open the sink, if it is one."""
+        if self.checkpoint is not None:
+            _settle(StreamDirectory.at(self.checkpoint), self.described)
         names = {name: name if self.several else "" for name in context.outputs}
 
         def views(tables: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -172,7 +186,7 @@ class _ViewSink:
 
 def _deletes_first(frame: DataFrame) -> DataFrame:
     """Return changes with all deletes before all inserts."""
-    kind = F.col(CHANGE_TYPE)
+    kind = functions_of(frame.sparkSession).col(CHANGE_TYPE)
     return frame.where(kind == "delete").unionAll(frame.where(kind == "insert"))
 
 

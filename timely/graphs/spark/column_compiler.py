@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import DataType
 
 from timely.errors import ConfigurationError
 from timely.graphs.column_expressions import (
@@ -25,22 +23,9 @@ from timely.graphs.column_expressions import (
     Constant,
     FunctionCall,
 )
-
-_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
-_NUMBERS: Final = _WHOLE | {"float", "double"}
-_ATOMS: Final = _NUMBERS | {"boolean", "string", "date", "timestamp", "timestamp_ntz"}
-_WIDER: Final = ("byte", "short", "integer", "long", "float", "double")
-
-_ARGUMENTS: Final[dict[str, frozenset[str]]] = {
-    **dict.fromkeys(("Abs", "Add", "Multiply", "Subtract", "UnaryMinus", "Divide", "IntegralDivide", "Remainder"), _NUMBERS),
-    **dict.fromkeys(("Ceil", "Floor"), _NUMBERS),
-    **dict.fromkeys(("Exp", "Log", "Pow", "Sqrt", "IsNaN"), frozenset({"float", "double"})),
-    **dict.fromkeys(("EqualNullSafe", "EqualTo", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"), _ATOMS),
-    **dict.fromkeys(("Greatest", "In", "Least", "Max", "Min"), _ATOMS),
-    **dict.fromkeys(("Average", "Sum"), _NUMBERS),
-    "Concat": frozenset({"string"}),
-}
-"""The types that functions take, where not any."""
+from timely.graphs.spark.connect_compiler import ConnectCompiler
+from timely.graphs.spark.expression_types import ARGUMENTS, NUMBERS, arrow_type, castable, nullable, type_name
+from timely.spark.connect import functions_of, is_connect
 
 _TRANSPARENT: Final = frozenset({"Alias", "Nvl"})
 """Expressions that are what their only child is."""
@@ -52,6 +37,8 @@ def compiled(frame: DataFrame, column: Column) -> tuple[ColumnExpression, DataTy
     A field of a struct ``src``, ``dst`` or ``edge`` is read as ``src.name``. ``ConfigurationError`` for a function that workers
     cannot compute.
     """
+    if is_connect(frame):
+        return ConnectCompiler(frame, column).compiled()
     chosen = frame.select(column.alias("value"))
     expression = _Compiler(column).compiled(_last_expression(chosen))
     return expression, nullable(chosen.schema["value"].dataType)
@@ -59,33 +46,21 @@ def compiled(frame: DataFrame, column: Column) -> tuple[ColumnExpression, DataTy
 
 def compiled_list(frame: DataFrame, columns: Sequence[Column]) -> tuple[list[ColumnExpression], DataType]:
     """Return several expressions that Spark casts to one type, and this type."""
-    from pyspark.sql import functions as F
-
-    expression, kind = compiled(frame, F.array(*columns))
+    expression, kind = compiled(frame, functions_of(frame.sparkSession).array(*columns))
     assert isinstance(expression, FunctionCall)
     return list(expression.arguments), kind.elementType  # type: ignore[attr-defined]
 
 
 def compiled_aggregate(frame: DataFrame, key: str, column: Column) -> tuple[list[ColumnAggregate], ColumnExpression, DataType]:
     """Return aggregates, an expression over ``key`` and their results ``0``, ``1``, ..., and its type."""
+    if is_connect(frame):
+        of_groups = ConnectCompiler(frame, column, key)
+        expression, kind = of_groups.compiled()
+        return of_groups.aggregates, expression, kind
     chosen = frame.groupBy(key).agg(column.alias("value"))
     compiler = _Compiler(column)
     expression = compiler.compiled(_last_expression(chosen))
     return compiler.aggregates, expression, nullable(chosen.schema["value"].dataType)
-
-
-def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the Arrow type in which workers have a Spark type."""
-    return to_arrow_type(kind, timezone="UTC")
-
-
-def nullable(kind: DataType) -> DataType:
-    """Return a type whose every part may be null, so that values of two expressions are of one type."""
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, nullable(field.dataType)) for field in kind])
-    if isinstance(kind, ArrayType):
-        return ArrayType(nullable(kind.elementType))
-    return MapType(kind.keyType, nullable(kind.valueType)) if isinstance(kind, MapType) else kind
 
 
 def _last_expression(frame: DataFrame) -> Any:
@@ -137,7 +112,7 @@ class _Compiler:
         value = node.value()
         if value is None:
             return Constant(None, arrow_type(kind))
-        if _type(node) not in _NUMBERS | {"boolean", "string"}:
+        if _type(node) not in NUMBERS | {"boolean", "string"}:
             raise self._refused(f"has a constant of type {kind.simpleString()}")
         return Constant(value if isinstance(value, bool | int | float) else value.toString(), arrow_type(kind))
 
@@ -153,19 +128,14 @@ class _Compiler:
         return ColumnField(str(len(self.aggregates) - 1))
 
     def _check_types(self, kind: str, node: Any, children: Sequence[Any]) -> None:
-        allowed = _ARGUMENTS.get(kind)
+        allowed = ARGUMENTS.get(kind)
         for child in children:
             if allowed is not None and _type(child) not in allowed:
                 raise self._refused(f"has {_pretty(node)}, of {_spark_type(child).simpleString()}")
 
     def _castable(self, node: Any, child: Any) -> bool:
-        source, target = _type(child), _type(node)
-        if source == "void" or _spark_type(child) == _spark_type(node):
-            return True
-        if not (target in _NUMBERS and (source in _NUMBERS or source == "boolean")):
-            return False
-        widens = source == "boolean" or _WIDER.index(source) < _WIDER.index(target)
-        return widens or str(node.evalMode()) == "ANSI"
+        same = _spark_type(child) == _spark_type(node)
+        return same or castable(_type(child), _type(node), str(node.evalMode()) == "ANSI")
 
     def _checked(self, kind: str, node: Any) -> bool:
         """Return whether Spark raises where a function has no result, instead of null or an overflow."""
@@ -206,6 +176,4 @@ def _parsed(text: str) -> DataType:
 
 
 def _type(node: Any) -> str:
-    """Return the name of a type: a string with a collation is ``string collate``, as its strings differ from others."""
-    kind = _spark_type(node)
-    return kind.simpleString() if kind.typeName() == "string" else kind.typeName()
+    return type_name(_spark_type(node))

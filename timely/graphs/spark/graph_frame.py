@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal, NoReturn
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, IntegralType, StructField, StructType
+from pyspark.sql.types import ArrayType, IntegralType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
 from timely.dataflow import ScopeBuilder, Stream
@@ -32,7 +32,7 @@ from timely.graphs.spark.path_tables import shortest_path_table
 from timely.graphs.spark.pregel_builder import Pregel
 from timely.graphs.spark.structs import condition, nested, quoted
 from timely.spark import run
-from timely.spark.connect import refuse_connect
+from timely.spark.connect import check_functions, parsed_ddl
 
 DEFAULT_LEVEL: Final = StorageLevel.MEMORY_AND_DISK_DESER
 
@@ -69,12 +69,7 @@ class GraphFrame:
 
     def __init__(self, v: DataFrame, e: DataFrame, *, workers: int | None = None) -> None:
         for what, frame in (("vertices", v), ("edges", e)):
-            refuse_connect(
-                f"the DataFrame of {what}",
-                frame,
-                "GraphFrame looks into column expressions, which are in Java. The functions of timely.graphs.spark "
-                "(connected_components, pagerank, pregel and the others) work over Spark Connect",
-            )
+            check_functions(f"the DataFrame of {what}", frame)
         column_type(v, self.ID, "vertices")
         for name in (self.SRC, self.DST):
             column_type(e, name, "edges")
@@ -708,7 +703,7 @@ class GraphFrame:
         schema = StructType([StructField("node", column_type(vertices, "node", "vertices"))] if node else [])
         if isinstance(columns, str):
             name, _, kind = columns.partition(" ")
-            columns = StructType([StructField(name, DataType.fromDDL(kind))] if name else [])
+            columns = StructType([StructField(name, parsed_ddl(edges.sparkSession, kind))] if name else [])
         for field in columns:
             schema.add(field)
 

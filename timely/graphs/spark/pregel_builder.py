@@ -13,7 +13,8 @@ from pyspark.storagelevel import StorageLevel
 
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.column_pregel import ACTIVE, MESSAGE, ColumnProgram, MessageColumn, StateColumn, fields
-from timely.graphs.spark.column_compiler import arrow_type, compiled, compiled_aggregate, compiled_list
+from timely.graphs.spark.column_compiler import compiled, compiled_aggregate, compiled_list
+from timely.graphs.spark.expression_types import arrow_type
 
 _STABLE_AFTER: Final = 5
 """Types of columns get wider with each look at what they are made of, at most so often."""

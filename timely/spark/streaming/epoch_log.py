@@ -171,7 +171,7 @@ class EpochLog:
         """Note that an epoch is not ingested after all: its rows are to come from the source again."""
         if self.stage(epoch) is not Stage.INGESTED:
             raise CheckpointError(f"epoch {epoch} cannot be withdrawn: it is {self.stage(epoch).value}")
-        self._check_owner(f"taken-{epoch}")
+        self.check_owner(f"taken-{epoch}")
         self._store.delete(f"taken-{epoch}")
         del self._ingested[epoch]
 
@@ -220,12 +220,13 @@ class EpochLog:
             " checkpoint"
         )
 
-    def _check_owner(self, name: str) -> None:
+    def check_owner(self, name: str) -> None:
+        """Raise ``CheckpointError`` where another driver has taken the stream over, before ``name`` is written."""
         if self._store.read(_OWNER) != self._me.encode():
             raise CheckpointError(f"{name} cannot be written: this stream was started again elsewhere, from the same checkpoint")
 
     def _write(self, name: str, value: Any) -> None:
-        self._check_owner(name)
+        self.check_owner(name)
         text = json.dumps(value).encode()
         self._store.write(name, _digest(text) + b"\n" + text)
 

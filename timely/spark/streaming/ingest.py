@@ -16,10 +16,10 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from timely.errors import CheckpointError
-from timely.spark.session import context_of, this_python
 from timely.spark.shipping import carried
 from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_log import File
+from timely.spark.streaming.jobs import tasks_python
 
 _WRITTEN = "file string, rows long"
 
@@ -57,7 +57,7 @@ def write_epoch(frame: DataFrame, directory: StreamDirectory, epoch: int, name: 
     Spark's exception where it cannot.
     """
     task = _IngestTask(directory, epoch, secrets.token_hex(4))
-    with this_python(context_of(frame.sparkSession)):
+    with tasks_python(frame.sparkSession):
         writing = frame.mapInArrow(carried(task.run, f"timely {name}: rows of an epoch"), _WRITTEN)
     return sorted((File(row.file, row.rows) for row in writing.collect()), key=lambda file: file.name)
 

@@ -7,16 +7,13 @@ Waiting for an epoch ends: in its outputs, or in the error that the supervisor g
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-import secrets
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import SparkSession
 
 from timely.errors import (
     ChangedDataflowError,
@@ -31,10 +28,9 @@ from timely.errors import (
 )
 from timely.spark.messages import Checkpointed, Computed, Order, Ready
 from timely.spark.rendezvous import Rendezvous, RunEntry
-from timely.spark.session import context_of, this_python
 from timely.spark.shipping import carried
-from timely.spark.slots import reserve
 from timely.spark.streaming.epoch_log import EpochLog, File, Outputs
+from timely.spark.streaming.jobs import StreamJobs
 from timely.spark.streaming.worker_task import WorkerTask
 
 LOSSES = 4
@@ -81,7 +77,7 @@ class Supervisor:
 
     def __init__(
         self,
-        session: SparkSession,
+        jobs: StreamJobs,
         server: Rendezvous,
         workers: int,
         epoch_log: EpochLog,
@@ -91,7 +87,7 @@ class Supervisor:
         name: str = "stream",
     ) -> None:
         self.name = name
-        self._session = session
+        self._jobs = jobs
         self._server = server
         self._make_task = make_task
         self.workers = workers
@@ -101,7 +97,6 @@ class Supervisor:
         self._changed = threading.Condition()
         self._attempt: _Attempt | None = None
         self._attempts = 0
-        self._group = f"timely-{secrets.token_hex(4)}"
         self._losses = 0
         self._errors = 0
         self._new_checkpoint: int | None = None
@@ -166,8 +161,7 @@ class Supervisor:
                 attempt.order("end", -1)
         while self._thread.is_alive():
             if not up:  # the workers are not up yet, and the job may not be either
-                with contextlib.suppress(Exception):  # where the session has been stopped there is no job to cancel
-                    context_of(self._session).cancelJobGroup(self._group)
+                self._jobs.cancel_workers()
             self._thread.join(None if up else _LOOK_EVERY)
 
     # -- messages of the workers --------------------------------------------------------------------------------------------
@@ -215,7 +209,7 @@ class Supervisor:
     # -- one attempt after another ---------------------------------------------------------------------------------------
 
     def _supervise(self) -> None:
-        with reserve(self._session.sparkContext, self.workers):
+        with self._jobs.reserve(self.workers):
             self._attempt_after_attempt()
         if self.failure is not None:
             self.on_failure()
@@ -250,12 +244,10 @@ class Supervisor:
         return attempt
 
     def _job(self, attempt: _Attempt) -> None:
-        context = context_of(self._session)
         task = self._make_task(attempt.run, attempt.id)
         what = f"timely {self.name}: workers"
-        context.setJobGroup(self._group, what, interruptOnCancel=True)
-        with this_python(context):
-            places = self._session.range(0, self.workers, 1, self.workers)
+        with self._jobs.workers(what):
+            places = self._jobs.session.range(0, self.workers, 1, self.workers)
             job = places.mapInArrow(carried(task.run, what, task.rendezvous), "nothing int", barrier=True)
         job.collect()
 
