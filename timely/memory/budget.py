@@ -127,8 +127,7 @@ class MemoryBudget:
         return self._written
 
     def take(self, size: int) -> bool:
-        """Count so many bytes in memory, and return True; or return False if that exceeds the limit. ``give_back`` ends it.
-        """
+        """Count so many bytes in memory, and return True; or return False if that exceeds the limit. ``give_back`` ends it."""
         self._settle()
         with self._lock:
             if self.limit is not None and self._used + size > self.limit:
