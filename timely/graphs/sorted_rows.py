@@ -16,7 +16,7 @@ import numpy as np
 from timely.graphs.arrays import BLOCK, Column, Rows, joined_blocks, ranges, run_starts, sorted_order
 from timely.memory import MemoryBudget, Spool
 
-_RUN: Final = 4 * BLOCK
+_RUN: Final = 2 * BLOCK
 """Rows that are sorted at a time."""
 
 _ROWS: Final = 2 * BLOCK

@@ -135,7 +135,7 @@ class _Triangles:
         """Yield ``(packed far and third, near, version of the edge at far)`` for the neighbours of ``near`` by older edges."""
         for rows in _by_key(collected[0], 3):
             if isinstance(collected[0], Spool):
-                found = np.cumsum(self._degrees[rows[0] // info.peers]) // (8 * BLOCK)
+                found = np.cumsum(self._degrees[rows[0] // info.peers]) // (2 * BLOCK)
                 some = np.split(rows, run_starts(found)[1:], axis=1)
             else:
                 some = [rows]
