@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from timely.graphs.arrays import MISSING, Column, Rows, dense, look_up, ranges, run_starts, sorted_distinct, sorted_order
-from timely.graphs.sorted_rows import SortedRows, add_segment
+from timely.graphs.sorted_blocks import SortedBlocks, add_segment
 from timely.memory import MemoryBudget, Spool
 
 _SCANS: Final = 16
@@ -109,14 +109,14 @@ class Adjacency:
         self._peers = peers
         self._limited = MemoryBudget.current().limit is not None
         self._segments: list[_Unsorted | _Sorted] = []
-        self._spooled: list[SortedRows] = []
+        self._spooled: list[SortedBlocks] = []
         self.scanned = 0
         """How many edges all lookups so far have read."""
 
     def add(self, rows: Rows | Spool) -> None:
         """Add edges: rows of a source and the further columns. A spool is drained."""
         if isinstance(rows, Spool) or self._limited:
-            add_segment(self._spooled, SortedRows(rows if isinstance(rows, Spool) else _spool(rows)))
+            add_segment(self._spooled, SortedBlocks(rows if isinstance(rows, Spool) else _spool(rows)))
             return
         if not len(rows):
             return

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from timely.graphs.arrays import MISSING, Column, Rows, run_starts
-from timely.graphs.sorted_rows import SortedRows, add_segment
+from timely.graphs.sorted_blocks import SortedBlocks, add_segment
 from timely.memory import Spool
 
 
@@ -36,12 +36,12 @@ class EdgeSet:
     """
 
     def __init__(self) -> None:
-        self._segments: list[SortedRows] = []
+        self._segments: list[SortedBlocks] = []
 
-    def add(self, rows: Spool) -> SortedRows:
+    def add(self, rows: Spool) -> SortedBlocks:
         """Add edges, rows of ``(edge, version)``, which are drained; return the new ones, sorted, each once."""
-        new = SortedRows()
-        for block in SortedRows(rows):
+        new = SortedBlocks()
+        for block in SortedBlocks(rows):
             block = block[run_starts(block[:, 0])]
             new.append(block[self.versions(block[:, 0]) == MISSING].T)
         add_segment(self._segments, new)

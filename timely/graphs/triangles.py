@@ -33,7 +33,7 @@ from timely.graphs.encoding import encode
 from timely.graphs.gathering import Collected, drained, gather
 from timely.graphs.input import next_time
 from timely.graphs.node_joins import name_values
-from timely.graphs.sorted_rows import SortedRows
+from timely.graphs.sorted_blocks import SortedBlocks
 from timely.graphs.state import Log, register_state
 from timely.memory import Spool
 from timely.order import PartialOrder
@@ -114,7 +114,7 @@ class _Triangles:
             version = np.full(len(sources), self._version)
             yield [np.vstack((packed(targets, sources), self._degrees[sources // info.peers], version)).T]
 
-    def _add(self, info: OperatorInfo, rows: Spool) -> SortedRows:
+    def _add(self, info: OperatorInfo, rows: Spool) -> SortedBlocks:
         """Add edges; return the new ones."""
         new = self._edges.add(rows)
         for some in new:
@@ -216,7 +216,7 @@ class _Triangles:
 
 def _by_key(collected: Collected, columns: int) -> Iterator[Rows]:
     """Yield the rows of an input as columns. With a memory budget they are in order of their keys, and so are later lookups."""
-    rows = SortedRows(collected) if isinstance(collected, Spool) else [join_rows(collected, columns)]
+    rows = SortedBlocks(collected) if isinstance(collected, Spool) else [join_rows(collected, columns)]
     return (block.T for block in rows)
 
 

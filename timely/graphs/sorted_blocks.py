@@ -1,4 +1,4 @@
-"""``SortedRows``: rows of whole numbers in order of their first column, the key, in blocks that a memory budget puts on disk.
+"""``SortedBlocks``: rows of whole numbers in order of their first column, the key, in blocks that a memory budget puts on disk.
 
 An external sort: rows are sorted a run at a time, and cut at quantiles of the keys. The pieces between two cuts become a block.
 The invariant: blocks are in order of their keys, and rows with equal keys are in one block. So a lookup reads the blocks of its
@@ -26,19 +26,19 @@ _SAMPLE: Final = 64
 """One in so many keys says where blocks are cut."""
 
 
-class SortedRows:
+class SortedBlocks:
     """Sorted rows of one or more columns, without numbers below 0.
 
     >>> rows = Spool()
     >>> rows.append(np.array([[5, 50], [3, 30], [5, 51]]))
-    >>> found = SortedRows(rows)
+    >>> found = SortedBlocks(rows)
     >>> len(found), [block.tolist() for block in found]
     (3, [[[3, 30], [5, 50], [5, 51]]])
     >>> [(places.tolist(), which.tolist(), block[1, which].tolist()) for places, which, block in found.find(np.array([5, 4]))]
     [([0, 0], [1, 2], [50, 51])]
     """
 
-    def __init__(self, *sources: Spool | SortedRows) -> None:
+    def __init__(self, *sources: Spool | SortedBlocks) -> None:
         """Sort the rows of all ``sources``. A spool is drained."""
         self._blocks = Spool()
         self._firsts: list[int] = []
@@ -107,15 +107,15 @@ class SortedRows:
             yield order[starts[index] : stops[index]], self._blocks[index]
 
 
-def add_segment(segments: list[SortedRows], new: SortedRows) -> None:
+def add_segment(segments: list[SortedBlocks], new: SortedBlocks) -> None:
     """Add rows to a list of logarithmically many segments: segments of like size are merged."""
     while segments and len(segments[-1]) <= 2 * len(new):
-        new = SortedRows(segments.pop(), new)
+        new = SortedBlocks(segments.pop(), new)
     if len(new):
         segments.append(new)
 
 
-def _cuts(sources: tuple[Spool | SortedRows, ...]) -> Column:
+def _cuts(sources: tuple[Spool | SortedBlocks, ...]) -> Column:
     """Return the first key of each block but the first."""
     if MemoryBudget.current().limit is None:
         return np.empty(0, np.int64)

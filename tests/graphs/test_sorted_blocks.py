@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graphs.test_memory import ALGORITHMS, assert_same, ends_of, rows_of
-from timely.graphs import sorted_rows as module
-from timely.graphs.sorted_rows import SortedRows, add_segment
+from timely.graphs import sorted_blocks as module
+from timely.graphs.sorted_blocks import SortedBlocks, add_segment
 from timely.memory import MemoryBudget, Spool
 
 keys = st.integers(0, 30) | st.integers(0, 2**40)
@@ -34,11 +34,11 @@ def small_blocks() -> Iterator[None]:
 @given(batches, st.lists(keys, unique=True, max_size=12), st.integers(1, 5))
 def test_rows_come_sorted_and_are_found(added: list[list[tuple[int, int]]], wanted: list[int], width: int) -> None:
     with MemoryBudget(200):
-        segments: list[SortedRows] = []
+        segments: list[SortedBlocks] = []
         for batch in added:
             spool = Spool()
             spool.append(np.array(batch))
-            add_segment(segments, SortedRows(spool))
+            add_segment(segments, SortedBlocks(spool))
         every = sorted(row for batch in added for row in batch)
         assert sorted((int(key), int(value)) for rows in segments for block in rows for key, value in block) == every
         nodes = np.array(wanted, np.int64)
