@@ -1,4 +1,4 @@
-"""Graph algorithms in an address space (``ulimit -v``) with room for a part of what they take: the same rows as without a limit."""
+"""Graph algorithms in an address space (``ulimit -v``) that is too small for their edges: the same rows as without a limit."""
 
 from __future__ import annotations
 
