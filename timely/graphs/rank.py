@@ -155,7 +155,7 @@ class _SpooledEdges:
     def __init__(self, parts: Spool, peers: int) -> None:
         self._peers = peers
         placed, length = Spool(), 0
-        for rows in joined_blocks(parts.drain(), 4 * BLOCK):
+        for rows in joined_blocks(parts.drain(), 2 * BLOCK):
             block = rows.T // peers
             greatest = int(block[1].max())
             digits = (block[1] >> max(greatest.bit_length() - 16, 0)).astype(np.uint16)
