@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from timely.graphs import adjacency as module
 from timely.graphs.adjacency import Adjacency
+from timely.memory import MemoryBudget
 
 Edges = list[tuple[int, int, int]]
 Step = tuple[Edges, list[list[int]], bool]
@@ -26,19 +27,31 @@ wanted = st.lists(sources, unique=True, max_size=12)
 
 
 def found(adjacency: Adjacency, nodes: list[int]) -> Counter[tuple[int, int, int]]:
-    which, (targets, weights) = adjacency.find(np.array(nodes, np.int64))
-    assert which.dtype == targets.dtype == np.int64
-    return Counter(zip((nodes[place] for place in which.tolist()), targets.tolist(), weights.tolist(), strict=True))
+    counts: Counter[tuple[int, int, int]] = Counter()
+    for which, (targets, weights) in adjacency.find(np.array(nodes, np.int64)):
+        assert which.dtype == targets.dtype == np.int64
+        counts.update(zip((nodes[place] for place in which.tolist()), targets.tolist(), weights.tolist(), strict=True))
+    return counts
 
 
 def rows_of(graph: Edges, kind: Any = np.int64) -> Any:
     return np.array(graph, kind).reshape(-1, 3)
 
 
-@given(st.lists(st.tuples(edges, st.lists(wanted, max_size=4), st.booleans()), max_size=6), st.integers(1, 3), st.integers(0, 2))
-@example([([(0, 1, 1), (1, 2, 2), (0, 3, 3)], [[0, 1]] * 40, False)], 1, 0)
-@example([([(0, 1, 1)], [[0]], False), ([(100_000, 1, 1)], [[0, 100_000], [7]], False)], 2, 1)
-def test_the_edges_of_nodes_are_those_that_were_taken_in(steps: list[Step], peers: int, of: int) -> None:
+@given(
+    st.lists(st.tuples(edges, st.lists(wanted, max_size=4), st.booleans()), max_size=6),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.booleans(),
+)
+@example([([(0, 1, 1), (1, 2, 2), (0, 3, 3)], [[0, 1]] * 40, False)], 1, 0, False)
+@example([([(0, 1, 1)], [[0]], False), ([(100_000, 1, 1)], [[0, 100_000], [7]], False)], 2, 1, True)
+def test_the_edges_of_nodes_are_those_that_were_taken_in(steps: list[Step], peers: int, of: int, on_disk: bool) -> None:
+    with MemoryBudget(1 if on_disk else None):
+        check(steps, peers, of)
+
+
+def check(steps: list[Step], peers: int, of: int) -> None:
     worker = of % peers
     adjacency = Adjacency(2, worker, peers)
     there: Edges = []
@@ -51,10 +64,9 @@ def test_the_edges_of_nodes_are_those_that_were_taken_in(steps: list[Step], peer
         for nodes in ([node * peers + worker for node in question] for question in questions):
             expected = [edge for edge in there if edge[0] in nodes]
             assert found(adjacency, nodes) == Counter(expected)
-            assert Counter(zip(*adjacency.columns_of(np.array(nodes, np.int64)).tolist())) == Counter(
-                edge[1:] for edge in expected
-            )
-        assert Counter(map(tuple, adjacency.rows().tolist())) == Counter(there)
+            rest = [row for rows in adjacency.columns_of(np.array(nodes, np.int64)) for row in zip(*rows.tolist())]
+            assert Counter(rest) == Counter(edge[1:] for edge in expected)
+        assert Counter(tuple(row) for rows in adjacency.rows() for row in rows.tolist()) == Counter(there)
         assert adjacency.nodes().tolist() == sorted({edge[0] for edge in there})
 
 

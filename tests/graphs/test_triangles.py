@@ -18,6 +18,7 @@ from tests.graphs.oracles import corners
 from tests.graphs.running import answers, debian, run, so_far, table_of, vertices_of
 from timely.graphs import triangle_count
 from timely.graphs.edge_set import EdgeSet, packed
+from timely.memory import Spool
 
 
 @functools.cache
@@ -67,9 +68,10 @@ def test_edge_set_knows_the_version_of_each_edge(batches: list[list[tuple[int, i
     edges = EdgeSet()
     versions: dict[tuple[int, int], int] = {}
     for version, batch in enumerate(batches):
-        rows = np.array(batch, np.int64).reshape(-1, 2)
-        new = edges.add(packed(rows[:, 0], rows[:, 1]), version)
-        assert sorted(zip((new >> 32).tolist(), (new & 0xFFFFFFFF).tolist())) == sorted({*batch} - versions.keys())
+        some = Spool()
+        some.append(np.array([(a << 32 | b, version) for a, b in batch], np.int64).reshape(-1, 2))
+        new = [edge for rows in edges.add(some) for edge in rows[:, 0].tolist()]
+        assert [(edge >> 32, edge & 0xFFFFFFFF) for edge in new] == sorted({*batch} - versions.keys())
         versions.update({edge: version for edge in batch if edge not in versions})
     every = [(a, b) for a in range(8) for b in range(8)]
     rows = np.array(every)

@@ -1,18 +1,21 @@
 """``Adjacency``: the edges that start at a worker's nodes, found by node, while more are added.
 
 Edges are in segments; segments of like size are merged, so there are logarithmically many. A segment is unsorted at first: each
-lookup scans it. After ``_SCANS`` scans, which cost about as much as a sort, it is sorted, and lookups cost what they find.
+lookup scans it. After ``_SCANS`` scans, which cost about as much as a sort, it is sorted, and lookups cost what they find. With a
+memory budget a segment is sorted at once, in blocks that may be on disk, and lookups read the blocks of their nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import attrs
 import numpy as np
 
-from timely.graphs.arrays import MISSING, Column, Rows, dense, join_columns, look_up, ranges, run_starts, sorted_order
+from timely.graphs.arrays import MISSING, Column, Rows, dense, look_up, ranges, run_starts, sorted_distinct, sorted_order
+from timely.graphs.sorted_blocks import SortedBlocks, add_segment
+from timely.memory import MemoryBudget, Spool
 
 _SCANS: Final = 16
 """Scans of a segment before it is sorted. A sort takes as long as that, or longer."""
@@ -95,8 +98,8 @@ class Adjacency:
     >>> adjacency = Adjacency(columns=1)
     >>> adjacency.add(np.array([[5, 6], [7, 8], [5, 9]]))
     >>> adjacency.add(np.array([[7, 1]]))
-    >>> places, rest = adjacency.find(np.array([7, 4, 5]))
-    >>> sorted(zip(places.tolist(), rest[0].tolist()))
+    >>> found = adjacency.find(np.array([7, 4, 5]))
+    >>> sorted((place, target) for places, (targets,) in found for place, target in zip(places.tolist(), targets.tolist()))
     [(0, 1), (0, 8), (2, 6), (2, 9)]
     """
 
@@ -104,12 +107,17 @@ class Adjacency:
         self._columns = columns
         self._worker = worker
         self._peers = peers
+        self._limited = MemoryBudget.current().limit is not None
         self._segments: list[_Unsorted | _Sorted] = []
+        self._spooled: list[SortedBlocks] = []
         self.scanned = 0
         """How many edges all lookups so far have read."""
 
-    def add(self, rows: Rows) -> None:
-        """Add edges: rows of a source and the further columns."""
+    def add(self, rows: Rows | Spool) -> None:
+        """Add edges: rows of a source and the further columns. A spool is drained."""
+        if isinstance(rows, Spool) or self._limited:
+            add_segment(self._spooled, SortedBlocks(rows if isinstance(rows, Spool) else _spool(rows)))
+            return
         if not len(rows):
             return
         sources = (rows[:, 0] // self._peers).astype(np.int64, copy=False)
@@ -124,41 +132,49 @@ class Adjacency:
         """Sort all edges now."""
         self._segments = [segment.sorted() for segment in self._segments]
 
-    def rows(self) -> Rows:
-        """Return all edges, in no order."""
-        parts = [np.vstack((self._nodes(each.each_source()), each.rest)) for each in self._segments]
-        return np.hstack([np.empty((self._columns + 1, 0), np.int64), *parts]).T
+    def rows(self) -> Iterator[Rows]:
+        """Yield all edges, in no order."""
+        for segment in self._segments:
+            yield np.vstack((self._nodes(segment.each_source()), segment.rest)).T
+        for spooled in self._spooled:
+            yield from spooled
 
     def nodes(self) -> Column:
         """Return the nodes that have edges, each once."""
-        return self._nodes(np.unique(join_columns([segment.sources for segment in self._segments])))
+        parts = [self._nodes(segment.sources) for segment in self._segments]
+        parts += [keys for spooled in self._spooled for keys in spooled.distinct_keys()]
+        return sorted_distinct(np.concatenate([np.empty(0, np.int64), *parts]))
 
-    def find(self, nodes: Column) -> tuple[Column, Rows]:
-        """Return the edges of ``nodes``, which are distinct, in no order: the place in ``nodes`` of each one's source, and the
-        further columns as rows.
+    def find(self, nodes: Column) -> Iterator[tuple[Column, Rows]]:
+        """Yield edges of ``nodes``, which are distinct, in no order: the place in ``nodes`` of each one's source, and the further
+        columns as rows. All edges of a node come together, if they were added together.
         """
-        found = self._find(nodes)
-        return join_columns([places() for _, _, places in found]), self._rest(found)
+        return ((places(), rest) for rest, places in self._find(nodes))
 
-    def columns_of(self, nodes: Column) -> Rows:
-        """Return the further columns of the edges of ``nodes``, as rows."""
-        return self._rest(self._find(nodes))
+    def columns_of(self, nodes: Column) -> Iterator[Rows]:
+        """Yield the further columns of the edges of ``nodes``, as rows."""
+        return (rest for rest, _ in self._find(nodes))
 
-    def _find(self, nodes: Column) -> list[tuple[Rows, Column, Places]]:
-        """Return, for each segment, its further columns, which of its edges were found, and the places of their sources."""
-        found = []
+    def _find(self, nodes: Column) -> Iterator[tuple[Rows, Places]]:
+        """Yield the further columns of edges, and the places of their sources."""
+        for spooled in self._spooled:
+            for at, which, block in spooled.find(nodes):
+                self.scanned += len(which)
+                yield block[1:].take(which, axis=1).astype(np.int64, copy=False), lambda at=at: at  # type: ignore[misc]
         nodes = nodes // self._peers
         for index, segment in enumerate(self._segments):
             if isinstance(segment, _Unsorted) and segment.scans == _SCANS:
                 segment = self._segments[index] = segment.sorted()
             edges, places = segment.find(nodes)
             self.scanned += len(segment.sources) if isinstance(segment, _Unsorted) else len(edges)
-            found.append((segment.rest, edges, places))
-        return found
-
-    def _rest(self, found: list[tuple[Rows, Column, Places]]) -> Rows:
-        parts = [rest.take(edges, axis=1) for rest, edges, _ in found]
-        return parts[0] if len(parts) == 1 else np.hstack([np.empty((self._columns, 0), np.int64), *parts])
+            yield segment.rest.take(edges, axis=1), places
 
     def _nodes(self, places: Column) -> Column:
         return places * self._peers + self._worker
+
+
+def _spool(rows: Rows) -> Spool:
+    spool = Spool()
+    if len(rows):
+        spool.append(rows)
+    return spool

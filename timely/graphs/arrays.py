@@ -7,6 +7,7 @@ that worker's dense arrays is ``number // workers``. A float (weight, distance, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -57,14 +58,14 @@ def join_rows(parts: Iterable[Rows], columns: int) -> Rows:
     return np.concatenate(parts) if parts else np.empty((0, columns), np.int64)
 
 
-def joined_blocks(parts: Iterable[Rows]) -> Iterator[Rows]:
-    """Yield the rows of all parts, in arrays of about ``BLOCK`` rows."""
+def joined_blocks(parts: Iterable[Rows], size: int | None = BLOCK) -> Iterator[Rows]:
+    """Yield the rows of all parts, in arrays of about ``size`` rows, or in one."""
     some: list[Rows] = []
     rows = 0
     for part in parts:
         some.append(part)
         rows += len(part)
-        if rows >= BLOCK:
+        if size is not None and rows >= size:
             yield join_rows(some, 0)
             some, rows = [], 0
     if some:
@@ -108,12 +109,18 @@ def grow(table: Column, places: int, fill: int = MISSING) -> Column:
     return grown
 
 
-def distinct(parts: Sequence[Column], bound: int) -> Column:
+def distinct(parts: Iterable[Column], bound: int) -> Column:
     """Return each value of all ``parts`` once, in order. Values are at least 0 and below ``bound``."""
-    if sum(map(len, parts)) * 16 < bound:  # sorting few values is cheaper than a large bitmap
-        return np.unique(np.concatenate(parts))
-    present = np.zeros(bound, np.bool_)
+    parts, few, count = iter(parts), [], 0
     for part in parts:
+        few.append(part)
+        count += len(part)
+        if count * 16 >= bound:
+            break
+    else:  # sorting few values is cheaper than a large bitmap
+        return sorted_distinct(join_columns(few))
+    present = np.zeros(bound, np.bool_)
+    for part in itertools.chain(few, parts):
         present[part] = True
     return np.flatnonzero(present)
 
@@ -122,6 +129,13 @@ def sorted_distinct(values: Column) -> Column:
     """Return each value once, in order. ``numpy.unique`` hashes, which takes many times longer for packed pairs."""
     values = np.sort(values)
     return values[run_starts(values)]
+
+
+def value_counts(values: Column) -> tuple[Column, Column]:
+    """Return each value once, in order, and how often it occurs."""
+    values = np.sort(values)
+    starts = run_starts(values)
+    return values[starts], np.diff(np.append(starts, len(values)))
 
 
 def last_of_equals(values: Column, scratch: Column) -> Mask:

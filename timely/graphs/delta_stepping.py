@@ -43,8 +43,10 @@ from timely.graphs.arrays import (
     last_of_equals,
     owned,
 )
+from timely.graphs.gathering import Collected, collector
 from timely.graphs.input import next_time
 from timely.graphs.state import Log, register_state
+from timely.memory import Spool
 from timely.operators import enter
 from timely.order import PartialOrder, Product, linear_extension
 
@@ -101,14 +103,17 @@ class Distances:
         self.waiting: Column = np.empty(0, np.int64)
         self._common: float | None = None  # the distance of all waiting nodes, if it is one and they are distinct
 
-    def known(self) -> tuple[Rows, Rows]:
-        """Return all edges, and ``(node, distance)`` for the nodes that are reached, as far as known here."""
+    def known(self) -> Iterator[tuple[Rows, Rows]]:
+        """Yield all edges, and ``(node, distance)`` for the nodes that are reached, as far as known here."""
         nodes = np.flatnonzero(self._least < np.inf)
-        return self._adjacency.rows(), np.vstack((nodes, bits(self._least[nodes]))).T
+        yield join_rows([], 3 if self._weighted else 2), np.vstack((nodes, bits(self._least[nodes]))).T
+        for edges in self._adjacency.rows():
+            yield edges, _NOTHING
 
     def restore(self, edges: Rows, near: Rows) -> None:
         """Add edges and distances that have been output before, so no offers result."""
-        self._store(edges)
+        self._count(edges)
+        self._adjacency.add(edges)
         self._know(near)
 
     def lowered(self) -> Lowered:
@@ -126,17 +131,18 @@ class Distances:
         self._reach(near[:, 0])
         np.minimum.at(self._least, near[:, 0], floats(near[:, 1]))
 
-    def add_edges(self, edges: Rows) -> Rows:
-        """Add edges that start here; return what they offer to the nodes of other workers."""
-        self._store(edges)
-        with np.errstate(over="ignore"):
-            offers = self._least[edges[:, 0]] + (floats(edges[:, 2]) if self._weighted else 1.0)
-        finite = offers < np.inf
-        return self._lower(edges[finite, 1].astype(np.int64, copy=False), offers[finite])
+    def add_edges(self, parts: Rows | Spool) -> Iterator[Rows]:
+        """Add edges that start here, and drain their spool; yield what they offer to the nodes of other workers."""
+        for edges in parts if isinstance(parts, Spool) else [parts]:
+            self._count(edges)
+            with np.errstate(over="ignore"):
+                offers = self._least[edges[:, 0]] + (floats(edges[:, 2]) if self._weighted else 1.0)
+            finite = offers < np.inf
+            yield self._lower(edges[finite, 1].astype(np.int64, copy=False), offers[finite])
+        self._adjacency.add(parts)
 
-    def _store(self, edges: Rows) -> None:
+    def _count(self, edges: Rows) -> None:
         self._reach(edges[:, :2])
-        self._adjacency.add(edges)
         self._edges += len(edges)
         with np.errstate(over="ignore"):
             self._total += float(floats(edges[:, 2]).sum()) if self._weighted else len(edges)
@@ -155,8 +161,8 @@ class Distances:
         self._reach(nodes)
         self._lower(nodes, distances)
 
-    def step(self) -> Rows:
-        """Let the nearest waiting nodes make their offers; return those to the nodes of other workers."""
+    def step(self) -> Iterator[Rows]:
+        """Let the nearest waiting nodes make their offers; yield those to the nodes of other workers."""
         nodes, distance = self.waiting, self._common
         if distance is not None:
             self.waiting = nodes[:0]
@@ -167,10 +173,12 @@ class Distances:
             near = distances <= distance + self._total / max(self._edges, 1) * 0.99
             self.waiting, nodes = nodes[~near], nodes[near]
         if not self._weighted:  # distances that differ by less than 1 are the same
-            return self._lower(self._adjacency.columns_of(nodes)[0], distance + 1.0)
-        sources, (targets, weights) = self._adjacency.find(nodes)
-        with np.errstate(over="ignore"):  # a sum beyond all floats is infinite, and no distance
-            return self._lower(targets, self._least[nodes][sources] + floats(weights))
+            yield from (self._lower(targets, distance + 1.0) for (targets,) in self._adjacency.columns_of(nodes))
+            return
+        offered = self._least[nodes]
+        for sources, (targets, weights) in self._adjacency.find(nodes):
+            with np.errstate(over="ignore"):  # a sum beyond all floats is infinite, and no distance
+                yield self._lower(targets, offered[sources] + floats(weights))
 
     def changed(self) -> Rows:
         """Return ``(node, distance)`` for the nodes of this worker whose distance is less than at the last call."""
@@ -197,7 +205,9 @@ class Distances:
             mine = nodes % self._peers == self._worker
             others, nodes = nodes[~mine], nodes[mine]
         self._lowered.append(nodes)
-        self._common = distances if isinstance(distances, float) and not len(self.waiting) else None
+        self._common = (
+            distances if isinstance(distances, float) and (not len(self.waiting) or self._common == distances) else None
+        )
         self.waiting = np.concatenate((self.waiting, nodes)) if len(self.waiting) else nodes
         return np.vstack((others, bits(self._least[others]))).T if len(others) else _NOTHING
 
@@ -220,7 +230,7 @@ class _Time(Generic[T]):
 
     def __init__(self, result: Capability[Product[T, int]]) -> None:
         self.begun = False
-        self.edges: list[Rows] = []
+        self.edges: Collected = collector()
         self.offers: defaultdict[int, list[Rows]] = defaultdict(list)
         self.held: Capability[Product[T, int]] | None = None
         self.result = result
@@ -252,7 +262,8 @@ Graph: TypeAlias = tuple[Any, Rows, Rows]
 """The last time, edges, and distances that were output."""
 
 Pending: TypeAlias = tuple[Any, list[Rows], dict[int, list[Rows]], int | None, Lowered | None]
-"""An outer time, its edges, and its offers by round; the round of its capability, and what has become less if it has begun."""
+"""An outer time, some of its edges, and its offers by round; the round of its capability, and what has become less if it has
+begun."""
 
 
 class _Relax(Generic[T]):
@@ -274,7 +285,7 @@ class _Relax(Generic[T]):
 
         def save() -> Iterator[Graph]:
             if self.last is not None:
-                yield self.last, *self.distances.known()
+                yield from ((self.last, *known) for known in self.distances.known())
 
         def load(item: Graph) -> None:
             self.last, edges, near = item
@@ -292,14 +303,16 @@ class _Relax(Generic[T]):
         def save() -> Iterator[Pending]:
             for outer, part in self.times.items():
                 round = None if part.held is None else part.held.time.inner
-                yield outer, part.edges, dict(part.offers), round, self.distances.lowered() if part.begun else None
+                yield outer, [], dict(part.offers), round, self.distances.lowered() if part.begun else None
+                yield from ((outer, [edges], {}, None, None) for edges in part.edges)
 
         def load(item: Pending) -> None:
             outer, edges, offers, first_round, lowered = item
             part = self.times.get(outer)
             if part is None:
                 part = self.times[outer] = _Time(capabilities[1].delayed(Product(outer, 0)))
-            part.edges += edges
+            for some in edges:
+                part.edges.append(some)
             for round, rows in offers.items():
                 part.offers[round] += rows
             if first_round is not None:
@@ -364,16 +377,17 @@ class _Relax(Generic[T]):
         near = self.distances
         made: list[Rows] = []
         received = part.pop_offers(held.time.inner)
-        if part.edges:
-            edges = join_rows(part.edges, self.columns)
-            made.append(near.add_edges(edges))
+        if len(part.edges):
+            edges = part.edges if isinstance(part.edges, Spool) else join_rows(part.edges, self.columns)
             if self.log is not None:
-                self.log((self.last, edges, join_rows([], 2)))
-            part.edges = []
+                for some in edges if isinstance(edges, Spool) else [edges]:
+                    self.log((self.last, some, _NOTHING))
+            made.extend(near.add_edges(edges))
+            part.edges = collector()
         near.offer(received[:, 0], floats(received[:, 1]))
         scanned, steps = near.scanned, 0
         while len(near.waiting):
-            made.append(near.step())
+            made.extend(near.step())
             steps += 1
             if self.info.peers > 1 and (steps == _STEPS or near.scanned - scanned > _EDGES):
                 break

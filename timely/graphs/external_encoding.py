@@ -3,7 +3,7 @@
 A worker splits the ends of its edges by ``NodeParts``, and spools each part. For one part after another it gives codes to the
 nodes, and requests their numbers from the workers that own them. These number part by part too. The invariant: the order of the
 ends within a part never changes, so the numbers of all parts are merged back into edges by the part of each end alone. At most
-one dictionary of a part is in memory, and a few blocks of edges.
+one dictionary of a part is in memory, the number of each node, and a few blocks of edges.
 """
 
 from __future__ import annotations
@@ -300,29 +300,22 @@ class _Translator:
             table[coded.requested[part][reply.sender]] = reply.content
         coded.requested[part].clear()
         greatest = int(table.max(initial=0))
-        if greatest < 1 << 31:
-            table = table.astype(np.int32)
-        found = Spool()
-        for codes in coded.codes[part].drain():
-            found.append(table.take(codes))
-        return _Cursor(found, greatest)
+        return _Cursor(coded.codes[part], table.astype(np.int32) if greatest < 1 << 31 else table, greatest)
 
 
 class _Cursor:
-    """The values of a spool of columns, so many at a time."""
+    """The numbers of the ends of a part, in their order: those of the codes in a spool, by a table."""
 
-    def __init__(self, spool: Spool, greatest: int) -> None:
-        self._arrays = spool.drain()
-        self._rest: Column = np.empty(0, np.int64)
+    def __init__(self, codes: Spool, table: Column, greatest: int) -> None:
+        self._codes = codes.drain()
+        self._table = table
         self.greatest = greatest
 
     def next(self, count: int) -> Column:
-        """Return the next ``count`` values."""
-        if not len(self._rest):
-            self._rest = next(self._arrays)
-        found, self._rest = self._rest[:count], self._rest[count:]
-        assert len(found) == count  # blocks are read as they were written
-        return found
+        """Return the next ``count`` numbers."""
+        codes: Column = next(self._codes)
+        assert len(codes) == count  # blocks are read as they were written
+        return self._table.take(codes)
 
 
 def blocks(batches: Any) -> Iterator[list[pa.RecordBatch]]:

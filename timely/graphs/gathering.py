@@ -55,6 +55,11 @@ Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], None]
 """``meanwhile(info, time, collected)`` does work that need not wait for the rest of a time."""
 
 
+def collector() -> Collected:
+    """Return an empty list, or with a memory budget a spool."""
+    return [] if MemoryBudget.current().limit is None else Spool()
+
+
 def drained(collected: Collected) -> Iterator[Any]:
     """Yield the containers of an input, and let go of each."""
     if isinstance(collected, Spool):
@@ -140,7 +145,7 @@ class _Gather(Generic[T]):
 
     def gathered(self, capabilities: Sequence[Capability[T] | InputCapability[T]]) -> _Gathered[T]:
         """Return the state of a time, without containers."""
-        return _Gathered([Spool() if self.limited else [] for _ in range(self.inputs)], capabilities)
+        return _Gathered([collector() for _ in range(self.inputs)], capabilities)
 
     def complete(self, time: T, frontiers: Sequence[Antichain[T]]) -> bool:
         """Return whether nothing more can come at a time."""

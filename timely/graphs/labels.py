@@ -1,12 +1,13 @@
 """Label propagation: in each round every node takes the label that most of its neighbours have.
 
-A loop with one operator in it. Each worker stores, for every edge of its nodes, the last label of the node at the other end. Only
+A loop with one operator in it. Each worker stores the last label of every node at the other end of an edge of its nodes. Only
 nodes with a new label send it, and only nodes that received one vote again, so a round costs the edges of what has changed. Nodes
 are numbered in their own order, so that the smaller label is the smaller node on any number of workers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -15,12 +16,13 @@ import pyarrow as pa
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.errors import ConfigurationError
 from timely.graphs.adjacency import Adjacency
-from timely.graphs.arrays import Column, Rows, both_ways, first, join_rows, run_starts, sorted_order
+from timely.graphs.arrays import Column, Rows, both_ways, distinct, first, join_rows, run_starts, sorted_distinct, sorted_order
 from timely.graphs.dictionary import ranks
 from timely.graphs.encoding import encode
-from timely.graphs.gathering import gather, gather_loop
+from timely.graphs.gathering import Collected, collector, drained, gather, gather_loop
 from timely.graphs.node_joins import attach
 from timely.graphs.state import register_parts
+from timely.memory import Spool
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -87,53 +89,63 @@ def _sort(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any
 
 
 class _Part:
-    """One worker's nodes of one outer time, and the labels at the other ends of their edges."""
+    """One worker's nodes of one outer time: their edges, and the labels of all nodes at the other ends."""
 
-    def __init__(self, info: OperatorInfo, edges: Rows) -> None:
+    def __init__(self, info: OperatorInfo, edges: Collected) -> None:
         self._peers = info.peers
-        nodes, neighbours = edges.T
-        edge = np.arange(len(edges))
-        self._labels: Column = neighbours.copy()
-        self._by_node = Adjacency(1)
-        self._by_node.add(np.vstack((nodes, edge)).T)
-        self._by_neighbour = Adjacency(2)
-        self._by_neighbour.add(np.vstack((neighbours, edge, nodes)).T)
-        at = np.unique(nodes * info.peers + neighbours % info.peers)
-        self._workers = Adjacency(1)
+        self._by_node, self._by_neighbour, self._workers = adjacencies = [Adjacency(1) for _ in range(3)]
+        reverse: Collected = collector()
+        nodes = neighbours = 0
+        for rows in edges:
+            reverse.append(rows[:, ::-1])
+            nodes, neighbours = max(nodes, int(rows[:, 0].max()) + 1), max(neighbours, int(rows[:, 1].max()) + 1)
+        self._by_neighbour.add(reverse if isinstance(reverse, Spool) else join_rows(reverse, 2))
+        self._by_node.add(edges if isinstance(edges, Spool) else join_rows(edges, 2))
+        pairs = [sorted_distinct(rows[:, 0] * info.peers + rows[:, 1] % info.peers) for rows in self._by_node.rows()]
+        at = np.concatenate(pairs)
         self._workers.add(np.vstack((at // info.peers, at % info.peers)).T)
-        for adjacency in (self._by_node, self._by_neighbour, self._workers):
+        for adjacency in adjacencies:
             adjacency.sort()  # the first rounds find nearly all edges
-        self.own: Column = np.arange(int(nodes.max()) // info.peers + 1) * info.peers + info.worker
+        self._labels: Column = np.arange(neighbours)
+        self.own: Column = np.arange((nodes - 1) // info.peers + 1) * info.peers + info.worker
 
     def nodes(self) -> Column:
         return self._by_node.nodes()
 
-    def receive(self, messages: Rows) -> Column:
+    def receive(self, messages: Iterable[Rows]) -> Column:
         """Store the labels of neighbours, ``(worker, node, label)``; return the nodes next to them."""
-        places, (edges, nodes) = self._by_neighbour.find(messages[:, 1])
-        self._labels[edges] = messages[places, 2]
-        return np.unique(nodes)
+        changed = [np.empty(0, np.int64)]
+        for _, nodes, labels in (rows.T for rows in messages):
+            self._labels[nodes] = labels
+            changed.append(nodes)
+        found = (nodes for (nodes,) in self._by_neighbour.columns_of(np.concatenate(changed)))
+        return distinct(found, len(self.own) * self._peers)
 
     def vote(self, nodes: Column) -> Rows:
         """Give ``nodes`` the labels that most of their edges lead to; return ``(node, label)`` for those that change."""
-        places, (edges,) = self._by_node.find(nodes)
-        votes = places << 32 | self._labels[edges]
+        found = [self._elect(nodes, places, neighbours) for places, (neighbours,) in self._by_node.find(nodes)]
+        changed = np.concatenate([np.empty((0, 2), np.int64), *found])
+        self.own[changed[:, 0] // self._peers] = changed[:, 1]
+        return changed
+
+    def _elect(self, nodes: Column, places: Column, neighbours: Column) -> Rows:
+        votes = places << 32 | self._labels[neighbours]
         votes = votes[sorted_order(votes)]
         starts = run_starts(votes)
         counts = np.diff(np.append(starts, len(votes)))
         voter, label = votes[starts] >> 32, votes[starts] & 0xFFFFFFFF
-        most = np.maximum.reduceat(counts, run_starts(voter))
-        winning = np.flatnonzero(counts == most[voter])
-        won = label[winning[run_starts(voter[winning])]]  # of several the first, which is the smallest label
+        firsts = run_starts(voter)
+        most = np.repeat(np.maximum.reduceat(counts, firsts), np.diff(np.append(firsts, len(voter))))
+        winning = np.flatnonzero(counts == most)
+        winning = winning[run_starts(voter[winning])]  # of several the first, which is the smallest label
+        nodes, won = nodes[voter[winning]], label[winning]
         changed = won != self.own[nodes // self._peers]
-        nodes, won = nodes[changed], won[changed]
-        self.own[nodes // self._peers] = won
-        return np.vstack((nodes, won)).T
+        return np.vstack((nodes[changed], won[changed])).T
 
     def messages(self, changed: Rows) -> Rows:
         """Return ``(worker, node, label)`` for every worker that has neighbours of a changed node."""
-        places, (workers,) = self._workers.find(changed[:, 0])
-        return np.vstack((workers, changed[places].T)).T
+        found = [np.vstack((workers, changed[places].T)).T for places, (workers,) in self._workers.find(changed[:, 0])]
+        return np.concatenate([np.empty((0, 3), np.int64), *found])
 
 
 class _Voting(Generic[T]):
@@ -150,12 +162,12 @@ class _Voting(Generic[T]):
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         edges, messages = collected
         outer, round = time
-        if edges:
-            part = self._parts[outer] = _Part(info, join_rows(edges, 2))
+        if len(edges):
+            part = self._parts[outer] = _Part(info, edges)
             nodes = part.nodes()
         else:
             part = self._parts[outer]
-            nodes = part.receive(join_rows(messages, 3))
+            nodes = part.receive(drained(messages))
         if round == self._rounds:
             return [[], []]
         return [part.messages(part.vote(nodes)), []]

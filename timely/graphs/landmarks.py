@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
 from timely.errors import ConfigurationError
-from timely.graphs.arrays import MISSING, ranges
+from timely.graphs.arrays import MISSING, ranges, sorted_distinct
 from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
 from timely.graphs.graph_partition import partitioned, result_batch
 from timely.order import PartialOrder
@@ -61,14 +61,14 @@ def _program(info: OperatorInfo, collected: list[list[Any]], *, landmarks: int, 
     while step != limit:
         places, marks = np.divmod(near, landmarks)
         counts = starts[places + 1] - starts[places]
-        pairs = np.unique(targets[ranges(starts[places], counts)] * landmarks + np.repeat(marks, counts))
+        pairs = sorted_distinct(targets[ranges(starts[places], counts)] * landmarks + np.repeat(marks, counts))
         mirrors, marks = np.divmod(pairs, landmarks)
         received = yield [(len(near), sent) for sent in part.to_owners(mirrors, marks)]
         if not any(count for count, _ in received):
             break
         step += 1
         places, marks = part.from_mirrors([sent for _, sent in received])
-        near = np.unique(places * landmarks + marks)
+        near = sorted_distinct(places * landmarks + marks)
         near = near[distances[near] == MISSING]
         distances[near] = step
     return result_batch(part, distances=_lists(distances, landmarks))

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.graphs.arrays import BLOCK, MISSING, Column, Rows, dense, first, join_rows, look_up, second
+from timely.graphs.arrays import BLOCK, MISSING, Column, Rows, dense, first, join_rows, joined_blocks, look_up, second
 from timely.graphs.dictionary import Values
-from timely.graphs.gathering import gather
+from timely.graphs.gathering import Collected, drained, gather
 from timely.memory import Spool
 from timely.order import PartialOrder
 
@@ -58,10 +58,11 @@ def without(rows: Stream[T, Any], values: Stream[T, Any], column: int) -> Stream
 def _join(
     name: str, rows: Stream[T, Any], values: Stream[T, Any], column: int, select: Callable[[Rows, Column], Rows]
 ) -> Stream[T, Any]:
-    def finish(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
-        rows, known = join_rows(collected[0], 2), join_rows(collected[1], 2)
+    def finish(info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Rows]]:
+        known = join_rows(drained(collected[1]), 2)
         table = dense(known[:, 0] // info.peers, known[:, 1])
-        return [select(rows, look_up(table, rows[:, column] // info.peers))]
+        for some in joined_blocks(drained(collected[0]), BLOCK if isinstance(collected[0], Spool) else None):
+            yield [select(some, look_up(table, some[:, column] // info.peers))]
 
     (selected,) = gather(name, [(rows, Exchange((first, second)[column])), (values, Exchange(first))], 1, finish)
     return selected

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
-from timely.graphs.arrays import Column, Mask, Rows, ranges
+from timely.graphs.arrays import Column, Mask, Rows, join_columns, ranges, sorted_distinct
 from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
 from timely.graphs.graph_partition import GraphPartition, partitioned
 from timely.order import PartialOrder
@@ -68,7 +68,7 @@ class _Steps:
 
     def __init__(self, info: OperatorInfo, part: GraphPartition, numbers: Column) -> None:
         self._info, self._part = info, part
-        pairs = np.unique(part.sources * max(part.mirrors, 1) + part.targets)
+        pairs = sorted_distinct(part.sources * max(part.mirrors, 1) + part.targets)
         sources, self._targets = np.divmod(pairs, max(part.mirrors, 1))
         self._starts = np.searchsorted(sources, np.arange(len(part) + 1))
         self._numbers = numbers
@@ -148,7 +148,7 @@ def _moved(part: GraphPartition, paths: Rows, mirrors: Column) -> Steps[Rows | N
 
 def _named(info: OperatorInfo, part: GraphPartition, found: list[Rows]) -> Steps[list[list[Any]]]:
     """Return the nodes of each path."""
-    numbers = np.unique(np.concatenate([np.empty(0, np.int64), *(paths.ravel() for paths in found)]))
+    numbers = sorted_distinct(join_columns([paths.ravel() for paths in found]))
     asked: list[Column] = yield [numbers[numbers % info.peers == peer] for peer in range(info.peers)]
     replies: list[pa.Array] = yield [part.nodes.take(pa.array(wanted // info.peers)) for wanted in asked]
     names: dict[int, Any] = {}

@@ -7,25 +7,33 @@ none of its offers is under way. Only then are the values output, and the state 
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
-from timely.graphs.arrays import MISSING, Column, Rows, first, join_rows, last_of_equals, ranges
-from timely.graphs.gathering import gather, gather_loop
+from timely.graphs.adjacency import Adjacency
+from timely.graphs.arrays import MISSING, Column, Rows, distinct, first, join_rows, joined_blocks, last_of_equals
+from timely.graphs.gathering import Collected, drained, gather, gather_loop
 from timely.graphs.state import register_parts
+from timely.memory import Spool
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
 
+Seeds: TypeAlias = Callable[[Column, T], Column]
+"""Returns the first value of each of a worker's nodes at a time."""
 
-def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propagate") -> Stream[T, Any]:
+
+def propagate(edges: Stream[T, Any], seeds: Stream[T, Any] | Seeds[T], name: str = "propagate") -> Stream[T, Any]:
     """Return ``(node, value)`` for every node that any of ``seeds`` reaches along ``edges``: the greatest value that does.
 
     ``edges`` are arrays of ``(source, target)``, ``seeds`` of ``(node, value)``, with numbers of ``encode`` and values from 0
-    up. A seed reaches its own node. Rows come when their time is complete, on the worker of their node. Source: the loops of
-    Naiad section 2.1, and its connected components by labels.
+    up. Or ``seeds(nodes, time)`` returns a value for each node with outgoing edges. A seed reaches its own node. Rows come when
+    their time is complete, on the worker of their node. Source: the loops of Naiad section 2.1, and its connected components by
+    labels.
 
     >>> import timely
     >>> def build(scope):
@@ -35,8 +43,10 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propaga
     >>> timely.example(build)
     [(0, [[0, 10], [1, 30], [2, 30], [3, 30]])]
     """
-    propagating: _Propagating[T] = _Propagating()
-    inputs: list[tuple[Stream[T, Any], Pact]] = [(edges, Exchange(first)), (seeds, Exchange(first))]
+    propagating: _Propagating[T] = _Propagating(None if isinstance(seeds, Stream) else seeds)
+    inputs: list[tuple[Stream[T, Any], Pact]] = [(edges, Exchange(first))]
+    if isinstance(seeds, Stream):
+        inputs.append((seeds, Exchange(first)))
     ended = gather_loop(name, inputs, Exchange(first), propagating.finish, keep=propagating.register)
     (values,) = gather(f"{name}: values", [(ended, Pipeline)], 1, propagating.values)
     return values
@@ -64,26 +74,25 @@ class Best:
 class Propagation:
     """One worker's part of one outer time: its edges, the best values of its nodes, and of its offers to each target."""
 
-    def __init__(self, info: OperatorInfo, edges: Rows) -> None:
+    def __init__(self, info: OperatorInfo, edges: Collected) -> None:
         self._worker, self._peers = info.worker, info.peers
-        sources, targets = edges[:, 0] // info.peers, edges[:, 1]
-        is_target = np.zeros(int(targets.max()) + 1 if len(targets) else 0, np.bool_)
-        is_target[targets] = True
-        self._targets: Column = np.flatnonzero(is_target)
-        self._slots: Column = (np.cumsum(is_target) - 1)[targets[np.argsort(sources, kind="stable")]]
-        self._counts: Column = np.bincount(sources)
-        self._starts: Column = np.cumsum(self._counts) - self._counts
+        self._adjacency = Adjacency(1, info.worker, info.peers)
+        self._adjacency.add(edges if isinstance(edges, Spool) else join_rows(edges, 2))
+        self._adjacency.sort()
         self._best = Best(0)
-        self._offered = Best(len(self._targets))
+        self._offered = Best(0)
 
-    def improve(self, offers: Rows) -> Rows:
-        """Process offers; return the offers that result, at most one to a target, better than before."""
-        changed = self._best.raise_to(offers[:, 0] // self._peers, offers[:, 1])
-        changed = changed[changed < len(self._counts)]  # nodes after the last source have no successors
-        counts = self._counts[changed]
-        edges = ranges(self._starts[changed], counts)
-        slots = self._offered.raise_to(self._slots[edges], np.repeat(self._best.values[changed], counts))
-        return np.column_stack((self._targets[slots], self._offered.values[slots]))
+    def sources(self) -> Column:
+        """Return the nodes that have edges."""
+        return self._adjacency.nodes()
+
+    def improve(self, offers: Iterable[Rows]) -> Rows:
+        """Process offers; return the offers that result, one to a target, better than before."""
+        changed = _once([self._best.raise_to(rows[:, 0] // self._peers, rows[:, 1]) for rows in offers], self._best)
+        values, nodes = self._best.values[changed], changed * self._peers + self._worker
+        raised = [self._offered.raise_to(targets, values[at]) for at, (targets,) in self._adjacency.find(nodes)]
+        targets = _once(raised, self._offered)
+        return np.column_stack((targets, self._offered.values[targets]))
 
     def values(self) -> Rows:
         """Return ``(node, value)`` for every node that has a value."""
@@ -91,10 +100,16 @@ class Propagation:
         return np.column_stack((places * self._peers + self._worker, self._best.values[places]))
 
 
+def _once(parts: list[Column], best: Best) -> Column:
+    """Return the places of all parts, each once."""
+    return parts[0] if len(parts) == 1 else distinct(parts, len(best.values))
+
+
 class _Propagating(Generic[T]):
     """The finish functions of one worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, seeds: Seeds[T] | None) -> None:
+        self._seeds = seeds
         self._parts: dict[T, Propagation] = {}
 
     def register(self, info: OperatorInfo) -> None:
@@ -103,12 +118,16 @@ class _Propagating(Generic[T]):
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Return offers, and a tick at the first round of an outer time."""
-        edges, seeds, again = collected
-        ticks = []
+        edges, *offers = collected
+        ticks, sources = [], []
         if time.outer not in self._parts:
-            self._parts[time.outer] = Propagation(info, join_rows(edges, 2))
+            part = self._parts[time.outer] = Propagation(info, edges)
             ticks = [0]
-        return [self._parts[time.outer].improve(join_rows([*seeds, *again], 2)), ticks]
+            if self._seeds is not None:
+                nodes = part.sources()
+                sources = [np.column_stack((nodes, self._seeds(nodes, time.outer)))]
+        arrays = itertools.chain(sources, *map(drained, offers))
+        return [self._parts[time.outer].improve(joined_blocks(arrays)), ticks]
 
     def values(self, info: OperatorInfo, outer: T, _: object) -> list[Any]:
         """Return the values, and forget the time."""

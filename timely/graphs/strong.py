@@ -1,10 +1,10 @@
 """Strongly connected components: nested loops that peel components off what is left of a graph.
 
-The outer loop carries the edges that are left. In each round every node draws a priority. A first inner loop propagates them
-forward: each node gets the colour that is the greatest to reach it. A node of its own colour is a root, and its component is
-whatever of its colour reaches it: a second inner loop propagates backward from all roots at once, inside the colours.
-Components found leave the loop, and so do edges from them or between colours. The invariant: an edge inside a component that is
-not found yet never leaves.
+The outer loop carries the edges that are left. In each round every node with outgoing edges draws a priority. A first inner loop
+propagates them forward: each node gets the colour that is the greatest to reach it. A node of its own colour is a root, and its
+component is whatever of its colour reaches it: a second inner loop propagates backward from all roots at once, inside the
+colours. Components found leave the loop, and so do edges from them or between colours. The invariant: an edge inside a component
+that is not found yet never leaves.
 
 Priorities are random in each round. So each node that reaches a given one is equally likely to be its root, a round leaves half
 of them on average, and the outer rounds grow as the logarithm of the nodes. Nodes on no cycle may leave without a root:
@@ -18,8 +18,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream
-from timely.graphs.arrays import Rows, distinct
+from timely.dataflow import ScopeBuilder, Stream
+from timely.graphs.arrays import Column, Rows
 from timely.graphs.encoding import encode
 from timely.graphs.naming import name_components
 from timely.graphs.node_joins import attach, without
@@ -80,23 +80,15 @@ def strong_members(edges: Stream[T, Any]) -> Stream[T, Any]:
     with edges.scope.iterative("peel") as loop:
         handle, again = loop.feedback()
         left = edges.enter(loop).concat(again)
-        colours = propagate(left, left.unary(Pipeline, "draw", _draw), "forward")
+        colours = propagate(left, _draw, "forward")
         coloured = attach(attach(left, colours, 0), colours, 1).map_batch(_of_one_colour)
         found = propagate(coloured.map_batch(_reversed), colours.map_batch(_roots), "backward")
         without(coloured, found, 0).connect_loop(handle)
         return found.leave()
 
 
-def _draw(capability: Capability[Product[T, int]], info: OperatorInfo) -> Callable[..., object]:
-    info.declare_stateless()
-
-    def logic(input: InputPort[Product[T, int], Any], output: OutputPort[Product[T, int]]) -> None:
-        edges: Any
-        for capability, edges in input:
-            nodes = distinct([edges.ravel()], int(edges.max()) + 1)
-            output.session(capability).give_batch(np.column_stack((nodes, priority(nodes, capability.time.inner))))
-
-    return logic
+def _draw(nodes: Column, time: Product[Any, int]) -> Column:
+    return priority(nodes, time.inner)
 
 
 def _without_self_loops(edges: Rows) -> Rows:

@@ -14,13 +14,28 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
-from timely.graphs.arrays import Column, Rows, both_ways, distinct, first, grow, join_columns, join_rows, owned
+from timely.graphs.arrays import (
+    BLOCK,
+    Column,
+    Rows,
+    both_ways,
+    distinct,
+    first,
+    grow,
+    join_columns,
+    join_rows,
+    owned,
+    run_starts,
+    value_counts,
+)
 from timely.graphs.edge_set import EdgeSet, packed
 from timely.graphs.encoding import encode
-from timely.graphs.gathering import gather
+from timely.graphs.gathering import Collected, drained, gather
 from timely.graphs.input import next_time
 from timely.graphs.node_joins import name_values
+from timely.graphs.sorted_blocks import SortedBlocks
 from timely.graphs.state import Log, register_state
+from timely.memory import Spool
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -58,7 +73,7 @@ def triangle_count(
     numbers, names = encode(edges, src, dst, vertices=vertices, lasting=True)
     part = _Triangles()
     (added,) = gather("triangles: add", [(numbers.map_batch(both_ways), Exchange(first))], 1, part.add, keep=part.register_edges)
-    (chosen,) = gather("triangles: choose", [(added, Exchange(first))], 1, part.choose)
+    (chosen,) = gather("triangles: choose", [(added, Exchange(_upper))], 1, part.choose)
     (requests,) = gather("triangles: request", [(chosen, Exchange(first))], 1, part.request)
     (corners,) = gather("triangles: find", [(requests, Exchange(_upper))], 1, part.find)
     counted: list[tuple[Stream[T, Any], Pact]] = [(names, Pipeline), (corners, Exchange(first))]
@@ -66,8 +81,8 @@ def triangle_count(
     return name_values(names, counts, "triangles", lambda column: column)
 
 
-_Edges: TypeAlias = tuple[Any, Column, int | Column]
-"""The last time, packed edges, and the version that added all of them, or each."""
+_Edges: TypeAlias = tuple[Any, Rows]
+"""The last time, and packed edges with their versions."""
 
 
 class _Triangles:
@@ -83,61 +98,76 @@ class _Triangles:
         self._edges_log: Log | None = None
         self._counts_log: Log | None = None
 
-    def add(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
-        """Add edges of nodes here; send the lower end of each new one ``(low, high, degree of high, version of the edge)``."""
+    def add(self, info: OperatorInfo, time: Any, collected: list[Collected]) -> Iterator[list[Rows]]:
+        """Add edges of nodes here; send the lower end of each new one ``(edge, degree of the higher end, version)``."""
         self._last = next_time(info, self._last, time)
         self._version += 1
-        rows = join_rows(collected[0], 2)
-        new = self._add(info, packed(rows[:, 0], rows[:, 1]), self._version)
-        if self._edges_log is not None:
-            self._edges_log((time, new, self._version))
-        sources, targets = new >> 32, new & 0xFFFFFFFF
-        high = sources > targets
-        version = np.full(int(high.sum()), self._version)
-        return [np.vstack((targets[high], sources[high], self._degrees[sources[high] // info.peers], version)).T]
+        rows = Spool()
+        for some in drained(collected[0]):
+            rows.append(np.vstack((packed(some[:, 0], some[:, 1]), np.full(len(some), self._version))).T)
+        for new in self._add(info, rows):
+            if self._edges_log is not None:
+                self._edges_log((time, new))
+            sources, targets = new[:, 0] >> 32, new[:, 0] & 0xFFFFFFFF
+            high = sources > targets
+            sources, targets = sources[high], targets[high]
+            version = np.full(len(sources), self._version)
+            yield [np.vstack((packed(targets, sources), self._degrees[sources // info.peers], version)).T]
 
-    def _add(self, info: OperatorInfo, edges: Column, version: int | Column) -> Column:
+    def _add(self, info: OperatorInfo, rows: Spool) -> SortedBlocks:
         """Add edges; return the new ones."""
-        new = self._edges.add(edges, version)
-        places = (new >> 32) // info.peers
-        self._degrees = grow(self._degrees, int(places.max(initial=-1)) + 1, 0)
-        np.add.at(self._degrees, places, 1)
+        new = self._edges.add(rows)
+        for some in new:
+            places = (some[:, 0] >> 32) // info.peers
+            self._degrees = grow(self._degrees, int(places.max(initial=-1)) + 1, 0)
+            np.add.at(self._degrees, places, 1)
         return new
 
-    def choose(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
-        """Return ``(near, far, version of the edge at far)``, where ``near`` is the end with fewer edges."""
-        low, high, degree, version = join_rows(collected[0], 4).T
-        swap = degree < self._degrees[low // info.peers]
-        at_low = self._edges.versions(packed(low, high))
-        return [np.vstack((np.where(swap, high, low), np.where(swap, low, high), np.where(swap, at_low, version))).T]
+    def choose(self, info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Rows]]:
+        """Yield ``(near, far, version of the edge at far)``, where ``near`` is the end with fewer edges."""
+        for edges, degree, version in _by_key(collected[0], 3):
+            low, high = edges >> 32, edges & 0xFFFFFFFF
+            swap = degree < self._degrees[low // info.peers]
+            at_low = self._edges.versions(edges)
+            yield [np.vstack((np.where(swap, high, low), np.where(swap, low, high), np.where(swap, at_low, version))).T]
 
-    def request(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
-        """Return ``(packed far and third, near, version of the edge at far)`` for the neighbours of ``near`` by older edges."""
-        near, far, far_version = join_rows(collected[0], 3).T
-        places, third, version = self._edges.find(near)
-        mine = self._edges.versions(packed(near, far))
-        older = _older(version, near[places], third, mine[places], far[places])
-        places, third = places[older], third[older]
-        return [np.vstack((packed(far[places], third), near[places], far_version[places])).T]
+    def request(self, info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Rows]]:
+        """Yield ``(packed far and third, near, version of the edge at far)`` for the neighbours of ``near`` by older edges."""
+        for rows in _by_key(collected[0], 3):
+            if isinstance(collected[0], Spool):
+                found = np.cumsum(self._degrees[rows[0] // info.peers]) // (2 * BLOCK)
+                some = np.split(rows, run_starts(found)[1:], axis=1)
+            else:
+                some = [rows]
+            for near, far, far_version in some:
+                places, third, version = self._edges.find(near)
+                mine = self._edges.versions(packed(near, far))
+                older = _older(version, near[places], third, mine[places], far[places])
+                places, third = places[older], third[older]
+                yield [np.vstack((packed(far[places], third), near[places], far_version[places])).T]
 
-    def find(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
-        """Return ``(node, triangles)`` for the corners of the triangles that exist."""
-        edges, near, mine = join_rows(collected[0], 3).T
-        far, third = edges >> 32, edges & 0xFFFFFFFF
-        version = self._edges.versions(edges)
-        found = (version >= 0) & _older(version, far, third, mine, near)
-        nodes, counts = np.unique(np.concatenate((near[found], far[found], third[found])), return_counts=True)
-        return [np.vstack((nodes, counts)).T]
+    def find(self, info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Rows]]:
+        """Yield ``(node, triangles)`` for the corners of the triangles that exist."""
+        for edges, near, mine in _by_key(collected[0], 3):
+            far, third = edges >> 32, edges & 0xFFFFFFFF
+            version = self._edges.versions(edges)
+            found = (version >= 0) & _older(version, far, third, mine, near)
+            yield [np.vstack(value_counts(np.concatenate((near[found], far[found], third[found])))).T]
 
     def count(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
         """Add up the counts; return ``(node, triangles)`` for the nodes that are new or have more."""
-        new = join_columns([batch.column("id").to_numpy() for batch in collected[0]]) // info.peers
+        new = join_columns([batch.column("id").to_numpy() for batch in drained(collected[0])]) // info.peers
         self._named = max(self._named, int(new.max(initial=-1)) + 1)
-        corners, more = join_rows(collected[1], 2).T
-        places = corners // info.peers
         self._counts = grow(self._counts, self._named, 0)
-        np.add.at(self._counts, places, more)
-        changed = distinct((places, new), self._named)
+
+        def corners() -> Iterator[Column]:
+            yield new
+            for rows in drained(collected[1]):
+                places = rows[:, 0] // info.peers
+                np.add.at(self._counts, places, rows[:, 1])
+                yield places
+
+        changed = distinct(corners(), self._named)
         found = np.vstack((changed * info.peers + info.worker, self._counts[changed])).T
         if self._counts_log is not None:
             self._counts_log(found)
@@ -150,17 +180,21 @@ class _Triangles:
         """
 
         def load(item: _Edges) -> None:
-            self._last, edges, version = item
-            self._add(info, edges, version)
-            self._version = max(self._version, int(np.max(version, initial=0)))
+            self._last, rows = item
+            spool = Spool()
+            spool.append(rows)
+            self._add(info, spool)
+            self._version = max(self._version, int(rows[:, 1].max(initial=0)))
 
         def repartition(item: _Edges, *_: int) -> Iterator[_Edges]:
-            last, edges, _version = item
-            yield last, edges[(edges >> 32) % info.peers == info.worker], 0
+            last, rows = item
+            mine = rows[(rows[:, 0] >> 32) % info.peers == info.worker, 0]
+            yield last, np.vstack((mine, np.zeros(len(mine), np.int64))).T
 
         def save() -> Iterator[_Edges]:
             if self._last is not None:
-                yield self._last, *self._edges.edges()
+                yield self._last, np.empty((0, 2), np.int64)
+                yield from ((self._last, rows) for rows in self._edges.rows())
 
         self._edges_log = register_state(info, save, load, repartition)
 
@@ -178,6 +212,12 @@ class _Triangles:
             yield np.vstack((places * info.peers + info.worker, self._counts[places])).T
 
         self._counts_log = register_state(info, save, load, lambda rows, *_: [owned(info, rows)])
+
+
+def _by_key(collected: Collected, columns: int) -> Iterator[Rows]:
+    """Yield the rows of an input as columns. With a memory budget they are in order of their keys, and so are later lookups."""
+    rows = SortedBlocks(collected) if isinstance(collected, Spool) else [join_rows(collected, columns)]
+    return (block.T for block in rows)
 
 
 def _older(version: Column, one: Column, other: Column, than_version: Column, than: Column) -> Any:

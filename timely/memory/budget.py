@@ -8,7 +8,7 @@ from collections import deque
 from contextvars import ContextVar
 from typing import Any, ClassVar, Final, Self
 
-from timely.memory.limits import bytes_of, memory_limit, size_text
+from timely.memory.limits import address_space_left, bytes_of, memory_limit, save_address_space, size_text
 from timely.memory.temporary import check_directory
 
 _WORK: Final = 64 << 20
@@ -65,6 +65,8 @@ class MemoryBudget:
             if text == "none":
                 return cls(None, directory)
             memory = text
+        if address_space_left() is not None:
+            save_address_space()
         if memory is None:
             left = memory_limit(processes)
         else:
@@ -127,8 +129,7 @@ class MemoryBudget:
         return self._written
 
     def take(self, size: int) -> bool:
-        """Count so many bytes in memory, and return True; or return False if that exceeds the limit. ``give_back`` ends it.
-        """
+        """Count so many bytes in memory, and return True; or return False if that exceeds the limit. ``give_back`` ends it."""
         self._settle()
         with self._lock:
             if self.limit is not None and self._used + size > self.limit:

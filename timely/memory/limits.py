@@ -15,6 +15,10 @@ _UNLIMITED: Final = 1 << 60
 """A limit from here on is none: version 1 of control groups writes the largest number of pages."""
 
 
+_MAPPED: Final = 256 << 20
+"""Bytes of an address space for memory that is freed, but stays mapped: pieces between others, and caches of allocators."""
+
+
 def bytes_of(size: int | str) -> int:
     """Return a size in bytes: a number of bytes, or text with a unit of 1,024s (``K``, ``MB``, ``GiB``, ``T``).
 
@@ -48,14 +52,17 @@ def memory_limit(processes: int = 1) -> int | None:
     """Return the bytes that this process may still take by the limits of the system, or None if it sets none.
 
     The limits are those of its address space (``RLIMIT_AS``, which Spark sets from ``spark.executor.pyspark.memory``) and of its
-    control group (version 1 or 2), which so many ``processes`` share. Of an address space all that is mapped counts.
+    control group (version 1 or 2), which so many ``processes`` share. Of an address space all that is mapped counts, so 256 MB
+    of it are left for what is freed and stays mapped.
 
     >>> limit = memory_limit()
     >>> limit is None or limit >= 0
     True
     """
-    group = control_group_left()
-    lefts = [left for left in (address_space_left(), None if group is None else group // processes) if left is not None]
+    group, space = control_group_left(), address_space_left()
+    lefts = [] if group is None else [group // processes]
+    if space is not None:
+        lefts.append(max(space - _MAPPED, 0))
     return min(lefts, default=None)
 
 
@@ -64,10 +71,20 @@ def return_freed_memory() -> None:
     arrow = sys.modules.get("pyarrow")
     if arrow is not None:
         arrow.default_memory_pool().release_unused()
+    _call_allocator("malloc_trim", 0)
+
+
+def save_address_space() -> None:
+    """Have threads to come share an arena of C's allocator: each would reserve 64 MB or more."""
+    _call_allocator("mallopt", -8, 1)  # M_ARENA_MAX
+
+
+def _call_allocator(function: str, *arguments: int) -> None:
+    """Call a function of the GNU C library, where that is there."""
     try:
         import ctypes  # some Pythons are built without it
 
-        ctypes.CDLL(None).malloc_trim(0)
+        getattr(ctypes.CDLL(None), function)(*arguments)
     except (AttributeError, ImportError, OSError, TypeError):
         pass  # not the GNU C library
 

@@ -92,8 +92,11 @@ class Spool:
         return Spool, (), None, iter(self)
 
     def __iter__(self) -> Iterator[Any]:
-        for item in self._items:
-            yield self._load(item) if isinstance(item, _Stored) else item
+        return (self[index] for index in range(len(self._items)))
+
+    def __getitem__(self, index: int) -> Any:
+        item = self._items[index]
+        return self._load(item) if isinstance(item, _Stored) else item
 
     def drain(self) -> Iterator[Any]:
         """Yield each container, and let go of it when the next one is asked for. The file ends after the last."""
