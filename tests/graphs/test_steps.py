@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import attrs
 import networkx as nx
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -24,8 +26,10 @@ from timely.graphs.column_pregel import ACTIVE, ColumnProgram, MessageColumn, St
 from timely.graphs.independent_set import maximal_independent_set
 from timely.graphs.k_core import k_core
 from timely.graphs.landmarks import landmark_distances
+from timely.graphs.neighborhood_labels import neighborhood_labels
 from timely.graphs.path_enumeration import simple_cycles, simple_paths
 from timely.graphs.personalized_rank import personalized_pagerank
+from timely.graphs.svd_plus_plus import Factorization, svd_plus_plus
 from timely.testing import pause
 
 Build = Callable[[timely.Stream[int, Any], timely.Stream[int, Any]], timely.Stream[int, Any]]
@@ -266,8 +270,8 @@ class Added(StepProgram[int]):
         return sum(of_all)
 
     def round(self, info: timely.OperatorInfo, state: int) -> Steps[bool]:
+        yield from ()
         return False
-        yield
 
     def end(self, info: timely.OperatorInfo, state: int) -> Steps[list[Any]]:
         of_all = yield [state] * info.peers
@@ -292,6 +296,85 @@ def test_a_program_runs_once_for_each_time_on_all_workers(workers: int) -> None:
     assert found == [(time, [[time + 10] * workers]) for time in range(3)]
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("seed", "both_ways", "direct"), [(5, False, 1.0), (6, True, 1.0), (7, False, 0.0)])
+def test_labels_by_neighbours_in_common(workers: int, seed: int, both_ways: bool, direct: float) -> None:
+    """By the definition, with sets: the labels are names whose order is not that of the nodes."""
+    nodes, edges, graph = made(seed, named=True)
+    near = {node: {*graph.successors(node), *graph.predecessors(node)} for node in nodes}
+    voting = sorted({*edges, *((b, a) for a, b in edges)}) if both_ways else edges
+    labels = {node: f"{9 - number % 7}{node}" for number, node in enumerate(nodes)}
+    given = table(nodes, label=list(labels.values()))
+    for _ in range(3):
+        votes = {node: Counter[str]() for node in nodes}
+        for a, b in voting:
+            votes[b][labels[a]] += direct + 0.75 * len(near[a] & near[b])  # type: ignore[assignment]
+        labels = {
+            node: max(((count, label) for label, count in votes[node].items()), default=(0, labels[node]))[1] for node in nodes
+        }
+    apply = partial(neighborhood_labels, rounds=3, similarity=0.75, direct=direct, both_ways=both_ways)
+    assert dict(run(apply, edges, given, workers)) == labels
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_ratings(workers: int) -> None:
+    """SVD++ by its formulas, one rating after the other. Some users are rated; a run that learns nothing gives the first factors."""
+    chosen = random.Random(8)
+    edges = [(chosen.randrange(9), chosen.randrange(5, 12)) for _ in range(30)]
+    ratings = [float(chosen.randrange(1, 6)) for _ in edges]
+    parameters = Factorization(rank=3, rounds=4, least=1.0, bias_rate=0.02, factor_rate=0.03)
+
+    def rated(given: Factorization, edges: Sequence[tuple[int, int]]) -> dict[int, tuple[Any, ...]]:
+        batches = {"src": [a for a, _ in edges], "dst": [b for _, b in edges], "weight": ratings[: len(edges)]}
+
+        def program(worker: timely.Worker) -> list[Any]:
+            with worker.dataflow(int) as scope:
+                start = scope.to_stream([0] if worker.index == 0 else [])
+                pairs = start.map_batch(lambda _: pa.record_batch(batches))
+                vertices = start.map_batch(lambda _: pa.record_batch({"node": list(range(13))}))
+                captured = svd_plus_plus(pairs, vertices, given).capture()
+            worker.run()
+            return captured.messages
+
+        messages = [message for found in timely.execute(program, workers=workers) for message in found]
+        return {row["node"]: tuple(row.values())[1:] for _, batch in messages for row in batch.to_pylist()}
+
+    idle = attrs.evolve(parameters, rounds=1, bias_rate=0.0, factor_rate=0.0)
+    first, as_items = rated(idle, edges), rated(idle, [(12, item) for item in range(12)])
+    users, known = {a for a, _ in edges}, {node for pair in edges for node in pair}
+    p = {node: np.array(first[node][0]) for node in known}
+    y = {node: np.array(as_items[node][1]) for node in known}
+    bias, norm = ({node: first[node][at] for node in known} for at in (2, 3))
+    mean = sum(ratings) / len(ratings)
+    for node in known:
+        own = [rating for pair, rating in zip(edges, ratings) for end in pair if end == node]
+        assert (bias[node], norm[node]) == pytest.approx((sum(own) / len(own) - mean, len(own) ** -0.5))
+    assert all(0 <= factor < 1 for node in known for factor in (*p[node], *y[node]))
+
+    def error(rating: float, a: int, b: int) -> Any:
+        return rating - min(max(mean + bias[a] + bias[b] + float(y[a] @ p[b]), 1.0), 5.0)
+
+    for _ in range(4):
+        feedback = {node: sum((y[b] for a, b in edges if a == node), np.zeros(3)) for node in users}
+        y.update({node: p[node] + norm[node] * sum_ for node, sum_ in feedback.items()})
+        new_p, new_y, new_bias = ({**old} for old in (p, y, bias))
+        for (a, b), rating in zip(edges, ratings):
+            wrong = error(rating, a, b)
+            new_p[a] = new_p[a] + 0.03 * (wrong * p[b] - 0.015 * p[a])
+            new_p[b] = new_p[b] + 0.03 * (wrong * y[a] - 0.015 * p[b])
+            for node in (a, b):
+                new_y[node] = new_y[node] + 0.03 * (wrong * norm[a] * p[b] - 0.015 * y[b])
+                new_bias[node] += 0.02 * (wrong - 0.005 * bias[node])
+        p, y, bias = new_p, new_y, new_bias
+    found = rated(parameters, edges)
+    assert found[12] == (None, None, None, None, None, 0)
+    for node in known:
+        squares = [error(rating, a, b) ** 2 for (a, b), rating in zip(edges, ratings) if b == node]
+        explicit, implicit, own_bias, _, errors, count = found[node]
+        assert [*explicit, *implicit, own_bias] == pytest.approx([*p[node], *y[node], bias[node]])
+        assert (errors, count) == (pytest.approx(sum(squares)) if squares else None, len(squares))
+
+
 def cut_programs() -> dict[str, tuple[Build, dict[str, Any]]]:
     """Programs in steps, and the columns of vertices that they read."""
     marks = [0, None, 1] + [None] * 11
@@ -305,6 +388,7 @@ def cut_programs() -> dict[str, tuple[Build, dict[str, Any]]]:
         "paths": (partial(simple_paths, limit=3), ends),
         "ranks": (ranks, {"source": pa.array(marks, pa.int32())}),
         "scaled ranks": (partial(personalized_pagerank, rounds=2, dangling="scale"), {"source": pa.nulls(14, pa.int32())}),
+        "labels": (partial(neighborhood_labels, rounds=3), {"label": list("hgfedcbahgfedc")}),
         "pregel": (partial(column_pregel, program=distances(skip=True, both=True)), {"start": pa.array(marks, pa.int64())}),
     }
 

@@ -9,11 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any, ClassVar, Final, Literal, NoReturn, Unpack
+from typing import Any, ClassVar, Final, Literal, Unpack
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegralType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    IntegralType,
+    LongType,
+    MapType,
+    NumericType,
+    StructField,
+    StructType,
+)
 from pyspark.storagelevel import StorageLevel
 
 from timely.dataflow import ScopeBuilder, Stream
@@ -22,6 +31,7 @@ from timely.graphs.column_pregel import ColumnProgram, column_pregel
 from timely.graphs.independent_set import maximal_independent_set
 from timely.graphs.k_core import k_core
 from timely.graphs.landmarks import landmark_distances
+from timely.graphs.neighborhood_labels import check_votes, neighborhood_labels
 from timely.graphs.path_enumeration import simple_cycles, simple_paths
 from timely.graphs.personalized_rank import Dangling, check_rank_parameters, personalized_pagerank
 from timely.graphs.spark import algorithms
@@ -29,16 +39,29 @@ from timely.graphs.spark.aggregate_messages import Expressions, aggregated_messa
 from timely.graphs.spark.aggregate_neighbors import aggregated_neighbors
 from timely.graphs.spark.columns import column_type, node_type, source_value
 from timely.graphs.spark.motifs import find_motif
+from timely.graphs.spark.neighborhood_sketches import neighborhood_sketches
 from timely.graphs.spark.path_tables import shortest_path_table
 from timely.graphs.spark.pregel_builder import Pregel
 from timely.graphs.spark.result import GraphResult, RunOptions, derived_result, graph_result
 from timely.graphs.spark.structs import condition, nested, quoted
+from timely.graphs.svd_plus_plus import Factorization, svd_plus_plus
 from timely.spark import Result, run
 from timely.spark.connect import check_functions, parsed_ddl
 
 DEFAULT_LEVEL: Final = StorageLevel.MEMORY_AND_DISK_DESER
 
 _DISTANCES: Final = "distances array<struct<landmark: int, distance: int>>"
+
+_FACTORS: Final = ArrayType(DoubleType())
+
+_MODEL: Final = StructType(
+    [
+        StructField("explicit", _FACTORS),
+        StructField("implicit", _FACTORS),
+        *(StructField(name, DoubleType()) for name in ("bias", "norm", "error")),
+        StructField("ratings", LongType()),
+    ]
+)
 
 _NULL_ID: Final = "the column {0!r} of the {1} is null in a row, and an id must have a value: filter such rows out"
 
@@ -336,9 +359,7 @@ class GraphFrame:
         edges = self._inner_edges(*(F.col(quoted(name)) for name in edge_attributes))
         vertices = self._node_column(*(F.col(quoted(name)) for name in attributes))
         found = self._run("pregel", partial(column_pregel, program=program), edges, vertices, states, options)
-        joined = self._vertices.join(found.withColumnRenamed("node", self.ID), self.ID, "left")
-        columns = map(quoted, [*self._vertices.columns, *states.names])
-        return derived_result(joined.select(*columns).persist(level), found._result)
+        return self._beside(found, level, found._result)
 
     # -- algorithms ------------------------------------------------------------------------------------------------------
 
@@ -677,25 +698,134 @@ class GraphFrame:
         found = found.select(F.col("id").alias("number"), "cluster")
         return names.join(found, "number").select(self.ID, "cluster")
 
-    # -- what is not here ------------------------------------------------------------------------------------------------
+    def svdPlusPlus(
+        self,
+        rank: int = 10,
+        maxIter: int = 2,
+        minValue: float = 0.0,
+        maxValue: float = 5.0,
+        gamma1: float = 0.007,
+        gamma2: float = 0.007,
+        gamma6: float = 0.005,
+        gamma7: float = 0.015,
+        *,
+        seed: int = 42,
+        **options: Unpack[RunOptions],
+    ) -> tuple[GraphResult, float]:
+        """Return the vertices with the columns of a model of ratings, and its mean squared error.
 
-    def svdPlusPlus(self, *args: Any, **settings: Any) -> NoReturn:
-        """Raise ``ConfigurationError``: there is no SVD++ here."""
-        raise ConfigurationError(
-            "svdPlusPlus is not supported: pyspark.ml.recommendation.ALS factorizes ratings, and graphframes has SVD++ itself"
-        )
+        An edge is the rating that a user, its source, gave an item, in the column ``weight``. ``gamma1`` and ``gamma2`` are the
+        rates of learning of biases and factors, ``gamma6`` and ``gamma7`` their regularization; predictions are from
+        ``minValue`` up to ``maxValue``. ``column1`` are factors, ``column2`` those of implicit feedback, ``column3`` is the
+        bias, and ``column4`` is 1 / sqrt(number of ratings), or of an item the sum of its squared errors. Without edges all are
+        null, and the error is NaN. The job runs at the call. ``seed`` chooses where factors begin, the same in each run.
 
-    def hyper_anf(self, *args: Any, **settings: Any) -> NoReturn:
-        """Raise ``ConfigurationError``: there are no sketches of neighbourhoods here."""
-        raise ConfigurationError(
-            "hyper_anf is not supported: shortestPaths() gives exact distances to landmarks, and all_paths() paths of few hops"
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([("u",), ("v",), ("x",), ("y",)], "id string")
+        >>> ratings = [("u", "x", 5.0), ("u", "y", 1.0), ("v", "x", 4.0)]
+        >>> e = session.createDataFrame(ratings, "src string, dst string, weight double")
+        >>> model, loss = GraphFrame(v, e).svdPlusPlus(rank=2, maxIter=300, gamma1=0.05, gamma2=0.05)
+        >>> model.columns, loss < 0.05
+        (['id', 'column1', 'column2', 'column3', 'column4'], True)
+        """
+        kind = column_type(self._edges, self.WEIGHT, "edges")
+        if not isinstance(kind, NumericType):
+            raise SchemaError(f"svdPlusPlus: column 'weight' is {kind.simpleString()}, and a rating must be a number: cast it")
+        parameters = Factorization(
+            rank=rank,
+            rounds=maxIter,
+            least=minValue,
+            greatest=maxValue,
+            bias_rate=gamma1,
+            factor_rate=gamma2,
+            bias_penalty=gamma6,
+            factor_penalty=gamma7,
+            seed=seed,
         )
+        apply = partial(svd_plus_plus, parameters=parameters)
+        edges = self._inner_edges(F.col(self.WEIGHT).cast("double").alias("weight"))
+        run = self._run("svdPlusPlus", apply, edges, self._node_column(), _MODEL, options)
+        found = run.localCheckpoint()  # not persist(): as in bfs
+        columns = [F.col(name).alias(f"column{at}") for at, name in enumerate(("explicit", "implicit", "bias"), 1)]
+        model = found.select("node", *columns, F.coalesce("error", "norm").alias("column4"))
+        error, ratings = _first(found.select(F.coalesce(F.sum("error"), F.lit(0.0)), F.sum("ratings")))
+        return self._beside(model, DEFAULT_LEVEL, run._result), error / ratings if ratings else float("nan")
 
-    def neighborhood_aware_cdlp(self, *args: Any, **settings: Any) -> NoReturn:
-        """Raise ``ConfigurationError``: there is no label propagation weighted by common neighbours here."""
-        raise ConfigurationError(
-            "neighborhood_aware_cdlp is not supported: labelPropagation() counts neighbours, and pregel takes weights of edges"
+    def neighborhood_aware_cdlp(
+        self,
+        max_iter: int,
+        structural_similarity_multiplier: float = 0.5,
+        ignore_direct_links: bool = False,
+        initial_label_col: str | None = None,
+        is_directed: bool = True,
+        lg_nom_entries: int = 12,
+        use_local_checkpoints: bool = False,
+        checkpoint_interval: int = 2,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
+        """Return the vertices with a column ``label``: the one with the most votes after ``max_iter`` rounds.
+
+        Each edge votes for the label of its source, with 1, unless ``ignore_direct_links``, and
+        ``structural_similarity_multiplier`` for each neighbour that its ends have in common, in any direction. Of several labels
+        the greatest wins. Labels begin as ids, or as the values of ``initial_label_col``. Without ``is_directed`` edges vote both
+        ways. Neighbours are counted exactly; ``lg_nom_entries`` would be the size of sketches.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1,), (2,), (3,)], "id long")
+        >>> e = session.createDataFrame([(1, 2), (2, 3), (3, 1)], "src long, dst long")
+        >>> sorted(tuple(row) for row in GraphFrame(v, e).neighborhood_aware_cdlp(1).collect())
+        [(1, 3), (2, 1), (3, 2)]
+        """
+        _check_positive("neighborhood_aware_cdlp", "max_iter", max_iter)
+        kind = column_type(self._vertices, initial_label_col or self.ID, "vertices")
+        if isinstance(kind, ArrayType | MapType | StructType):
+            raise SchemaError(
+                f"neighborhood_aware_cdlp: {kind.simpleString()} cannot be a label: use a plain value, such as to_json()"
+            )
+        apply = partial(
+            neighborhood_labels,
+            rounds=max_iter,
+            similarity=structural_similarity_multiplier,
+            direct=0.0 if ignore_direct_links else 1.0,
+            both_ways=not is_directed,
         )
+        check_votes(structural_similarity_multiplier, apply.keywords["direct"])
+        vertices = self._node_column(F.col(quoted(initial_label_col or self.ID)).alias("label"))
+        schema = StructType([StructField("label", kind)])
+        found = self._run(
+            "neighborhood_aware_cdlp", apply, self._inner_edges(), vertices, schema, options, given=str(initial_label_col)
+        )
+        return self._with_column(found, "label", storage_level, found._result)
+
+    def hyper_anf(
+        self,
+        n_hops: int = 3,
+        lg_nom_entries: int = 12,
+        edge_filter: Column | str | None = None,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return ``(id, hop_0, ..., hop_n)``: HyperLogLog sketches of the ends of all walks of so many edges from ``id``.
+
+        The rows are those of ids at which an edge starts for which ``edge_filter`` holds. ``hll_union`` of several hops is a
+        sketch of all whom a vertex reaches within so many, and ``hll_sketch_estimate`` says how many these are. A sketch has
+        ``2**lg_nom_entries`` registers. Each hop is a join of the plan: this is for few hops.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1,), (2,), (3,)], "id long")
+        >>> e = session.createDataFrame([(1, 2), (1, 3), (2, 3)], "src long, dst long")
+        >>> sizes = GraphFrame(v, e).hyper_anf(2).select("id", *map(F.hll_sketch_estimate, ("hop_0", "hop_1", "hop_2")))
+        >>> sorted(tuple(row) for row in sizes.collect())
+        [(1, 1, 2, 1), (2, 1, 1, 0)]
+        """
+        _check_positive("hyper_anf", "n_hops", n_hops)
+        graph = self if edge_filter is None else self.filterEdges(edge_filter)
+        return neighborhood_sketches(graph._inner_edges(), n_hops, lg_nom_entries).persist(storage_level)
 
     # -- what algorithms read and return ---------------------------------------------------------------------------------
 
@@ -783,16 +913,23 @@ class GraphFrame:
         self, found: DataFrame, name: str, level: StorageLevel, result: Result, *, as_long: bool = False
     ) -> GraphResult:
         """Return the vertices with what a run ``found`` of each, ``(node, value)``, in a column of that name."""
-        for column in self._vertices.columns:
-            if column.lower() == name.lower():
-                raise SchemaError(f"the vertices have a column {column!r}, and the result is to have {name!r}: rename or drop it")
         node, value = found.columns
         values = F.col(value)
         if as_long and isinstance(found.schema[value].dataType, IntegralType):
             values = values.cast("long")
-        found = found.select(F.col(node).alias(self.ID), values.alias(name))
-        columns = [*map(quoted, self._vertices.columns), name]
-        return derived_result(self._vertices.join(found, self.ID, "left").select(*columns).persist(level), result)
+        return self._beside(found.select(node, values.alias(name)), level, result)
+
+    def _beside(self, found: DataFrame, level: StorageLevel, result: Result) -> GraphResult:
+        """Return the vertices with the columns that a run ``found`` of each, beside the first, its node."""
+        node, *names = found.columns
+        there = {column.lower(): column for column in self._vertices.columns}
+        for name in names:
+            if name.lower() in there:
+                column = there[name.lower()]
+                raise SchemaError(f"the vertices have a column {column!r}, and the result is to have {name!r}: rename or drop it")
+        columns = map(quoted, [*self._vertices.columns, *names])
+        joined = self._vertices.join(found.withColumnRenamed(node, self.ID), self.ID, "left")
+        return derived_result(joined.select(*columns).persist(level), result)
 
 
 def _check_total(total: float | None) -> None:
