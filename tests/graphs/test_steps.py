@@ -318,7 +318,7 @@ def test_labels_by_neighbours_in_common(workers: int, seed: int, both_ways: bool
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_ratings(workers: int) -> None:
-    """SVD++ by its formulas, one rating after the other. Some users are rated; a run that learns nothing gives the first factors."""
+    """SVD++ by its formulas, one rating after the other, where users are rated too; idle runs give the first factors."""
     chosen = random.Random(8)
     edges = [(chosen.randrange(9), chosen.randrange(5, 12)) for _ in range(30)]
     ratings = [float(chosen.randrange(1, 6)) for _ in edges]
