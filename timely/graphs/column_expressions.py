@@ -399,6 +399,11 @@ def _lists(groups: Column, values: pa.Array, count: int) -> pa.Array:
 
 def _grouped(groups: Column, values: pa.Array, function: str, count: int) -> pa.Array:
     """Return the aggregate of each group, null where a group has no rows."""
+    sizes = np.bincount(groups, minlength=count)
+    if function == "count":
+        return pa.array(sizes, mask=sizes == 0)
+    if function == "sum" and pa.types.is_float64(values.type):  # hashing takes half as long again
+        return pa.array(np.bincount(groups, values.to_numpy(), count).astype(np.float64), mask=sizes == 0)
     table = pa.table({"group": groups, "value": values}).group_by("group", use_threads=False).aggregate([("value", function)])
     at = np.full(count, -1)
     at[table["group"].to_numpy()] = np.arange(table.num_rows)

@@ -7,7 +7,7 @@ methods run always.
 from __future__ import annotations
 
 import itertools
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 import networkx as nx
@@ -447,6 +447,10 @@ def test_parameters_that_are_refused(session: SparkSession) -> None:
     rated = GraphFrame(g.vertices, g.edges.withColumn("weight", F.lit(1)))
     with pytest.raises(ConfigurationError, match="no rating is from 5.0 up to 5.0"):
         rated.svdPlusPlus(minValue=5.0)
+    with pytest.raises(ConfigurationError, match="much"):
+        g.k_core(memory="much")
+    with pytest.raises(ConfigurationError, match="checkpoint_every"):
+        g.pageRank(maxIter=1, checkpoint="here", checkpoint_every=timedelta(0))
     dates = graph_of(session, [date(2026, 1, 1)], [], "date")
     with pytest.raises(SchemaError, match="hyper_anf: the ids are date, which Spark has no sketches of"):
         dates.hyper_anf()
