@@ -640,7 +640,9 @@ class GraphFrame:
         vertices = self._node_column()
         apply = partial(simple_cycles)
         found = self._run("detectingCycles", apply, self._inner_edges(), vertices, self._path_column(), options, node=False)
-        return derived_result(found.select(F.col("path").alias("found_cycles")).persist(storage_level), found._result)
+        cycles = found.select(F.col("path").alias("found_cycles"), F.element_at("path", 1).alias(self.ID))
+        cycles = cycles.select("found_cycles")  # and sort("id") is possible all the same, as it is in GraphFrames
+        return derived_result(cycles.persist(storage_level), found._result)
 
     def k_core(
         self,
