@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
-from timely.graphs.arrays import Column, Mask, ranges
+from timely.graphs.arrays import Column, Mask, ranges, value_counts
 from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graph_partition import GraphPartition, partitioned, result_batch
 from timely.order import PartialOrder
@@ -64,7 +64,7 @@ class _Peeling(StepProgram[_Cores]):
         level = max(state.level, least)
         peeled = np.flatnonzero(state.left & (state.degrees <= level))
         starts = state.starts[peeled]
-        mirrors, counts = np.unique(state.targets[ranges(starts, state.starts[peeled + 1] - starts)], return_counts=True)
+        mirrors, counts = value_counts(state.targets[ranges(starts, state.starts[peeled + 1] - starts)])
         places, lost = state.part.from_mirrors((yield state.part.to_owners(mirrors, counts)))
         state.level = level
         state.cores[peeled] = level

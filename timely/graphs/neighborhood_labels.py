@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from timely.dataflow import OperatorInfo, Stream
 from timely.errors import ConfigurationError, SchemaError
-from timely.graphs.arrays import BLOCK, Column, join_columns, ranges, run_starts
+from timely.graphs.arrays import BLOCK, Column, join_columns, ranges, run_starts, sorted_distinct
 from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graph_partition import GraphPartition, partitioned, result_batch
 from timely.order import PartialOrder
@@ -178,7 +178,7 @@ def _common_neighbours(info: OperatorInfo, part: GraphPartition, sources: Column
 def _distinct_pairs(first: Column, second: Column) -> tuple[Column, Column]:
     """Return each pair once, in order."""
     width = int(second.max(initial=0)) + 1
-    pairs = np.unique(first * width + second)
+    pairs = sorted_distinct(first * width + second)
     return pairs // width, pairs % width
 
 
