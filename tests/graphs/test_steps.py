@@ -6,24 +6,31 @@ White box: these dataflows are in modules of their own, and not among the names 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import attrs
 import networkx as nx
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import timely
+from tests.recovery.cutting import Phase
 from timely import ConfigurationError
-from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
+from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.column_expressions import ColumnAggregate, ColumnField, Constant, FunctionCall
 from timely.graphs.column_pregel import ACTIVE, ColumnProgram, MessageColumn, StateColumn, column_pregel
 from timely.graphs.independent_set import maximal_independent_set
 from timely.graphs.k_core import k_core
 from timely.graphs.landmarks import landmark_distances
+from timely.graphs.neighborhood_labels import neighborhood_labels
 from timely.graphs.path_enumeration import simple_cycles, simple_paths
 from timely.graphs.personalized_rank import personalized_pagerank
+from timely.graphs.svd_plus_plus import Factorization, svd_plus_plus
+from timely.testing import pause
 
 Build = Callable[[timely.Stream[int, Any], timely.Stream[int, Any]], timely.Stream[int, Any]]
 
@@ -162,12 +169,8 @@ def test_ranks(seed: int, named: bool, workers: int) -> None:
     assert {node: rank for node, (rank,) in ranks(rounds=0).items()} == dict.fromkeys(nodes, 1.0)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("skip", [False, True])
-@pytest.mark.parametrize("both", [False, True])
-def test_pregel_over_columns(workers: int, skip: bool, both: bool) -> None:
-    """Distances from two nodes: a node whose distance has changed is active, and all halt when none is."""
-    nodes, edges, graph = made(4, named=True)
+def distances(*, skip: bool, both: bool) -> ColumnProgram:
+    """How far a node is from the nearest that has a ``start``."""
     whole, truth = pa.int64(), pa.bool_()
     far, sent = ColumnField("far"), ColumnField("_pregel_msg_")
     one = Constant(1, whole)
@@ -179,7 +182,7 @@ def test_pregel_over_columns(workers: int, skip: bool, both: bool) -> None:
         shorter = FunctionCall("LessThan", (longer, ColumnField("dst.far")), truth)
         shorter = FunctionCall("Coalesce", (shorter, Constant(True, truth)), truth)
         longer = FunctionCall("CaseWhen", (shorter, longer), whole)
-    program = ColumnProgram(
+    return ColumnProgram(
         {
             "far": StateColumn(whole, ColumnField("start"), FunctionCall("If", (nearer, sent, far), whole)),
             ACTIVE: StateColumn(truth, FunctionCall("IsNotNull", (ColumnField("start"),), truth), nearer),
@@ -192,8 +195,17 @@ def test_pregel_over_columns(workers: int, skip: bool, both: bool) -> None:
         skip_inactive=skip,
         stop_when_inactive=True,
     )
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_pregel_over_columns(workers: int, skip: bool, both: bool) -> None:
+    """Distances from two nodes: a node whose distance has changed is active, and all halt when none is."""
+    nodes, edges, graph = made(4, named=True)
+    program = distances(skip=skip, both=both)
     starts = {nodes[2]: 0, nodes[5]: 3}
-    vertices = table(nodes, start=pa.array([starts.get(node) for node in nodes], whole))
+    vertices = table(nodes, start=pa.array([starts.get(node) for node in nodes], pa.int64()))
     found = dict(run(partial(column_pregel, program=program), edges, vertices, workers))
     lengths = {start: nx.single_source_shortest_path_length(graph, start) for start in starts}
     reached = {node: [starts[start] + near[node] for start, near in lengths.items() if node in near] for node in nodes}
@@ -249,18 +261,29 @@ def test_parameters_of_ranks(settings: dict[str, Any], told: str) -> None:
         personalized_pagerank(None, None, **settings)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_program_runs_once_for_each_time_on_all_workers(workers: int) -> None:
-    def added(info: timely.OperatorInfo, collected: list[list[Any]]) -> Steps[list[Any]]:
+class Added(StepProgram[int]):
+    """The sum of all numbers, once for each worker, on worker 0."""
+
+    def begin(self, info: timely.OperatorInfo, collected: list[list[Any]]) -> Steps[int]:
         own = sum(number for batch in collected[0] for number in batch)
         of_all = yield [own] * info.peers
-        of_all = yield [sum(of_all)] * info.peers
+        return sum(of_all)
+
+    def round(self, info: timely.OperatorInfo, state: int) -> Steps[bool]:
+        yield from ()
+        return False
+
+    def end(self, info: timely.OperatorInfo, state: int) -> Steps[list[Any]]:
+        of_all = yield [state] * info.peers
         return [of_all] if info.worker == 0 else []
 
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_program_runs_once_for_each_time_on_all_workers(workers: int) -> None:
     def program(worker: timely.Worker) -> list[Any]:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
-            captured = bulk_synchronous("added", [stream], added).capture()
+            captured = bulk_synchronous("added", [stream], Added()).capture()
         for time in range(3):
             if worker.index == 0:
                 handle.send_batch([time, 10])
@@ -271,3 +294,142 @@ def test_a_program_runs_once_for_each_time_on_all_workers(workers: int) -> None:
 
     found = [message for messages in timely.execute(program, workers=workers) for message in messages]
     assert found == [(time, [[time + 10] * workers]) for time in range(3)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("seed", "both_ways", "direct"), [(5, False, 1.0), (6, True, 1.0), (7, False, 0.0)])
+def test_labels_by_neighbours_in_common(workers: int, seed: int, both_ways: bool, direct: float) -> None:
+    """By the definition, with sets: the labels are names whose order is not that of the nodes."""
+    nodes, edges, graph = made(seed, named=True)
+    near = {node: {*graph.successors(node), *graph.predecessors(node)} for node in nodes}
+    voting = sorted({*edges, *((b, a) for a, b in edges)}) if both_ways else edges
+    labels = {node: f"{9 - number % 7}{node}" for number, node in enumerate(nodes)}
+    given = table(nodes, label=list(labels.values()))
+    for _ in range(3):
+        votes = {node: Counter[str]() for node in nodes}
+        for a, b in voting:
+            votes[b][labels[a]] += direct + 0.75 * len(near[a] & near[b])  # type: ignore[assignment]
+        labels = {
+            node: max(((count, label) for label, count in votes[node].items()), default=(0, labels[node]))[1] for node in nodes
+        }
+    apply = partial(neighborhood_labels, rounds=3, similarity=0.75, direct=direct, both_ways=both_ways)
+    assert dict(run(apply, edges, given, workers)) == labels
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_ratings(workers: int) -> None:
+    """SVD++ by its formulas, one rating after the other, where users are rated too; idle runs give the first factors."""
+    chosen = random.Random(8)
+    edges = [(chosen.randrange(9), chosen.randrange(5, 12)) for _ in range(30)]
+    ratings = [float(chosen.randrange(1, 6)) for _ in edges]
+    parameters = Factorization(rank=3, rounds=4, least=1.0, bias_rate=0.02, factor_rate=0.03)
+
+    def rated(given: Factorization, edges: Sequence[tuple[int, int]]) -> dict[int, tuple[Any, ...]]:
+        batches = {"src": [a for a, _ in edges], "dst": [b for _, b in edges], "weight": ratings[: len(edges)]}
+
+        def program(worker: timely.Worker) -> list[Any]:
+            with worker.dataflow(int) as scope:
+                start = scope.to_stream([0] if worker.index == 0 else [])
+                pairs = start.map_batch(lambda _: pa.record_batch(batches))
+                vertices = start.map_batch(lambda _: pa.record_batch({"node": list(range(13))}))
+                captured = svd_plus_plus(pairs, vertices, given).capture()
+            worker.run()
+            return captured.messages
+
+        messages = [message for found in timely.execute(program, workers=workers) for message in found]
+        return {row["node"]: tuple(row.values())[1:] for _, batch in messages for row in batch.to_pylist()}
+
+    idle = attrs.evolve(parameters, rounds=1, bias_rate=0.0, factor_rate=0.0)
+    first, as_items = rated(idle, edges), rated(idle, [(12, item) for item in range(12)])
+    users, known = {a for a, _ in edges}, {node for pair in edges for node in pair}
+    p = {node: np.array(first[node][0]) for node in known}
+    y = {node: np.array(as_items[node][1]) for node in known}
+    bias, norm = ({node: first[node][at] for node in known} for at in (2, 3))
+    mean = sum(ratings) / len(ratings)
+    for node in known:
+        own = [rating for pair, rating in zip(edges, ratings) for end in pair if end == node]
+        assert (bias[node], norm[node]) == pytest.approx((sum(own) / len(own) - mean, len(own) ** -0.5))
+    assert all(0 <= factor < 1 for node in known for factor in (*p[node], *y[node]))
+
+    def error(rating: float, a: int, b: int) -> Any:
+        return rating - min(max(mean + bias[a] + bias[b] + float(y[a] @ p[b]), 1.0), 5.0)
+
+    for _ in range(4):
+        feedback = {node: sum((y[b] for a, b in edges if a == node), np.zeros(3)) for node in users}
+        y.update({node: p[node] + norm[node] * sum_ for node, sum_ in feedback.items()})
+        new_p, new_y, new_bias = ({**old} for old in (p, y, bias))
+        for (a, b), rating in zip(edges, ratings):
+            wrong = error(rating, a, b)
+            new_p[a] = new_p[a] + 0.03 * (wrong * p[b] - 0.015 * p[a])
+            new_p[b] = new_p[b] + 0.03 * (wrong * y[a] - 0.015 * p[b])
+            for node in (a, b):
+                new_y[node] = new_y[node] + 0.03 * (wrong * norm[a] * p[b] - 0.015 * y[b])
+                new_bias[node] += 0.02 * (wrong - 0.005 * bias[node])
+        p, y, bias = new_p, new_y, new_bias
+    found = rated(parameters, edges)
+    assert found[12] == (None, None, None, None, None, 0)
+    for node in known:
+        squares = [error(rating, a, b) ** 2 for (a, b), rating in zip(edges, ratings) if b == node]
+        explicit, implicit, own_bias, _, errors, count = found[node]
+        assert [*explicit, *implicit, own_bias] == pytest.approx([*p[node], *y[node], bias[node]])
+        assert (errors, count) == (pytest.approx(sum(squares)) if squares else None, len(squares))
+
+
+def cut_programs() -> dict[str, tuple[Build, dict[str, Any]]]:
+    """Programs in steps, and the columns of vertices that they read."""
+    marks = [0, None, 1] + [None] * 11
+    ends = {"start": [node < 2 for node in range(14)], "end": [node % 3 == 0 for node in range(14)]}
+    ranks = partial(personalized_pagerank, sources=2, tolerance=1e-3, damping=0.6)
+    return {
+        "landmarks": (partial(landmark_distances, landmarks=2), {"landmark": pa.array(marks, pa.int32())}),
+        "cores": (k_core, {}),
+        "independent set": (maximal_independent_set, {}),
+        "cycles": (partial(simple_cycles, limit=4), {}),
+        "paths": (partial(simple_paths, limit=3), ends),
+        "ranks": (ranks, {"source": pa.array(marks, pa.int32())}),
+        "scaled ranks": (partial(personalized_pagerank, rounds=2, dangling="scale"), {"source": pa.nulls(14, pa.int32())}),
+        "labels": (partial(neighborhood_labels, rounds=3), {"label": list("hgfedcbahgfedc")}),
+        "pregel": (partial(column_pregel, program=distances(skip=True, both=True)), {"start": pa.array(marks, pa.int64())}),
+    }
+
+
+@pytest.mark.parametrize("name", cut_programs())
+def test_a_program_that_is_cut_after_each_step_goes_on(name: str) -> None:
+    """Each phase is one of two workers that take a few steps; what it gave is that of a run without a cut, to the last bit."""
+    apply, columns = cut_programs()[name]
+    nodes, edges, _ = made(1, named=False)
+    batches = [pa.record_batch({"src": list(src), "dst": list(dst)}) for src, dst in (zip(*edges[:9]), zip(*edges[9:]))]
+    vertices = table(nodes, **columns)
+
+    def phase(start: list[Any]) -> Phase:
+        return Phase(lambda scope, edges, vertices: apply(edges, vertices), 2, 2, start)
+
+    def feed(to: Phase) -> None:
+        for number, batch in enumerate(batches):
+            to.send(0, number, 0, batch)
+            to.send(1, number, 0, vertices.slice(7 * number, 7))
+
+    whole = phase([])
+    feed(whole)
+    whole.advance_to(1)
+    whole.end()
+    for first, steps in ((4, 5), (5, 4), (6, 4)):
+        found: Counter[Any] = Counter()
+        part, cuts = phase([]), 0
+        feed(part)
+        while found.total() < whole.outputs().total():
+            part.advance_to(1)
+            for _ in range(first if cuts == 0 else steps):
+                for pair in part.network.waiting():
+                    part.network.deliver(*pair, 9)
+                for worker in part.workers:
+                    worker.step()
+            pause(part.workers, part.network)
+            start = [registry.snapshot(compact=False, in_flight=True) for registry in part.state_registries]
+            found += part.outputs()
+            part, cuts = phase(start), cuts + 1
+            assert cuts < 99
+        assert cuts > 1
+        part.advance_to(1)
+        part.end()
+        assert found + part.outputs() == whole.outputs()

@@ -18,9 +18,11 @@ from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tests.spark.faults import parent_of
 from timely.graphs import spark as graphs
+from timely.graphs.spark import Pregel
 from timely.worker import Worker
 from timely.worker.internals import tracers
 from timely.worker.tracer import Tracer
@@ -140,6 +142,32 @@ FUNCTIONS: dict[str, Callable[..., graphs.GraphResult]] = {
     "triangle_count": graphs.triangle_count,
     "pregel": _pregel,
 }
+
+
+def _far(graph: graphs.GraphFrame, **options: Any) -> graphs.GraphResult:
+    """How far each vertex is from 3, by Pregel over columns."""
+    nearer = F.least(Pregel.msg(), F.col("far"))
+    program = graph.pregel.setMaxIter(200).setEarlyStopping(True).withVertexColumn("far", F.when(F.col("id") == 3, 0), nearer)
+    send = F.when(Pregel.dst("far").isNull(), Pregel.src("far") + 1)
+    return program.sendMsgToDst(send).aggMsgs(F.min(Pregel.msg())).run(**options)
+
+
+METHODS: dict[str, Callable[..., DataFrame]] = {
+    "pregel": _far,
+    "pageRank": lambda graph, **options: graph.pageRank(maxIter=40, **options).vertices,
+    "shortestPaths": lambda graph, **options: graph.shortestPaths([3, 5], **options),
+    "k_core": lambda graph, **options: graph.k_core(**options),
+    "connectedComponents": lambda graph, **options: graph.connectedComponents(**options),
+}
+"""Methods of a ``GraphFrame`` whose loops take many rounds."""
+
+
+def graph_frame(edges: DataFrame) -> graphs.GraphFrame:
+    """Return edges as a graph that has passed ``validate()``."""
+    ids = edges.selectExpr("explode(array(src, dst)) AS id").distinct()
+    graph = graphs.GraphFrame(ids, edges.drop("weight"), workers=2)
+    graph.validate()
+    return graph
 
 
 def rows(frame: DataFrame) -> list[Any]:

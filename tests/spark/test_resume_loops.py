@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import timely
-from tests.spark.loops import EVERY, FUNCTIONS, Kill, Killer, rows, weighted_edges
+from tests.spark.loops import EVERY, FUNCTIONS, METHODS, Kill, Killer, graph_frame, rows, weighted_edges
 from timely import differential as dd
 from timely import spark as ts
 from timely.dataflow import route
@@ -37,6 +37,26 @@ def test_a_loop_goes_on_after_two_kills(edges: DataFrame, tmp_path: Path) -> Non
     assert result.resumed == [1, 1]
     assert all(worker.checkpoints for worker in result.metrics)
     assert [file.suffix for file in kept.iterdir()] == [".fence"]
+
+
+def test_a_method_of_a_graph_frame_goes_on_after_a_kill(edges: DataFrame, tmp_path: Path) -> None:
+    check_method("pregel", edges, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "pregel"])
+def test_each_method_of_a_graph_frame_goes_on_after_a_kill(name: str, edges: DataFrame, tmp_path: Path) -> None:
+    check_method(name, edges, tmp_path)
+
+
+def check_method(name: str, edges: DataFrame, place: Path) -> None:
+    """Kill a worker in the loop, and compare with a run that nobody disturbs."""
+    graph, kept = graph_frame(edges), place / "kept"
+    killer: Any = Killer(place, kept, (Kill(1, 12),))
+    found: Any = METHODS[name](graph, checkpoint=kept, checkpoint_every=EVERY, live=killer)
+    assert rows(found) == rows(METHODS[name](graph))
+    assert (killer.done, found.resumed) == (1, [1])
+    found.unpersist()
 
 
 @pytest.mark.soak

@@ -7,7 +7,6 @@ updated in a superstep, by the messages of that superstep, from the columns befo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
@@ -15,9 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
-from timely.graphs.arrays import Column, Mask, sorted_order
-from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
-from timely.graphs.column_expressions import ColumnAggregate, ColumnExpression, ColumnField, FunctionCall, aggregate, evaluate
+from timely.graphs.arrays import Column, Mask, join_columns
+from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
+from timely.graphs.column_expressions import (
+    ColumnAggregate,
+    ColumnExpression,
+    ColumnField,
+    FunctionCall,
+    evaluate,
+    merged_aggregate,
+    partial_aggregate,
+)
 from timely.graphs.graph_partition import GraphPartition, partitioned, result_batch
 from timely.order import PartialOrder
 
@@ -29,6 +36,8 @@ ACTIVE: Final = "_pregel_is_active"
 MESSAGE: Final = "_pregel_msg_"
 """The name of the column that has a message, and then what the messages to a vertex are aggregated to."""
 
+
+_END: Final = "end"
 
 _Messages: TypeAlias = tuple[Column, pa.Array]
 """Where messages go, and their values."""
@@ -73,6 +82,13 @@ class ColumnProgram:
         """Return the columns that messages read."""
         return {name for message in self.messages for name in fields(message.expression)}
 
+    def read_at(self, place: str) -> list[str]:
+        """Return the columns that messages read of ``"src"``, ``"dst"`` or ``"edge"``."""
+        read = {name.partition(".")[2] for name in self.read_along_edges() if name.startswith(f"{place}.")}
+        if place == "dst" and self.skip_inactive and read - {"id"}:
+            read.add(ACTIVE)
+        return sorted(read)
+
 
 def fields(expression: ColumnExpression) -> Iterator[str]:
     """Yield the names of the columns that an expression reads."""
@@ -106,30 +122,60 @@ def column_pregel(edges: Stream[T, Any], vertices: Stream[T, Any], program: Colu
     >>> timely.example(build)
     [(0, [('a', 5), ('b', 3), ('c', 3)])]
     """
-    return bulk_synchronous("column pregel", [vertices, edges], partial(_supersteps, program=program))
+    return bulk_synchronous("column pregel", [vertices, edges], _Supersteps(program))
 
 
-def _supersteps(info: OperatorInfo, collected: list[list[Any]], *, program: ColumnProgram) -> Steps[Any]:
-    part = yield from partitioned(info, *collected)
-    given = pa.table({"id": part.nodes, **{name: part.attributes[name] for name in part.attributes.column_names}})
-    states = _states(given, {name: state.initial for name, state in program.states.items()}, program)
-    triplets = _Triplets(part, program)
-    yield from triplets.mirror_attributes(given)
-    for _ in range(program.supersteps):
-        vertices = _beside(given, states)
-        yield from triplets.mirror_states(vertices)
-        outgoing, local = triplets.messages(vertices)
-        count = sum(len(values) for _, values in local) + sum(len(values) for _, values in outgoing)
-        received = yield [(count, *sent) for sent in _by_owner(part, outgoing, program.message_type)]
-        if program.stop_without_messages and not any(sent for sent, _, _ in received):
-            break
-        arrived = [(places[at], values) for places, (_, at, values) in zip(part.mirrored, received, strict=True)]
-        message = _combined(part, program, [*local, *arrived])
-        vertices = vertices.append_column(MESSAGE, message)
-        states = _states(vertices, {name: state.update for name, state in program.states.items()}, program)
-        if program.stop_when_inactive and not any((yield [bool(_active(states).any())] * info.peers)):
-            break
-    return result_batch(part, **{name: states[name].combine_chunks() for name in program.states if name != ACTIVE})
+@attrs.define(eq=False)
+class _Vertices:
+    """One worker's vertices: what does not change, their states, and the columns of mirrors that do not change."""
+
+    part: GraphPartition
+    given: pa.Table
+    states: pa.Table
+    mirrored: dict[str, pa.Array]
+    superstep: int = 0
+
+
+@attrs.frozen
+class _Supersteps(StepProgram[_Vertices]):
+    _program: ColumnProgram
+
+    def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Vertices]:
+        part = yield from partitioned(info, *collected)
+        program = self._program
+        given = pa.table({"id": part.nodes, **{name: part.attributes[name] for name in part.attributes.column_names}})
+        states = _states(given, {name: state.initial for name, state in program.states.items()}, program)
+        fixed = [name for name in program.read_at("dst") if name not in program.states]
+        return _Vertices(part, given, states, (yield from _mirrored(part, given, fixed)))
+
+    def round(self, info: OperatorInfo, state: _Vertices) -> Steps[bool]:
+        program, part = self._program, state.part
+        if state.superstep == program.supersteps:
+            return False
+        vertices = _beside(state.given, state.states)
+        changing = [name for name in program.read_at("dst") if name in program.states]
+        mirrors = {**state.mirrored, **(yield from _mirrored(part, vertices, changing))}
+        outgoing, local = _messages(part, program, vertices, mirrors)
+        count = sum(len(values) for _, values in (*outgoing, *local))
+        sent = _combined(program, outgoing, part.mirrors)
+        received = yield [(count, one) for one in _by_owner(part, sent)]
+        if program.stop_without_messages and not any(sent for sent, _ in received):
+            return False
+        arrived = [(places[_places(batch)], batch) for places, (_, batch) in zip(part.mirrored, received, strict=True)]
+        own = _combined(program, local, len(part))
+        message = _merged(part, program, [(_places(own), own), *arrived])
+        states = _states(
+            vertices.append_column(MESSAGE, message), {name: state.update for name, state in program.states.items()}, program
+        )
+        going = not program.stop_when_inactive or any((yield [bool(_active(states).any())] * info.peers))
+        state.states = states
+        state.superstep += 1
+        return going
+
+    def end(self, info: OperatorInfo, state: _Vertices) -> Steps[Any]:
+        yield from ()
+        found = {name: state.states[name].combine_chunks() for name in self._program.states if name != ACTIVE}
+        return result_batch(state.part, **found)
 
 
 def _states(table: pa.Table, expressions: Mapping[str, ColumnExpression], program: ColumnProgram) -> pa.Table:
@@ -144,82 +190,87 @@ def _beside(given: pa.Table, states: pa.Table) -> pa.Table:
     return pa.table({table_name: table[table_name] for table in (given, states) for table_name in table.column_names})
 
 
-class _Triplets:
-    """What messages read of each edge of one worker, and of its ends."""
-
-    def __init__(self, part: GraphPartition, program: ColumnProgram) -> None:
-        read = program.read_along_edges()
-        self._part, self._program = part, program
-        self._of_source = [name[4:] for name in sorted(read) if name.startswith("src.")]
-        self._of_target = [name[4:] for name in sorted(read) if name.startswith("dst.")]
-        self._of_edge = [name[5:] for name in sorted(read) if name.startswith("edge.")]
-        self._targets_too = any(name != "id" for name in self._of_target)
-        if program.skip_inactive and self._targets_too:
-            self._of_target = sorted({*self._of_target, ACTIVE})
-        self._mirrors: dict[str, pa.Array] = {}
-
-    def mirror_attributes(self, given: pa.Table) -> Steps[None]:
-        """Send what does not change."""
-        yield from self._mirror(given, [name for name in self._of_target if name not in self._program.states])
-
-    def mirror_states(self, vertices: pa.Table) -> Steps[None]:
-        """Send what has changed."""
-        yield from self._mirror(vertices, [name for name in self._of_target if name in self._program.states])
-
-    def _mirror(self, table: pa.Table, names: Sequence[str]) -> Steps[None]:
-        if names:
-            chosen = table.select(names).combine_chunks()
-            received: list[pa.Table] = yield [chosen.take(pa.array(places)) for places in self._part.mirrored]
-            mirrors = pa.concat_tables(received)
-            self._mirrors.update({name: mirrors[name].combine_chunks() for name in names})
-
-    def messages(self, vertices: pa.Table) -> tuple[list[_Messages], list[_Messages]]:
-        """Return pairs of mirrors and messages to them, and of places here and messages to these."""
-        sources, targets = self._part.sources, self._part.targets
-        if not len(sources):
-            return [], []
-        along = np.arange(len(sources))
-        if self._program.skip_inactive:
-            active = _active(vertices)[sources]
-            if self._targets_too:
-                active |= _active(pa.table({ACTIVE: self._mirrors[ACTIVE]}))[targets]
-            along = np.flatnonzero(active)
-        at_source, at_target, edges = pa.array(sources[along]), pa.array(targets[along]), pa.array(along)
-        columns = {f"src.{name}": vertices[name].take(at_source) for name in self._of_source}
-        columns.update({f"dst.{name}": self._mirrors[name].take(at_target) for name in self._of_target})
-        columns.update({f"edge.{name}": self._part.edge_attributes[name].take(edges) for name in self._of_edge})
-        table = pa.table(columns or {"": pa.nulls(len(along))})
-        outgoing: list[_Messages] = []
-        local: list[_Messages] = []
-        for message in self._program.messages:
-            values = evaluate(message.expression, table)
-            sent = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-            ends = (sources if message.to_source else targets)[along[sent]]
-            (local if message.to_source else outgoing).append((ends, values.filter(pa.array(sent))))
-        return outgoing, local
+def _mirrored(part: GraphPartition, table: pa.Table, names: Sequence[str]) -> Steps[dict[str, pa.Array]]:
+    """Return columns of the mirrors."""
+    if not names:
+        return {}
+    chosen = table.select(names).combine_chunks()
+    received: list[pa.Table] = yield [chosen.take(pa.array(places)) for places in part.mirrored]
+    mirrors = pa.concat_tables(received)
+    return {name: mirrors[name].combine_chunks() for name in names}
 
 
-def _by_owner(
-    part: GraphPartition, messages: Sequence[tuple[Column, pa.Array]], kind: pa.DataType
-) -> list[tuple[Column, pa.Array]]:
-    """Return what each worker has to get of messages to mirrors: indices of its vertices, and values."""
-    mirrors = np.concatenate([np.empty(0, np.int64), *(ends for ends, _ in messages)])
-    values = pa.concat_arrays([pa.nulls(0, kind), *(values.cast(kind) for _, values in messages)])
-    order = sorted_order(mirrors)
-    mirrors, values = mirrors[order], values.take(pa.array(order))
-    cuts = np.searchsorted(mirrors, part.bounds).tolist()
+def _messages(
+    part: GraphPartition, program: ColumnProgram, vertices: pa.Table, mirrors: Mapping[str, pa.Array]
+) -> tuple[list[_Messages], list[_Messages]]:
+    """Return mirrors and messages to them, and places here and messages to these."""
+    sources, targets = part.sources, part.targets
+    if not len(sources):
+        return [], []
+    along = np.arange(len(sources))
+    if program.skip_inactive:
+        active = _active(vertices)[sources]
+        if ACTIVE in mirrors:
+            active |= _active(pa.table({ACTIVE: mirrors[ACTIVE]}))[targets]
+        along = np.flatnonzero(active)
+    at_source, at_target, edges = pa.array(sources[along]), pa.array(targets[along]), pa.array(along)
+    columns = {f"src.{name}": vertices[name].take(at_source) for name in program.read_at("src")}
+    columns.update({f"dst.{name}": mirrors[name].take(at_target) for name in program.read_at("dst")})
+    columns.update({f"edge.{name}": part.edge_attributes[name].take(edges) for name in program.read_at("edge")})
+    table = pa.table(columns or {"": pa.nulls(len(along))})
+    outgoing: list[_Messages] = []
+    local: list[_Messages] = []
+    for message in program.messages:
+        values = evaluate(message.expression, table)
+        sent = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        ends = (sources if message.to_source else targets)[along[sent]]
+        (local if message.to_source else outgoing).append((ends, values.filter(pa.array(sent))))
+    return outgoing, local
+
+
+def _combined(program: ColumnProgram, messages: Sequence[_Messages], count: int) -> pa.RecordBatch:
+    """Return a row for each of ``count`` ends that get a message, in their order: the end, and the partial aggregates."""
+    ends = join_columns([ends for ends, _ in messages])
+    kind = program.message_type
+    table = pa.table({MESSAGE: pa.concat_arrays([pa.nulls(0, kind), *(values.cast(kind) for _, values in messages)])})
+    there, groups = _groups(ends, count)
+    columns: dict[str, pa.Array] = {_END: pa.array(there)}
+    for at, one in enumerate(program.aggregates):
+        for part, column in enumerate(partial_aggregate(one, groups, len(there), table)):
+            columns[f"{at}.{part}"] = column
+    return pa.record_batch(columns)
+
+
+def _by_owner(part: GraphPartition, sent: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Return what each worker has to get: ends are the indices of its vertices among its mirrors here."""
+    ends = _places(sent)
+    cuts = np.searchsorted(ends, part.bounds).tolist()
     return [
-        (mirrors[start:end] - bound, values.slice(start, end - start)) for start, end, bound in zip(cuts, cuts[1:], part.bounds)
+        sent.slice(start, end - start).set_column(0, _END, pa.array((ends[start:end] - bound).astype(np.int32)))
+        for start, end, bound in zip(cuts, cuts[1:], part.bounds)
     ]
 
 
-def _combined(part: GraphPartition, program: ColumnProgram, messages: Sequence[_Messages]) -> pa.Array:
+def _places(batch: pa.RecordBatch) -> Column:
+    places: Column = batch[_END].to_numpy()
+    return places
+
+
+def _merged(part: GraphPartition, program: ColumnProgram, arrived: Sequence[tuple[Column, pa.RecordBatch]]) -> pa.Array:
     """Return the aggregated message of each vertex, null where there is none."""
-    places = np.concatenate([places for places, _ in messages])
-    table = pa.table({MESSAGE: pa.concat_arrays([values.cast(program.message_type) for _, values in messages])})
-    there, groups = np.unique(places, return_inverse=True)
-    columns = {str(at): aggregate(one, groups, len(there), table) for at, one in enumerate(program.aggregates)}
+    there, groups = _groups(np.concatenate([places for places, _ in arrived]), len(part))
+    columns: dict[str, pa.Array] = {}
+    for at, one in enumerate(program.aggregates):
+        partials = [[batch[name] for name in batch.schema.names if name.startswith(f"{at}.")] for _, batch in arrived]
+        columns[str(at)] = merged_aggregate(one, groups, len(there), partials)
     found = evaluate(program.combined, pa.table({"id": part.nodes.take(pa.array(there)), **columns}))
-    at = np.full(len(part), -1)
-    at[there] = np.arange(len(there))
-    return found.take(pa.array(at, mask=at < 0))
+    at_vertex = np.full(len(part), -1)
+    at_vertex[there] = np.arange(len(there))
+    return found.take(pa.array(at_vertex, mask=at_vertex < 0))
+
+
+def _groups(ends: Column, count: int) -> tuple[Column, Column]:
+    """Return which of so many ends there are, and the number of each one's group among these."""
+    present = np.zeros(count, np.bool_)
+    present[ends] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[ends]

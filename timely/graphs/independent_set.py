@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final, TypeVar
 
+import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from timely.dataflow import OperatorInfo, Stream, route_column
-from timely.errors import RoutingError
-from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
-from timely.graphs.graph_partition import partitioned
+from timely.dataflow import OperatorInfo, Stream
+from timely.graphs.arrays import Column, Mask
+from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
+from timely.graphs.graph_partition import GraphPartition, partitioned
+from timely.graphs.priorities import Hashes, mixed, value_hashes
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
 
-Priorities = npt.NDArray[np.uint64]
-
 _LAST: Final = np.uint64(2**64 - 1)
-_STEP: Final = 0x9E3779B97F4A7C15
-_MASK: Final = 2**64 - 1
 
 
 def maximal_independent_set(edges: Stream[T, Any], vertices: Stream[T, Any], *, seed: int = 42) -> Stream[T, Any]:
@@ -42,48 +38,54 @@ def maximal_independent_set(edges: Stream[T, Any], vertices: Stream[T, Any], *, 
     >>> sorted(node for node, in rows) in (["a"], ["b", "c"])
     True
     """
-    return bulk_synchronous("maximal independent set", [vertices, edges], partial(_program, seed=seed))
+    return bulk_synchronous("maximal independent set", [vertices, edges], _Choosing(seed))
 
 
-def _program(info: OperatorInfo, collected: list[list[Any]], *, seed: int) -> Steps[Any]:
-    vertices, edges = collected
-    part = yield from partitioned(info, vertices, edges, both_ways=True)
-    names = _hashes(part.nodes)
-    sources, targets = part.sources, part.targets
-    received = yield part.to_mirrors(np.arange(len(part)) * info.peers + info.worker)
-    apart = np.concatenate(received)[targets] != sources * info.peers + info.worker
-    sources, targets = sources[apart], targets[apart]
-    chosen = np.zeros(len(part), np.bool_)
-    left = np.ones(len(part), np.bool_)
-    step = seed
-    while any((yield [bool(left.any())] * info.peers)):
-        step += 1
-        own = np.where(left, _mixed(names, step), _LAST)
+@attrs.define(eq=False)
+class _Chosen:
+    """One worker's nodes, of which some are chosen, and some are left to choose from."""
+
+    part: GraphPartition
+    names: Hashes
+    sources: Column
+    targets: Column
+    chosen: Mask
+    left: Mask
+    step: int
+
+
+@attrs.frozen
+class _Choosing(StepProgram[_Chosen]):
+    _seed: int
+
+    def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Chosen]:
+        part = yield from partitioned(info, *collected, both_ways=True)
+        received = yield part.to_mirrors(np.arange(len(part)) * info.peers + info.worker)
+        apart = np.concatenate(received)[part.targets] != part.sources * info.peers + info.worker
+        none, left = np.zeros(len(part), np.bool_), np.ones(len(part), np.bool_)
+        return _Chosen(part, value_hashes(part.nodes), part.sources[apart], part.targets[apart], none, left, self._seed)
+
+    def round(self, info: OperatorInfo, state: _Chosen) -> Steps[bool]:
+        part, sources, targets = state.part, state.sources, state.targets
+        if not any((yield [bool(state.left.any())] * info.peers)):
+            return False
+        own = np.where(state.left, np.minimum(mixed(state.names, state.step + 1), _LAST - np.uint64(1)), _LAST)
         best = np.full(part.mirrors, _LAST)
         np.minimum.at(best, targets, own[sources])
         lowest = np.full(len(part), _LAST)
         for places, priorities in zip(part.mirrored, (yield part.by_owner(best)), strict=True):
             np.minimum.at(lowest, places, priorities)
-        new = left & (own < lowest)  # nobody of two neighbours that have the same priority: they get others in the next step
-        chosen |= new
+        new = state.left & (own < lowest)  # nobody of two neighbours of the same priority: they get others in the next round
         covered = np.zeros(part.mirrors, np.bool_)
         covered[targets[new[sources]]] = True
-        left &= ~new
-        for places, near in zip(part.mirrored, (yield part.by_owner(covered)), strict=True):
-            left[places[near]] = False
-    return pa.record_batch({"node": part.nodes.filter(pa.array(chosen))})
+        received = yield part.by_owner(covered)
+        state.step += 1
+        state.chosen |= new
+        state.left &= ~new
+        for places, near in zip(part.mirrored, received, strict=True):
+            state.left[places[near]] = False
+        return True
 
-
-def _hashes(nodes: pa.Array) -> Priorities:
-    try:
-        return route_column(nodes).astype(np.uint64)
-    except RoutingError:
-        return route_column(nodes.cast(pa.string())).astype(np.uint64)
-
-
-def _mixed(names: Priorities, step: int) -> Priorities:
-    """Return pseudo-random numbers, below the last one, for names in a step: the output function of SplitMix64."""
-    mixed = names + np.uint64(step * _STEP & _MASK)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.minimum(mixed ^ (mixed >> np.uint64(31)), _LAST - np.uint64(1))
+    def end(self, info: OperatorInfo, state: _Chosen) -> Steps[Any]:
+        yield from ()
+        return pa.record_batch({"node": state.part.nodes.filter(pa.array(state.chosen))})

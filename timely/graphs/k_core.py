@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
-from timely.graphs.arrays import ranges
-from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
-from timely.graphs.graph_partition import partitioned, result_batch
+from timely.graphs.arrays import Column, Mask, ranges, value_counts
+from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
+from timely.graphs.graph_partition import GraphPartition, partitioned, result_batch
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
+
+_NONE: Final = np.iinfo(np.int64).max
 
 
 def k_core(edges: Stream[T, Any], vertices: Stream[T, Any]) -> Stream[T, Any]:
@@ -32,27 +35,43 @@ def k_core(edges: Stream[T, Any], vertices: Stream[T, Any]) -> Stream[T, Any]:
     >>> timely.example(build)
     [(0, [('a', 2), ('b', 2), ('c', 2), ('d', 1), ('e', 0)])]
     """
-    return bulk_synchronous("k-core", [vertices, edges], _program)
+    return bulk_synchronous("k-core", [vertices, edges], _Peeling())
 
 
-def _program(info: OperatorInfo, collected: list[list[Any]]) -> Steps[Any]:
-    vertices, edges = collected
-    part = yield from partitioned(info, vertices, edges, both_ways=True)
-    targets, starts = part.by_source()
-    degrees = part.degrees()
-    cores = np.zeros(len(part), np.int64)
-    left = np.ones(len(part), np.bool_)
-    none = np.iinfo(np.int64).max
-    level = 0
-    while True:
-        least = min((yield [int(degrees[left].min(initial=none))] * info.peers))
-        if least == none:
-            return result_batch(part, core=pa.array(cores))
-        level = max(level, least)
-        peeled = np.flatnonzero(left & (degrees <= level))
-        cores[peeled] = level
-        left[peeled] = False
-        reached = targets[ranges(starts[peeled], starts[peeled + 1] - starts[peeled])]
-        mirrors, counts = np.unique(reached, return_counts=True)
-        places, lost = part.from_mirrors((yield part.to_owners(mirrors, counts)))
-        np.subtract.at(degrees, places, lost)
+@attrs.define(eq=False)
+class _Cores:
+    """One worker's nodes, of which some are peeled."""
+
+    part: GraphPartition
+    targets: Column
+    starts: Column
+    degrees: Column
+    cores: Column
+    left: Mask
+    level: int = 0
+
+
+class _Peeling(StepProgram[_Cores]):
+    def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Cores]:
+        part = yield from partitioned(info, *collected, both_ways=True)
+        count = len(part)
+        return _Cores(part, *part.by_source(), part.degrees(), np.zeros(count, np.int64), np.ones(count, np.bool_))
+
+    def round(self, info: OperatorInfo, state: _Cores) -> Steps[bool]:
+        least = min((yield [int(state.degrees[state.left].min(initial=_NONE))] * info.peers))
+        if least == _NONE:
+            return False
+        level = max(state.level, least)
+        peeled = np.flatnonzero(state.left & (state.degrees <= level))
+        starts = state.starts[peeled]
+        mirrors, counts = value_counts(state.targets[ranges(starts, state.starts[peeled + 1] - starts)])
+        places, lost = state.part.from_mirrors((yield state.part.to_owners(mirrors, counts)))
+        state.level = level
+        state.cores[peeled] = level
+        state.left[peeled] = False
+        np.subtract.at(state.degrees, places, lost)
+        return True
+
+    def end(self, info: OperatorInfo, state: _Cores) -> Steps[Any]:
+        yield from ()
+        return result_batch(state.part, core=pa.array(state.cores))

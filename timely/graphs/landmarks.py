@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
 from timely.errors import ConfigurationError
-from timely.graphs.arrays import MISSING, ranges, sorted_distinct
-from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
-from timely.graphs.graph_partition import partitioned, result_batch
+from timely.graphs.arrays import MISSING, Column, ranges, sorted_distinct
+from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
+from timely.graphs.graph_partition import GraphPartition, partitioned, result_batch
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
+
+Distances: TypeAlias = npt.NDArray[np.int32]
 
 _PAIR: Final = pa.struct([pa.field("landmark", pa.int32()), pa.field("distance", pa.int32())])
 
@@ -45,36 +47,59 @@ def landmark_distances(
     """
     if landmarks < 1:
         raise ConfigurationError(f"landmark distances: there must be 1 landmark or more, not {landmarks!r}")
-    program = partial(_program, landmarks=landmarks, both_ways=both_ways, limit=limit)
-    return bulk_synchronous("landmark distances", [vertices, edges], program)
+    return bulk_synchronous("landmark distances", [vertices, edges], _Searching(landmarks, both_ways, limit))
 
 
-def _program(info: OperatorInfo, collected: list[list[Any]], *, landmarks: int, both_ways: bool, limit: int | None) -> Steps[Any]:
-    vertices, edges = collected
-    part = yield from partitioned(info, vertices, edges, both_ways=both_ways)
-    targets, starts = part.by_source()
-    given = part.attributes["landmark"].combine_chunks() if len(part) else pa.array([], pa.int32())
-    near = np.flatnonzero(given.is_valid()) * landmarks + given.drop_null().to_numpy()  # pairs of node and landmark
-    distances = np.full(len(part) * landmarks, MISSING, np.int32)
-    distances[near] = 0
-    step = 0
-    while step != limit:
-        places, marks = np.divmod(near, landmarks)
+@attrs.define(eq=False)
+class _Near:
+    """One worker's nodes: their distances so far, and the pairs of node and landmark that the last step found."""
+
+    part: GraphPartition
+    targets: Column
+    starts: Column
+    near: Column
+    distances: Distances
+    step: int = 0
+
+
+@attrs.frozen
+class _Searching(StepProgram[_Near]):
+    _landmarks: int
+    _both_ways: bool
+    _limit: int | None
+
+    def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Near]:
+        part = yield from partitioned(info, *collected, both_ways=self._both_ways)
+        given = part.attributes["landmark"].combine_chunks() if len(part) else pa.array([], pa.int32())
+        near = np.flatnonzero(given.is_valid()) * self._landmarks + given.drop_null().to_numpy()
+        distances = np.full(len(part) * self._landmarks, MISSING, np.int32)
+        distances[near] = 0
+        return _Near(part, *part.by_source(), near, distances)
+
+    def round(self, info: OperatorInfo, state: _Near) -> Steps[bool]:
+        if state.step == self._limit:
+            return False
+        part, starts = state.part, state.starts
+        places, marks = np.divmod(state.near, self._landmarks)
         counts = starts[places + 1] - starts[places]
-        pairs = sorted_distinct(targets[ranges(starts[places], counts)] * landmarks + np.repeat(marks, counts))
-        mirrors, marks = np.divmod(pairs, landmarks)
-        received = yield [(len(near), sent) for sent in part.to_owners(mirrors, marks)]
+        reached = state.targets[ranges(starts[places], counts)]
+        mirrors, marks = np.divmod(sorted_distinct(reached * self._landmarks + np.repeat(marks, counts)), self._landmarks)
+        received = yield [(len(state.near), sent) for sent in part.to_owners(mirrors, marks)]
         if not any(count for count, _ in received):
-            break
-        step += 1
+            return False
         places, marks = part.from_mirrors([sent for _, sent in received])
-        near = sorted_distinct(places * landmarks + marks)
-        near = near[distances[near] == MISSING]
-        distances[near] = step
-    return result_batch(part, distances=_lists(distances, landmarks))
+        near = sorted_distinct(places * self._landmarks + marks)
+        state.step += 1
+        state.near = near[state.distances[near] == MISSING]
+        state.distances[state.near] = state.step
+        return True
+
+    def end(self, info: OperatorInfo, state: _Near) -> Steps[Any]:
+        yield from ()
+        return result_batch(state.part, distances=_lists(state.distances, self._landmarks))
 
 
-def _lists(distances: npt.NDArray[np.int32], landmarks: int) -> pa.Array:
+def _lists(distances: Distances, landmarks: int) -> pa.Array:
     """Return the list of each node."""
     found = np.flatnonzero(distances != MISSING)
     counts = np.bincount(found // landmarks, minlength=len(distances) // landmarks)

@@ -5,15 +5,15 @@ Paths are rows of node numbers. In a step all paths get longer by an edge, on th
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, TypeVar
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
 from timely.graphs.arrays import Column, Mask, Rows, join_columns, ranges, sorted_distinct
-from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
+from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graph_partition import GraphPartition, partitioned
 from timely.order import PartialOrder
 
@@ -38,7 +38,7 @@ def simple_cycles(edges: Stream[T, Any], vertices: Stream[T, Any], *, limit: int
     >>> sorted(path for path, in rows)
     [['a', 'b', 'a'], ['a', 'b', 'c', 'a']]
     """
-    return bulk_synchronous("simple cycles", [vertices, edges], partial(_cycles, limit=limit))
+    return bulk_synchronous("simple cycles", [vertices, edges], _Cycles(limit))
 
 
 def simple_paths(
@@ -60,75 +60,90 @@ def simple_paths(
     >>> sorted(path for path, in rows)
     [['a', 'b', 'c'], ['a', 'c']]
     """
-    return bulk_synchronous("simple paths", [vertices, edges], partial(_paths, limit=limit, both_ways=both_ways))
+    return bulk_synchronous("simple paths", [vertices, edges], _PathsBetween(limit, both_ways))
 
 
-class _Steps:
-    """One worker's edges, each once, by the number of their targets."""
+@attrs.define(eq=False)
+class _Paths:
+    """One worker's paths, which end at its nodes: all of the last step, and what was found.
 
-    def __init__(self, info: OperatorInfo, part: GraphPartition, numbers: Column) -> None:
-        self._info, self._part = info, part
-        pairs = sorted_distinct(part.sources * max(part.mirrors, 1) + part.targets)
-        sources, self._targets = np.divmod(pairs, max(part.mirrors, 1))
-        self._starts = np.searchsorted(sources, np.arange(len(part) + 1))
-        self._numbers = numbers
+    Nodes have numbers, and ``numbers`` has that of each mirror. ``starts`` has where the targets of each node start, each once.
+    """
 
-    def longer(self, paths: Rows) -> tuple[Rows, Column]:
+    part: GraphPartition
+    targets: Column
+    starts: Column
+    numbers: Column
+    paths: Rows
+    found: list[Rows] = attrs.field(factory=list)
+    length: int = 0
+
+    def longer(self) -> tuple[Rows, Column]:
         """Return all paths with an edge more, and the mirrors they lead to."""
-        places = paths[:, -1] // self._info.peers
-        counts = self._starts[places + 1] - self._starts[places]
-        mirrors = self._targets[ranges(self._starts[places], counts)]
-        return np.column_stack((np.repeat(paths, counts, axis=0), self._numbers[mirrors])), mirrors
+        places = self.paths[:, -1] // len(self.part.mirrored)
+        counts = self.starts[places + 1] - self.starts[places]
+        mirrors = self.targets[ranges(self.starts[places], counts)]
+        return np.column_stack((np.repeat(self.paths, counts, axis=0), self.numbers[mirrors])), mirrors
 
 
-def _begin(
-    info: OperatorInfo, collected: list[list[Any]], both_ways: bool = False
-) -> Steps[tuple[GraphPartition, _Steps, Column]]:
-    """Return the partition, its steps, and the numbers of its nodes."""
-    vertices, edges = collected
-    part = yield from partitioned(info, vertices, edges, both_ways=both_ways)
+def _begin(info: OperatorInfo, collected: list[list[Any]], both_ways: bool = False) -> Steps[_Paths]:
+    """Return the paths without edges, one of each node."""
+    part = yield from partitioned(info, *collected, both_ways=both_ways)
     own = np.arange(len(part)) * info.peers + info.worker
     mirrored = yield part.to_mirrors(own)
-    return part, _Steps(info, part, np.concatenate(mirrored)), own
+    pairs = sorted_distinct(part.sources * max(part.mirrors, 1) + part.targets)
+    sources, targets = np.divmod(pairs, max(part.mirrors, 1))
+    starts = np.searchsorted(sources, np.arange(len(part) + 1))
+    return _Paths(part, targets, starts, np.concatenate(mirrored), own[:, np.newaxis])
 
 
-def _cycles(info: OperatorInfo, collected: list[list[Any]], *, limit: int | None) -> Steps[Any]:
-    part, steps, own = yield from _begin(info, collected)
-    paths: Rows = own[:, np.newaxis]
-    found: list[Rows] = []
-    length = 0
-    while length != limit:
-        paths, mirrors = steps.longer(paths)
-        found.append(paths[paths[:, 0] == paths[:, -1]])
+@attrs.frozen
+class _Cycles(StepProgram[_Paths]):
+    _limit: int | None
+
+    def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Paths]:
+        return (yield from _begin(info, collected))
+
+    def round(self, info: OperatorInfo, state: _Paths) -> Steps[bool]:
+        if state.length == self._limit:
+            return False
+        paths, mirrors = state.longer()
+        closed = paths[paths[:, 0] == paths[:, -1]]
         fresh = (paths[:, -1] > paths[:, 0]) & ~(paths[:, :-1] == paths[:, -1:]).any(axis=1)
-        length += 1
-        arrived = yield from _moved(part, paths[fresh], mirrors[fresh])
-        if arrived is None:
-            break
-        paths = arrived
-    lists = yield from _named(info, part, found)
-    return pa.record_batch({"path": pa.array([_from_smallest(path) for path in lists], pa.list_(part.nodes.type))})
+        state.paths, going = yield from _moved(state.part, paths[fresh], mirrors[fresh])
+        state.found.append(closed)
+        state.length += 1
+        return going
+
+    def end(self, info: OperatorInfo, state: _Paths) -> Steps[Any]:
+        lists = yield from _named(info, state)
+        return pa.record_batch({"path": pa.array(map(_from_smallest, lists), pa.list_(state.part.nodes.type))})
 
 
-def _paths(info: OperatorInfo, collected: list[list[Any]], *, limit: int | None, both_ways: bool) -> Steps[Any]:
-    part, steps, own = yield from _begin(info, collected, both_ways)
-    start, end = (_mask(part, name) for name in ("start", "end"))
-    paths: Rows = own[start][:, np.newaxis]
-    found: list[Rows] = []
-    length = 0
-    while True:
-        found.append(paths[end[paths[:, -1] // info.peers]])
-        if length == limit:
-            break
-        paths, mirrors = steps.longer(paths)
+@attrs.frozen
+class _PathsBetween(StepProgram[_Paths]):
+    _limit: int | None
+    _both_ways: bool
+
+    def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Paths]:
+        state = yield from _begin(info, collected, self._both_ways)
+        state.paths = state.paths[_mask(state.part, "start")]
+        state.found.append(_ended(state.part, state.paths))
+        return state
+
+    def round(self, info: OperatorInfo, state: _Paths) -> Steps[bool]:
+        if state.length == self._limit:
+            return False
+        paths, mirrors = state.longer()
         fresh = ~(paths[:, :-1] == paths[:, -1:]).any(axis=1)
-        length += 1
-        arrived = yield from _moved(part, paths[fresh], mirrors[fresh])
-        if arrived is None:
-            break
-        paths = arrived
-    lists = yield from _named(info, part, found)
-    return pa.record_batch({"path": pa.array(lists, pa.list_(part.nodes.type))})
+        state.paths, going = yield from _moved(state.part, paths[fresh], mirrors[fresh])
+        state.found.append(_ended(state.part, state.paths))
+        state.length += 1
+        return going
+
+    def end(self, info: OperatorInfo, state: _Paths) -> Steps[Any]:
+        lists = yield from _named(info, state)
+        return pa.record_batch({"path": pa.array(lists, pa.list_(state.part.nodes.type))})
 
 
 def _mask(part: GraphPartition, name: str) -> Mask:
@@ -138,16 +153,22 @@ def _mask(part: GraphPartition, name: str) -> Mask:
     return np.asarray(part.attributes[name].fill_null(False).to_numpy(), np.bool_)
 
 
-def _moved(part: GraphPartition, paths: Rows, mirrors: Column) -> Steps[Rows | None]:
-    """Return the paths that lead to nodes of this worker; none if no worker has any."""
+def _ended(part: GraphPartition, paths: Rows) -> Rows:
+    """Return the paths whose last node is an end."""
+    return paths[_mask(part, "end")[paths[:, -1] // len(part.mirrored)]]
+
+
+def _moved(part: GraphPartition, paths: Rows, mirrors: Column) -> Steps[tuple[Rows, bool]]:
+    """Return the paths that lead to nodes of this worker, and whether any worker has sent one."""
     received = yield part.to_owners(mirrors, paths)
     _, arrived = part.from_mirrors(received)
     going: list[int] = yield [len(paths)] * len(part.mirrored)
-    return arrived if any(going) else None
+    return arrived, any(going)
 
 
-def _named(info: OperatorInfo, part: GraphPartition, found: list[Rows]) -> Steps[list[list[Any]]]:
-    """Return the nodes of each path."""
+def _named(info: OperatorInfo, state: _Paths) -> Steps[list[list[Any]]]:
+    """Return the nodes of each path that was found."""
+    part, found = state.part, state.found
     numbers = sorted_distinct(join_columns([paths.ravel() for paths in found]))
     asked: list[Column] = yield [numbers[numbers % info.peers == peer] for peer in range(info.peers)]
     replies: list[pa.Array] = yield [part.nodes.take(pa.array(wanted // info.peers)) for wanted in asked]

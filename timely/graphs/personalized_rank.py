@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow as pa
 from timely.dataflow import OperatorInfo, Stream
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.arrays import Floats
-from timely.graphs.bulk_synchronous import Steps, bulk_synchronous
+from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graph_partition import GraphPartition, partitioned, result_batch
 from timely.order import PartialOrder
 
@@ -58,7 +58,7 @@ def personalized_pagerank(
     [('a', 0.6667), ('b', 0.3333)]
     """
     check_rank_parameters(damping, tolerance, rounds, dangling)
-    program = partial(_program, sources=sources, damping=damping, tolerance=tolerance, rounds=rounds, lost=dangling == "scale")
+    program = _Ranking(sources, damping, tolerance, rounds, dangling == "scale")
     return bulk_synchronous("personalized pagerank", [vertices, edges], program)
 
 
@@ -76,44 +76,63 @@ def check_rank_parameters(damping: float, tolerance: float | None, rounds: int |
         raise ConfigurationError(f"personalized pagerank: dangling must be 'spread' or 'scale', not {dangling!r}")
 
 
-def _program(
-    info: OperatorInfo,
-    collected: list[list[Any]],
-    *,
-    sources: int,
-    damping: float,
-    tolerance: float | None,
-    rounds: int | None,
-    lost: bool,
-) -> Steps[Any]:
-    vertices, edges = collected
-    part = yield from partitioned(info, vertices, edges)
-    reset = _reset(part, sources)
-    totals: Floats = np.sum((yield [reset.sum(axis=0)] * info.peers), axis=0)
-    if sources and not totals.all():
-        raise SchemaError(f"{info.path}: a source of the ranks is no vertex: {int((totals == 0).sum())} of {sources} are none")
-    ranks = reset.copy()
-    degrees = part.degrees()
-    loose = degrees == 0
-    shares = 1 / np.maximum(degrees, 1)[:, np.newaxis]
-    done, moved = 0, np.inf
-    while done != rounds:
-        away = ranks[loose].sum(axis=0)
-        received = yield [(given, away, moved) for given in part.by_owner(_sums(part, ranks * shares))]
-        if tolerance is not None and max(change for _, _, change in received) <= tolerance:
-            break
-        given = np.zeros_like(ranks)
+@attrs.define(eq=False)
+class _Ranks:
+    """One worker's nodes: their ranks, what each source is given in all, and how far the last round has moved a rank here."""
+
+    part: GraphPartition
+    reset: Matrix
+    totals: Floats
+    ranks: Matrix
+    done: int = 0
+    moved: float = np.inf
+
+
+@attrs.frozen
+class _Ranking(StepProgram[_Ranks]):
+    _sources: int
+    _damping: float
+    _tolerance: float | None
+    _rounds: int | None
+    _lost: bool
+
+    def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Ranks]:
+        part = yield from partitioned(info, *collected)
+        reset = _reset(part, self._sources)
+        totals: Floats = np.sum((yield [reset.sum(axis=0)] * info.peers), axis=0)
+        if self._sources and not totals.all():
+            missing = f"{int((totals == 0).sum())} of {self._sources} are none"
+            raise SchemaError(f"{info.path}: a source of the ranks is no vertex: {missing}")
+        return _Ranks(part, reset, totals, reset.copy())
+
+    def round(self, info: OperatorInfo, state: _Ranks) -> Steps[bool]:
+        if state.done == self._rounds:
+            return False
+        part = state.part
+        degrees = part.degrees()
+        away = state.ranks[degrees == 0].sum(axis=0)
+        shares = state.ranks / np.maximum(degrees, 1)[:, np.newaxis]
+        received = yield [(given, away, state.moved) for given in part.by_owner(_sums(part, shares))]
+        if self._tolerance is not None and max(change for _, _, change in received) <= self._tolerance:
+            return False
+        given = np.zeros_like(state.ranks)
         for places, (sums, _, _) in zip(part.mirrored, received, strict=True):
             given[places] += sums
-        back = 1 - damping
-        if not lost:
-            back = back + damping * sum(away for _, away, _ in received) / totals
-        before, ranks = ranks, damping * given + back * reset
-        moved, done = float(np.abs(ranks - before).max(initial=0)), done + 1
-    if lost:
-        kept: Floats = np.sum((yield [ranks.sum(axis=0)] * info.peers), axis=0)
-        ranks = ranks * (totals / np.where(kept > 0, kept, 1))
-    return result_batch(part, ranks=pa.FixedSizeListArray.from_arrays(ranks.ravel(), ranks.shape[1]).cast(pa.list_(pa.float64())))
+        back = 1 - self._damping
+        if not self._lost:
+            back = back + self._damping * sum(away for _, away, _ in received) / state.totals
+        before, state.ranks = state.ranks, self._damping * given + back * state.reset
+        state.moved = float(np.abs(state.ranks - before).max(initial=0))
+        state.done += 1
+        return True
+
+    def end(self, info: OperatorInfo, state: _Ranks) -> Steps[Any]:
+        ranks = state.ranks
+        if self._lost:
+            kept: Floats = np.sum((yield [ranks.sum(axis=0)] * info.peers), axis=0)
+            ranks = ranks * (state.totals / np.where(kept > 0, kept, 1))
+        lists = pa.FixedSizeListArray.from_arrays(ranks.ravel(), ranks.shape[1]).cast(pa.list_(pa.float64()))
+        return result_batch(state.part, ranks=lists)
 
 
 def _reset(part: GraphPartition, sources: int) -> Matrix:

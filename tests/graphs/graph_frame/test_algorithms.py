@@ -7,10 +7,11 @@ methods run always.
 from __future__ import annotations
 
 import itertools
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -372,10 +373,87 @@ def test_neighbors_that_are_refused(session: SparkSession, given: dict[str, Any]
         people(session).aggregate_neighbors("id = 1", **{**settings, **given})
 
 
-@pytest.mark.parametrize("method", ["svdPlusPlus", "hyper_anf", "neighborhood_aware_cdlp"])
-def test_what_is_not_here_says_what_to_do(session: SparkSession, method: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{method} is not supported: "):
-        getattr(people(session), method)()
+# -- sketches, communities, ratings --------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["long", "short", "string"])
+def test_sketches_of_neighbourhoods(session: SparkSession, kind: str) -> None:
+    """Sketches of so few are exact; who is reached in so many hops is counted by powers of the adjacency matrix."""
+    g = people(session)
+    ids = {name: F.col(name).cast(kind) for name in ("id", "src", "dst")}
+    g = GraphFrame(g.vertices.withColumns({"id": ids["id"]}), g.edges.withColumns({"src": ids["src"], "dst": ids["dst"]}))
+    matrix = np.zeros((7, 7), np.int64)
+    for src, dst, how in KNOWS:
+        matrix[src, dst] |= how != "hates"
+    found = g.hyper_anf(3, lg_nom_entries=9, edge_filter="how != 'hates'")
+    assert found.columns == ["id", "hop_0", "hop_1", "hop_2", "hop_3"]
+    sizes = found.select(F.col("id").cast("int"), *(F.hll_sketch_estimate(f"hop_{hop}") for hop in range(4)))
+    walks = [np.linalg.matrix_power(matrix, hop) > 0 for hop in range(4)]
+    starts = np.flatnonzero(matrix.any(axis=1))
+    assert rows(sizes) == [(start, *(int(reached[start].sum()) for reached in walks)) for start in starts.tolist()]
+    whole = F.hll_sketch_estimate(F.hll_union("hop_0", F.hll_union("hop_1", F.hll_union("hop_2", "hop_3"))))
+    within = rows(found.select(F.col("id").cast("int"), whole))
+    assert within == [(start, int(np.any(walks, axis=0)[start].sum())) for start in starts.tolist()]
+
+
+@pytest.mark.soak
+def test_communities_by_neighbours_in_common(session: SparkSession) -> None:
+    """Two cliques and an edge between them; with attributes, and without directions."""
+    cliques = [(a, b) for own in (range(5), range(5, 10)) for a in own for b in own if a < b]
+    g = graph_of(session, range(11), [*cliques, (4, 5)])
+    g = GraphFrame(g.vertices.withColumn("team", F.concat(F.lit("t"), F.col("id"))), g.edges, workers=2)
+    found = g.neighborhood_aware_cdlp(10, is_directed=False)
+    assert found.columns == ["id", "team", "label"]
+    assert column(found, "label") == {**dict.fromkeys(range(5), 4), **dict.fromkeys(range(5, 10), 9), 10: 10}
+    teams = column(
+        g.neighborhood_aware_cdlp(10, 1.0, ignore_direct_links=True, initial_label_col="team", is_directed=False), "label"
+    )
+    assert len({*teams.values()}) == 3
+    assert {name[0] for name in teams.values()} == {"t"}
+
+
+@pytest.mark.soak
+def test_ratings(session: SparkSession) -> None:
+    """The loss is that of the predictions that the columns give; ids are any."""
+    ratings = [(f"u{user}", f"i{(user * item) % 6}", 1 + (user + item) % 5) for user in range(6) for item in range(1, 4)]
+    ids = sorted({end for src, dst, _ in ratings for end in (src, dst)})
+    g = graph_of(session, [*ids, "nobody"], [], "string")
+    g = GraphFrame(g.vertices, session.createDataFrame(ratings, "src string, dst string, weight int"), workers=2)
+    found, loss = g.svdPlusPlus(rank=4, maxIter=20)
+    model = {row.id: row for row in found.collect()}
+    found.unpersist()
+    assert tuple(model["nobody"])[1:] == (None, None, None, None)
+    mean = sum(rating for _, _, rating in ratings) / len(ratings)
+    errors = [
+        rating - min(max(mean + model[a].column3 + model[b].column3 + np.dot(model[a].column2, model[b].column1), 0), 5)
+        for a, b, rating in ratings
+    ]
+    assert loss == pytest.approx(sum(error**2 for error in errors) / len(errors))
+    assert sum(model[item].column4 for item in ids if item.startswith("i")) == pytest.approx(loss * len(errors))
+    _, first = g.svdPlusPlus(rank=4, maxIter=1, seed=3)
+    assert loss < first
+    assert np.isnan(GraphFrame(g.vertices, g.edges.limit(0), workers=2).svdPlusPlus()[1])
+
+
+def test_parameters_that_are_refused(session: SparkSession) -> None:
+    g = people(session)
+    with pytest.raises(ConfigurationError, match="hyper_anf: lg_nom_entries must be a whole number from 4 to 21, not 3"):
+        g.hyper_anf(lg_nom_entries=3)
+    with pytest.raises(ConfigurationError, match="must be 0 or more, and not both 0: 0.0 and 0.0"):
+        g.neighborhood_aware_cdlp(3, 0.0, ignore_direct_links=True)
+    with pytest.raises(SchemaError, match="the edges have no column 'weight'"):
+        g.svdPlusPlus()
+    rated = GraphFrame(g.vertices, g.edges.withColumn("weight", F.lit(1)))
+    with pytest.raises(ConfigurationError, match="no rating is from 5.0 up to 5.0"):
+        rated.svdPlusPlus(minValue=5.0)
+    with pytest.raises(ConfigurationError, match="much"):
+        g.k_core(memory="much")
+    with pytest.raises(ConfigurationError, match="checkpoint_every"):
+        g.pageRank(maxIter=1, checkpoint="here", checkpoint_every=timedelta(0))
+    dates = graph_of(session, [date(2026, 1, 1)], [], "date")
+    with pytest.raises(SchemaError, match="hyper_anf: the ids are date, which Spark has no sketches of"):
+        dates.hyper_anf()
 
 
 # -- ids -----------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from timely import SchemaError
-from timely.graphs.column_expressions import aggregate, evaluate
+from timely.graphs.column_expressions import ColumnAggregate, ColumnField, evaluate, merged_aggregate, partial_aggregate
 from timely.graphs.spark.column_compiler import compiled, compiled_aggregate
 from timely.graphs.spark.expression_types import arrow_type
 
@@ -91,16 +91,38 @@ def test_aggregates(session: SparkSession) -> None:
     ]  # fmt: skip
     wanted = frame.groupBy("id").agg(*(one.alias(f"v{at}") for at, one in enumerate(aggregates))).toArrow()
     table = frame.toArrow()
-    ids, groups = np.unique(table["id"].to_numpy(), return_inverse=True)
+    parts = [table.slice(0, 2), table.slice(2, 9), table.slice(11)]  # of three workers
+    ids = np.unique(table["id"].to_numpy())
+    groups = np.tile(np.arange(len(ids)), len(parts))
     for at, one in enumerate(aggregates):
         listed = "collect_list" in str(one)
         functions, combined, _ = compiled_aggregate(frame, "id", F.collect_list(a) if listed else one)
-        columns = {str(place): aggregate(function, groups, len(ids), table) for place, function in enumerate(functions)}
+        columns = {}
+        for place, function in enumerate(functions):
+            partials = [
+                partial_aggregate(function, np.searchsorted(ids, part["id"].to_numpy()), len(ids), part) for part in parts
+            ]
+            columns[str(place)] = merged_aggregate(function, groups, len(ids), partials)
         found = evaluate(combined, pa.table({"id": ids, **columns})).to_pylist()
         mine = dict(zip(ids.tolist(), map(sorted, found) if listed else found))
         spark = dict(zip(wanted["id"].to_pylist(), wanted[f"v{at}"].to_pylist()))
         assert all(same(mine[key], spark[key]) for key in spark), (str(one), mine, spark)
     frame.unpersist()
+
+
+def test_a_sum_of_which_a_part_overflows() -> None:
+    """One worker's part does not fit into a long, and the whole does; where it does not either, it is an error."""
+    total = ColumnAggregate("Sum", ColumnField("x"), pa.int64())
+    groups = np.array([0, 0, 1])
+    some = partial_aggregate(total, groups, 2, pa.table({"x": [2**62, 2**62, 5]}))
+    others = partial_aggregate(total, groups, 2, pa.table({"x": [-(2**62), 1, 6]}))
+    both = np.array([0, 1, 0, 1])
+    assert merged_aggregate(total, both, 2, [some, others]).to_pylist() == [2**62 + 1, 11]
+    with pytest.raises(SchemaError, match="a sum of whole numbers overflows"):
+        merged_aggregate(total, both, 2, [some, some])
+    wrapping = ColumnAggregate("Sum", ColumnField("x"), pa.int64(), checked=False)
+    some = partial_aggregate(wrapping, groups, 2, pa.table({"x": [2**62, 2**62, 5]}))
+    assert merged_aggregate(wrapping, both, 2, [some, some]).to_pylist() == [0, 10]
 
 
 @pytest.mark.soak

@@ -6,13 +6,23 @@ See ``docs/graphframes.md`` for each method.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, NoReturn
+from hashlib import sha256
+from typing import Any, ClassVar, Final, Literal, Unpack
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegralType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    IntegralType,
+    LongType,
+    MapType,
+    NumericType,
+    StructField,
+    StructType,
+)
 from pyspark.storagelevel import StorageLevel
 
 from timely.dataflow import ScopeBuilder, Stream
@@ -21,6 +31,7 @@ from timely.graphs.column_pregel import ColumnProgram, column_pregel
 from timely.graphs.independent_set import maximal_independent_set
 from timely.graphs.k_core import k_core
 from timely.graphs.landmarks import landmark_distances
+from timely.graphs.neighborhood_labels import check_votes, neighborhood_labels
 from timely.graphs.path_enumeration import simple_cycles, simple_paths
 from timely.graphs.personalized_rank import Dangling, check_rank_parameters, personalized_pagerank
 from timely.graphs.spark import algorithms
@@ -28,15 +39,29 @@ from timely.graphs.spark.aggregate_messages import Expressions, aggregated_messa
 from timely.graphs.spark.aggregate_neighbors import aggregated_neighbors
 from timely.graphs.spark.columns import column_type, node_type, source_value
 from timely.graphs.spark.motifs import find_motif
+from timely.graphs.spark.neighborhood_sketches import neighborhood_sketches
 from timely.graphs.spark.path_tables import shortest_path_table
 from timely.graphs.spark.pregel_builder import Pregel
+from timely.graphs.spark.result import GraphResult, RunOptions, derived_result, graph_result
 from timely.graphs.spark.structs import condition, nested, quoted
-from timely.spark import run
+from timely.graphs.svd_plus_plus import Factorization, svd_plus_plus
+from timely.spark import Result, run
 from timely.spark.connect import check_functions, parsed_ddl
 
 DEFAULT_LEVEL: Final = StorageLevel.MEMORY_AND_DISK_DESER
 
 _DISTANCES: Final = "distances array<struct<landmark: int, distance: int>>"
+
+_FACTORS: Final = ArrayType(DoubleType())
+
+_MODEL: Final = StructType(
+    [
+        StructField("explicit", _FACTORS),
+        StructField("implicit", _FACTORS),
+        *(StructField(name, DoubleType()) for name in ("bias", "norm", "error")),
+        StructField("ratings", LongType()),
+    ]
+)
 
 _NULL_ID: Final = "the column {0!r} of the {1} is null in a row, and an id must have a value: filter such rows out"
 
@@ -46,6 +71,9 @@ class GraphFrame:
 
     Further columns are attributes. Ids are of one type, any that is not nested. ``workers`` says how many workers the loops of
     this graph, and of graphs made of it, run on; without it, as many as there are slots. ``SchemaError`` for a missing column.
+
+    Methods with a loop take the ``options`` of graph functions, as ``checkpoint=``, ``checkpoint_every=`` and ``memory=``, and
+    return a :class:`~timely.graphs.spark.GraphResult`.
 
     Edges with an end that is no vertex are left out of what an algorithm computes; :meth:`validate` refuses them. Workers raise
     ``SchemaError`` for an id that is null.
@@ -325,13 +353,13 @@ class GraphFrame:
         attributes: Sequence[str],
         edge_attributes: Sequence[str],
         level: StorageLevel,
-    ) -> DataFrame:
+        options: RunOptions,
+    ) -> GraphResult:
         """Return the vertices with the columns of a compiled program; :meth:`Pregel.run` compiles it, and calls this."""
         edges = self._inner_edges(*(F.col(quoted(name)) for name in edge_attributes))
         vertices = self._node_column(*(F.col(quoted(name)) for name in attributes))
-        found = self._run("pregel", partial(column_pregel, program=program), edges, vertices, states)
-        joined = self._vertices.join(found.withColumnRenamed("node", self.ID), self.ID, "left")
-        return joined.select(*map(quoted, [*self._vertices.columns, *states.names])).persist(level)
+        found = self._run("pregel", partial(column_pregel, program=program), edges, vertices, states, options)
+        return self._beside(found, level, found._result)
 
     # -- algorithms ------------------------------------------------------------------------------------------------------
 
@@ -344,24 +372,25 @@ class GraphFrame:
         use_local_checkpoints: bool = False,
         max_iter: int = 2**31 - 2,
         storage_level: StorageLevel = DEFAULT_LEVEL,
-    ) -> DataFrame:
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
         """Return the vertices with a column ``component``: the smallest id among those that paths join, in either direction.
 
         ``component`` is of type long for whole numbers, unless ``useLabelsAsComponents``, and of the ids' type otherwise. All
         algorithms run the same dataflow, to the end, and need no checkpoints.
         """
         _check_name("connectedComponents", algorithm, ("graphframes", "graphx", "two_phase", "randomized_contraction"))
-        found = algorithms.connected_components(**self._input())
-        return self._with_column(found, "component", storage_level, as_long=not useLabelsAsComponents)
+        found = algorithms.connected_components(**self._input(options))
+        return self._with_column(found, "component", storage_level, found._result, as_long=not useLabelsAsComponents)
 
-    def stronglyConnectedComponents(self, maxIter: int) -> DataFrame:
+    def stronglyConnectedComponents(self, maxIter: int, **options: Unpack[RunOptions]) -> GraphResult:
         """Return the vertices with a column ``component``: the smallest id among those that reach each other.
 
         The result is that of any ``maxIter`` that is large enough: the dataflow runs to its end.
         """
         _check_positive("stronglyConnectedComponents", "maxIter", maxIter)
-        found = algorithms.strongly_connected_components(**self._input())
-        return self._with_column(found, "component", DEFAULT_LEVEL, as_long=True)
+        found = algorithms.strongly_connected_components(**self._input(options))
+        return self._with_column(found, "component", DEFAULT_LEVEL, found._result, as_long=True)
 
     def labelPropagation(
         self,
@@ -370,27 +399,30 @@ class GraphFrame:
         use_local_checkpoints: bool = False,
         checkpoint_interval: int = 2,
         storage_level: StorageLevel = DEFAULT_LEVEL,
-    ) -> DataFrame:
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
         """Return the vertices with a column ``label``: an id, the one that most neighbours have after ``maxIter`` rounds.
 
         Of several the smallest, so that results are the same in each run.
         """
         _check_name("labelPropagation", algorithm, ("graphx", "graphframes"))
-        found = algorithms.label_propagation(**self._input(), rounds=maxIter)
-        return self._with_column(found, "label", storage_level)
+        found = algorithms.label_propagation(**self._input(options), rounds=maxIter)
+        return self._with_column(found, "label", storage_level, found._result)
 
     def triangleCount(
         self,
         storage_level: StorageLevel = DEFAULT_LEVEL,
         algorithm: Literal["exact", "approx"] = "exact",
         lg_nom_entries: int = 12,
-    ) -> DataFrame:
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
         """Return the vertices with a column ``count``: in how many triangles each is a corner, in any direction.
 
         The count is exact, also for ``algorithm="approx"``, for which ``lg_nom_entries`` would be the size of sketches.
         """
         _check_name("triangleCount", algorithm, ("exact", "approx"))
-        return self._with_column(algorithms.triangle_count(**self._input()), "count", storage_level)
+        found = algorithms.triangle_count(**self._input(options))
+        return self._with_column(found, "count", storage_level, found._result)
 
     def pageRank(
         self,
@@ -401,6 +433,7 @@ class GraphFrame:
         *,
         dangling: Dangling = "spread",
         total: float | None = None,
+        **options: Unpack[RunOptions],
     ) -> GraphFrame:
         """Return the graph with a column ``pagerank`` of the vertices, and ``weight`` of the edges: 1 / out-degree of ``src``.
 
@@ -417,12 +450,13 @@ class GraphFrame:
         [(1, 1.39), (2, 0.15), (3, 1.46)]
         """
         _check_total(total)
-        found = self._ranks("pageRank", [] if sourceId is None else [sourceId], resetProbability, maxIter, tol, dangling)
+        sources = [] if sourceId is None else [sourceId]
+        found = self._ranks("pageRank", sources, resetProbability, maxIter, tol, dangling, options)
         rank = F.element_at("ranks", 1)
         if total is not None:
             whole = F.lit(1.0) if sourceId is not None else F.lit(float(self._vertices.count()))
             rank = rank * (F.lit(float(total)) / whole)
-        return self._ranked(found.select("node", rank.alias("pagerank")), "pagerank")
+        return self._ranked(found.select("node", rank.alias("pagerank")), "pagerank", found._result)
 
     def parallelPersonalizedPageRank(
         self,
@@ -431,6 +465,7 @@ class GraphFrame:
         maxIter: int | None = None,
         *,
         dangling: Dangling = "spread",
+        **options: Unpack[RunOptions],
     ) -> GraphFrame:
         """Return the graph with columns ``pageranks`` of the vertices and ``weight`` of the edges.
 
@@ -441,12 +476,20 @@ class GraphFrame:
 
         if not sourceIds:
             raise ConfigurationError("parallelPersonalizedPageRank: sourceIds must have an id: give a list of vertices' ids")
-        found = self._ranks("parallelPersonalizedPageRank", sourceIds, resetProbability, maxIter, None, dangling)
-        return self._ranked(found.select("node", array_to_vector(F.col("ranks")).alias("pageranks")), "pageranks")
+        found = self._ranks("parallelPersonalizedPageRank", sourceIds, resetProbability, maxIter, None, dangling, options)
+        vectors = found.select("node", array_to_vector(F.col("ranks")).alias("pageranks"))
+        return self._ranked(vectors, "pageranks", found._result)
 
     def _ranks(
-        self, method: str, sources: list[Any], reset: float, rounds: int | None, tol: float | None, dangling: Dangling
-    ) -> DataFrame:
+        self,
+        method: str,
+        sources: list[Any],
+        reset: float,
+        rounds: int | None,
+        tol: float | None,
+        dangling: Dangling,
+        options: RunOptions,
+    ) -> GraphResult:
         if rounds is not None:
             _check_positive(method, "maxIter", rounds)
         if not 0 < reset <= 1:
@@ -463,10 +506,11 @@ class GraphFrame:
             dangling=dangling,
         )
         numbers = self._numbered(method, "sourceIds", sources).alias("source")
-        return self._run(method, apply, self._inner_edges(), self._node_column(numbers), "ranks array<double>")
+        vertices = self._node_column(numbers)
+        return self._run(method, apply, self._inner_edges(), vertices, "ranks array<double>", options, given=repr(sources))
 
-    def _ranked(self, found: DataFrame, name: str) -> GraphFrame:
-        vertices = self._with_column(found, name, DEFAULT_LEVEL)
+    def _ranked(self, found: DataFrame, name: str, result: Result) -> GraphFrame:
+        vertices = self._with_column(found, name, DEFAULT_LEVEL, result)
         if self.WEIGHT in self._edges.columns:
             raise SchemaError(
                 f"the edges have a column {self.WEIGHT!r} already, and the result is to have one: rename or drop it"
@@ -485,7 +529,8 @@ class GraphFrame:
         checkpoint_interval: int = 2,
         storage_level: StorageLevel = DEFAULT_LEVEL,
         is_directed: bool = True,
-    ) -> DataFrame:
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
         """Return the vertices with a column ``distances``: a map from landmarks to the least number of edges of a path to them.
 
         Landmarks without a path are not in the map. Without ``is_directed`` a path takes edges in either direction.
@@ -504,14 +549,16 @@ class GraphFrame:
         numbers = self._numbered("shortestPaths", "landmarks", landmarks).alias("landmark")
         towards = self._inner_edges().select(F.col(self.DST).alias(self.SRC), F.col(self.SRC).alias(self.DST))
         apply = partial(landmark_distances, landmarks=len(landmarks), both_ways=not is_directed)
-        found = self._run("shortestPaths", apply, towards, self._node_column(numbers), _DISTANCES)
+        vertices = self._node_column(numbers)
+        found = self._run("shortestPaths", apply, towards, vertices, _DISTANCES, options, given=repr(landmarks))
         names = self._literals("shortestPaths", "landmarks", landmarks)
 
         def entry(pair: Column) -> Column:
             return F.struct(F.element_at(names, pair["landmark"] + 1), pair["distance"])
 
         distances = F.map_from_entries(F.transform("distances", entry))
-        return self._with_column(found.select("node", distances.alias("distances")), "distances", storage_level)
+        maps = found.select("node", distances.alias("distances"))
+        return self._with_column(maps, "distances", storage_level, found._result)
 
     def bfs(
         self,
@@ -519,6 +566,7 @@ class GraphFrame:
         toExpr: str | Column,
         edgeFilter: str | Column | None = None,
         maxPathLength: int = 10,
+        **options: Unpack[RunOptions],
     ) -> DataFrame:
         """Return all shortest paths from a vertex for which ``fromExpr`` holds to one for which ``toExpr`` holds.
 
@@ -540,7 +588,7 @@ class GraphFrame:
         ends = condition(toExpr)
         vertices = self._node_column(F.when(condition(fromExpr), 0).alias("landmark"))
         apply = partial(landmark_distances, landmarks=1, limit=maxPathLength)
-        found = graph._run("bfs", apply, graph._inner_edges(), vertices, _DISTANCES)
+        found = graph._run("bfs", apply, graph._inner_edges(), vertices, _DISTANCES, options, given=f"{fromExpr}, {edgeFilter}")
         # not persist(): the table goes when the result does, with which nobody could unpersist it
         levels = found.select("node", F.explode(F.col("distances.distance")).alias("level")).localCheckpoint()
         reached = self._vertices.filter(ends).join(levels, F.col(self.ID) == F.col("node"))
@@ -559,7 +607,8 @@ class GraphFrame:
         checkpoint_interval: int = 2,
         use_local_checkpoints: bool = False,
         storage_level: StorageLevel = DEFAULT_LEVEL,
-    ) -> DataFrame:
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
         """Return ``(path, len)`` for each path without repeated vertices: its ids, and its number of edges.
 
         It has up to ``max_path_length`` edges, for which ``edge_filter`` holds. It begins at a vertex for which ``from_expr``
@@ -570,33 +619,45 @@ class GraphFrame:
         start, end = (F.coalesce(condition(given), F.lit(False)) for given in (from_expr, to_expr))
         apply = partial(simple_paths, limit=max_path_length, both_ways=not is_directed)
         vertices = self._node_column(start.alias("start"), end.alias("end"))
-        found = graph._run("all_paths", apply, graph._inner_edges(), vertices, self._path_column(), node=False)
-        return found.select("path", (F.size("path") - 1).cast("long").alias("len")).persist(storage_level)
+        given = f"{from_expr}, {to_expr}, {edge_filter}"
+        found = graph._run(
+            "all_paths", apply, graph._inner_edges(), vertices, self._path_column(), options, node=False, given=given
+        )
+        paths = found.select("path", (F.size("path") - 1).cast("long").alias("len"))
+        return derived_result(paths.persist(storage_level), found._result)
 
     def detectingCycles(
-        self, checkpoint_interval: int = 2, use_local_checkpoints: bool = False, storage_level: StorageLevel = DEFAULT_LEVEL
-    ) -> DataFrame:
+        self,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
         """Return a column ``found_cycles`` with a row for each cycle without repeated vertices: its ids.
 
         The smallest id is the first and the last. There may be exponentially many.
         """
         vertices = self._node_column()
-        found = self._run("detectingCycles", simple_cycles, self._inner_edges(), vertices, self._path_column(), node=False)
-        return (
-            found.select(F.col("path").alias("found_cycles"), F.element_at("path", 1).alias(self.ID))
-            .select("found_cycles")
-            .persist(storage_level)
-        )
+        apply = partial(simple_cycles)
+        found = self._run("detectingCycles", apply, self._inner_edges(), vertices, self._path_column(), options, node=False)
+        cycles = found.select(F.col("path").alias("found_cycles"), F.element_at("path", 1).alias(self.ID))
+        cycles = cycles.select("found_cycles")  # and sort("id") is possible all the same, as it is in GraphFrames
+        return derived_result(cycles.persist(storage_level), found._result)
 
     def k_core(
-        self, checkpoint_interval: int = 2, use_local_checkpoints: bool = False, storage_level: StorageLevel = DEFAULT_LEVEL
-    ) -> DataFrame:
+        self,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
         """Return ``(id, kcore)``: the greatest ``k`` such that the vertex is in a subgraph whose degrees are all ``k`` or more.
 
         Degrees are those of :attr:`degrees`: repeated edges count, and a loop counts twice.
         """
-        found = self._run("k_core", k_core, self._inner_edges(), self._node_column(), "core long")
-        return found.select(F.col("node").alias(self.ID), F.col("core").cast("int").alias("kcore")).persist(storage_level)
+        found = self._run("k_core", partial(k_core), self._inner_edges(), self._node_column(), "core long", options)
+        cores = found.select(F.col("node").alias(self.ID), F.col("core").cast("int").alias("kcore"))
+        return derived_result(cores.persist(storage_level), found._result)
 
     def maximal_independent_set(
         self,
@@ -604,14 +665,15 @@ class GraphFrame:
         checkpoint_interval: int = 2,
         use_local_checkpoints: bool = False,
         storage_level: StorageLevel = DEFAULT_LEVEL,
-    ) -> DataFrame:
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
         """Return a column ``id`` of vertices of which no two are neighbours, and to which no other can be added.
 
         ``seed`` chooses one of the many sets, the same in each run.
         """
         apply = partial(maximal_independent_set, seed=seed)
-        found = self._run("maximal_independent_set", apply, self._inner_edges(), self._node_column(), "")
-        return found.select(F.col("node").alias(self.ID)).persist(storage_level)
+        found = self._run("maximal_independent_set", apply, self._inner_edges(), self._node_column(), "", options)
+        return derived_result(found.select(F.col("node").alias(self.ID)).persist(storage_level), found._result)
 
     def powerIterationClustering(self, k: int, maxIter: int, weightCol: str | None = None) -> DataFrame:
         """Return ``(id, cluster)``: a cluster from 0 up to ``k - 1`` for each vertex with an edge, as Spark's MLlib finds it."""
@@ -638,25 +700,134 @@ class GraphFrame:
         found = found.select(F.col("id").alias("number"), "cluster")
         return names.join(found, "number").select(self.ID, "cluster")
 
-    # -- what is not here ------------------------------------------------------------------------------------------------
+    def svdPlusPlus(
+        self,
+        rank: int = 10,
+        maxIter: int = 2,
+        minValue: float = 0.0,
+        maxValue: float = 5.0,
+        gamma1: float = 0.007,
+        gamma2: float = 0.007,
+        gamma6: float = 0.005,
+        gamma7: float = 0.015,
+        *,
+        seed: int = 42,
+        **options: Unpack[RunOptions],
+    ) -> tuple[GraphResult, float]:
+        """Return the vertices with the columns of a model of ratings, and its mean squared error.
 
-    def svdPlusPlus(self, *args: Any, **settings: Any) -> NoReturn:
-        """Raise ``ConfigurationError``: there is no SVD++ here."""
-        raise ConfigurationError(
-            "svdPlusPlus is not supported: pyspark.ml.recommendation.ALS factorizes ratings, and graphframes has SVD++ itself"
-        )
+        An edge is the rating that a user, its source, gave an item, in the column ``weight``. ``gamma1`` and ``gamma2`` are the
+        rates of learning of biases and factors, ``gamma6`` and ``gamma7`` their regularization; predictions are from
+        ``minValue`` up to ``maxValue``. ``column1`` are factors, ``column2`` those of implicit feedback, ``column3`` is the
+        bias, and ``column4`` is 1 / sqrt(number of ratings), or of an item the sum of its squared errors. Without edges all are
+        null, and the error is NaN. The job runs at the call. ``seed`` chooses where factors begin, the same in each run.
 
-    def hyper_anf(self, *args: Any, **settings: Any) -> NoReturn:
-        """Raise ``ConfigurationError``: there are no sketches of neighbourhoods here."""
-        raise ConfigurationError(
-            "hyper_anf is not supported: shortestPaths() gives exact distances to landmarks, and all_paths() paths of few hops"
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([("u",), ("v",), ("x",), ("y",)], "id string")
+        >>> ratings = [("u", "x", 5.0), ("u", "y", 1.0), ("v", "x", 4.0)]
+        >>> e = session.createDataFrame(ratings, "src string, dst string, weight double")
+        >>> model, loss = GraphFrame(v, e).svdPlusPlus(rank=2, maxIter=300, gamma1=0.05, gamma2=0.05)
+        >>> model.columns, loss < 0.05
+        (['id', 'column1', 'column2', 'column3', 'column4'], True)
+        """
+        kind = column_type(self._edges, self.WEIGHT, "edges")
+        if not isinstance(kind, NumericType):
+            raise SchemaError(f"svdPlusPlus: column 'weight' is {kind.simpleString()}, and a rating must be a number: cast it")
+        parameters = Factorization(
+            rank=rank,
+            rounds=maxIter,
+            least=minValue,
+            greatest=maxValue,
+            bias_rate=gamma1,
+            factor_rate=gamma2,
+            bias_penalty=gamma6,
+            factor_penalty=gamma7,
+            seed=seed,
         )
+        apply = partial(svd_plus_plus, parameters=parameters)
+        edges = self._inner_edges(F.col(self.WEIGHT).cast("double").alias("weight"))
+        run = self._run("svdPlusPlus", apply, edges, self._node_column(), _MODEL, options)
+        found = run.localCheckpoint()  # not persist(): as in bfs
+        columns = [F.col(name).alias(f"column{at}") for at, name in enumerate(("explicit", "implicit", "bias"), 1)]
+        model = found.select("node", *columns, F.coalesce("error", "norm").alias("column4"))
+        error, ratings = _first(found.select(F.coalesce(F.sum("error"), F.lit(0.0)), F.sum("ratings")))
+        return self._beside(model, DEFAULT_LEVEL, run._result), error / ratings if ratings else float("nan")
 
-    def neighborhood_aware_cdlp(self, *args: Any, **settings: Any) -> NoReturn:
-        """Raise ``ConfigurationError``: there is no label propagation weighted by common neighbours here."""
-        raise ConfigurationError(
-            "neighborhood_aware_cdlp is not supported: labelPropagation() counts neighbours, and pregel takes weights of edges"
+    def neighborhood_aware_cdlp(
+        self,
+        max_iter: int,
+        structural_similarity_multiplier: float = 0.5,
+        ignore_direct_links: bool = False,
+        initial_label_col: str | None = None,
+        is_directed: bool = True,
+        lg_nom_entries: int = 12,
+        use_local_checkpoints: bool = False,
+        checkpoint_interval: int = 2,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+        **options: Unpack[RunOptions],
+    ) -> GraphResult:
+        """Return the vertices with a column ``label``: the one with the most votes after ``max_iter`` rounds.
+
+        Each edge votes for the label of its source, with 1, unless ``ignore_direct_links``, and
+        ``structural_similarity_multiplier`` for each neighbour that its ends have in common, in any direction. Of several labels
+        the greatest wins. Labels begin as ids, or as the values of ``initial_label_col``. Without ``is_directed`` edges vote both
+        ways. Neighbours are counted exactly; ``lg_nom_entries`` would be the size of sketches.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1,), (2,), (3,)], "id long")
+        >>> e = session.createDataFrame([(1, 2), (2, 3), (3, 1)], "src long, dst long")
+        >>> sorted(tuple(row) for row in GraphFrame(v, e).neighborhood_aware_cdlp(1).collect())
+        [(1, 3), (2, 1), (3, 2)]
+        """
+        _check_positive("neighborhood_aware_cdlp", "max_iter", max_iter)
+        kind = column_type(self._vertices, initial_label_col or self.ID, "vertices")
+        if isinstance(kind, ArrayType | MapType | StructType):
+            raise SchemaError(
+                f"neighborhood_aware_cdlp: {kind.simpleString()} cannot be a label: use a plain value, such as to_json()"
+            )
+        apply = partial(
+            neighborhood_labels,
+            rounds=max_iter,
+            similarity=structural_similarity_multiplier,
+            direct=0.0 if ignore_direct_links else 1.0,
+            both_ways=not is_directed,
         )
+        check_votes(structural_similarity_multiplier, apply.keywords["direct"])
+        vertices = self._node_column(F.col(quoted(initial_label_col or self.ID)).alias("label"))
+        schema = StructType([StructField("label", kind)])
+        found = self._run(
+            "neighborhood_aware_cdlp", apply, self._inner_edges(), vertices, schema, options, given=str(initial_label_col)
+        )
+        return self._with_column(found, "label", storage_level, found._result)
+
+    def hyper_anf(
+        self,
+        n_hops: int = 3,
+        lg_nom_entries: int = 12,
+        edge_filter: Column | str | None = None,
+        checkpoint_interval: int = 2,
+        use_local_checkpoints: bool = False,
+        storage_level: StorageLevel = DEFAULT_LEVEL,
+    ) -> DataFrame:
+        """Return ``(id, hop_0, ..., hop_n)``: HyperLogLog sketches of the ends of all walks of so many edges from ``id``.
+
+        The rows are those of ids at which an edge starts for which ``edge_filter`` holds. ``hll_union`` of several hops is a
+        sketch of all whom a vertex reaches within so many, and ``hll_sketch_estimate`` says how many these are. A sketch has
+        ``2**lg_nom_entries`` registers. Each hop is a join of the plan: this is for few hops.
+
+        >>> from timely.spark import local_session
+        >>> session = local_session(2)
+        >>> v = session.createDataFrame([(1,), (2,), (3,)], "id long")
+        >>> e = session.createDataFrame([(1, 2), (1, 3), (2, 3)], "src long, dst long")
+        >>> sizes = GraphFrame(v, e).hyper_anf(2).select("id", *map(F.hll_sketch_estimate, ("hop_0", "hop_1", "hop_2")))
+        >>> sorted(tuple(row) for row in sizes.collect())
+        [(1, 1, 2, 1), (2, 1, 1, 0)]
+        """
+        _check_positive("hyper_anf", "n_hops", n_hops)
+        graph = self if edge_filter is None else self.filterEdges(edge_filter)
+        return neighborhood_sketches(graph._inner_edges(), n_hops, lg_nom_entries).persist(storage_level)
 
     # -- what algorithms read and return ---------------------------------------------------------------------------------
 
@@ -670,9 +841,9 @@ class GraphFrame:
                 f" {node.simpleString()}: cast one of them"
             )
 
-    def _input(self) -> dict[str, Any]:
+    def _input(self, options: RunOptions) -> dict[str, Any]:
         """Return the arguments that the algorithms on edges have in common."""
-        return {"edges": self._inner_edges(), "vertices": self._node_column(), "workers": self._workers}
+        return {"edges": self._inner_edges(), "vertices": self._node_column(), "workers": self._workers, **options}
 
     def _node_column(self, *columns: Column) -> DataFrame:
         return self._vertices.select(F.col(self.ID).alias("node"), *columns)
@@ -692,14 +863,19 @@ class GraphFrame:
     def _run(
         self,
         method: str,
-        apply: Callable[..., Any],
+        apply: partial[Stream[Any, Any]],
         edges: DataFrame,
         vertices: DataFrame,
         columns: str | StructType,
+        options: RunOptions,
         *,
         node: bool = True,
-    ) -> DataFrame:
-        """Return ``(node, columns)`` from ``apply(edges, vertices)``, or the columns alone."""
+        given: str = "",
+    ) -> GraphResult:
+        """Return ``(node, columns)`` from ``apply(edges, vertices)``, or the columns alone.
+
+        ``given`` says what the user gave that is in the vertices: a checkpoint of other parameters is refused.
+        """
         schema = StructType([StructField("node", column_type(vertices, "node", "vertices"))] if node else [])
         if isinstance(columns, str):
             name, _, kind = columns.partition(" ")
@@ -711,7 +887,10 @@ class GraphFrame:
             return {"found": apply(**streams)}
 
         build.__name__ = method  # what Spark's plans and descriptions of jobs say
-        return run(build, {"edges": edges, "vertices": vertices}, {"found": schema}, workers=self._workers)["found"]
+        inputs = {"edges": edges, "vertices": vertices}
+        settings: RunOptions = {"workers": self._workers, **options}
+        parameters = sha256(f"{sorted(apply.keywords.items())} {given}".encode()).hexdigest()  # a Pregel program is long
+        return graph_result(run(build, inputs, {"found": schema}, version=f"{method}({parameters[:16]})", **settings))
 
     def _path_column(self) -> str:
         return f"path array<{column_type(self._vertices, self.ID, 'vertices').simpleString()}>"
@@ -732,18 +911,27 @@ class GraphFrame:
         at = F.array_position(self._literals(method, what, values), F.col(self.ID))
         return F.when(at > 0, at - 1).cast("int")
 
-    def _with_column(self, found: DataFrame, name: str, level: StorageLevel, *, as_long: bool = False) -> DataFrame:
-        """Return the vertices with what was ``found`` of each, ``(node, value)``, in a column of that name."""
-        for column in self._vertices.columns:
-            if column.lower() == name.lower():
-                raise SchemaError(f"the vertices have a column {column!r}, and the result is to have {name!r}: rename or drop it")
+    def _with_column(
+        self, found: DataFrame, name: str, level: StorageLevel, result: Result, *, as_long: bool = False
+    ) -> GraphResult:
+        """Return the vertices with what a run ``found`` of each, ``(node, value)``, in a column of that name."""
         node, value = found.columns
-        result = F.col(value)
+        values = F.col(value)
         if as_long and isinstance(found.schema[value].dataType, IntegralType):
-            result = result.cast("long")
-        found = found.select(F.col(node).alias(self.ID), result.alias(name))
-        columns = [*map(quoted, self._vertices.columns), name]
-        return self._vertices.join(found, self.ID, "left").select(*columns).persist(level)
+            values = values.cast("long")
+        return self._beside(found.select(node, values.alias(name)), level, result)
+
+    def _beside(self, found: DataFrame, level: StorageLevel, result: Result) -> GraphResult:
+        """Return the vertices with the columns that a run ``found`` of each, beside the first, its node."""
+        node, *names = found.columns
+        there = {column.lower(): column for column in self._vertices.columns}
+        for name in names:
+            if name.lower() in there:
+                column = there[name.lower()]
+                raise SchemaError(f"the vertices have a column {column!r}, and the result is to have {name!r}: rename or drop it")
+        columns = map(quoted, [*self._vertices.columns, *names])
+        joined = self._vertices.join(found.withColumnRenamed(node, self.ID), self.ID, "left")
+        return derived_result(joined.select(*columns).persist(level), result)
 
 
 def _check_total(total: float | None) -> None:

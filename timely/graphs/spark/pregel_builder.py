@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, Unpack
 
 import attrs
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,6 +15,7 @@ from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.column_pregel import ACTIVE, MESSAGE, ColumnProgram, MessageColumn, StateColumn, fields
 from timely.graphs.spark.column_compiler import compiled, compiled_aggregate, compiled_list
 from timely.graphs.spark.expression_types import arrow_type
+from timely.graphs.spark.result import GraphResult, RunOptions
 
 _STABLE_AFTER: Final = 5
 """Types of columns get wider with each look at what they are made of, at most so often."""
@@ -36,7 +37,8 @@ class _Graph(Protocol):
         attributes: Sequence[str],
         edge_attributes: Sequence[str],
         level: StorageLevel,
-    ) -> DataFrame: ...
+        options: RunOptions,
+    ) -> GraphResult: ...
 
 
 @attrs.frozen
@@ -140,11 +142,11 @@ class Pregel:
     # -- settings of GraphFrames that have nothing to set here -----------------------------------------------------------
 
     def setCheckpointInterval(self, value: int) -> Self:
-        """Return the program: a run is one job, and needs no checkpoints."""
+        """Return the program: one job has no plan that grows. ``run(checkpoint=...)`` writes checkpoints by the clock."""
         return self
 
     def setUseLocalCheckpoints(self, value: bool) -> Self:
-        """Return the program: a run is one job, and needs no checkpoints."""
+        """Return the program: one job has no plan that grows. ``run(checkpoint=...)`` writes checkpoints by the clock."""
         return self
 
     def setIntermediateStorageLevel(self, storage_level: StorageLevel) -> Self:
@@ -188,10 +190,11 @@ class Pregel:
 
     # -- running it ------------------------------------------------------------------------------------------------------
 
-    def run(self) -> DataFrame:
+    def run(self, **options: Unpack[RunOptions]) -> GraphResult:
         """Return the vertices with the columns that were added, after the last superstep.
 
-        The program runs when an action asks for the result. ``ConfigurationError`` for a program that lacks a part, or has an
+        The program runs when an action asks for the result. ``options`` are those of graph functions: with ``checkpoint=``, a
+        run that fails goes on in the middle of its supersteps. ``ConfigurationError`` for a program that lacks a part, or has an
         expression that workers cannot compute.
         """
         if not self._columns or not self._messages or self._aggregate is None:
@@ -205,7 +208,7 @@ class Pregel:
         read |= {name.partition(".")[2] for name in along if not name.startswith("edge.")}
         attributes = [name for name in self.graph.vertices.columns if name in read and name != "id"]
         edge_attributes = [name for name in self.graph.edges.columns if f"edge.{name}" in along]
-        return self.graph._run_pregel(program, states, attributes, edge_attributes, self._level)
+        return self.graph._run_pregel(program, states, attributes, edge_attributes, self._level, options)
 
 
 def _program(

@@ -68,6 +68,11 @@ class GraphResult(DataFrame):
 def graph_result(result: Result) -> GraphResult:
     """Return the only output of a run as a ``GraphResult``, of whichever class Spark's DataFrame is."""
     (frame,) = result.values()
+    return derived_result(frame, result)
+
+
+def derived_result(frame: DataFrame, result: Result) -> GraphResult:
+    """Return a DataFrame that is made of a run's output, as a ``GraphResult`` of that run."""
     kind = type("GraphResult", (GraphResult, type(frame)), {"__module__": __name__, "__doc__": GraphResult.__doc__})
     found: Any = object.__new__(kind)
     vars(found).update(vars(frame), _result=result)
