@@ -27,6 +27,7 @@ from timely.errors import (
     brief,
     error_text,
 )
+from timely.memory import MemoryBudget
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ActivationQueue, ProgressAggregator, ProgressExchange, ProgressGroups
@@ -34,11 +35,13 @@ from timely.worker.all_gather import AllGather
 from timely.worker.config import Config
 from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
 from timely.worker.explanation import Explanation, Place
+from timely.worker.flow_control import PATIENCE, FlowControl
 from timely.worker.gc_control import GarbageControl, collector_paused, find_garbage
 from timely.worker.graph_check import GraphCheck, describe
 from timely.worker.messages import (
     AbortMessage,
     AllGatherMessage,
+    CrowdedMessage,
     DataMessage,
     EndedMessage,
     GraphMessage,
@@ -112,6 +115,7 @@ class Worker:
         self._stall = StallDetector(self.index, self.peers)
         self._graph_check = GraphCheck(self.index, self.peers)
         self._all_gather = AllGather(self.index, self.peers)
+        self._flow = FlowControl(self.index, 0 if self._alone else MemoryBudget.current().in_flight)
         self._dataflows: dict[int, InstalledDataflow] = {}
         self._queue = ActivationQueue()  # of the dataflows, by number
         self._being_built: list[str] = []
@@ -151,7 +155,7 @@ class Worker:
     def _open(self, time: Any, name: str | None) -> Iterator[ScopeBuilder[Any]]:
         number = self._queue.grow()
         registry = None if self._state_registries is None else self._state_registries(number)
-        build = DataflowBuild(self, number, registry, self._queue, self._timers, self._activations, self._send)
+        build = DataflowBuild(self, number, registry, self._queue, self._timers, self._activations, self._send, self._flow.defer)
         exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self._others else None
         scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, build, None, build.wake, exchange)
         self._being_built.append(scope.name)
@@ -238,18 +242,29 @@ class Worker:
     def step(self) -> bool:
         """Run every active dataflow once; return whether any dataflow is not complete yet.
 
-        Never waits. ``OperatorError`` if an operator raised, ``PeerLostError`` if another worker failed or went away; after
-        either, the worker cannot go on. ``WorkerError`` inside an operator: an activation reports its progress as a whole.
+        Waits, for a second at most, only while a worker has sent much more than its peers have taken. ``OperatorError`` if an
+        operator raised, ``PeerLostError`` if another worker failed or went away; after either, the worker cannot go on.
+        ``WorkerError`` inside an operator: an activation reports its progress as a whole.
         """
         self._begin_step()
         try:
             self._step_once()
+            if self._flow.crowded:
+                self._wait_for_room()
         except BaseException as error:
             self._abort(error)
             raise
         finally:
             self._stepping = False
         return bool(self._dataflows)
+
+    def _wait_for_room(self) -> None:
+        """Step on until peers have taken enough, or for a while: the program would send more after this step."""
+        begun = self._clock()
+        while self._flow.crowded and (left := begun + PATIENCE - self._clock()) > 0:
+            if self.idle:
+                self._park(left)
+            self._step_once()
 
     def _begin_step(self) -> None:
         if self._failed is not None:
@@ -279,6 +294,8 @@ class Worker:
         if not alone:
             for sender, message in self.transport.receive():
                 self._deliver(sender, message)
+        if self._flow.waiting:
+            self._flow.release(self._clock())
         if self._activations.pending:
             self._activations.run()
         chosen: Sequence[int] = ()
@@ -310,6 +327,8 @@ class Worker:
             if self._aggregator.pending:
                 self._send_aggregated()
             self._flush()
+            if self._flow.note(self.index, crowded := self.transport.crowded(self._flow.limit)):
+                self._send_control(CrowdedMessage(crowded))
         for tracer in self._tracers:
             tracer.stepped()
 
@@ -412,6 +431,8 @@ class Worker:
             self._step_once()
             if not quiet or not self.idle or self._expects_activation() or self._stall.moves != before:
                 return False
+            if self._flow.waiting:
+                return False
             if self._stall.resting():
                 return True
             report = self._stall.news(final=False)
@@ -497,7 +518,7 @@ class Worker:
         self._step_once()
         if self._stall.moves != before or not self.idle or not self._is_waiting():
             return
-        if self._timers.entries or self._expects_activation():
+        if self._timers.entries or self._expects_activation() or self._flow.waiting:
             return  # something is still to happen
         if self._stall.still() and not self._stall.has_searched:
             if self._finds_unreferenced():
@@ -628,12 +649,15 @@ class Worker:
         elif kind is ProgressMessage:
             self._stall.count_received(sender, message.batch.count)
             self._deliver_to_dataflow(sender, message)
+        elif kind is CrowdedMessage:
+            self._flow.note(sender, message.crowded)
         elif kind is QuietMessage:
             self._stall.receive(sender, message.report, message.final)
         elif kind is ServingMessage:
             self._stall.serve(sender)
         elif kind is EndedMessage:
             self._stall.end(sender)
+            self._flow.note(sender, False)
         elif kind is AbortMessage:
             who = f"worker {sender} failed, so worker {self.index} stops" if sender >= 0 else f"worker {self.index} stops"
             raise PeerLostError(f"{who}: {message.reason}")
