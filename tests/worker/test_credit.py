@@ -91,32 +91,28 @@ def test_a_stopped_consumer_stops_its_producer() -> None:
         if not counts[1]:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    def program(worker: timely.Worker) -> int:
+    def program(worker: timely.Worker) -> None:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             stream.exchange(lambda x: 1).inspect_batch(slow(counts, 0, stop_once)).probe()
         if worker.index == 0:
-            waits = []
-            for number in range(1000):
+            while counts[0] < 1_000_000:
                 handle.send_batch(records(1000))
                 counts[0] += 1000
                 begun = time.monotonic()
                 worker.step()
-                waits.append(time.monotonic() - begun)
-                if waits[-1] > 0.9 * PATIENCE:
+                if time.monotonic() - begun > 0.9 * PATIENCE:
                     break
-            others[worker.index] = number
             pid = int(process[0])
             os.kill(pid, signal.SIGCONT)
         else:
             process[0] = os.getpid()
         handle.close()
         worker.run()
-        return int(counts[0])
 
-    process, others = shared(1), {}
-    sent, _ = timely.execute(program, processes=2, memory=bound())
-    assert sent * SIZE < 8 * BOUND  # the connection itself takes some
+    process = shared(1)
+    timely.execute(program, processes=2, memory=bound())
+    assert counts[0] * SIZE < 8 * BOUND  # the connection itself takes some
     assert counts[1] == counts[0]
 
 
@@ -251,7 +247,7 @@ def test_sources_go_on_when_half_of_the_credit_is_free_or_after_a_while() -> Non
     flow.release(1.0)
     assert not ran
     flow.release(1.0 + PATIENCE)
-    assert (ran, flow.waiting, flow.crowded) == (["again"], False, True)
+    assert (ran, flow.waiting, flow.crowded) == (["again"], {}, {0})
     assert flow.defer(run)
     assert flow.note(1, True)
     assert flow.note(0, False)
@@ -259,4 +255,4 @@ def test_sources_go_on_when_half_of_the_credit_is_free_or_after_a_while() -> Non
     assert len(ran) == 1  # a peer is still crowded
     assert flow.note(1, False)
     flow.release(2.0 + PATIENCE)
-    assert (len(ran), flow.waiting, flow.crowded) == (2, False, False)
+    assert (len(ran), flow.waiting, flow.crowded) == (2, {}, set())

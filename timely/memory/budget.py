@@ -31,8 +31,8 @@ class MemoryBudget:
     workers of a process share one budget, and any thread may use it. In a ``with`` block it is the current one of the thread.
     ``ConfigurationError`` for a limit or directory that cannot be.
 
-    ``in_flight`` is how much each worker may have sent that its peers have not taken: beyond it sources wait. The default is 32 MB,
-    or half of a smaller limit, and at least 1 MB. See ``docs/flow_control.md``.
+    ``in_flight`` is how much each worker may have sent that its peers have not taken: beyond it sources wait. The default is
+    32 MB, or half of a smaller limit, and at least 1 MB. See ``docs/flow_control.md``.
 
     >>> budget = MemoryBudget("1MB")
     >>> budget.take(800_000), budget.take(800_000), budget.used

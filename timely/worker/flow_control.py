@@ -20,57 +20,49 @@ PATIENCE: Final = 1.0
 class FlowControl:
     """What one worker knows of who is crowded: has more on its way than its ``credit``."""
 
-    __slots__ = ("_crowded", "_index", "_since", "_waiting", "credit")
+    __slots__ = ("_credit", "_index", "_since", "crowded", "here", "limit", "waiting")
 
     def __init__(self, index: int, credit: int) -> None:
         self._index = index
-        self._crowded: set[int] = set()
-        self._waiting: dict[Callable[[], None], None] = {}
+        self.crowded: set[int] = set()
+        """The workers that are crowded: sources wait while there are any."""
+        self.waiting: dict[Callable[[], None], None] = {}
+        """What runs the sources of this worker that wait."""
         self._since = 0.0
-        self.credit = credit
-        """Bytes; half of it has to be free again before sources go on."""
-
-    @property
-    def limit(self) -> int:
-        """The bytes on their way above which this worker is crowded now."""
-        return self.credit // 2 if self._index in self._crowded else self.credit
-
-    @property
-    def crowded(self) -> bool:
-        """Whether sources wait."""
-        return bool(self._crowded)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a source of this worker waits."""
-        return bool(self._waiting)
+        self._credit = credit
+        self.limit = credit
+        """The bytes on their way above which this worker is crowded: half of the credit has to be free again."""
+        self.here = False
+        """Whether this worker is crowded."""
 
     def note(self, worker: int, crowded: bool) -> bool:
         """Note whether a worker, or this one, is crowded; return whether that is news."""
-        if crowded == (worker in self._crowded):
+        if crowded == (worker in self.crowded):
             return False
         if crowded:
-            self._crowded.add(worker)
+            self.crowded.add(worker)
         else:
-            self._crowded.discard(worker)
+            self.crowded.discard(worker)
+        if worker == self._index:
+            self.here, self.limit = crowded, self._credit // 2 if crowded else self._credit
         return True
 
     def defer(self, action: Callable[[], None]) -> bool:
         """Call ``action()``, which runs a source, when there is room; return whether there is none now."""
-        if not self._crowded:
+        if not self.crowded:
             return False
-        self._waiting[action] = None
+        self.waiting[action] = None
         return True
 
     def release(self, now: float) -> None:
         """Run the sources that wait, if there is room, or if the first has waited for long."""
-        if self._crowded:
+        if self.crowded:
             if not self._since:
                 self._since = now
             if now < self._since + PATIENCE:
                 return
         self._since = 0.0
-        waiting, self._waiting = self._waiting, {}
+        waiting, self.waiting = self.waiting, {}
         for action in waiting:
             action()
 

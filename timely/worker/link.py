@@ -1,8 +1,8 @@
 """``Link``: one connection to a worker in another process; :mod:`timely.worker.secure_link` has the encrypted one.
 
 Nothing blocks: what the other side does not take yet waits here, in a file where it is much. Invariant: messages are handed out
-in the order in which they were sent, each once and whole, or not at all. A caller calls ``send``, or appends to ``pending`` what is
-small, then ``flush`` and ``read``, and checks ``gone`` and ``fault``.
+in the order in which they were sent, each once and whole, or not at all. A caller calls ``send`` (or appends to ``pending``),
+``flush`` and ``read``, and checks ``gone`` and ``fault``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final, TypeAlias
 from timely.dataflow import pickled
 from timely.errors import UnsendableError
 from timely.worker.batching import merge_progress
-from timely.worker.flow_control import MUCH, weight_of
-from timely.worker.messages import DataMessage, pack, unpack
+from timely.worker.flow_control import MUCH
+from timely.worker.messages import pack, unpack
 from timely.worker.output_queue import OutputQueue
 from timely.worker.wire import HEADER, FrameError, Piece, announced, decode, encode, framed
 
@@ -89,16 +89,15 @@ class Link:
 
     # -- out ---------------------------------------------------------------------------------------------------------------
 
-    def send(self, message: Any) -> None:
+    def send(self, message: Any, weight: int) -> None:
         """Send a message with the next ``flush``, or earlier where much is pending: then it need not stay in memory."""
         self.pending.append(message)
-        if type(message) is DataMessage:
-            self._weight += weight_of(message.batch)
-            if self._weight >= MUCH and not self.closed and self.refused is None:
-                try:
-                    self._frame_pending(None)
-                except UnsendableError as error:
-                    self.refused = error
+        self._weight += weight
+        if self._weight >= MUCH and not self.closed and self.refused is None:
+            try:
+                self._frame_pending(None)
+            except UnsendableError as error:
+                self.refused = error
 
     def flush(self, frames: Frames | None = None) -> None:
         """Frame what is pending, unless the frame before is still on its way, and write as much as the connection takes.

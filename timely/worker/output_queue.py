@@ -5,7 +5,6 @@ Invariant: bytes leave in the order in which they came, each once. What a full d
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -17,8 +16,6 @@ _BLOCK: Final = 1 << 18
 """Bytes that are read from a file at once."""
 
 Piece: TypeAlias = bytes | memoryview
-
-_log = logging.getLogger(__name__)
 
 
 class _Stored(NamedTuple):
@@ -65,7 +62,10 @@ class OutputQueue:
                 self._store(pieces, size)
                 return
             except OSError as error:
-                _log.warning("%d bytes for a worker in another process stay in memory: they cannot be written, %s", size, error)
+                import logging  # takes long to load
+
+                text = "%d bytes for a worker in another process stay in memory: they cannot be written, %s"
+                logging.getLogger(__name__).warning(text, size, error)
         self._items.extend([memoryview(piece) for piece in pieces if len(piece)])
         self.size += size
 

@@ -164,17 +164,14 @@ class Inbox(Waker):
             self.waiting = False
             self.wake()  # only if needed: a write releases the interpreter's lock, which takes 5 ms to get back
 
-    def put(self, sender: int, message: Any) -> None:
-        """Add a message, and wake the owner if it waits."""
-        kind = type(message)
-        if kind is DataMessage:
-            weight = weight_of(message.batch)
+    def put(self, sender: int, message: Any, weight: int = 0) -> None:
+        """Add a message of about so many bytes, and wake the owner if it waits."""
+        if weight:
             self.sent[sender] = self.sent.get(sender, 0) + weight
-            self.items.append((sender, message, weight))
-        elif kind is AbortMessage:
+        if type(message) is AbortMessage:
             self.items.appendleft((sender, message, 0))  # nothing before it matters any more
         else:
-            self.items.append((sender, message, 0))
+            self.items.append((sender, message, weight))
         if self.waiting:
             self.waiting = False  # one wake-up is enough until it has looked
             self.wake()
@@ -208,6 +205,8 @@ class PeerTransport:
         room = bytearray(ROOM if sockets else 0)
         in_memory = MemoryBudget.current().in_flight // max(len(sockets), 1) if sockets else 0
         self._links = {peer: _linked(sock, largest, room, in_memory) for peer, sock in sockets.items()}
+        self._most = 0
+        """What has not been taken, at most, and was weighed."""
         self._finished: set[int] = set()
         self._lost: list[int] = []
         self._ready: list[tuple[int, int]] = []
@@ -226,8 +225,15 @@ class PeerTransport:
     def send(self, peer: int, message: Any) -> None:
         """Send a message to another worker."""
         link = self._links.get(peer)
-        if link is not None:
-            link.send(message)
+        if type(message) is DataMessage:
+            weight = weight_of(message.batch)
+            self._most += weight
+            if link is None:
+                self._inboxes[peer].put(self.index, message, weight)
+            else:
+                link.send(message, weight)
+        elif link is not None:
+            link.pending.append(message)
         else:
             self._inboxes[peer].put(self.index, message)
 
@@ -276,6 +282,8 @@ class PeerTransport:
 
     def crowded(self, limit: int) -> bool:
         """Return whether peers have not taken more than ``limit`` bytes; then ``wait`` ends also when they take some."""
+        if self._most <= limit and not self._inbox.crowded:
+            return False
         index, total = self.index, 0
         for link in self._links.values():
             total += link.waiting
@@ -283,6 +291,7 @@ class PeerTransport:
             sent = inbox.sent.get(index)
             if sent is not None:
                 total += sent - inbox.taken.get(index, 0)
+        self._most = total
         self._inbox.crowded = found = total > limit
         return found
 

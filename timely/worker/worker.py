@@ -327,8 +327,9 @@ class Worker:
             if self._aggregator.pending:
                 self._send_aggregated()
             self._flush()
-            if self._flow.note(self.index, crowded := self.transport.crowded(self._flow.limit)):
-                self._send_control(CrowdedMessage(crowded))
+            if self.transport.crowded(self._flow.limit) is not self._flow.here:
+                self._flow.note(self.index, not self._flow.here)
+                self._send_control(CrowdedMessage(self._flow.here))
         for tracer in self._tracers:
             tracer.stepped()
 
