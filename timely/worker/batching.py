@@ -28,7 +28,7 @@ class MessageBatcher:
         self._dataflow = dataflow
         self._send = send
         self.held: dict[tuple[int, int], list[Any]] = {}
-        """By peer and channel: a time, records, whether the list of them is ours to change, and about how many bytes were added."""
+        """By peer and channel: a time, records, whether the list is ours to change, and about how many bytes were added."""
 
     def send(self, peer: int, channel: int, time: Any, batch: Any) -> None:
         """Send a container on a channel to a peer, now or with the next ``flush``."""

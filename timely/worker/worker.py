@@ -65,6 +65,7 @@ _STEPS: Final = 1000
 """Steps of ``run`` in a row, on a worker without peers."""
 
 _ADVICE: Final = "close the inputs and drop the capabilities"
+_ELSEWHERE: Final = "have every worker call all_gather as often as the others, not wait in step_while; or give a larger patience="
 _LONGEST: Final = 1e6
 """Seconds of the longest wait that a system can be asked for."""
 
@@ -372,7 +373,10 @@ class Worker:
                     "step_while: every dataflow is complete, and the predicate still holds; it never will change"
                     " (a dataflow that is still being built runs after its with-block)"
                 )
-            self.step_or_park(None if self._alone else _PATIENCE)
+            if self._alone or self._timers.entries:
+                self.step_or_park(None if self._alone else _PATIENCE)
+            else:
+                self.rest()  # so that peers in all_gather know
 
     def run(self) -> None:
         """Step until every dataflow is complete.
@@ -701,11 +705,12 @@ class Worker:
 
     # -- peers ---------------------------------------------------------------------------------------------------------
 
-    def all_gather(self, value: V) -> list[V]:
+    def all_gather(self, value: V, patience: float = 60.0) -> list[V]:
         """Return the values that all workers give, in worker order; every worker calls it, as often as the others.
 
         Steps until all have. What a peer sent before it gave its value has arrived when this returns. ``StalledError`` where all
-        others wait for something else, or have ended; ``RoutingError`` for a value that cannot be sent.
+        others wait in ``run`` or have ended, or where for ``patience`` seconds all wait, some of them in ``step_while``, and
+        nothing is under way. ``RoutingError`` for a value that cannot be sent.
 
         >>> import timely
         >>> timely.execute(lambda worker: worker.all_gather(10 * worker.index), workers=3)
@@ -718,10 +723,16 @@ class Worker:
         self._aggregator.begin_round(round)
         self._send_aggregated()
         self._flush()
+        resting = self._clock()
         while self._is_gathering():
             if self._all_gather.in_vain():
                 raise StalledError(self._why_stalled())
-            self._run_on(_PATIENCE, 1)
+            before = self._stall.moves
+            self._run_on(min(_PATIENCE, patience), 1)
+            if self._stall.moves != before or not self._stall.resting():
+                resting = self._clock()
+            elif self._clock() - resting >= patience:
+                raise StalledError(self._why_stalled(_ELSEWHERE))
         self._aggregator.end_round(round)
         return self._all_gather.conclude()
 
