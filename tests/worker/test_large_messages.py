@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -64,3 +65,27 @@ def test_a_receiver_that_is_killed_ends_the_run_and_keeps_nobody_waiting() -> No
 
     with pytest.raises(timely.WorkerError, match="process 1 .* ended with exit code -9"):
         timely.execute(program, processes=2)
+
+
+@pytest.mark.parametrize("sender", [True, False])
+def test_a_record_that_memory_does_not_take_says_so(sender: bool) -> None:
+    """Either at the sender, whose pickle is a copy, or at the receiver."""
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.exchange(lambda _: 1).map(len).probe()
+        record = "x" * (64 << 20) if worker.index == 0 else ""
+        if sender == (worker.index == 0):
+            with open("/proc/self/statm") as file:
+                most = int(file.read().split()[0]) * resource.getpagesize() + (16 << 20)
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        if worker.index == 0:
+            handle.send(record)
+        handle.close()
+        worker.run()
+
+    expected = r"exchange into input 0 of operator 'exchange'.*\d{8} bytes" if sender else "what worker 0 sent to worker 1"
+    with pytest.raises(timely.OutOfMemoryError, match=f"{expected}.*memory=") as caught:
+        timely.execute(program, processes=2)
+    assert caught.value.worker == (0 if sender else 1)

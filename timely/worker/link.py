@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final, TypeAlias
 from timely.dataflow import pickled
 from timely.errors import UnsendableError
 from timely.worker.batching import merge_progress
-from timely.worker.flow_control import MUCH
-from timely.worker.messages import pack, unpack
+from timely.worker.flow_control import MUCH, weight_of
+from timely.worker.messages import DataMessage, pack, unpack
 from timely.worker.output_queue import OutputQueue
 from timely.worker.wire import HEADER, FrameError, Piece, announced, decode, encode, framed
 
@@ -285,8 +285,16 @@ def _pickled(messages: list[Any], frames: Frames | None) -> list[Piece]:
         return made[1]
     try:
         return pickled(list(map(pack, messages)))
+    except MemoryError as error:
+        largest = max(messages, key=_weight)
+        text = f"{_weight(largest)} bytes or more in one message leave no memory to pickle them for a worker in another process"
+        raise UnsendableError(text, largest) from error
     except Exception as error:
         raise _unsendable(messages) from error
+
+
+def _weight(message: Any) -> int:
+    return weight_of(message.batch) if isinstance(message, DataMessage) else 0
 
 
 def _unsendable(pending: Sequence[Any]) -> UnsendableError:

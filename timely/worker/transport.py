@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from timely.errors import PeerLostError, RoutingError, UnsendableError, error_text
+from timely.errors import OUT_OF_MEMORY, OutOfMemoryError, PeerLostError, RoutingError, UnsendableError, error_text
 from timely.memory import MemoryBudget
 from timely.worker.flow_control import weight_of
 from timely.worker.link import ROOM, TAKEN, Frames, Link
@@ -307,6 +307,12 @@ class PeerTransport:
         messages: list[Any] = []
         try:
             link.read(messages)
+        except MemoryError as error:
+            raise OutOfMemoryError(
+                f"what worker {peer} sent to worker {self.index} leaves no memory to read it there: send smaller batches or"
+                f" records. {OUT_OF_MEMORY}",
+                worker=self.index,
+            ) from error
         except Exception as error:  # a record's own unpickling may raise anything
             raise RoutingError(
                 f"what worker {peer} sent to worker {self.index} cannot be unpickled there, {error_text(error)}: send records"

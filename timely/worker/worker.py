@@ -17,8 +17,10 @@ from timely.dataflow import ScopeBuilder
 from timely.dataflow.operator_state import StateRegistry
 from timely.dataflow.scope import ScopeContext
 from timely.errors import (
+    OUT_OF_MEMORY,
     ConfigurationError,
     GraphError,
+    OutOfMemoryError,
     PeerLostError,
     RoutingError,
     StalledError,
@@ -633,7 +635,12 @@ class Worker:
         try:
             self.transport.flush()
         except UnsendableError as error:
-            raise RoutingError(f"{self._whereabouts(error.message)}: {error}").caused_by(error.__cause__)
+            text = f"{self._whereabouts(error.message)}: {error}"
+            if isinstance(error.__cause__, MemoryError):
+                raise OutOfMemoryError(f"{text}. Send smaller batches or records. {OUT_OF_MEMORY}", worker=self.index).caused_by(
+                    error.__cause__
+                )
+            raise RoutingError(text).caused_by(error.__cause__)
 
     def _whereabouts(self, message: Any) -> str:
         """Return, for an error, what a message carries, and to where."""
