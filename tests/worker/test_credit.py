@@ -21,7 +21,7 @@ import timely
 from timely.dataflow import spill
 from timely.memory import MemoryBudget
 from timely.worker.flow_control import PATIENCE, FlowControl
-from timely.worker.output_queue import OutputQueue
+from timely.worker.send_queue import SendQueue
 
 SIZE = 1000
 """Characters of a record."""
@@ -198,7 +198,7 @@ def resident() -> int:
 
 @given(st.lists(st.one_of(st.lists(st.binary(max_size=9), max_size=3), st.integers(1, 20)), max_size=40), st.integers(0, 30))
 def test_bytes_leave_a_queue_as_they_came(history: list[list[bytes] | int], limit: int) -> None:
-    queue, expected, found = OutputQueue(limit), b"", b""
+    queue, expected, found = SendQueue(limit), b"", b""
     for event in [*history, *[1000] * 60]:
         if isinstance(event, int):
             if queue:
@@ -217,7 +217,7 @@ def test_bytes_leave_a_queue_as_they_came(history: list[list[bytes] | int], limi
 
 
 def test_a_full_disk_leaves_what_waits_in_memory(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    queue = OutputQueue(1)
+    queue = SendQueue(1)
     queue.extend([b"first"])
     with monkeypatch.context() as patched:
         patched.setattr(spill.Segment, "write", lambda self, pieces: (_ for _ in ()).throw(OSError(28, "no space")))

@@ -17,7 +17,7 @@ from timely.errors import UnsendableError
 from timely.worker.batching import merge_progress
 from timely.worker.flow_control import MUCH, weight_of
 from timely.worker.messages import DataMessage, pack, unpack
-from timely.worker.output_queue import OutputQueue
+from timely.worker.send_queue import SendQueue
 from timely.worker.wire import HEADER, FrameError, Piece, announced, decode, encode, framed
 
 ROOM: Final = 1 << 16
@@ -65,7 +65,7 @@ class Link:
         """What ``flush`` raises: a message could not be framed."""
         self._weight = 0
         self._held = 0
-        self._out = OutputQueue(in_memory)
+        self._out = SendQueue(in_memory)
         self._room = memoryview(bytearray(ROOM) if room is None else room)
         self._head = b""
         self._body: memoryview | None = None

@@ -1,4 +1,4 @@
-"""``OutputQueue``: the bytes that a connection has yet to take, in memory and beyond a limit in a temporary file.
+"""``SendQueue``: the bytes that a connection has yet to take, in memory and beyond a limit in a temporary file.
 
 Invariant: bytes leave in the order in which they came, each once. What a full disk does not take stays in memory.
 """
@@ -26,10 +26,10 @@ class _Stored(NamedTuple):
     end: int
 
 
-class OutputQueue:
+class SendQueue:
     """A queue of bytes, of which about ``limit`` are in memory. The first piece always is.
 
-    >>> queue = OutputQueue(limit=5)
+    >>> queue = SendQueue(limit=5)
     >>> queue.extend([b"first"])
     >>> queue.extend([b"second", b"third"])
     >>> queue.size, queue.on_disk
