@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import timely
+from timely.monitor.memory import record_memory
 
 
 def exchanging(rounds: int) -> Callable[[timely.Worker], dict[tuple[str, int], int]]:
@@ -65,6 +66,30 @@ def test_a_receiver_that_is_killed_ends_the_run_and_keeps_nobody_waiting() -> No
 
     with pytest.raises(timely.WorkerError, match="process 1 .* ended with exit code -9"):
         timely.execute(program, processes=2)
+
+
+@pytest.mark.parametrize("size", [(1 << 26) - 200, 90 << 20])
+def test_a_large_record_arrives_and_a_receiver_has_no_second_copy(size: int) -> None:
+    def program(worker: timely.Worker) -> float:
+        before = record_memory()
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            found = stream.exchange(lambda pair: pair[0]).inspect(lambda pair: seen.append(pair[1])).capture()
+        if worker.index == 0:
+            handle.send((1, os.urandom(1000) * (size // 1000)))
+            handle.send((1, "behind"))
+        handle.close()
+        seen: list[Any] = []
+        worker.run()
+        if worker.index == 0:
+            return 0.0
+        large, behind = seen
+        assert (len(large), large[:1000] == large[-1000:], behind) == (size // 1000 * 1000, True, "behind")
+        assert sum(len(batch) for _, batch in found.messages) == 2
+        return (record_memory() - before) / size
+
+    grown = timely.execute(program, processes=2)[1]
+    assert grown < (1.7 if size > 1 << 26 else 2.2)
 
 
 @pytest.mark.parametrize("sender", [True, False])

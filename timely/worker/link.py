@@ -18,7 +18,7 @@ from timely.worker.batching import merge_progress
 from timely.worker.flow_control import MUCH, weight_of
 from timely.worker.messages import DataMessage, pack, unpack
 from timely.worker.send_queue import SendQueue
-from timely.worker.wire import HEADER, FrameError, Piece, announced, decode, encode, framed
+from timely.worker.wire import HEADER, LARGE, FrameError, LargeBody, Piece, announced, decode, encode, framed
 
 ROOM: Final = 1 << 16
 """Bytes that are read at once, where the size of what comes is not known yet."""
@@ -68,7 +68,7 @@ class Link:
         self._out = SendQueue(in_memory)
         self._room = memoryview(bytearray(ROOM) if room is None else room)
         self._head = b""
-        self._body: memoryview | None = None
+        self._body: memoryview | LargeBody | None = None
         self._buffers = 0
         self._at = 0
 
@@ -229,9 +229,10 @@ class Link:
 
     def _finish_frame(self, into: list[Any]) -> None:
         """Append the messages of the frame that is complete now."""
-        assert self._body is not None
-        into.extend(map(unpack, decode(self._body, self._buffers)))  # may raise anything, an OSError too
-        self._body = None
+        body, self._body = self._body, None
+        assert body is not None
+        frame = body.decode() if isinstance(body, LargeBody) else decode(body, self._buffers)  # may raise anything
+        into.extend(map(unpack, frame))
 
     def _split(self, data: memoryview, into: list[Any]) -> None:
         """Split what has been read into frames. ``data`` is scratch memory: what outlives this call is copied."""
@@ -254,9 +255,17 @@ class Link:
 
     def _start(self, size: int, buffers: int, first: memoryview) -> None:
         """Begin a frame of which only ``first`` has come."""
-        body = memoryview(bytearray(size))
-        body[: len(first)] = first
-        self._body, self._buffers, self._at = body, buffers, len(first)
+        self._body = LargeBody(size) if buffers == 1 and size >= LARGE else memoryview(bytearray(size))
+        self._buffers, self._at = buffers, 0
+        if len(first):
+            self._rest()[: len(first)] = first
+            self._at = len(first)
+
+    def _rest(self) -> memoryview:
+        """Return where to put what comes next of the incomplete frame."""
+        body = self._body
+        assert body is not None
+        return body.room(self._at) if isinstance(body, LargeBody) else body[self._at :]
 
     def _fill(self) -> bool:
         """Read into the incomplete frame; return whether it is complete now."""
@@ -264,7 +273,7 @@ class Link:
         assert body is not None
         while self._at < len(body):
             try:
-                count = self.sock.recv_into(body[self._at :])
+                count = self.sock.recv_into(self._rest())
             except BlockingIOError:
                 return False
             except OSError:

@@ -75,7 +75,7 @@ class SecureLink(Link):
         record = self._room[:_RECORD]
         while not self.gone:
             try:
-                count = self.sock.recv_into(record if self._body is None else self._body[self._at :])
+                count = self.sock.recv_into(record if self._body is None else self._rest())
             except WOULD_BLOCK:
                 return
             except OSError as error:
