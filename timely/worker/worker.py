@@ -40,6 +40,7 @@ from timely.worker.explanation import Explanation, Place
 from timely.worker.flow_control import PATIENCE, FlowControl
 from timely.worker.gc_control import GarbageControl, collector_paused, find_garbage
 from timely.worker.graph_check import GraphCheck, describe
+from timely.worker.holdings import largest_queue
 from timely.worker.messages import (
     AbortMessage,
     AllGatherMessage,
@@ -765,6 +766,8 @@ class Worker:
         """Stop every peer: this worker has failed."""
         if self._failed is None:
             self._failed = error
+            if isinstance(error, MemoryError) and (held := largest_queue(self.scopes)):
+                error.add_note(held)
             try:
                 with contextlib.suppress(RoutingError):
                     self.transport.flush()  # what cannot be sent is dropped by this, and does not block the next message
