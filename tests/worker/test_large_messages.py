@@ -1,4 +1,7 @@
-"""Large containers between processes arrive whole, and a process that is killed keeps nobody waiting."""
+"""Large containers between processes arrive whole, and a process that is killed keeps nobody waiting.
+
+White box: the most memory that a process has held is what the system says of it.
+"""
 
 from __future__ import annotations
 
