@@ -96,6 +96,10 @@ class Quiet:
         """Nothing arrives."""
         return []
 
+    def crowded(self, limit: int) -> bool:
+        """Nothing is on its way."""
+        return False
+
     def wait(self, timeout: float | None = None) -> None:
         """There is nothing to wait for."""
 

@@ -5,7 +5,9 @@ White box: only a checkpoint asks whether a paused worker has anything to do.
 
 from __future__ import annotations
 
+import functools
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -78,6 +80,25 @@ def test_a_peer_that_has_ended_is_a_stall_and_not_a_hang(processes: int) -> None
 
     with pytest.raises(StalledError, match="a value to come from worker 1"):
         timely.execute(program, workers=3 - processes, processes=processes)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_peer_that_waits_for_something_else_is_a_stall_after_a_while(processes: int) -> None:
+    def program(worker: timely.Worker, seconds: float, patience: float) -> list[int]:
+        with worker.dataflow() as scope:
+            handle, stream = scope.new_input()
+            probe = stream.exchange(lambda x: x).probe()
+        end = time.monotonic() + seconds
+        if worker.index == 1:
+            worker.step_while(lambda: probe.less_than(1) and time.monotonic() < end)
+        found = worker.all_gather(worker.index, patience)
+        handle.close()
+        return found
+
+    with pytest.raises(StalledError, match="a value to come from worker 1, for all_gather.*: have every worker call"):
+        timely.execute(functools.partial(program, seconds=60, patience=1), workers=3 - processes, processes=processes)
+    patient = functools.partial(program, seconds=0.5, patience=20)
+    assert timely.execute(patient, workers=3 - processes, processes=processes) == [[0, 1]] * 2
 
 
 def test_a_peer_that_fails_ends_it() -> None:

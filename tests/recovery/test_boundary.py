@@ -31,6 +31,7 @@ class Late:
         self.inner = inner
         self.index, self.peers = inner.index, inner.peers
         self.send, self.flush, self.wake, self.close = inner.send, inner.flush, inner.wake, inner.close
+        self.crowded = inner.crowded
         self._choose = random.Random(seed)
         self._held: list[deque[Any]] = [deque() for _ in range(inner.peers)]
 

@@ -22,10 +22,19 @@ class Activator:
     _child: int
     _allocator: Allocator
     _run_loops: Callable[[], None] | None = None
+    _waits: bool = False
 
     def activate(self) -> None:
-        """Have the operator run soon."""
+        """Have the operator run soon; one without inputs, when peers have taken enough of what was sent to them."""
+        if not self._waits or not self._allocator.defer(self._activate):
+            self._scope.activate(self._child)
+
+    def _activate(self) -> None:
         self._scope.activate(self._child)
+
+    def wait_for_peers(self) -> None:
+        """Have the operator, which has no inputs, run only when peers take what it sends."""
+        self._waits = True
 
     def activate_after(self, seconds: SupportsFloat) -> None:
         """Have the operator run once after so many seconds; a waiting worker wakes up in time.

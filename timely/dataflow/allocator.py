@@ -38,6 +38,9 @@ class Allocator(Protocol):
     def send(self, peer: int, channel: int, time: Any, batch: Any) -> None:
         """Send a container on a channel to a peer."""
 
+    def defer(self, action: Callable[[], None]) -> bool:
+        """Call ``action()``, which runs an operator without inputs, when peers take more; return whether they do not now."""
+
     def call_after(self, seconds: float, action: Callable[[], None]) -> None:
         """Have ``action()`` called on the worker's thread in so many seconds, unless the dataflow is complete by then."""
 

@@ -210,5 +210,7 @@ class OperatorBuilder(Generic[T]):
         for port, row in zip(operator.input_ports, self._rows, strict=True):
             port.summaries = SummaryRow(len(operator.output_ports), row)
             port.identities = frozenset([output for output, summaries in row.items() if summaries == self._stay])
+        if not operator.input_ports:
+            operator.info.activator.wait_for_peers()
         operator.construct(constructor, arguments)
         self._scope.unfinished.discard(operator.path)

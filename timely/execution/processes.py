@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import pickle
 import socket
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import current_process, get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final, Literal
@@ -28,7 +29,7 @@ from timely.execution.lifeline import GRACE, Lifeline, follow
 from timely.execution.run_monitor import answer, watched
 from timely.execution.threads import Outcome, enough_files, run_threads
 from timely.memory import MemoryBudget
-from timely.monitor.local_workers import ControlChannel, LocalWorkers, control_channels
+from timely.monitor.local_workers import ENDED, PING, ControlChannel, LocalWorkers, ask, control_channels
 from timely.monitor.terminal import erase
 from timely.monitor.watch import WatchSettings
 from timely.progress import ProgressGroups
@@ -37,6 +38,8 @@ from timely.worker.worker import Worker
 _POLL: Final = 0.05
 _TERMINATING: Final = 2.0
 """Seconds from SIGTERM to SIGKILL."""
+_LOOKS: Final = 4
+"""Times that a process is asked for a sign of life within the patience of the run."""
 _IN_FLIGHT: Final = 1 << 20
 """Bytes that a connection between two processes takes though nobody reads: a batch should fit in."""
 
@@ -86,8 +89,9 @@ def run_processes(
     watch: WatchSettings | None,
     method: Literal["fork", "spawn"] = "fork",
     memory: MemoryBudget | None = None,
+    patience: float = 60.0,
 ) -> list[Outcome]:
-    """Start the processes, and return the outcomes of all workers."""
+    """Start the processes, and return the outcomes of all workers. One that is silent for ``patience`` seconds has failed."""
     if method not in get_all_start_methods():
         raise ConfigurationError(
             f"processes={processes}: this system cannot {method}; use threads (workers={workers * processes}), or another"
@@ -111,7 +115,7 @@ def run_processes(
         _own.append(lifeline.writer)  # no forked process may hold it
         with _forking:
             _start(children, run, method)
-        return _gather(run.receivers, children, workers, lifeline)
+        return _gather(run, children, lifeline, FailureDetector([sender for _, sender in run.channels], patience))
     finally:
         lifeline.end()
         _own.remove(lifeline.writer)
@@ -301,13 +305,47 @@ def _result(body: bytes, otherwise: str) -> Outcome:
         return False, error
 
 
-def _gather(receivers: Sequence[Connection], children: Sequence[Any], workers: int, lifeline: Lifeline) -> list[Outcome]:
+class FailureDetector:
+    """Asks the processes of a run for a sign of life: a process that is stopped gives none, nor does one whose interpreter hangs.
+
+    It counts silence by its own looks, since the process that looks may have been stopped, too.
+    """
+
+    def __init__(self, senders: Sequence[socket.socket], patience: float) -> None:
+        self._senders = senders
+        self._missed = [0] * len(senders)
+        self._pause = patience / _LOOKS
+        self.patience = patience
+        for sender in senders:
+            sender.setblocking(False)
+
+    @property
+    def pause(self) -> float | None:
+        """Seconds between two looks; ``None`` if there are none."""
+        return None if math.isinf(self._pause) else self._pause
+
+    def silent(self, places: Iterable[int]) -> list[int]:
+        """Ask the processes at these places, and return those that have been silent for as long as the patience."""
+        answers = ask({place: self._senders[place] for place in places}, PING, self._pause)
+        for place, found in answers.items():
+            self._missed[place] = 0 if found in (PING, ENDED) else self._missed[place] + 1
+        return [place for place in answers if self._missed[place] >= _LOOKS]
+
+
+def _gather(run: _Run, children: Sequence[Any], lifeline: Lifeline, detector: FailureDetector) -> list[Outcome]:
     """Return the outcomes of all processes. One that ends without any has failed, and so have those that go on long after it."""
     found: dict[int, list[Outcome]] = {}
+    receivers, workers = run.receivers, run.workers
     waiting: dict[Any, int] = {receiver: place for place, receiver in enumerate(receivers)}
+    killed: set[int] = set()
     while waiting:
         deadline = lifeline.deadline
-        ready = wait(list(waiting), None if deadline is None else max(0.0, deadline - time.monotonic()))
+        ready = wait(list(waiting), detector.pause if deadline is None else max(0.0, deadline - time.monotonic()))
+        if not ready and deadline is None:
+            for place in detector.silent(place for place in waiting.values() if place not in killed):
+                children[place].kill()  # a process that is stopped takes no other signal
+                killed.add(place)
+            continue
         if not ready:
             _end(children, lifeline)
         for receiver in ready or list(waiting):
@@ -321,7 +359,13 @@ def _gather(receivers: Sequence[Connection], children: Sequence[Any], workers: i
             kind = WorkerError if deadline is None else PeerLostError  # the first to go explains the others
             code = children[place].exitcode
             advice = f": {_UNGUARDED}" if code == 1 and isinstance(children[place], get_context("spawn").Process) else ""
-            error = kind(f"process {place} (workers {first} to {last}) ended with exit code {code} and no result{advice}")
+            text = f"ended with exit code {code} and no result{advice}"
+            if place in killed:
+                text = (
+                    f"gave no sign of life for {detector.patience:g} s, and was killed: it was stopped by a signal, or a call in"
+                    " it kept Python's other threads from running. If it may take so long, give a larger patience="
+                )
+            error = kind(f"process {place} (workers {first} to {last}) {text}")
             found[place] = [(False, error)] * workers
             lifeline.end()
     return [outcome for place in range(len(receivers)) for outcome in found[place]]

@@ -64,6 +64,9 @@ def execute(
     ``credentials``, which ``timely credentials FILE`` makes. ``PeerLostError`` if hosts do not answer within ``patience``
     seconds, ``AuthenticationError`` for other credentials. See ``docs/hosts.md``.
 
+    A process of this machine that gives no sign of life for ``patience`` seconds, since it is stopped or its interpreter hangs,
+    is killed, and the run ends with a ``WorkerError`` that names its workers. ``math.inf`` waits without end.
+
     ``memory`` is what each process may take (``"2GB"``), or a :class:`timely.memory.MemoryBudget`; the default is what the system
     allows. Graph algorithms and arrangements go to disk beyond it: ``docs/memory.md``.
 
@@ -109,11 +112,13 @@ def execute(
             f"processes={processes} with hosts={list(cluster.names)}: each host runs one process. Give more workers, or list a"
             " machine once for each process, with a port for each"
         )
-    settings = WatchSettings.wanted(watch)
+    if not isinstance(patience, int | float) or not patience > 0:
+        raise ConfigurationError(f"patience={patience!r}: give a number of seconds above 0, or math.inf to wait without end")
+    settings, method = WatchSettings.wanted(watch), start_method or "fork"
     if memory is None:
-        return execute_watched(program, workers, processes, progress, settings, start_method or "fork", cluster)
+        return execute_watched(program, workers, processes, progress, settings, method, cluster, None, patience)
     with MemoryBudget.given(memory) as budget:
-        return execute_watched(program, workers, processes, progress, settings, start_method or "fork", cluster, budget)
+        return execute_watched(program, workers, processes, progress, settings, method, cluster, budget, patience)
 
 
 def _number(variable: str, default: int | None) -> Any:
@@ -153,6 +158,7 @@ def execute_watched(
     start_method: Literal["fork", "spawn"] = "fork",
     cluster: Hosts | None = None,
     memory: MemoryBudget | None = None,
+    patience: float = 60.0,
 ) -> list[T]:
     """As ``execute``, with settings for the watch; other processes get the budget ``memory``, this one has it."""
     if cluster is not None:
@@ -161,7 +167,7 @@ def execute_watched(
         from timely.execution.processes import run_processes
 
         routes = ProgressGroups.named(progress, workers * processes, workers)
-        outcomes = run_processes(program, workers, processes, routes, watch, start_method, memory)
+        outcomes = run_processes(program, workers, processes, routes, watch, start_method, memory, patience)
     else:
         routes = ProgressGroups.named(progress, workers, workers)
         local = LocalWorkers(workers=workers, answer=answer)

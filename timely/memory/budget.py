@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, ClassVar, Final, Self
 
@@ -13,6 +14,9 @@ from timely.memory.temporary import check_directory
 
 _WORK: Final = 64 << 20
 """Bytes of a process's memory for the blocks that operators work on."""
+
+_IN_FLIGHT: Final = 32 << 20
+_LEAST_IN_FLIGHT: Final = 1 << 20
 
 _SHARE: Final = 0.5
 """The part of the rest that is for what is kept; the other part is for dictionaries and messages."""
@@ -27,6 +31,9 @@ class MemoryBudget:
     workers of a process share one budget, and any thread may use it. In a ``with`` block it is the current one of the thread.
     ``ConfigurationError`` for a limit or directory that cannot be.
 
+    ``in_flight`` is how much each worker may have sent that its peers have not taken: beyond it sources wait. The default is
+    32 MB, or half of a smaller limit, and at least 1 MB. See ``docs/flow_control.md``.
+
     >>> budget = MemoryBudget("1MB")
     >>> budget.take(800_000), budget.take(800_000), budget.used
     (True, False, 800000)
@@ -37,9 +44,19 @@ class MemoryBudget:
 
     _default: ClassVar[tuple[int, MemoryBudget] | None] = None
 
-    def __init__(self, limit: int | str | None = None, directory: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        limit: int | str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        in_flight: int | str | None = None,
+    ) -> None:
         self.limit = None if limit is None else bytes_of(limit)
         """The most bytes in memory, or None."""
+        if in_flight is None:
+            in_flight = _IN_FLIGHT if self.limit is None else max(min(_IN_FLIGHT, self.limit // 2), _LEAST_IN_FLIGHT)
+        self.in_flight = bytes_of(in_flight, "in_flight")
+        """The bytes that a worker may have sent to its peers, and they not taken, before sources wait."""
         self._directory = None if directory is None else check_directory(directory)
         self._lock = threading.Lock()
         self._used = 0
@@ -97,8 +114,8 @@ class MemoryBudget:
     def __exit__(self, *_: object) -> None:
         _stack.set(_stack.get()[:-1])
 
-    def __reduce__(self) -> tuple[type[MemoryBudget], tuple[int | None, str | None]]:
-        return type(self), (self.limit, self._directory)  # of another process, where nothing is used yet
+    def __reduce__(self) -> tuple[Callable[..., MemoryBudget], tuple[int | None, str | None, int]]:
+        return _budget, (self.limit, self._directory, self.in_flight)  # of another process, where nothing is used yet
 
     def __repr__(self) -> str:
         limit = "no limit" if self.limit is None else f"{size_text(self.used)} of {size_text(self.limit)}"
@@ -162,6 +179,10 @@ class MemoryBudget:
             with self._lock:
                 self._used -= size
                 self._on_disk -= on_disk
+
+
+def _budget(limit: int | None, directory: str | None, in_flight: int) -> MemoryBudget:
+    return MemoryBudget(limit, directory, in_flight=in_flight)
 
 
 def readable_back(rows: Any) -> bool:

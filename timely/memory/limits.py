@@ -19,10 +19,10 @@ _MAPPED: Final = 256 << 20
 """Bytes of an address space for memory that is freed, but stays mapped: pieces between others, and caches of allocators."""
 
 
-def bytes_of(size: int | str) -> int:
+def bytes_of(size: int | str, name: str = "memory") -> int:
     """Return a size in bytes: a number of bytes, or text with a unit of 1,024s (``K``, ``MB``, ``GiB``, ``T``).
 
-    ``ConfigurationError`` for anything else.
+    ``ConfigurationError`` for anything else, given as the argument ``name``.
 
     >>> bytes_of(1000), bytes_of("640 MB"), bytes_of("1.5g"), bytes_of("2GiB")
     (1000, 671088640, 1610612736, 2147483648)
@@ -31,7 +31,7 @@ def bytes_of(size: int | str) -> int:
         return size
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", size.upper()) if isinstance(size, str) else None
     if found is None or not (number := int(float(found[1]) * _UNITS[found[2]])):
-        raise ConfigurationError(f"memory={brief(size)}: give bytes above 0, or a size such as '640MB' or '2GB'")
+        raise ConfigurationError(f"{name}={brief(size)}: give bytes above 0, or a size such as '640MB' or '2GB'")
     return number
 
 

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 ControlChannel: TypeAlias = tuple[socket.socket, socket.socket]
 """Where a process receives queries, and where the others send them."""
 
+PING: Final = "ping"
+"""A query that a process answers without looking at its workers."""
+
+ENDED: Final = "has ended"
+"""The answer for a process that takes no queries any more."""
+
 _OPEN: Final[list[LocalWorkers]] = []
 
 
@@ -125,37 +131,7 @@ class LocalWorkers:
 
     def ask(self, query: Any, seconds: float) -> Mapping[int, Any]:
         """Return the answers of the other processes within so many seconds, by place; a text says why there is none."""
-        if not self._senders:
-            return {}
-        from multiprocessing import Pipe
-        from multiprocessing.connection import wait
-
-        calls: dict[Connection, int] = {}
-        answers: dict[int, Any] = {}
-        for place, sender in enumerate(self._senders):
-            if place == self.place:
-                continue
-            answers[place] = f"does not answer within {seconds:g} s"
-            mine, theirs = Pipe()
-            try:
-                mine.send(query)  # before the other process looks for it
-                socket.send_fds(sender, [b"?"], [theirs.fileno()])
-                calls[mine] = place
-            except BlockingIOError:
-                mine.close()  # it has not read earlier queries
-            except OSError:
-                mine.close()
-                answers[place] = "has ended"
-            theirs.close()
-        deadline = monotonic() + seconds
-        with contextlib.ExitStack() as stack:
-            for mine in calls:
-                stack.enter_context(mine)
-            while calls and (left := deadline - monotonic()) > 0:
-                ready = wait(list(calls), left)
-                for mine in [call for call in calls if call in ready]:
-                    answers[calls.pop(mine)] = _received(mine)
-        return answers
+        return ask({place: sender for place, sender in enumerate(self._senders) if place != self.place}, query, seconds)
 
     def _listen(self) -> None:
         assert self._receiver is not None
@@ -168,16 +144,49 @@ class LocalWorkers:
             with contextlib.suppress(OSError, EOFError), Connection(handles[0]) as caller:
                 query = caller.recv()
                 try:
-                    caller.send(self._answer(self.members, query))
+                    caller.send(PING if query == PING else self._answer(self.members, query))
                 except Exception as error:  # of the answer, or a time in it that cannot be pickled
                     caller.send(f"cannot say: {error}")
+
+
+def ask(senders: Mapping[int, socket.socket], query: Any, seconds: float) -> dict[int, Any]:
+    """Return the answers of processes within so many seconds, by place; a text says why there is none."""
+    if not senders:
+        return {}
+    from multiprocessing import Pipe
+    from multiprocessing.connection import wait
+
+    calls: dict[Connection, int] = {}
+    answers: dict[int, Any] = {}
+    for place, sender in senders.items():
+        answers[place] = f"does not answer within {seconds:g} s"
+        mine, theirs = Pipe()
+        try:
+            mine.send(query)  # before the other process looks for it
+            socket.send_fds(sender, [b"?"], [theirs.fileno()])
+            calls[mine] = place
+        except BlockingIOError:
+            mine.close()  # it has not read earlier queries
+        except OSError:
+            mine.close()
+            answers[place] = ENDED
+        theirs.close()
+    deadline = monotonic() + seconds
+    with contextlib.ExitStack() as stack:
+        for mine in calls:
+            stack.enter_context(mine)
+        while calls and (left := deadline - monotonic()) > 0:
+            ready = wait(list(calls), left)
+            for mine in [call for call in calls if call in ready]:
+                answers[calls.pop(mine)] = _received(mine)
+    return answers
 
 
 def _received(caller: Connection) -> Any:
     try:
         return caller.recv()
     except (EOFError, OSError):
-        return "has ended"
+        return ENDED
     except Exception as error:  # what cannot be read here
         return f"answers what cannot be read here: {error}"
 

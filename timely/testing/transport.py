@@ -90,6 +90,10 @@ class SimulatedTransport:
         arrived, inbox[:] = list(inbox), []
         return arrived
 
+    def crowded(self, limit: int) -> bool:
+        """Return ``False``: the schedule says when messages arrive."""
+        return False
+
     def wait(self, timeout: float | None = None) -> None:
         """Pause until the schedule resumes the worker; ``StalledError`` for a worker that is stepped by hand."""
         if self._pause is None:

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from timely.dataflow.ports import FLUSH_AT
+from timely.worker.flow_control import MUCH, weight_of
 from timely.worker.messages import DataMessage, ProgressMessage
 
 _TIME: Final = 0
 _RECORDS: Final = 1
 _OWNED: Final = 2
+_BYTES: Final = 3
 
 
 class MessageBatcher:
@@ -26,14 +28,15 @@ class MessageBatcher:
         self._dataflow = dataflow
         self._send = send
         self.held: dict[tuple[int, int], list[Any]] = {}
-        """By peer and channel: a time, records, and whether the list of them is ours to change."""
+        """By peer and channel: a time, records, whether the list is ours to change, and about how many bytes were added."""
 
     def send(self, peer: int, channel: int, time: Any, batch: Any) -> None:
         """Send a container on a channel to a peer, now or with the next ``flush``."""
         key = peer, channel
         held = self.held.get(key)
         small = type(batch) is list and len(batch) < FLUSH_AT
-        if held is not None and small and held[_TIME] == time and len(held[_RECORDS]) < FLUSH_AT:
+        if held is not None and small and held[_TIME] == time and len(held[_RECORDS]) < FLUSH_AT and held[_BYTES] < MUCH:
+            held[_BYTES] += weight_of(batch)
             if held[_OWNED]:
                 held[_RECORDS] += batch
             else:  # others may have that list too
@@ -43,7 +46,7 @@ class MessageBatcher:
             del self.held[key]
             self._send(peer, DataMessage(self._dataflow, channel, held[_TIME], held[_RECORDS]))
         if small:
-            self.held[key] = [time, batch, False]
+            self.held[key] = [time, batch, False, 0]
         else:
             self._send(peer, DataMessage(self._dataflow, channel, time, batch))
 

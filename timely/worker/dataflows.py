@@ -65,6 +65,7 @@ class DataflowBuild:
         timers: Timers,
         activations: SyncActivations,
         send: Callable[[int, Any], None],
+        defer: Callable[[Callable[[], None]], bool],
     ) -> None:
         self.worker = worker
         self.index = worker.index
@@ -78,6 +79,7 @@ class DataflowBuild:
         self.ended = False
         self.batcher = MessageBatcher(number, send)
         self.send = self.batcher.send
+        self.defer = defer
         self._timers = timers
         self._activations = activations
         self.unreferenced = UnreferencedCapabilities(self.new_sync_activator)

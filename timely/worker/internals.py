@@ -54,8 +54,8 @@ def is_quiet(worker: Worker) -> bool:
 
 
 def expects(worker: Worker) -> bool:
-    """Return whether a dataflow waits for a timer or another thread."""
-    return bool(worker._timers.entries) or worker._expects_activation()
+    """Return whether a dataflow waits for a timer, another thread, or peers to take what was sent."""
+    return bool(worker._timers.entries) or bool(worker._flow.waiting) or worker._expects_activation()
 
 
 def finish(worker: Worker) -> None:

@@ -1,26 +1,30 @@
 """``Link``: one connection to a worker in another process; :mod:`timely.worker.secure_link` has the encrypted one.
 
-Nothing blocks: what the other side does not take yet waits here. Invariant: messages are handed out in the order in which they
-were sent, each once and whole, or not at all. A caller appends to ``pending``, calls ``flush`` and ``read``, and checks
-``gone`` and ``fault``.
+Nothing blocks: what the other side does not take yet waits here, in a file where it is much. Invariant: messages are handed out
+in the order in which they were sent, each once and whole, or not at all. A caller calls ``send`` (or appends to ``pending``),
+``flush`` and ``read``, and checks ``gone`` and ``fault``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
 from timely.dataflow import pickled
 from timely.errors import UnsendableError
 from timely.worker.batching import merge_progress
-from timely.worker.messages import pack, unpack
-from timely.worker.wire import HEADER, FrameError, Piece, announced, decode, encode, framed
+from timely.worker.flow_control import MUCH, weight_of
+from timely.worker.messages import DataMessage, pack, unpack
+from timely.worker.send_queue import SendQueue
+from timely.worker.wire import HEADER, LARGE, FrameError, LargeBody, Piece, announced, decode, encode, framed
 
 ROOM: Final = 1 << 16
 """Bytes that are read at once, where the size of what comes is not known yet."""
+
+TAKEN: Final = 1 << 20
+"""Bytes of messages that are taken at once: the rest is taken when these were worked off."""
 
 Frames: TypeAlias = dict[tuple[int, ...], tuple[list[Any], list[Piece]]]
 """Messages, by their identities, and the buffers of the frame with them."""
@@ -33,18 +37,21 @@ class Link:
     """One connection to a worker in another process.
 
     No frame has a body of more than ``largest`` bytes, in either direction. While messages wait, their progress batches are
-    merged. ``room`` is scratch memory to read into, which the links of one thread may share.
+    merged, and of their bytes about ``in_memory`` are in memory. ``room`` is scratch memory to read into, which the links of one
+    thread may share.
     """
 
     __slots__ = (
-        *("_at", "_body", "_buffers", "_head", "_held", "_out", "_room"),
-        *("closed", "fault", "gone", "largest", "pending", "sock"),
+        *("_at", "_body", "_buffers", "_head", "_held", "_out", "_room", "_weight"),
+        *("closed", "fault", "gone", "largest", "pending", "refused", "sock"),
     )
 
     _FULL: ClassVar[tuple[type[OSError], ...]] = (BlockingIOError,)
     """What the socket raises when it takes no more for now."""
 
-    def __init__(self, sock: socket.socket, largest: int | None = None, room: bytearray | None = None) -> None:
+    def __init__(
+        self, sock: socket.socket, largest: int | None = None, room: bytearray | None = None, in_memory: int = 1 << 25
+    ) -> None:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -54,11 +61,14 @@ class Link:
         self.closed = False
         self.fault = ""
         self.pending: list[Any] = []
+        self.refused: UnsendableError | None = None
+        """What ``flush`` raises: a message could not be framed."""
+        self._weight = 0
         self._held = 0
-        self._out: deque[memoryview] = deque()
+        self._out = SendQueue(in_memory)
         self._room = memoryview(bytearray(ROOM) if room is None else room)
         self._head = b""
-        self._body: memoryview | None = None
+        self._body: memoryview | LargeBody | None = None
         self._buffers = 0
         self._at = 0
 
@@ -68,11 +78,26 @@ class Link:
         return bool(self._out)
 
     @property
+    def waiting(self) -> int:
+        """About how many bytes have not been sent yet."""
+        return self._weight + self._out.size
+
+    @property
     def busy(self) -> bool:
         """Whether something has not been sent yet."""
         return not self.closed and bool(self.pending or self.backlog)
 
     # -- out ---------------------------------------------------------------------------------------------------------------
+
+    def send(self, message: Any, weight: int) -> None:
+        """Send a message with the next ``flush``, or earlier where much is pending: then it need not stay in memory."""
+        self.pending.append(message)
+        self._weight += weight
+        if self._weight >= MUCH and not self.closed and self.refused is None:
+            try:
+                self._frame_pending(None)
+            except UnsendableError as error:
+                self.refused = error
 
     def flush(self, frames: Frames | None = None) -> None:
         """Frame what is pending, unless the frame before is still on its way, and write as much as the connection takes.
@@ -80,6 +105,9 @@ class Link:
         ``frames`` are those of other links in this flush: what all peers receive is pickled once. ``UnsendableError`` for a
         message that cannot be pickled or is too large; then nothing of the frame is sent.
         """
+        if self.refused is not None:
+            refused, self.refused = self.refused, None
+            raise refused
         if self.backlog:
             self.write()
             if self.backlog:
@@ -87,19 +115,24 @@ class Link:
                 return
         if self.closed:
             self.pending.clear()
+            self._weight = 0
         if self.pending:
-            pending, self.pending = self.pending, []
-            try:
-                if self._held:
-                    pending, self._held = merge_progress(pending), 0
-                pieces = self._frame(pending, frames)
-                self._out.extend([memoryview(piece) for piece in pieces if len(piece)])  # an empty one never goes
-            except UnsendableError:
-                raise
-            except BaseException:
-                self._break_off()
-                raise
-            self.write()
+            self._frame_pending(frames)
+
+    def _frame_pending(self, frames: Frames | None) -> None:
+        """Frame what is pending, and write as much as the connection takes."""
+        pending, self.pending = self.pending, []
+        self._weight = 0
+        try:
+            if self._held:
+                pending, self._held = merge_progress(pending), 0
+            self._out.extend(self._frame(pending, frames))
+        except UnsendableError:
+            raise
+        except BaseException:
+            self._break_off()
+            raise
+        self.write()
 
     def _hold(self) -> None:
         """Merge the waiting messages whenever there are twice as many."""
@@ -137,19 +170,14 @@ class Link:
         """Write everything; raise where the connection takes no more."""
         out = self._out
         while out and not self.closed:
-            sent = self.sock.send(out[0]) if len(out) == 1 else self.sock.sendmsg(_first(out))
-            while sent:
-                first = out[0]
-                if sent < len(first):
-                    out[0] = first[sent:]
-                    break
-                sent -= len(first)
-                out.popleft()
+            pieces = out.pieces(_MOST_PIECES)
+            out.sent(self.sock.send(pieces[0]) if len(pieces) == 1 else self.sock.sendmsg(pieces))
 
     def _break_off(self) -> None:
         """Send nothing more after an interruption: how much has gone is unknown, so the peer must see a lost worker."""
         self._stop_writing()
         self.pending.clear()
+        self._weight = 0
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.sock, socket.SHUT_WR)  # below TLS, which may still be read
 
@@ -177,10 +205,12 @@ class Link:
         self._body = None
 
     def _read(self, into: list[Any]) -> None:
-        while not self.gone:
+        taken = 0
+        while not self.gone and taken < TAKEN:
             if self._body is not None:
                 if not self._fill():
                     return
+                taken += len(self._body)
                 self._finish_frame(into)
                 continue
             try:
@@ -193,14 +223,16 @@ class Link:
                 self._end()
                 return
             self._split(self._room[:count], into)
+            taken += count
             if self._body is None and count < ROOM:
                 return
 
     def _finish_frame(self, into: list[Any]) -> None:
         """Append the messages of the frame that is complete now."""
-        assert self._body is not None
-        into.extend(map(unpack, decode(self._body, self._buffers)))  # may raise anything, an OSError too
-        self._body = None
+        body, self._body = self._body, None
+        assert body is not None
+        frame = body.decode() if isinstance(body, LargeBody) else decode(body, self._buffers)  # may raise anything
+        into.extend(map(unpack, frame))
 
     def _split(self, data: memoryview, into: list[Any]) -> None:
         """Split what has been read into frames. ``data`` is scratch memory: what outlives this call is copied."""
@@ -223,9 +255,17 @@ class Link:
 
     def _start(self, size: int, buffers: int, first: memoryview) -> None:
         """Begin a frame of which only ``first`` has come."""
-        body = memoryview(bytearray(size))
-        body[: len(first)] = first
-        self._body, self._buffers, self._at = body, buffers, len(first)
+        self._body = LargeBody(size) if buffers == 1 and size >= LARGE else memoryview(bytearray(size))
+        self._buffers, self._at = buffers, 0
+        if len(first):
+            self._rest()[: len(first)] = first
+            self._at = len(first)
+
+    def _rest(self) -> memoryview:
+        """Return where to put what comes next of the incomplete frame."""
+        body = self._body
+        assert body is not None
+        return body.room(self._at) if isinstance(body, LargeBody) else body[self._at :]
 
     def _fill(self) -> bool:
         """Read into the incomplete frame; return whether it is complete now."""
@@ -233,7 +273,7 @@ class Link:
         assert body is not None
         while self._at < len(body):
             try:
-                count = self.sock.recv_into(body[self._at :])
+                count = self.sock.recv_into(self._rest())
             except BlockingIOError:
                 return False
             except OSError:
@@ -254,13 +294,16 @@ def _pickled(messages: list[Any], frames: Frames | None) -> list[Piece]:
         return made[1]
     try:
         return pickled(list(map(pack, messages)))
+    except MemoryError as error:
+        largest = max(messages, key=_weight)
+        text = f"{_weight(largest)} bytes or more in one message leave no memory to pickle them for a worker in another process"
+        raise UnsendableError(text, largest) from error
     except Exception as error:
         raise _unsendable(messages) from error
 
 
-def _first(out: deque[memoryview]) -> list[memoryview]:
-    """Return as many pieces as one call sends."""
-    return list(out) if len(out) <= _MOST_PIECES else [out[i] for i in range(_MOST_PIECES)]
+def _weight(message: Any) -> int:
+    return weight_of(message.batch) if isinstance(message, DataMessage) else 0
 
 
 def _unsendable(pending: Sequence[Any]) -> UnsendableError:

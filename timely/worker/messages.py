@@ -77,9 +77,15 @@ class AbortMessage(NamedTuple):
     reason: str
 
 
+class CrowdedMessage(NamedTuple):
+    """The sender has more on its way than its credit, or no longer has: see ``timely.worker.flow_control``."""
+
+    crowded: bool
+
+
 _KINDS: Final = (
     *(ProgressMessage, DataMessage, GraphMessage, GraphsDoneMessage, AllGatherMessage),
-    *(RoundMessage, QuietMessage, ServingMessage, EndedMessage, AbortMessage),
+    *(RoundMessage, QuietMessage, ServingMessage, EndedMessage, AbortMessage, CrowdedMessage),
 )
 _NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS)}
 _PROGRESS: Final = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any, Final
 
-from timely.worker.link import Link
+from timely.worker.link import TAKEN, Link
 from timely.worker.wire import LARGEST
 
 WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -14,7 +14,7 @@ WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteErr
 _CHUNK: Final = 1 << 18
 _SMALL: Final = 1 << 16
 _RECORD: Final = 1 << 14
-_MOST_READS: Final = 4096
+_MOST_JOINED: Final = 64
 
 
 class SecureLink(Link):
@@ -30,8 +30,14 @@ class SecureLink(Link):
 
     sock: ssl.SSLSocket
 
-    def __init__(self, sock: ssl.SSLSocket, largest: int | None = LARGEST, room: bytearray | None = None) -> None:
-        super().__init__(sock, largest, room)
+    def __init__(
+        self,
+        sock: ssl.SSLSocket,
+        largest: int | None = LARGEST,
+        room: bytearray | None = None,
+        in_memory: int = 1 << 25,
+    ) -> None:
+        super().__init__(sock, largest, room, in_memory)
         self._leaving: bytes | memoryview = b""
 
     @property
@@ -48,28 +54,28 @@ class SecureLink(Link):
 
     def _next(self) -> bytes | memoryview:
         """Remove and return the next piece to write."""
-        out = self._out
-        first = out.popleft()
-        if len(first) > _CHUNK:
-            out.appendleft(first[_CHUNK:])
-            return first[:_CHUNK]
-        if len(first) >= _SMALL or not out:
-            return first
-        joined = bytearray(first)
-        while out and len(joined) + len(out[0]) <= _SMALL:
-            joined += out.popleft()
-        return bytes(joined)
+        pieces = self._out.pieces(_MOST_JOINED)
+        found: bytes | memoryview = pieces[0][:_CHUNK]
+        if len(found) < _SMALL and len(pieces) > 1:
+            joined = bytearray()
+            for piece in pieces:
+                if len(joined) + len(piece) > _SMALL:
+                    break
+                joined += piece
+            found = bytes(joined)
+        self._out.sent(len(found))
+        return found
 
     def _stop_writing(self) -> None:
         super()._stop_writing()
         self._leaving = b""
 
     def _read(self, into: list[Any]) -> None:
-        reads = 0
+        taken = 0
         record = self._room[:_RECORD]
         while not self.gone:
             try:
-                count = self.sock.recv_into(record if self._body is None else self._body[self._at :])
+                count = self.sock.recv_into(record if self._body is None else self._rest())
             except WOULD_BLOCK:
                 return
             except OSError as error:
@@ -83,6 +89,6 @@ class SecureLink(Link):
                 self._at += count
                 if self._at == len(self._body):
                     self._finish_frame(into)
-            reads += 1
-            if reads >= _MOST_READS and self.sock.pending() == 0:
+            taken += count
+            if taken >= TAKEN and self.sock.pending() == 0:
                 return  # the poll finds the rest, after the other peers

@@ -1,8 +1,9 @@
 """Transports: memory between threads, connected sockets between processes.
 
 A send never blocks and neither does a receive: what the other side does not take yet waits here, so that two workers cannot
-lock each other up. Invariant: messages from one worker to another arrive in the order in which they were sent. A peer whose
-connection ends without a goodbye, or that sends what is no message, is a ``PeerLostError``.
+lock each other up. A receive takes a part of much that has arrived, so that it is worked off before more is read. Invariant:
+messages from one worker to another arrive in the order in which they were sent, but for the last, that the sender has failed. A
+peer whose connection ends without a goodbye, or that sends what is no message, is a ``PeerLostError``.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from timely.errors import PeerLostError, RoutingError, UnsendableError, error_text
-from timely.worker.link import ROOM, Frames, Link
+from timely.errors import OUT_OF_MEMORY, OutOfMemoryError, PeerLostError, RoutingError, UnsendableError, error_text
+from timely.memory import MemoryBudget
+from timely.worker.flow_control import weight_of
+from timely.worker.link import ROOM, TAKEN, Frames, Link
+from timely.worker.messages import AbortMessage, DataMessage
 from timely.worker.wire import LARGEST
 
 _LOOKS: Final = 10
@@ -43,7 +47,13 @@ class Transport(Protocol):
         """Write what was sent, as far as the other sides take it now; the rest goes when they do."""
 
     def receive(self) -> Sequence[tuple[int, Any]]:
-        """Return ``(sender, message)`` for what has arrived, oldest first; nothing if nothing has."""
+        """Return ``(sender, message)`` for what has arrived, oldest first; nothing if nothing has.
+
+        Of much that has arrived it returns a part, and ``wait`` does not wait while there is more.
+        """
+
+    def crowded(self, limit: int) -> bool:
+        """Return whether peers have not taken more than ``limit`` bytes; then ``wait`` ends also when they take some."""
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until something may have arrived, or ``timeout`` seconds have passed."""
@@ -74,6 +84,10 @@ class LocalTransport:
     def receive(self) -> Sequence[tuple[int, Any]]:
         """Nothing arrives."""
         return ()
+
+    def crowded(self, limit: int) -> bool:
+        """Nothing is on its way."""
+        return False
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait to be woken."""
@@ -125,14 +139,22 @@ class Waker:
 
 
 class Inbox(Waker):
-    """Messages to one worker from others of its process; wakes it when it waits."""
+    """Messages to one worker from others of its process; wakes it when it waits.
 
-    __slots__ = ("called", "items", "waiting")
+    No lock: ``sent`` is counted by the senders, each its own, and ``taken`` by the owner.
+    """
+
+    __slots__ = ("called", "crowded", "items", "sent", "taken", "waiting")
 
     def __init__(self) -> None:
         super().__init__()
-        self.items: deque[tuple[int, Any]] = deque()
+        self.items: deque[tuple[int, Any, int]] = deque()
+        self.sent: dict[int, int] = {}
+        """About how many bytes each peer has sent."""
+        self.taken: dict[int, int] = {}
         self.called = False
+        self.crowded = False
+        """Whether the owner waits for its peers to take what it has sent."""
         self.waiting = False
 
     def call(self) -> None:
@@ -142,22 +164,27 @@ class Inbox(Waker):
             self.waiting = False
             self.wake()  # only if needed: a write releases the interpreter's lock, which takes 5 ms to get back
 
-    def put(self, sender: int, message: Any) -> None:
-        """Add a message, and wake the owner if it waits."""
-        self.items.append((sender, message))
+    def put(self, sender: int, message: Any, weight: int = 0) -> None:
+        """Add a message of about so many bytes, and wake the owner if it waits."""
+        if weight:
+            self.sent[sender] = self.sent.get(sender, 0) + weight
+        if type(message) is AbortMessage:
+            self.items.appendleft((sender, message, 0))  # nothing before it matters any more
+        else:
+            self.items.append((sender, message, weight))
         if self.waiting:
             self.waiting = False  # one wake-up is enough until it has looked
             self.wake()
 
 
-def _linked(sock: socket.socket, largest: int, room: bytearray) -> Link:
+def _linked(sock: socket.socket, largest: int, room: bytearray, in_memory: int) -> Link:
     """Return the link over a socket; whoever made an ``ssl.SSLSocket`` has loaded ``ssl``."""
     ssl = sys.modules.get("ssl")
     if ssl is None or not isinstance(sock, ssl.SSLSocket):
-        return Link(sock, room=room)
+        return Link(sock, room=room, in_memory=in_memory)
     from timely.worker.secure_link import SecureLink
 
-    return SecureLink(sock, largest, room)
+    return SecureLink(sock, largest, room, in_memory)
 
 
 class PeerTransport:
@@ -176,7 +203,10 @@ class PeerTransport:
         self._inbox = inboxes[index]
         self._inboxes = inboxes
         room = bytearray(ROOM if sockets else 0)
-        self._links = {peer: _linked(sock, largest, room) for peer, sock in sockets.items()}
+        in_memory = MemoryBudget.current().in_flight // max(len(sockets), 1) if sockets else 0
+        self._links = {peer: _linked(sock, largest, room, in_memory) for peer, sock in sockets.items()}
+        self._most = 0
+        """What has not been taken, at most, and was weighed."""
         self._finished: set[int] = set()
         self._lost: list[int] = []
         self._ready: list[tuple[int, int]] = []
@@ -195,7 +225,14 @@ class PeerTransport:
     def send(self, peer: int, message: Any) -> None:
         """Send a message to another worker."""
         link = self._links.get(peer)
-        if link is not None:
+        if type(message) is DataMessage:
+            weight = weight_of(message.batch)
+            self._most += weight
+            if link is None:
+                self._inboxes[peer].put(self.index, message, weight)
+            else:
+                link.send(message, weight)
+        elif link is not None:
             link.pending.append(message)
         else:
             self._inboxes[peer].put(self.index, message)
@@ -205,7 +242,7 @@ class PeerTransport:
         refused: UnsendableError | None = None
         frames: Frames | None = {} if len(self._links) > 1 else None
         for link in self._links.values():
-            if link.pending or link.backlog:
+            if link.pending or link.backlog or link.refused:
                 try:
                     link.flush(frames)
                 except UnsendableError as error:
@@ -215,11 +252,10 @@ class PeerTransport:
 
     def receive(self) -> Sequence[tuple[int, Any]]:
         """Return what has arrived."""
-        items = self._inbox.items
         arrived: list[tuple[int, Any]] = []
         known = bool(self._lost)  # then all messages of a lost peer have been handed out
-        while items:
-            arrived.append(items.popleft())
+        if self._inbox.items:
+            self._take(arrived)
         if self._links:
             ready, self._ready = self._ready or self._poll.poll(0), []
             for descriptor, _ in ready:
@@ -229,6 +265,35 @@ class PeerTransport:
             if self._lost and (known or not arrived):
                 raise PeerLostError(self._why_lost(self._lost[0]))
         return arrived
+
+    def _take(self, arrived: list[tuple[int, Any]]) -> None:
+        """Take messages of other threads, and wake those that wait for that."""
+        items, taken, total = self._inbox.items, self._inbox.taken, 0
+        while items and total < TAKEN:
+            sender, message, weight = items.popleft()
+            arrived.append((sender, message))
+            if weight:
+                taken[sender] = taken.get(sender, 0) + weight
+                total += weight
+        if total:
+            for sender in taken:
+                if (inbox := self._inboxes[sender]).crowded:
+                    inbox.call()
+
+    def crowded(self, limit: int) -> bool:
+        """Return whether peers have not taken more than ``limit`` bytes; then ``wait`` ends also when they take some."""
+        if self._most <= limit and not self._inbox.crowded:
+            return False
+        index, total = self.index, 0
+        for link in self._links.values():
+            total += link.waiting
+        for inbox in self._inboxes.values():
+            sent = inbox.sent.get(index)
+            if sent is not None:
+                total += sent - inbox.taken.get(index, 0)
+        self._most = total
+        self._inbox.crowded = found = total > limit
+        return found
 
     def _why_lost(self, peer: int) -> str:
         """Return what an error says of a lost peer."""
@@ -242,6 +307,12 @@ class PeerTransport:
         messages: list[Any] = []
         try:
             link.read(messages)
+        except MemoryError as error:
+            raise OutOfMemoryError(
+                f"what worker {peer} sent to worker {self.index} leaves no memory to read it there: send smaller batches or"
+                f" records. {OUT_OF_MEMORY}",
+                worker=self.index,
+            ) from error
         except Exception as error:  # a record's own unpickling may raise anything
             raise RoutingError(
                 f"what worker {peer} sent to worker {self.index} cannot be unpickled there, {error_text(error)}: send records"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from collections import deque
 from typing import Any, Final, TypeAlias
 
 from timely.dataflow.pickling import pickled
@@ -19,6 +20,12 @@ Piece: TypeAlias = bytes | memoryview
 HEADER: Final = struct.Struct("<QQ")
 LARGEST: Final = 2 << 30
 """Bytes of the largest frame between machines, unless a transport has another limit."""
+
+LARGE: Final = 1 << 26
+"""Bytes of a body with one buffer from which on it is received in blocks."""
+
+_BLOCK: Final = (1 << 25) + (1 << 16)
+"""Bytes of a block: more than an allocator keeps for itself, so that a block that is freed goes back to the system."""
 
 _ONE: Final = struct.Struct("<QQQ")
 _SIZE: Final = struct.Struct("<Q")
@@ -84,3 +91,62 @@ def decode(body: memoryview, buffers: int) -> Any:
     if at != len(body):
         raise FrameError(f"it sent {len(body)} bytes that its {buffers} buffers do not make up")
     return pickle.loads(parts[0], buffers=parts[1:])
+
+
+class LargeBody:
+    """The body of a large frame with one buffer, in blocks: each is freed when it is unpickled, so that there is no second copy.
+
+    >>> message = [bytes(1 << 26), "end"]
+    >>> data = memoryview(b"".join(encode(message)))[HEADER.size :]
+    >>> body = LargeBody(len(data))
+    >>> at = 0
+    >>> while at < len(body):
+    ...     room = body.room(at)[:1_000_000]
+    ...     room[:] = data[at : at + len(room)]
+    ...     at += len(room)
+    >>> body.decode() == message
+    True
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._blocks = deque([bytearray(min(_BLOCK, size - at)) for at in range(0, size, _BLOCK)])
+        self._at = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def room(self, at: int) -> memoryview:
+        """Return where to put what comes from place ``at`` on: the rest of its block."""
+        return memoryview(self._blocks[at // _BLOCK])[at % _BLOCK :]
+
+    def decode(self) -> Any:
+        """Return the message, and free the body. ``FrameError`` if the buffer does not make up the body."""
+        (size,) = _SIZE.unpack(self.read(8))
+        if 8 + size + -size % 8 != self._size:
+            raise FrameError(f"it sent {self._size} bytes that its buffer does not make up")
+        return pickle.load(self)
+
+    def readinto(self, room: Any) -> int:
+        """Fill ``room`` with the next bytes; return how many there were."""
+        rest = memoryview(room).cast("B")
+        filled = 0
+        while filled < len(rest) and self._blocks:
+            block = self._blocks[0]
+            part = memoryview(block)[self._at : self._at + len(rest) - filled]
+            rest[filled : filled + len(part)] = part
+            filled += len(part)
+            self._at += len(part)
+            if self._at == len(block):
+                self._blocks.popleft()
+                self._at = 0
+        return filled
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, for the unpickler."""
+        found = bytearray(size)
+        return bytes(memoryview(found)[: self.readinto(found)])
+
+    def readline(self) -> bytes:
+        """Return nothing: these pickles have no lines."""
+        return b""

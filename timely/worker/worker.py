@@ -17,8 +17,10 @@ from timely.dataflow import ScopeBuilder
 from timely.dataflow.operator_state import StateRegistry
 from timely.dataflow.scope import ScopeContext
 from timely.errors import (
+    OUT_OF_MEMORY,
     ConfigurationError,
     GraphError,
+    OutOfMemoryError,
     PeerLostError,
     RoutingError,
     StalledError,
@@ -27,6 +29,7 @@ from timely.errors import (
     brief,
     error_text,
 )
+from timely.memory import MemoryBudget
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ActivationQueue, ProgressAggregator, ProgressExchange, ProgressGroups
@@ -34,11 +37,14 @@ from timely.worker.all_gather import AllGather
 from timely.worker.config import Config
 from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
 from timely.worker.explanation import Explanation, Place
+from timely.worker.flow_control import PATIENCE, FlowControl
 from timely.worker.gc_control import GarbageControl, collector_paused, find_garbage
 from timely.worker.graph_check import GraphCheck, describe
+from timely.worker.holdings import largest_queue
 from timely.worker.messages import (
     AbortMessage,
     AllGatherMessage,
+    CrowdedMessage,
     DataMessage,
     EndedMessage,
     GraphMessage,
@@ -62,6 +68,7 @@ _STEPS: Final = 1000
 """Steps of ``run`` in a row, on a worker without peers."""
 
 _ADVICE: Final = "close the inputs and drop the capabilities"
+_ELSEWHERE: Final = "have every worker call all_gather as often as the others, not wait in step_while; or give a larger patience="
 _LONGEST: Final = 1e6
 """Seconds of the longest wait that a system can be asked for."""
 
@@ -112,6 +119,7 @@ class Worker:
         self._stall = StallDetector(self.index, self.peers)
         self._graph_check = GraphCheck(self.index, self.peers)
         self._all_gather = AllGather(self.index, self.peers)
+        self._flow = FlowControl(self.index, 0 if self._alone else MemoryBudget.current().in_flight)
         self._dataflows: dict[int, InstalledDataflow] = {}
         self._queue = ActivationQueue()  # of the dataflows, by number
         self._being_built: list[str] = []
@@ -151,7 +159,7 @@ class Worker:
     def _open(self, time: Any, name: str | None) -> Iterator[ScopeBuilder[Any]]:
         number = self._queue.grow()
         registry = None if self._state_registries is None else self._state_registries(number)
-        build = DataflowBuild(self, number, registry, self._queue, self._timers, self._activations, self._send)
+        build = DataflowBuild(self, number, registry, self._queue, self._timers, self._activations, self._send, self._flow.defer)
         exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self._others else None
         scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, build, None, build.wake, exchange)
         self._being_built.append(scope.name)
@@ -238,18 +246,29 @@ class Worker:
     def step(self) -> bool:
         """Run every active dataflow once; return whether any dataflow is not complete yet.
 
-        Never waits. ``OperatorError`` if an operator raised, ``PeerLostError`` if another worker failed or went away; after
-        either, the worker cannot go on. ``WorkerError`` inside an operator: an activation reports its progress as a whole.
+        Waits, for a second at most, only while a worker has sent much more than its peers have taken. ``OperatorError`` if an
+        operator raised, ``PeerLostError`` if another worker failed or went away; after either, the worker cannot go on.
+        ``WorkerError`` inside an operator: an activation reports its progress as a whole.
         """
         self._begin_step()
         try:
             self._step_once()
+            if self._flow.crowded:
+                self._wait_for_room()
         except BaseException as error:
             self._abort(error)
             raise
         finally:
             self._stepping = False
         return bool(self._dataflows)
+
+    def _wait_for_room(self) -> None:
+        """Step on until peers have taken enough, or for a while: the program would send more after this step."""
+        begun = self._clock()
+        while self._flow.crowded and (left := begun + PATIENCE - self._clock()) > 0:
+            if self.idle:
+                self._park(left)
+            self._step_once()
 
     def _begin_step(self) -> None:
         if self._failed is not None:
@@ -279,6 +298,8 @@ class Worker:
         if not alone:
             for sender, message in self.transport.receive():
                 self._deliver(sender, message)
+        if self._flow.waiting:
+            self._flow.release(self._clock())
         if self._activations.pending:
             self._activations.run()
         chosen: Sequence[int] = ()
@@ -310,6 +331,9 @@ class Worker:
             if self._aggregator.pending:
                 self._send_aggregated()
             self._flush()
+            if self.transport.crowded(self._flow.limit) is not self._flow.here:
+                self._flow.note(self.index, not self._flow.here)
+                self._send_control(CrowdedMessage(self._flow.here))
         for tracer in self._tracers:
             tracer.stepped()
 
@@ -352,7 +376,10 @@ class Worker:
                     "step_while: every dataflow is complete, and the predicate still holds; it never will change"
                     " (a dataflow that is still being built runs after its with-block)"
                 )
-            self.step_or_park(None if self._alone else _PATIENCE)
+            if self._alone or self._timers.entries:
+                self.step_or_park(None if self._alone else _PATIENCE)
+            else:
+                self.rest()  # so that peers in all_gather know
 
     def run(self) -> None:
         """Step until every dataflow is complete.
@@ -411,6 +438,8 @@ class Worker:
             before = self._stall.moves
             self._step_once()
             if not quiet or not self.idle or self._expects_activation() or self._stall.moves != before:
+                return False
+            if self._flow.waiting:
                 return False
             if self._stall.resting():
                 return True
@@ -497,7 +526,7 @@ class Worker:
         self._step_once()
         if self._stall.moves != before or not self.idle or not self._is_waiting():
             return
-        if self._timers.entries or self._expects_activation():
+        if self._timers.entries or self._expects_activation() or self._flow.waiting:
             return  # something is still to happen
         if self._stall.still() and not self._stall.has_searched:
             if self._finds_unreferenced():
@@ -607,7 +636,12 @@ class Worker:
         try:
             self.transport.flush()
         except UnsendableError as error:
-            raise RoutingError(f"{self._whereabouts(error.message)}: {error}").caused_by(error.__cause__)
+            text = f"{self._whereabouts(error.message)}: {error}"
+            if isinstance(error.__cause__, MemoryError):
+                raise OutOfMemoryError(f"{text}. Send smaller batches or records. {OUT_OF_MEMORY}", worker=self.index).caused_by(
+                    error.__cause__
+                )
+            raise RoutingError(text).caused_by(error.__cause__)
 
     def _whereabouts(self, message: Any) -> str:
         """Return, for an error, what a message carries, and to where."""
@@ -628,12 +662,15 @@ class Worker:
         elif kind is ProgressMessage:
             self._stall.count_received(sender, message.batch.count)
             self._deliver_to_dataflow(sender, message)
+        elif kind is CrowdedMessage:
+            self._flow.note(sender, message.crowded)
         elif kind is QuietMessage:
             self._stall.receive(sender, message.report, message.final)
         elif kind is ServingMessage:
             self._stall.serve(sender)
         elif kind is EndedMessage:
             self._stall.end(sender)
+            self._flow.note(sender, False)
         elif kind is AbortMessage:
             who = f"worker {sender} failed, so worker {self.index} stops" if sender >= 0 else f"worker {self.index} stops"
             raise PeerLostError(f"{who}: {message.reason}")
@@ -676,11 +713,12 @@ class Worker:
 
     # -- peers ---------------------------------------------------------------------------------------------------------
 
-    def all_gather(self, value: V) -> list[V]:
+    def all_gather(self, value: V, patience: float = 60.0) -> list[V]:
         """Return the values that all workers give, in worker order; every worker calls it, as often as the others.
 
         Steps until all have. What a peer sent before it gave its value has arrived when this returns. ``StalledError`` where all
-        others wait for something else, or have ended; ``RoutingError`` for a value that cannot be sent.
+        others wait in ``run`` or have ended, or where for ``patience`` seconds all wait, some of them in ``step_while``, and
+        nothing is under way. ``RoutingError`` for a value that cannot be sent.
 
         >>> import timely
         >>> timely.execute(lambda worker: worker.all_gather(10 * worker.index), workers=3)
@@ -693,10 +731,16 @@ class Worker:
         self._aggregator.begin_round(round)
         self._send_aggregated()
         self._flush()
+        resting = self._clock()
         while self._is_gathering():
             if self._all_gather.in_vain():
                 raise StalledError(self._why_stalled())
-            self._run_on(_PATIENCE, 1)
+            before = self._stall.moves
+            self._run_on(min(_PATIENCE, patience), 1)
+            if self._stall.moves != before or not self._stall.resting():
+                resting = self._clock()
+            elif self._clock() - resting >= patience:
+                raise StalledError(self._why_stalled(_ELSEWHERE))
         self._aggregator.end_round(round)
         return self._all_gather.conclude()
 
@@ -722,6 +766,8 @@ class Worker:
         """Stop every peer: this worker has failed."""
         if self._failed is None:
             self._failed = error
+            if isinstance(error, MemoryError) and (held := largest_queue(self.scopes)):
+                error.add_note(held)
             try:
                 with contextlib.suppress(RoutingError):
                     self.transport.flush()  # what cannot be sent is dropped by this, and does not block the next message

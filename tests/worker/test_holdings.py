@@ -1,0 +1,40 @@
+"""A worker that runs out of memory says which input holds most, and at which time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+
+
+def never(_: Any, info: timely.OperatorInfo) -> Callable[..., None]:
+    return lambda input, output: None
+
+
+def greedy(batch: Any) -> list[int]:
+    raise MemoryError
+
+
+def test_who_holds_most_is_named_with_the_time() -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.unary(timely.Pipeline, "hoard", never)
+            stream.filter(lambda record: len(record) < 10).unary(timely.Pipeline, "small hoard", never)
+            stream.filter(lambda record: record == "now").map(greedy)
+        for time, size in enumerate((1000, 300_000, 2000)):
+            handle.send_batch(["x" * size] * 10)
+            handle.advance_to(time + 1)
+        worker.step()
+        handle.send("now")
+        worker.step()
+
+    for workers in (1, 2):
+        with pytest.raises(timely.OutOfMemoryError, match="operator 'map'") as caught:
+            timely.execute(program, workers=workers)
+        [note] = [note for note in caught.value.__notes__ if "most of what waits" in note]
+        assert "input 0 of operator 'hoard'" in note
+        assert note.endswith("about 2.9 MB, the largest part of it at time 1")
