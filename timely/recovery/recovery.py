@@ -74,9 +74,9 @@ class Recovery:
     """Checkpoints the dataflows that are built while it is open in a store: a path, a URI, or a ``Store``.
 
     ``keep`` is the number of checkpoints that stay. With logged state they share files. With ``full_every=n`` every n-th one is
-    written in full, and one that shares no file with the newest stays too. ``version`` is your own text; a checkpoint with another
-    one is refused, for program changes that the graph does not show. A store belongs to one program and one run at a time: a newer
-    run fences off the older one. ``ConfigurationError`` for a bad argument.
+    written in full, and one that shares no file with the newest stays too. ``version`` is your own text; a checkpoint with
+    another one is refused, for program changes that the graph does not show. A store belongs to one program and one run at a
+    time: a newer run fences off the older one. ``ConfigurationError`` for a bad argument.
 
     ``CheckpointError`` where the store cannot be read or has no good checkpoint; ``ChangedDataflowError`` for another version or
     dataflow; ``StateError`` for an operator that does not declare its state, or whose state cannot be rescaled.

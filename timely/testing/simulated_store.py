@@ -27,8 +27,8 @@ from timely.recovery.store import PARTIAL
 class Guarantees:
     """What a kind of store promises.
 
-    ``renames``: a file is written under a temporary name, which others see, and renamed. ``late``: a write whose response was lost
-    may happen later. ``whole_lists``: a listing is of one moment; otherwise it may miss what changes meanwhile.
+    ``renames``: a file is written under a temporary name, which others see, and renamed. ``late``: a write whose response was
+    lost may happen later. ``whole_lists``: a listing is of one moment; otherwise it may miss what changes meanwhile.
 
     >>> LOCAL_FILES.renames, OBJECTS.late, HDFS.whole_lists
     (True, True, False)
@@ -134,8 +134,10 @@ class StoreRace:
         return run.choices if self.faults else tuple(choice for choice in run.choices if not choice.startswith("fail"))
 
     def step(self, decision: Decision) -> None:
-        """Have one thing happen."""
+        """Have one thing happen. ``ConfigurationError`` for what cannot."""
         index, choice = decision
+        if decision not in self.decisions():
+            raise ConfigurationError(f"{decision} is none of the decisions of now, {self.decisions()}")
         if index < 0:
             place = next(number for number, (name, _) in enumerate(self.late) if name == choice)
             name, data = self.late.pop(place)
@@ -352,15 +354,15 @@ class MemoryStore:
 
 
 @attrs.frozen
-class Explored:
-    """How much was tried: ``states``, ``interleavings`` (ways through them to an end), and ``ends`` (states without a decision)."""
+class RaceCoverage:
+    """How much was tried: ``states``, ``interleavings`` (ways to an end), and ``ends`` (states without a decision)."""
 
     states: int
     interleavings: int
     ends: int
 
 
-def explore_stores(make: Callable[[], StoreRace], check: Callable[[StoreRace], object], *, most: int = 100_000) -> Explored:
+def explore_stores(make: Callable[[], StoreRace], check: Callable[[StoreRace], object], *, most: int = 100_000) -> RaceCoverage:
     """Take every decision of a race once for each state, and ``check`` each state.
 
     What ``check`` raises has the decisions as a note. ``ConfigurationError`` for a race of more than ``most`` states.
@@ -368,7 +370,7 @@ def explore_stores(make: Callable[[], StoreRace], check: Callable[[StoreRace], o
     >>> def program(store):
     ...     store.write(f"greeting {store.index}", [b"hello"])
     >>> explore_stores(lambda: StoreRace([program, program], {}, OBJECTS), lambda race: None)
-    Explored(states=4, interleavings=2, ends=1)
+    RaceCoverage(states=4, interleavings=2, ends=1)
     """
     following: dict[Hashable, set[Hashable]] = {}
     ways: list[tuple[tuple[Decision, ...], Hashable]] = [((), None)]
@@ -394,7 +396,7 @@ def explore_stores(make: Callable[[], StoreRace], check: Callable[[StoreRace], o
                 ways += [((*decisions, choice), state) for choice in choices[1:]]
                 decisions, before = (*decisions, choices[0]), state
                 race.step(choices[0])
-    return Explored(len(following), _ways(following), sum(not found for found in following.values()))
+    return RaceCoverage(len(following), _ways(following), sum(not found for found in following.values()))
 
 
 def _ways(following: Mapping[Hashable, set[Hashable]]) -> int:
@@ -415,7 +417,7 @@ def _ways(following: Mapping[Hashable, set[Hashable]]) -> int:
 
 def sample_stores(
     make: Callable[[Random], StoreRace], check: Callable[[StoreRace], object], *, seed: int, races: int
-) -> Explored:
+) -> RaceCoverage:
     """Run races with random decisions, for more runs than can be explored; ``check`` each state.
 
     The run of the highest priority goes on, and a few times it becomes the lowest: faults that need few switches are found soon
@@ -424,7 +426,7 @@ def sample_stores(
     >>> def program(store):
     ...     store.write(f"greeting {store.index}", [b"hello"])
     >>> sample_stores(lambda random: StoreRace([program] * 3, {}, OBJECTS), lambda race: None, seed=1, races=5)
-    Explored(states=7, interleavings=5, ends=5)
+    RaceCoverage(states=7, interleavings=5, ends=5)
     """
     random, states, length = Random(seed), set(), 50
     for _ in range(races):
@@ -448,7 +450,7 @@ def sample_stores(
                     check(race)
             states.add(race.state())
             length = max(length, len(decisions))
-    return Explored(len(states), races, races)
+    return RaceCoverage(len(states), races, races)
 
 
 @contextlib.contextmanager
