@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from timely.recovery import history, ownership, recovery, takeover
-from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, run_of
+from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, run_of
 
 BROKEN: dict[str, Callable[[pytest.MonkeyPatch], None]] = {}
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -32,7 +32,7 @@ def broken(rule: str) -> Callable[[Break], Break]:
 def _(patch: pytest.MonkeyPatch) -> None:
     def write_fence(self: Any, start: str | None) -> Any:
         self._owner = owner = self._owner or Ownership.claim(self._store)
-        owner.write(owner.run + FENCE, [takeover.Fence(owner.run, start).encode()])
+        owner.write(owner.run + FENCE, [Fence(owner.run, start).encode()])
         return owner, owner.check()
 
     patch.setattr(Takeover, "_write_fence", write_fence)
@@ -44,7 +44,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
         self._owner = owner = self._owner or Ownership.claim(self._store)
         if ownership.records(owner.check()) != self._read_records():
             return None
-        owner.write(owner.run + FENCE, [takeover.Fence(owner.run, start).encode()])
+        owner.write(owner.run + FENCE, [Fence(owner.run, start).encode()])
         return owner, self._store.names()
 
     patch.setattr(Takeover, "_write_fence", write_fence)
@@ -55,7 +55,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     def write_fence(self: Any, start: str | None) -> Any:
         self._owner = owner = self._owner or Ownership.claim(self._store)
         owner.check()
-        owner.write(owner.run + FENCE, [takeover.Fence(owner.run, start).encode()])
+        owner.write(owner.run + FENCE, [Fence(owner.run, start).encode()])
         return owner, owner.check()
 
     patch.setattr(Takeover, "_write_fence", write_fence)

@@ -108,4 +108,4 @@ class Scene:
         found = self._found[files]
         for acknowledged in self.acknowledged:
             assert not isinstance(found, CheckpointError), f"{acknowledged} was acknowledged, and then {found}"
-            assert found[: len(acknowledged)] == acknowledged, f"{acknowledged} was acknowledged, and the next starts from {found}"
+            assert found[: len(acknowledged)] == acknowledged, f"{acknowledged} was acknowledged, and next is {found}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -77,28 +77,13 @@ class LocalStore:
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Write to a temporary file, sync it, and rename it."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        partial = self.directory / (name + PARTIAL)
-        try:
-            with partial.open("wb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.directory / name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                partial.unlink()
-            raise
-        self._sync()
+        path = self.directory / name
 
-    def _sync(self) -> None:
-        # The new name is durable only once the directory itself is on disk.
-        descriptor = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        def fill(file: BinaryIO) -> None:
+            for chunk in chunks:
+                file.write(chunk)
+
+        write_file(path, fill, draft=f"{path}{PARTIAL}")
 
     def open(self, name: str) -> BinaryIO:
         """Open a file of the directory."""
@@ -181,6 +166,45 @@ class ArrowStore:
         """Delete an object."""
         with contextlib.suppress(FileNotFoundError):
             self.system.delete_file(f"{self.path}/{name}")
+
+
+def write_file(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object], *, draft: str) -> None:
+    """Write a file that appears whole and stays, whatever loses power: sync the draft, rename it, sync the directory.
+
+    The file is for its owner only (mode 0600), as are directories that this makes (0700): pickles run code when they are read.
+    """
+    folder = os.path.dirname(path) or "."
+    _make_directory(folder)
+    try:
+        with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
+    _sync_directory(folder)
+
+
+def _make_directory(path: str) -> None:
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path) or "."
+    _make_directory(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    _sync_directory(above)
+
+
+def _sync_directory(path: str) -> None:
+    # A new name is durable only once the directory itself is on disk.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def open_store(where: str | os.PathLike[str] | Store) -> Store:
