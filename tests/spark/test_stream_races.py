@@ -14,7 +14,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from timely.errors import CheckpointError
+from timely.recovery import Store
 from timely.recovery.ownership import Ownership
+from timely.spark.streaming import epoch_log
 from timely.spark.streaming.epoch_log import EpochLog, File, process_epoch
 from timely.testing import HDFS, LOCAL_FILES, OBJECTS, Guarantees, MemoryStore, StoreRace, sample_stores
 
@@ -93,15 +95,20 @@ def unchecked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ownership, "check", lambda self, *, besides=None: self.store.names())
 
 
-def not_written_again(patch: pytest.MonkeyPatch) -> None:
-    """A driver takes over without a record of its own: the newest may still become another."""
-    put = EpochLog._put
-    patch.setattr(
-        EpochLog, "_put", lambda self, record: put(self, record) if hasattr(self, "begun") else setattr(self, "begun", 1)
-    )
+def read_before_the_claim(patch: pytest.MonkeyPatch) -> None:
+    claim, seen = Ownership.claim, {}
+
+    def claim_later(store: Store) -> Ownership:
+        found = epoch_log._newest(store, store.names())
+        owner = claim(store)
+        seen[owner.run] = found
+        return owner
+
+    patch.setattr(Ownership, "claim", claim_later)
+    patch.setattr(EpochLog, "_read", lambda self: seen[self._owner.run])
 
 
-@pytest.mark.parametrize("broken", [unchecked, not_written_again])
+@pytest.mark.parametrize("broken", [unchecked, read_before_the_claim])
 def test_without_a_rule_an_epoch_is_delivered_twice_differently(
     broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
