@@ -39,7 +39,7 @@ class LossyDisk:
 
     def replace(self, source: Any, target: Any) -> None:
         assert self.contents.get(os.stat(source).st_ino) == Path(source).read_bytes(), (
-            f"{target} has its name, and no content yet"
+            f"{target} has a name before its content"
         )
         self._replace(source, target)
 

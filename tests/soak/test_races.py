@@ -1,7 +1,8 @@
-"""Several runs at one store for as long as one likes: two in every order, more in random ones, and real processes that are killed."""
+"""Several runs at one store for as long as one likes: in every order, in random ones, and as processes that are killed."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -90,7 +91,7 @@ def test_two_processes_race_at_one_place_and_are_killed(
     acknowledged = [line for line in log.read_text().splitlines() if line]
     trails = sorted((line.split(",") for line in acknowledged), key=len)
     assert trails
-    for one, two in zip(trails, trails[1:], strict=False):
+    for one, two in itertools.pairwise(trails):
         assert two[: len(one)] == one
     assert trail(LocalStore(tmp_path / "place"))[2][: len(trails[-1])] == trails[-1]
     cover(kills, f"kills of two racing processes, {len(trails):,} acknowledged checkpoints, in")
