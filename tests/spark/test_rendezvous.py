@@ -117,6 +117,20 @@ def test_a_newer_attempt_takes_over(server: Rendezvous, pool: ThreadPoolExecutor
     leave(*old, *new, late)
 
 
+def test_a_worker_of_an_older_attempt_does_not_complete_a_newer_one(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    run = server.open_run(2)
+    new = [register(server, run, index, 13) for index in range(2)]
+    first = pool.submit(peers_of, new[0], 0, 13)
+    while not run.attending:
+        threading.Event().wait(0.01)
+    old = register(server, run, 1, 10)
+    with pytest.raises(PeerLostError, match="a newer attempt"):
+        peers_of(old, 1, 10)
+    expected = {index: address(index, 13) for index in range(2)}
+    assert peers_of(new[1], 1, 13) == first.result() == expected
+    leave(*new, old)
+
+
 def test_a_complete_attempt_is_told_that_it_is_superseded(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(2)
     old = complete(server, run, pool, 1)
