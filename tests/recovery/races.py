@@ -8,8 +8,8 @@ from typing import Any
 
 import timely
 from timely.errors import CheckpointError
-from timely.recovery import Recovery, Store
-from timely.testing import Guarantees, MemoryStore, StoreRace
+from timely.recovery import MemoryStore, Recovery, Store
+from timely.testing import Guarantees, StoreRace
 
 Trail = tuple[str, ...]
 """What has come into a run and those that it resumes from, in order."""

@@ -38,9 +38,7 @@ class LossyDisk:
             self.contents[found.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
 
     def replace(self, source: Any, target: Any) -> None:
-        assert self.contents.get(os.stat(source).st_ino) == Path(source).read_bytes(), (
-            f"{target} has a name before its content"
-        )
+        assert self.contents.get(os.stat(source).st_ino) == Path(source).read_bytes(), f"{target} has a name before its content"
         self._replace(source, target)
 
     def after_power_loss(self, root: Path) -> dict[str, bytes]:

@@ -185,7 +185,7 @@ def test_a_capability_at_a_time_that_cannot_be_compared_is_in_the_way(tmp_path: 
     with worker.dataflow(Revision) as scope:
 
         def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
-            info.register_state(lambda: [], lambda items: list(items))
+            info.register_state(list, lambda items: list(items))
             held.append(capability.delayed(Revision(Stage.DRAFT, 5)))
             capability.drop()
             return lambda output: None

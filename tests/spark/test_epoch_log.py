@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.errors import CheckpointError, OperatorError
-from timely.spark.streaming.epoch_log import EpochLog, File, MemoryLogFiles, Outputs, Stage, files_of, process_epoch
+from timely.recovery import MemoryStore
+from timely.spark.streaming.epoch_log import EpochLog, File, Outputs, Stage, files_of, process_epoch
 
 ROWS = (3, 1, 4, 1, 5, 9, 2, 6)
 """What the source has for each epoch: one number, which the dataflow adds up."""
@@ -40,7 +41,7 @@ class Fuse:
                 raise Death
 
 
-class MortalLogFiles(MemoryLogFiles):
+class MortalLogFiles(MemoryStore):
     """Notes during whose writes the process may end, before or after."""
 
     def __init__(self, fuse: Fuse) -> None:
@@ -234,9 +235,9 @@ def test_only_an_ingested_epoch_is_withdrawn_and_only_by_its_owner() -> None:
 # -- what it refuses ---------------------------------------------------------------------------------------------------
 
 
-def epoch_log_at(stage: Stage) -> tuple[MemoryLogFiles, EpochLog]:
+def epoch_log_at(stage: Stage) -> tuple[MemoryStore, EpochLog]:
     """An epoch log whose epoch 0 has got so far."""
-    store = MemoryLogFiles()
+    store = MemoryStore()
     epoch_log = EpochLog(store)
     for reached in list(Stage)[1 : list(Stage).index(stage) + 1]:
         if reached is Stage.INGESTED:
@@ -270,7 +271,7 @@ def test_an_epoch_is_not_taken_in_before_the_last_one_is_delivered() -> None:
 
 
 def test_what_workers_need_that_went_back_to_an_older_checkpoint_is_kept() -> None:
-    epoch_log = EpochLog(MemoryLogFiles())
+    epoch_log = EpochLog(MemoryStore())
     for epoch in range(6):
         epoch_log.ingest(epoch, [])
         epoch_log.commit(epoch, {})
@@ -318,7 +319,7 @@ def test_a_damaged_note(damage: bytes) -> None:
 
 @pytest.mark.parametrize("boundary", [0, 5])
 def test_workers_that_go_on_from_where_the_rows_are_not(boundary: int) -> None:
-    store = MemoryLogFiles()
+    store = MemoryStore()
     epoch_log = EpochLog(store)
     for epoch in range(4):
         epoch_log.ingest(epoch, [])

@@ -76,9 +76,7 @@ def peers_of(registration: Registration, index: int, generation: int) -> dict[in
     return registration.peers(address(index, generation))
 
 
-def complete(
-    server: Rendezvous, run: RunEntry, pool: ThreadPoolExecutor, generation: int, stage: int = 0
-) -> list[Registration]:
+def complete(server: Rendezvous, run: RunEntry, pool: ThreadPoolExecutor, generation: int, stage: int = 0) -> list[Registration]:
     joined = [register(server, run, index, generation, stage) for index in range(run.workers)]
     told = pool.map(lambda index: peers_of(joined[index], index, generation), range(run.workers))
     expected = {index: address(index, generation) for index in range(run.workers)}
@@ -200,9 +198,7 @@ def test_a_stranger_is_refused(server: Rendezvous) -> None:
             Registration(attrs.evolve(server.invitation(run), **changed), index=0, generation=1, stage=0)
 
 
-def test_a_run_that_nobody_wants_is_forgotten_once_its_workers_have_left(
-    server: Rendezvous, pool: ThreadPoolExecutor
-) -> None:
+def test_a_run_that_nobody_wants_is_forgotten_once_its_workers_have_left(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     def open_more() -> None:
         for _ in range(40):
             server.open_run(1).wanted = lambda: False
@@ -402,9 +398,7 @@ def test_large_messages_both_ways_at_once(server: Rendezvous, pool: ThreadPoolEx
 
 
 @pytest.mark.parametrize("content", ["x" * LARGEST, {1, 2}])
-def test_what_cannot_be_told_is_refused_where_it_is_said(
-    server: Rendezvous, pool: ThreadPoolExecutor, content: Any
-) -> None:
+def test_what_cannot_be_told_is_refused_where_it_is_said(server: Rendezvous, pool: ThreadPoolExecutor, content: Any) -> None:
     run = server.open_run(1)
     (joined,) = complete(server, run, pool, 1)
     for send in (joined.send, partial(run.send, 0)):

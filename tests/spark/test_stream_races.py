@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from timely.errors import CheckpointError
-from timely.recovery import Store
+from timely.recovery import MemoryStore, Store
 from timely.recovery.ownership import Ownership
 from timely.spark.streaming import epoch_log
 from timely.spark.streaming.epoch_log import EpochLog, File, process_epoch
-from timely.testing import HDFS, LOCAL_FILES, OBJECTS, Guarantees, MemoryStore, StoreRace, sample_stores
+from timely.testing import HDFS, LOCAL_FILES, OBJECTS, Guarantees, StoreRace, sample_stores
 
 KINDS = [LOCAL_FILES, OBJECTS, HDFS]
 
@@ -54,7 +54,9 @@ class Streams:
     def make(self, random: Random | None = None) -> StoreRace:
         """Return a new race."""
         drivers, epochs, kind, how = self.how
-        self.delivered, self.noted = delivered, noted = {}, set()
+        delivered: dict[int, set[str]] = {}
+        noted: set[int] = set()
+        self.delivered, self.noted = delivered, noted
 
         def program(store: Any) -> None:
             steps = Driver(store.index)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -166,6 +167,37 @@ class ArrowStore:
         """Delete an object."""
         with contextlib.suppress(FileNotFoundError):
             self.system.delete_file(f"{self.path}/{name}")
+
+
+class MemoryStore:
+    """A store in memory, for tests; ``files`` has the content of each name.
+
+    >>> store = MemoryStore({"one": b"1"})
+    >>> store.write("two", [b"2", b"2"])
+    >>> store.names(), store.open("two").read()
+    (['one', 'two'], b'22')
+    """
+
+    def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
+        self.files = dict(files or {})
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write a file."""
+        self.files[name] = b"".join(chunks)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file."""
+        if name not in self.files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        return io.BytesIO(self.files[name])
+
+    def names(self) -> list[str]:
+        """List the names."""
+        return sorted(self.files)
+
+    def delete(self, name: str) -> None:
+        """Delete a file."""
+        self.files.pop(name, None)
 
 
 def write_file(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object], *, draft: str) -> None:

@@ -322,37 +322,6 @@ class SimulatedStore:
         self._race.see(self.index, ("delete", name))
 
 
-class MemoryStore:
-    """A store in memory, without steps: a ``timely.recovery.Store`` of these files.
-
-    >>> store = MemoryStore({"one": b"1"})
-    >>> store.write("two", [b"2", b"2"])
-    >>> store.names(), store.open("two").read()
-    (['one', 'two'], b'22')
-    """
-
-    def __init__(self, files: Mapping[str, bytes] = {}) -> None:
-        self.files = dict(files)
-
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a file."""
-        self.files[name] = b"".join(chunks)
-
-    def open(self, name: str) -> BinaryIO:
-        """Open a file."""
-        if name not in self.files:
-            raise FileNotFoundError(errno.ENOENT, "no such file", name)
-        return io.BytesIO(self.files[name])
-
-    def names(self) -> list[str]:
-        """List the names."""
-        return sorted(self.files)
-
-    def delete(self, name: str) -> None:
-        """Delete a file."""
-        self.files.pop(name, None)
-
-
 @attrs.frozen
 class RaceCoverage:
     """How much was tried: ``states``, ``interleavings`` (ways to an end), and ``ends`` (states without a decision)."""

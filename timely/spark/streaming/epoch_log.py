@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -68,7 +67,8 @@ class EpochLog:
     ``CheckpointError`` where a file is damaged, or where an epoch does not follow the last one: then query and log do not belong
     together.
 
-    >>> log = EpochLog(MemoryLogFiles())
+    >>> from timely.recovery import MemoryStore
+    >>> log = EpochLog(MemoryStore())
     >>> log.ingest(0, [File("inputs/0/a", 3)])
     >>> log.commit(0, {"counts": [File("outputs/0/a", 2)]})
     >>> log.stage(0), log.stage(1), log.delivered
@@ -321,7 +321,8 @@ def process_epoch(epoch_log: EpochLog, epoch: int, steps: Steps) -> bool:
     ...     def ingest(self, epoch): return [File(f"in {epoch}", 1)]
     ...     def compute(self, epoch): return {"all": [File(f"out {epoch}", 1)]}
     ...     def deliver(self, epoch, outputs): print(epoch, outputs["all"][0].name)
-    >>> log = EpochLog(MemoryLogFiles())
+    >>> from timely.recovery import MemoryStore
+    >>> log = EpochLog(MemoryStore())
     >>> process_epoch(log, 0, Printing()), process_epoch(log, 0, Printing())
     0 out 0
     (True, False)
@@ -341,31 +342,6 @@ def process_epoch(epoch_log: EpochLog, epoch: int, steps: Steps) -> bool:
     steps.deliver(epoch, epoch_log.outputs(epoch))
     epoch_log.deliver(epoch)
     return True
-
-
-class MemoryLogFiles:
-    """A store in memory, for tests and examples."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a file."""
-        self.files[name] = b"".join(chunks)
-
-    def open(self, name: str) -> BinaryIO:
-        """Open a file."""
-        if name not in self.files:
-            raise FileNotFoundError(name)
-        return io.BytesIO(self.files[name])
-
-    def names(self) -> list[str]:
-        """Return all names."""
-        return sorted(self.files)
-
-    def delete(self, name: str) -> None:
-        """Delete a file."""
-        self.files.pop(name, None)
 
 
 def files_of(store: Store, epoch: int) -> list[File]:
