@@ -34,7 +34,7 @@ chance: Final = ContextVar("chance", default=_CHANCE)
 """Chance, which a simulation of several runs decides."""
 
 
-class TakenOverError(CheckpointError):
+class FencedError(CheckpointError):
     """A newer run has claimed the store."""
 
 
@@ -61,7 +61,7 @@ class Ownership:
         return owner
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a file. ``TakenOverError`` where that fails because a newer run has deleted it unfinished."""
+        """Write a file. ``FencedError`` where that fails because a newer run has deleted it unfinished."""
         try:
             self.store.write(name, chunks)
         except OSError:
@@ -69,7 +69,7 @@ class Ownership:
             raise
 
     def check(self, *, besides: str | None = None) -> list[str]:
-        """Return the names in the store. ``TakenOverError`` where a newer run has claimed it, other than ``besides``.
+        """Return the names in the store. ``FencedError`` where a newer run has claimed it, other than ``besides``.
 
         That a listing misses a newer claim is possible if an even newer run deletes it meanwhile; but it deletes ours first.
         """
@@ -88,7 +88,7 @@ class Ownership:
 
     def _refuse(self, newer: str | None) -> None:
         if newer is not None:
-            raise TakenOverError(
+            raise FencedError(
                 f"run {newer} has taken over at {self.store}, so that run {self.run} takes no more checkpoints there: end it"
             )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from timely.errors import ChangedDataflowError, CheckpointError
 from timely.recovery.history import History
 from timely.recovery.manifest import FENCE, Fence, Manifest
-from timely.recovery.ownership import Ownership, TakenOverError, chance, records
+from timely.recovery.ownership import FencedError, Ownership, chance, records
 from timely.recovery.store import Store
 
 _SHORTEST = 0.01
@@ -60,7 +60,7 @@ class Takeover:
             )
         try:
             return self._write_fence(left[0].name if left else None)
-        except TakenOverError:
+        except FencedError:
             self._owner, self._fenced = None, False
             chance.get().pause(self._patience)
             self._patience = min(2 * self._patience, _LONGEST)

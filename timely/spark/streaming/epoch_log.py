@@ -24,7 +24,7 @@ from timely.errors import CheckpointError, OperatorError, SchemaError, file_erro
 from timely.recovery import Store
 from timely.recovery.history import garbage
 from timely.recovery.manifest import MANIFEST, checkpoint_name
-from timely.recovery.ownership import Ownership, TakenOverError, chance, records
+from timely.recovery.ownership import FencedError, Ownership, chance, records
 
 
 @attrs.frozen
@@ -98,7 +98,7 @@ class EpochLog:
                 raise
             self._ingested, self._committed, self.delivered = found.ingested, found.committed, found.delivered
             self._put(found)
-        except TakenOverError:
+        except FencedError:
             return False
         except OSError as error:
             raise CheckpointError(f"the epoch log at {self._store} cannot be opened: {file_error_text(error)}") from error
@@ -222,7 +222,7 @@ class EpochLog:
         """Raise ``CheckpointError`` where another driver has taken the stream over, before ``name`` is written."""
         try:
             self._owner.check()
-        except TakenOverError as error:
+        except FencedError as error:
             raise self._fenced(name) from error
 
     def _fenced(self, what: str) -> CheckpointError:
@@ -234,7 +234,7 @@ class EpochLog:
     def _write(self, what: str, record: _Record) -> None:
         try:
             self._put(record)
-        except TakenOverError as error:
+        except FencedError as error:
             raise self._fenced(what) from error
         except OSError as error:
             raise CheckpointError(f"{what} cannot be written to {self._store}: {file_error_text(error)}") from error

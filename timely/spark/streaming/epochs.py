@@ -158,10 +158,13 @@ class Epochs:
         boundary = self.supervisor.new_checkpoint()
         if boundary is None:
             return
-        for epoch in self.epoch_log.cover(boundary):
-            self.directory.delete(f"inputs/{epoch}")
-            self.directory.delete(f"outputs/{epoch}")
-            self.epoch_log.forget(epoch)
+        pruned = self.epoch_log.cover(boundary)
+        for epoch in pruned:
+            self.epoch_log.forget(epoch)  # fails where a newer driver has started, which may need the files
+        for folder in ("inputs", "outputs") if pruned else ():
+            for name in self.directory.names(folder):
+                if name.isdecimal() and int(name) < self.epoch_log.oldest:
+                    self.directory.delete(f"{folder}/{name}")
 
     def ingest(self, epoch: int) -> Sequence[File]:
         """Have Spark's tasks write the rows of the micro-batch, and with the first one those of inputs that are no streams."""
