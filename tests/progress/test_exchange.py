@@ -153,3 +153,12 @@ def test_a_worker_is_one_of_its_peers(index: int, peers: int) -> None:
     with pytest.raises(ConfigurationError, match="there is no worker"):
         ProgressExchange(index, peers)
     assert (ProgressExchange(1, 2).index, ProgressExchange(1, 2).peers) == (1, 2)
+
+
+def test_a_merged_batch_counts_as_many_as_it_was_made_of() -> None:
+    first, second, third = (ProgressBatch(0, number, ((Target(1, 0), 1),)) for number in range(3))
+    other: ProgressExchange[Any] = ProgressExchange(1, 2)
+    assert other.receive(first.merged([second])) == ((Target(1, 0), 2),)
+    with pytest.raises(ProgressError, match="expected progress batch 2 of worker 0 but got 1: it was delivered before"):
+        other.receive(second)
+    assert other.receive(third) == third.updates

@@ -175,7 +175,7 @@ def test_what_a_run_claims_that_then_withdraws_is_not_gone_on_from(tmp_path: Pat
     assert counter(timely.Worker(), tmp_path)[0].time == 3
 
 
-def test_a_run_that_goes_on_from_what_was_just_committed_is_no_reason_to_fail(tmp_path: Path) -> None:
+def test_a_commit_that_a_new_run_has_seen_may_fail_and_is_resumed_from(tmp_path: Path) -> None:
     class Late(LocalStore):
         def write(self, name: str, chunks: Iterable[bytes]) -> None:
             super().write(name, chunks)
@@ -184,10 +184,10 @@ def test_a_run_that_goes_on_from_what_was_just_committed_is_no_reason_to_fail(tm
 
     successors: list[Any] = []
     old = counter(timely.Worker(), Late(tmp_path))
-    step(*old[:2])
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="has taken over"):
+            step(*old[:2])
     assert [recovery.time for recovery, _, _ in successors] == [1]
-    with pytest.raises(CheckpointError, match="has taken over"):
-        step(*old[:2])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -204,7 +204,7 @@ def test_when_it_is_cleared_the_next_run_begins_anew_and_older_ones_are_fenced_o
         return recovery.time, count[0]
 
     assert timely.execute(program, workers=workers) == [(None, 1)] * workers
-    assert [path.suffix for path in tmp_path.iterdir()] == [".fence"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".claim", ".fence"]
     with pytest.raises(CheckpointError, match="has taken over"):
         step(*zombie[:2])
     assert timely.execute(program, workers=workers) == [(None, 1)] * workers
@@ -214,7 +214,7 @@ def test_runs_that_die_before_their_first_checkpoint_leave_nothing_behind(tmp_pa
     step(*counter(timely.Worker(), tmp_path)[:2])
     for _ in range(5):
         counter(timely.Worker(), tmp_path)
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".fence", ".fence", ".manifest", ".state"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".claim", ".fence", ".fence", ".manifest", ".state"]
 
 
 def test_what_crashed_attempts_have_left_is_cleared_away(tmp_path: Path) -> None:
@@ -306,30 +306,53 @@ def test_a_place_that_cannot_be_begun_at_says_why(tmp_path: Path) -> None:
 
 
 class Unfenced(LocalStore):
-    """A store that has room for a claim, and not for the fence after it; or is ``late`` to notice that."""
+    """A store that has no room for one kind of file; or is ``late`` to notice that."""
 
     error: BaseException = OSError(errno.ENOSPC, "No space left on device")
     late = False
+    kind = CLAIM
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        if name.endswith(FENCE) and not self.late:
+        if name.endswith(self.kind) and not self.late:
             raise self.error
         super().write(name, chunks)
-        if name.endswith(FENCE):
+        if name.endswith(self.kind):
             raise self.error
 
 
+@pytest.mark.parametrize("kind", [CLAIM, FENCE])
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_run_that_cannot_begin_takes_its_claim_back(tmp_path: Path, error: BaseException, late: bool) -> None:
+def test_a_run_that_cannot_begin_takes_its_claim_back(tmp_path: Path, error: BaseException, late: bool, kind: str) -> None:
+    """But not where a fence may have been written, which would be resumed from: then the older run has to end."""
     recovery, handle, _ = counter(timely.Worker(), tmp_path)
     step(recovery, handle)
     before = sorted(tmp_path.iterdir())
     store = Unfenced(tmp_path)
-    store.error, store.late = error, late
+    store.error, store.late, store.kind = error, late, kind
     with pytest.raises((CheckpointError, KeyboardInterrupt), match="No space left on device|^$"):
         counter(timely.Worker(), store)
-    assert sorted(tmp_path.iterdir()) == before
-    step(recovery, handle)  # which it was not told to be taken over from
+    if kind == CLAIM:
+        assert sorted(tmp_path.iterdir()) == before
+        step(recovery, handle)  # which it was not told to be taken over from
+    else:
+        with pytest.raises(CheckpointError, match="has taken over"):
+            step(recovery, handle)
     last = counter(timely.Worker(), tmp_path)
-    assert (last[0].time, last[2]) == (2, [2])
+    time = 2 if kind == CLAIM else 1
+    assert (last[0].time, last[2]) == (time, [time])
+
+
+def test_a_run_that_is_refused_when_it_reads_again_takes_its_claim_back(tmp_path: Path) -> None:
+    class Changed(LocalStore):
+        def write(self, name: str, chunks: Iterable[bytes]) -> None:
+            super().write(name, chunks)
+            if name.endswith(CLAIM):
+                for path in tmp_path.glob("00000001*.manifest"):
+                    path.rename(path.with_name(path.name.replace("-00000000.", "-00000001.")))
+
+    recovery, handle, _ = counter(timely.Worker(), tmp_path)
+    step(recovery, handle)
+    with pytest.raises(CheckpointError, match="no checkpoint at .* is good"):
+        counter(timely.Worker(), Changed(tmp_path))
+    assert not list(tmp_path.glob("00000002*"))

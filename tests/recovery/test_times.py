@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import timely
 from tests.recovery.cutting import Phase
 from tests.recovery.test_operators_state import UNARY
-from timely.errors import StateError
+from timely.errors import CheckpointError, StateError
 from timely.recovery import Recovery
 
 
@@ -176,3 +176,22 @@ def test_a_run_that_is_cut_at_times_of_ones_own(name: str, sends: Any, on: Any, 
         return found + phase.outputs()
 
     assert run(cuts, workers) == run([], 1)
+
+
+def test_a_capability_at_a_time_that_cannot_be_compared_is_in_the_way(tmp_path: Path) -> None:
+    """A run that resumes at the boundary could not hold it: it is neither before nor after."""
+    worker, held = timely.Worker(), list[Any]()
+    recovery = Recovery(worker, tmp_path)
+    with worker.dataflow(Revision) as scope:
+
+        def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
+            info.register_state(list, lambda items: list(items))
+            held.append(capability.delayed(Revision(Stage.DRAFT, 5)))
+            capability.drop()
+            return lambda output: None
+
+        scope.source("holder", constructor).probe()
+    with pytest.raises(CheckpointError, match="a capability of .*holder.* at .*number=5"):
+        recovery.checkpoint(Revision(Stage.FINAL, 1))
+    held.pop().drop()
+    assert recovery.checkpoint(Revision(Stage.FINAL, 1)).bytes > 0

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.soak
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_nothing_is_lost_and_nothing_comes_twice(
-    tmp_path: Path, soak_seconds: float, cover: Callable[[int, str], None]
-) -> None:
+def test_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path, soak_seconds: float, cover: Callable[[int, str], None]) -> None:
     end = time.monotonic() + soak_seconds
     kills = resumed = 0
     while time.monotonic() < end or kills < 50:

@@ -76,9 +76,7 @@ def peers_of(registration: Registration, index: int, generation: int) -> dict[in
     return registration.peers(address(index, generation))
 
 
-def complete(
-    server: Rendezvous, run: RunEntry, pool: ThreadPoolExecutor, generation: int, stage: int = 0
-) -> list[Registration]:
+def complete(server: Rendezvous, run: RunEntry, pool: ThreadPoolExecutor, generation: int, stage: int = 0) -> list[Registration]:
     joined = [register(server, run, index, generation, stage) for index in range(run.workers)]
     told = pool.map(lambda index: peers_of(joined[index], index, generation), range(run.workers))
     expected = {index: address(index, generation) for index in range(run.workers)}
@@ -115,6 +113,20 @@ def test_a_newer_attempt_takes_over(server: Rendezvous, pool: ThreadPoolExecutor
         peers_of(late, 2, 10)
     assert all(registration.stopped() is None for registration in new)
     leave(*old, *new, late)
+
+
+def test_a_worker_of_an_older_attempt_does_not_complete_a_newer_one(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    run = server.open_run(2)
+    new = [register(server, run, index, 13) for index in range(2)]
+    first = pool.submit(peers_of, new[0], 0, 13)
+    while not run.attending:
+        threading.Event().wait(0.01)
+    old = register(server, run, 1, 10)
+    with pytest.raises(PeerLostError, match="a newer attempt"):
+        peers_of(old, 1, 10)
+    expected = {index: address(index, 13) for index in range(2)}
+    assert peers_of(new[1], 1, 13) == first.result() == expected
+    leave(*new, old)
 
 
 def test_a_complete_attempt_is_told_that_it_is_superseded(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
@@ -186,9 +198,7 @@ def test_a_stranger_is_refused(server: Rendezvous) -> None:
             Registration(attrs.evolve(server.invitation(run), **changed), index=0, generation=1, stage=0)
 
 
-def test_a_run_that_nobody_wants_is_forgotten_once_its_workers_have_left(
-    server: Rendezvous, pool: ThreadPoolExecutor
-) -> None:
+def test_a_run_that_nobody_wants_is_forgotten_once_its_workers_have_left(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     def open_more() -> None:
         for _ in range(40):
             server.open_run(1).wanted = lambda: False
@@ -388,9 +398,7 @@ def test_large_messages_both_ways_at_once(server: Rendezvous, pool: ThreadPoolEx
 
 
 @pytest.mark.parametrize("content", ["x" * LARGEST, {1, 2}])
-def test_what_cannot_be_told_is_refused_where_it_is_said(
-    server: Rendezvous, pool: ThreadPoolExecutor, content: Any
-) -> None:
+def test_what_cannot_be_told_is_refused_where_it_is_said(server: Rendezvous, pool: ThreadPoolExecutor, content: Any) -> None:
     run = server.open_run(1)
     (joined,) = complete(server, run, pool, 1)
     for send in (joined.send, partial(run.send, 0)):

@@ -23,9 +23,10 @@ from timely.errors import (
     SparkError,
     TimelyError,
 )
+from timely.recovery import MemoryStore
 from timely.spark.messages import Checkpointed, Computed, Message, Order, Ready
 from timely.spark.streaming import supervisor
-from timely.spark.streaming.epoch_log import EpochLog, File, MemoryLogFiles
+from timely.spark.streaming.epoch_log import EpochLog, File
 from timely.spark.streaming.jobs import StreamJobs
 from timely.spark.streaming.supervisor import ERRORS, LOSSES, Supervisor
 
@@ -150,7 +151,7 @@ class Scene:
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(supervisor, "carried", lambda function, *_: function)
-    cluster, epoch_log = Cluster(), EpochLog(MemoryLogFiles())
+    cluster, epoch_log = Cluster(), EpochLog(MemoryStore())
     task = attrs.make_class("WorkerTask", {"run": attrs.field(default=idle), "rendezvous": attrs.field(default=None)})
     jobs = StreamJobs(cast(Any, cluster), "a stream's")
     workers = Supervisor(jobs, cast(Any, cluster), WORKERS, epoch_log, ["sums"], 30.0, lambda run, attempt: task())

@@ -5,6 +5,6 @@ Programs use :class:`Recovery`; operators declare their state with ``OperatorInf
 """
 
 from timely.recovery.recovery import Checkpoint, Recovery
-from timely.recovery.store import ArrowStore, LocalStore, Store, open_store
+from timely.recovery.store import ArrowStore, LocalStore, MemoryStore, Store, open_store
 
-__all__ = ["ArrowStore", "Checkpoint", "LocalStore", "Recovery", "Store", "open_store"]
+__all__ = ["ArrowStore", "Checkpoint", "LocalStore", "MemoryStore", "Recovery", "Store", "open_store"]

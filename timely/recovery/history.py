@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from timely.errors import ChangedDataflowError, CheckpointError, file_error_text
-from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, Manifest, generation_of, run_of
+from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, Manifest, run_of
+from timely.recovery.ownership import records
 from timely.recovery.store import Store, is_lost
 
 D = TypeVar("D", Manifest, Fence)
@@ -23,27 +24,18 @@ _log = logging.getLogger("timely.recovery")
 class History:
     """The recovery files of a store, as listed when this was made; ``damaged`` describes those that turned out unusable."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, names: Iterable[str] | None = None) -> None:
         self._store = store
-        self.names = [name for name in store.names() if run_of(name) is not None]
+        self.names = [name for name in (store.names() if names is None else names) if run_of(name) is not None]
         self.damaged: list[str] = []
 
-    def markers(self) -> set[str]:
-        """Return the names of claims, fences and manifests: what changes when a run starts or commits."""
-        return {name for name in self.names if name.endswith((CLAIM, FENCE, MANIFEST))}
-
-    def newest(self, *, started: bool = False) -> str | None:
-        """Return the newest run; with ``started`` without claims, which may be withdrawn."""
-        names = (name for name in self.markers() if not (started and name.endswith(CLAIM)))
-        return max((run for name in names if (run := run_of(name))), default=None)
-
-    def generation(self) -> int:
-        """Return the greatest generation in the store, or 0."""
-        return max((generation_of(name) for name in self.names), default=0)
+    def newest(self) -> str | None:
+        """Return the newest run with a record. Claims do not count: they may be withdrawn."""
+        return max((run for name in records(self.names) if (run := run_of(name))), default=None)
 
     def lineage(self) -> Iterator[Manifest]:
         """Yield the checkpoints with good manifests, best first. ``ChangedDataflowError`` for one of another format."""
-        run, bound = self.newest(started=True), None
+        run, bound = self.newest(), None
         while run is not None:
             oldest: Manifest | None = None
             for name in self._checkpoints(run, bound):
@@ -70,11 +62,10 @@ class History:
         return sorted((name for name in names if bound is None or name <= bound), reverse=True)
 
     def fence(self, run: str) -> Fence | None:
-        """Return a run's fence, or its claim; ``None`` where there is none, or it is damaged."""
-        kind = FENCE if run + FENCE in self.names else CLAIM
-        if run + kind not in self.names:
+        """Return a run's fence; ``None`` where there is none, or it is damaged."""
+        if run + FENCE not in self.names:
             return None
-        return self._decode(f"fence {run}", run + kind, Fence.decode, lambda found: found.run + kind)
+        return self._decode(f"fence {run}", run + FENCE, Fence.decode, lambda found: found.run + FENCE)
 
     def _decode(self, what: str, name: str, decode: Callable[[bytes], D], own_name: Callable[[D], str]) -> D | None:
         """Return what a file holds, or ``None`` where it is damaged or holds another file's content.
@@ -102,12 +93,25 @@ class History:
         _log.warning("not used: %s", why)
 
 
-def garbage(names: Iterable[str], retained: Sequence[Manifest], run: str) -> list[str]:
-    """Return the files of ``run`` and older runs that no retained checkpoint needs, manifests first.
+def retained(line: Sequence[Manifest], keep: int, *, spare: bool = False) -> list[Manifest]:
+    """Return the checkpoints of a lineage that stay: the ``keep`` newest.
 
-    The fences of ``run`` and of the runs that wrote these checkpoints stay. A manifest never outlives its state files.
+    With ``spare`` at least one of them shares no file with the newest, if there is one.
     """
-    needed = {name for manifest in retained for name in (manifest.name + MANIFEST, manifest.run + FENCE, *manifest.files)}
-    needed.add(run + FENCE)
+    kept = list(line[:keep])
+    apart = (found for found in line if found.files.keys().isdisjoint(line[0].files))
+    if spare and (found := next(apart, None)) is not None and found not in kept:
+        kept.append(found)
+    return kept
+
+
+def garbage(names: Iterable[str], kept: Sequence[Manifest], run: str) -> list[str]:
+    """Return the files of ``run`` and older runs that no retained checkpoint needs, in the order in which to delete them.
+
+    Marks of older runs go first, the oldest first: see ``Ownership.check``. A manifest never outlives its state files. The marks
+    of ``run`` stay, and the fences of runs that wrote these checkpoints.
+    """
+    needed = {name for manifest in kept for name in (manifest.name + MANIFEST, manifest.run + FENCE, *manifest.files)}
+    needed |= {run + FENCE, run + CLAIM}
     found = [name for name in names if (owner := run_of(name)) is not None and owner <= run and name not in needed]
-    return sorted(found, key=lambda name: not name.endswith(MANIFEST))
+    return sorted(found, key=lambda name: (not name.endswith((CLAIM, FENCE)), not name.endswith(MANIFEST), name))

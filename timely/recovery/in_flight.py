@@ -49,7 +49,7 @@ class MessagesInFlight:
                 )
         return f"dataflow {self._scope.path} has a message in flight"
 
-    def is_full(self, layers: Sequence[Layer]) -> bool:
+    def is_full(self, layers: Sequence[Layer], whole: bool) -> bool:
         return True
 
     def items(self, full: bool) -> Iterator[Piece]:

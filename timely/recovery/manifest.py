@@ -152,10 +152,7 @@ class Manifest:
 
 @attrs.frozen
 class Fence:
-    """A run and the checkpoint that it resumes from, if any.
-
-    A *claim* has the same content. It stops older runs from committing before the run knows that it won, and may be withdrawn.
-    """
+    """A run and the checkpoint that it resumes from, if any: its first record."""
 
     run: str
     start: str | None

@@ -12,19 +12,16 @@ import functools
 import logging
 import os
 import pickle
-import random
-import secrets
 import time as clock
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import attrs
 
 from timely.dataflow.operator_state import Piece
 from timely.dataflow.pickling import dumps
 from timely.errors import (
-    ChangedDataflowError,
     CheckpointError,
     ConfigurationError,
     RecoveryError,
@@ -34,34 +31,20 @@ from timely.errors import (
     file_error_text,
     out_of_files,
 )
-from timely.recovery.history import History, garbage
+from timely.recovery.history import garbage, retained
 from timely.recovery.in_flight import MessagesInFlight
-from timely.recovery.manifest import (
-    CLAIM,
-    FENCE,
-    MANIFEST,
-    Fence,
-    FileInfo,
-    Layer,
-    Manifest,
-    checkpoint_name,
-    generation_of,
-    run_name,
-    state_name,
-)
+from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, generation_of, state_name
+from timely.recovery.ownership import Ownership
 from timely.recovery.quiesce import check_time, pause, quiesce
 from timely.recovery.state_file import Key, StateFile, StateWriter
 from timely.recovery.state_registry import RegisteredState, WorkerState
 from timely.recovery.store import Store, is_lost, open_store
+from timely.recovery.takeover import Takeover, end_line
 from timely.worker import Worker, internals
 
 T = TypeVar("T")
 
 _log = logging.getLogger("timely.recovery")
-
-_SHORTEST: Final = 0.01
-_LONGEST: Final = 0.32
-"""Seconds of the first and the longest random back-off between attempts to open."""
 
 
 @attrs.frozen
@@ -90,9 +73,10 @@ class WorkerSnapshot:
 class Recovery:
     """Checkpoints the dataflows that are built while it is open in a store: a path, a URI, or a ``Store``.
 
-    ``keep`` is the number of checkpoints that stay. ``version`` is your own text; a checkpoint with another one is refused, for
-    program changes that the graph does not show. A store belongs to one program and one run at a time: a newer run fences off
-    the older one. ``ConfigurationError`` for a bad argument.
+    ``keep`` is the number of checkpoints that stay. With logged state they share files. With ``full_every=n`` every n-th one is
+    written in full, and one that shares no file with the newest stays too. ``version`` is your own text; a checkpoint with
+    another one is refused, for program changes that the graph does not show. A store belongs to one program and one run at a
+    time: a newer run fences off the older one. ``ConfigurationError`` for a bad argument.
 
     ``CheckpointError`` where the store cannot be read or has no good checkpoint; ``ChangedDataflowError`` for another version or
     dataflow; ``StateError`` for an operator that does not declare its state, or whose state cannot be rescaled.
@@ -120,9 +104,19 @@ class Recovery:
     ([[(0, [0]), (1, [1])]], [[(2, [3]), (3, [6])]])
     """
 
-    def __init__(self, worker: Worker, where: str | os.PathLike[str] | Store, *, keep: int = 2, version: str | None = "") -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        where: str | os.PathLike[str] | Store,
+        *,
+        keep: int = 2,
+        version: str | None = "",
+        full_every: int | None = None,
+    ) -> None:
         if not isinstance(keep, int) or keep < 1:
             raise ConfigurationError(f"keep={keep!r}: at least one checkpoint has to stay")
+        if full_every is not None and (not isinstance(full_every, int) or full_every < 1):
+            raise ConfigurationError(f"full_every={full_every!r}: give a number of checkpoints of 1 or more, or nothing")
         if not isinstance(version, str | None):
             raise ConfigurationError(f"version={version!r}: give a string, or nothing")
         if internals.state_registries(worker) is not None:
@@ -130,10 +124,14 @@ class Recovery:
         self._worker = worker
         self._store = open_store(where)
         self._keep = keep
+        self._full_every = full_every
+        self._broken = False
+        self._names: list[str] = []
         self._version = version or ""
         self._number = 0
         self._closed = False
-        self._run, self._good = self._open()
+        self._owner, self._good = self._open()
+        self._run = self._owner.run
         self._last = self._good[0] if self._good else None
         if self._last is not None and self._last.in_flight and self._last.peers != worker.peers:
             raise StateError(
@@ -182,85 +180,32 @@ class Recovery:
         """Run ``action`` on worker 0 and return its result on every worker."""
         return cast(T, self._on_all(what, lambda: action() if self._worker.index == 0 else None)[0])
 
-    def _open(self) -> tuple[str, list[Manifest]]:
-        """Return the name of this run and the retained checkpoints; the run resumes from the first.
+    def _open(self) -> tuple[Ownership, list[Manifest]]:
+        """Take over the store, and return the retained checkpoints; the run resumes from the first."""
+        takeover = Takeover(self._store, self._version)
+        try:
+            while True:
+                left = self._on_first("reading the checkpoints", takeover.read)
+                while left and (damage := self._find_damage(left[0])):
+                    if self._worker.index == 0:
+                        takeover.report_damage(f"checkpoint {left[0].name}: {damage}")
+                    left = left[1:]
+                good = retained(left, self._keep, spare=self._full_every is not None)
 
-        Another run may have started or committed between reading the checkpoints and writing the fence; then all is done again.
-        Several runs that start at once stop each other, so each backs off for a random, growing time.
-        """
-        patience = _SHORTEST
-        while True:
-            run, good = self._try_to_open()
-            if run is not None:
-                return run, good
-            if self._worker.index == 0:
-                clock.sleep(random.uniform(0.0, patience))
-            patience = min(2 * patience, _LONGEST)
+                def take(left: list[Manifest] = left, good: list[Manifest] = good) -> str | None:
+                    taken = takeover.take(left)
+                    if taken is None:
+                        return None
+                    owner, names = taken
+                    self._collect_garbage(owner.run, good, names)
+                    return owner.run
 
-    def _try_to_open(self) -> tuple[str | None, list[Manifest]]:
-        """Open the store; without a name of the run where another run won."""
-        history: list[History] = []
-
-        def candidates() -> list[Manifest]:
-            history.append(History(self._store))
-            return self._of_version(history[0])
-
-        left = self._on_first("reading the checkpoints", candidates)
-        while left and (damage := self._find_damage(left[0])):
-            if history:
-                history[0].report_damage(f"checkpoint {left[0].name}: {damage}")
-            left = left[1:]
-
-        def moved(run: str = "") -> bool:
-            """Whether another run has committed or started since the checkpoints were read."""
-            return bool(History(self._store).markers() - {run + CLAIM, run + FENCE} - history[0].markers())
-
-        def take_over() -> str | None:
-            if not left and history[0].damaged:
-                if moved():  # it may have deleted what was to be read
-                    return None
-                raise CheckpointError(
-                    f"no checkpoint at {self._store} is good: {'; '.join(history[0].damaged)}; use another directory to start"
-                    " anew"
-                )
-            run = run_name(history[0].generation() + 1, secrets.token_hex(4))
-            fence = Fence(run, left[0].name if left else None).encode()
-            try:
-                try:
-                    self._store.write(run + CLAIM, [fence])
-                    lost = moved(run)
-                    if not lost:
-                        self._store.write(run + FENCE, [fence])
-                except OSError:
-                    lost = moved(run)  # a newer run deletes unfinished files of older ones
-                    if not lost:
-                        raise
-            except BaseException:
-                for mark in (FENCE, CLAIM):  # they would fence off the older run for nothing
-                    with contextlib.suppress(OSError):
-                        self._store.delete(run + mark)
-                raise
-            if lost:
-                self._store.delete(run + CLAIM)
-                return None
-            self._collect_garbage(run, left[: self._keep])
-            return run
-
-        return self._on_first("taking over", take_over), left[: self._keep]
-
-    def _of_version(self, history: History) -> list[Manifest]:
-        """Return the lineage up to the first other version; ``ChangedDataflowError`` if that is the newest."""
-        found: list[Manifest] = []
-        for manifest in history.lineage():
-            if manifest.version != self._version:
-                if found:
-                    break
-                raise ChangedDataflowError(
-                    f"checkpoint {manifest.name} has version {manifest.version!r}, and this program has {self._version!r}: run"
-                    " the program that wrote it, or use another directory to start anew"
-                )
-            found.append(manifest)
-        return found
+                run = self._on_first("taking over", take)
+                if run is not None:
+                    return Ownership(self._store, run), good
+        except BaseException:
+            takeover.abandon()
+            raise
 
     def _find_damage(self, manifest: Manifest) -> str:
         """Verify the files of a checkpoint, divided among the workers; return what is wrong with one of them."""
@@ -314,7 +259,13 @@ class Recovery:
                 self._discard(name)
                 raise
             manifest = self._manifest(name, time, written, in_flight)
-            self._on_first("the end of the checkpoint", lambda: self._commit(manifest))
+            missing = self._on_first("the end of the checkpoint", lambda: self._commit(manifest))
+            if missing:
+                self._broken = True
+                raise CheckpointError(
+                    f"{missing} at {self._store} is gone, and checkpoint {name} builds on it: let nothing else delete files"
+                    " there. The next checkpoint is written in full"
+                )
         finally:
             worker.paused = False
         self._committed(manifest)
@@ -359,7 +310,8 @@ class Recovery:
         if in_flight:
             states.update(self._state.messages)
         before = {} if self._last is None else self._last.layers
-        full = {key: state.is_full(before.get(key, [])) for key, state in states.items()}
+        whole = self._broken or (self._full_every is not None and int(name.rpartition("-")[2]) % self._full_every == 0)
+        full = {key: state.is_full(before.get(key, []), whole) for key, state in states.items()}
         current: RegisteredState | MessagesInFlight | None = None
 
         def contents() -> Iterator[tuple[Key, Iterator[Piece]]]:
@@ -373,12 +325,12 @@ class Recovery:
                 yield from writer.chunks(contents())
 
         if worker.index == 0:
-            self._check_owner()
+            self._owner.check()
         note = notes() if callable(notes) else notes
         with _unpicklable(lambda: "the checkpoint has notes"):
             note = dumps(note)
             pickle.loads(note)
-        self._write_own(state_name(name, worker.index), chunks())
+        self._owner.write(state_name(name, worker.index), chunks())
         return WorkerSnapshot(FileInfo(writer.size, writer.digest), full, writer.sizes, note)
 
     def _manifest(self, name: str, time: Any, written: list[WorkerSnapshot], in_flight: bool) -> Manifest:
@@ -396,50 +348,39 @@ class Recovery:
         parent = None if last is None else last.name
         return Manifest(name, self._version, parent, time, notes, peers, self._state.descriptions, layers, files, in_flight)
 
-    def _commit(self, manifest: Manifest) -> None:
-        """Write the manifest, on worker 0. If a newer run has taken over by then, the checkpoint is in no lineage."""
-        self._write_own(manifest.name + MANIFEST, [manifest.encode()])
-        self._check_owner(manifest.name)
+    def _commit(self, manifest: Manifest) -> str:
+        """Write the manifest, on worker 0. If a newer run has taken over by then, or a file is missing, nobody acknowledges it.
 
-    def _write_own(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a file. A newer run deletes unfinished files, so check for one where that fails."""
-        try:
-            self._store.write(name, chunks)
-        except OSError:
-            self._check_owner()
-            raise
+        Return the missing file.
+        """
+        self._owner.write(manifest.name + MANIFEST, [manifest.encode()])
+        self._names = self._owner.check()
+        missing = sorted(manifest.files.keys() - set(self._names))
+        if missing:
+            with contextlib.suppress(OSError):
+                self._store.delete(manifest.name + MANIFEST)
+        return "".join(missing[:1])
 
     def _discard(self, name: str) -> None:
         """Delete this worker's file of an abandoned checkpoint, if possible."""
         with contextlib.suppress(OSError):
             self._store.delete(state_name(name, self._worker.index))
 
-    def _check_owner(self, start: str | None = None) -> None:
-        """Raise ``CheckpointError`` if a newer run has taken over, unless it resumed from the checkpoint ``start``."""
-        history = History(self._store)
-        newest = history.newest()
-        if newest is not None and newest > self._run:
-            fence = history.fence(newest)
-            if start is None or fence is None or fence.start != start:
-                raise CheckpointError(
-                    f"run {newest} has taken over at {self._store}, so that run {self._run} takes no more checkpoints there:"
-                    " end it"
-                )
-
     def _committed(self, manifest: Manifest) -> None:
         """Use the new checkpoint as the base of the next, and collect garbage."""
         self._last = manifest
-        self._good = [manifest, *self._good][: self._keep]
+        self._broken = False
+        self._good = retained([manifest, *self._good], self._keep, spare=self._full_every is not None)
         self._state.forget_files()
         for state in self._state.parts.values():
             state.committed()
         if self._worker.index == 0:
-            self._collect_garbage(self._run, self._good)
+            self._collect_garbage(self._run, self._good, self._names)
 
-    def _collect_garbage(self, run: str, good: list[Manifest]) -> None:
-        """Delete what no retained checkpoint needs, as far as possible."""
+    def _collect_garbage(self, run: str, good: list[Manifest], names: list[str]) -> None:
+        """Delete what no retained checkpoint needs, as far as possible. The names are those that ``Ownership.check`` returned."""
         try:
-            for name in garbage(self._store.names(), good, run):
+            for name in garbage(names, good, run):
                 self._store.delete(name)
         except Exception as error:  # of any kind: the checkpoint is good without it
             _log.warning("older checkpoints at %s could not be deleted: %s", self._store, error)
@@ -447,18 +388,16 @@ class Recovery:
     def clear(self) -> None:
         """Delete all checkpoints and close: the work is done, and the next run starts fresh. Collective.
 
-        One small fence stays, against runs that should be dead. ``CheckpointError`` where a newer run has taken over, or the
-        store cannot be written.
+        A small claim and fence stay, against runs that should be dead. ``CheckpointError`` where a newer run has taken over, or
+        the store cannot be written.
         """
         self._on_all("clearing the checkpoints", lambda: None)
         self._on_first("clearing the checkpoints", self._fence_off)
         self.close()
 
     def _fence_off(self) -> None:
-        self._check_owner()
-        run = run_name(generation_of(self._run) + 1, secrets.token_hex(4))
-        self._store.write(run + FENCE, [Fence(run, None).encode()])  # from here on nothing is resumed from
-        self._collect_garbage(run, [])
+        last, names = end_line(self._owner)
+        self._collect_garbage(last.run, [], names)
 
     def close(self) -> None:
         """Take no more checkpoints; later dataflows are not recoverable. The checkpoints stay."""

@@ -41,12 +41,17 @@ class RegisteredState:
         self.at_rest = part.at_rest
         self.unsaved: list[Piece] = []
 
-    def is_full(self, layers: Sequence[Layer]) -> bool:
-        """Return whether the next checkpoint takes a full snapshot, and not only the changes since ``layers``."""
+    def is_full(self, layers: Sequence[Layer], whole: bool) -> bool:
+        """Return whether the next checkpoint takes a full snapshot, and not only the changes since ``layers``.
+
+        With ``whole`` it does wherever it can: a log without ``save`` has nothing else.
+        """
         if self.log is None:
             return True
-        if self.save is None or not layers:
+        if self.save is None or not (layers or whole):
             return False
+        if whole:
+            return True
         if len(layers) >= LAYERS or layers[-1].peers != self.info.peers:
             return True
         full = sum(layer.bytes for layer in layers if layer.full)

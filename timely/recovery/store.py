@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -77,28 +78,13 @@ class LocalStore:
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Write to a temporary file, sync it, and rename it."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        partial = self.directory / (name + PARTIAL)
-        try:
-            with partial.open("wb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.directory / name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                partial.unlink()
-            raise
-        self._sync()
+        path = self.directory / name
 
-    def _sync(self) -> None:
-        # The new name is durable only once the directory itself is on disk.
-        descriptor = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        def fill(file: BinaryIO) -> None:
+            for chunk in chunks:
+                file.write(chunk)
+
+        write_file(path, fill, draft=f"{path}{PARTIAL}")
 
     def open(self, name: str) -> BinaryIO:
         """Open a file of the directory."""
@@ -181,6 +167,76 @@ class ArrowStore:
         """Delete an object."""
         with contextlib.suppress(FileNotFoundError):
             self.system.delete_file(f"{self.path}/{name}")
+
+
+class MemoryStore:
+    """A store in memory, for tests; ``files`` has the content of each name.
+
+    >>> store = MemoryStore({"one": b"1"})
+    >>> store.write("two", [b"2", b"2"])
+    >>> store.names(), store.open("two").read()
+    (['one', 'two'], b'22')
+    """
+
+    def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
+        self.files = dict(files or {})
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write a file."""
+        self.files[name] = b"".join(chunks)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file."""
+        if name not in self.files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        return io.BytesIO(self.files[name])
+
+    def names(self) -> list[str]:
+        """List the names."""
+        return sorted(self.files)
+
+    def delete(self, name: str) -> None:
+        """Delete a file."""
+        self.files.pop(name, None)
+
+
+def write_file(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object], *, draft: str) -> None:
+    """Write a file that appears whole and stays, whatever loses power: sync the draft, rename it, sync the directory.
+
+    The file is for its owner only (mode 0600), as are directories that this makes (0700): pickles run code when they are read.
+    """
+    folder = os.path.dirname(path) or "."
+    _make_directory(folder)
+    try:
+        with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
+    _sync_directory(folder)
+
+
+def _make_directory(path: str) -> None:
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path) or "."
+    _make_directory(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    _sync_directory(above)
+
+
+def _sync_directory(path: str) -> None:
+    # A new name is durable only once the directory itself is on disk.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def open_store(where: str | os.PathLike[str] | Store) -> Store:

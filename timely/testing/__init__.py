@@ -16,6 +16,17 @@ from timely.testing.laws import check_refinement, check_summary, check_timestamp
 from timely.testing.operator_state import MemoryStateRegistry, pause, settle, undeclared
 from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointstamp, check_tracker, minimal
 from timely.testing.schedule import Delivery, Resume, schedules
+from timely.testing.simulated_store import (
+    HDFS,
+    LOCAL_FILES,
+    OBJECTS,
+    Guarantees,
+    RaceCoverage,
+    SimulatedStore,
+    StoreRace,
+    explore_stores,
+    sample_stores,
+)
 from timely.testing.simulator import Simulation, shrink, simulate
 from timely.testing.strategies import TimeKit, changes, graphs, ladders, scenarios, smallest, summaries, time_kit, times
 from timely.testing.transport import Network
@@ -23,16 +34,23 @@ from timely.testing.transport import Network
 __all__ = [
     "Change",
     "Delivery",
+    "RaceCoverage",
     "GraphSpec",
+    "Guarantees",
+    "HDFS",
     "INVARIANTS",
     "Invariant",
+    "LOCAL_FILES",
     "MemoryStateRegistry",
     "Network",
     "NodeSpec",
+    "OBJECTS",
     "Oracle",
     "Pointstamp",
     "Resume",
+    "SimulatedStore",
     "Simulation",
+    "StoreRace",
     "TimeKit",
     "changes",
     "check_lattice",
@@ -40,10 +58,12 @@ __all__ = [
     "check_summary",
     "check_timestamp",
     "check_tracker",
+    "explore_stores",
     "graphs",
     "ladders",
     "minimal",
     "pause",
+    "sample_stores",
     "scenarios",
     "schedules",
     "settle",

@@ -39,6 +39,7 @@ from timely.spark.sinks import (
     check_without_java,
 )
 from timely.spark.streaming.directory import StreamDirectory
+from timely.spark.streaming.epoch_log import has_epochs
 from timely.worker import Worker
 
 View: TypeAlias = Table[int] | Collection[int, Any]
@@ -267,7 +268,7 @@ def _check_cases(feeds: Mapping[str, Feed]) -> None:
 def _settle(directory: StreamDirectory, described: Mapping[str, object]) -> None:
     """Note what a checkpoint without any epoch is of, or compare."""
     name = "view.json"
-    if not {"taken", "delivered"} & {note.partition("-")[0] for note in directory.names("ledger")}:
+    if not has_epochs(directory.ledger()):
         text = json.dumps(described, indent=1)
         directory.write(name, lambda file: file.write(text.encode()))
         return

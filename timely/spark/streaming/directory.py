@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -20,6 +20,8 @@ from pyarrow import fs
 from pyspark.sql.types import StructType
 
 from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, SchemaError
+from timely.recovery import Store, open_store
+from timely.recovery.store import write_file
 
 
 @attrs.frozen
@@ -60,6 +62,10 @@ class StreamDirectory:
         """Return the name that Spark has for a file or directory in it."""
         return f"file://{self.path}/{name}" if self.local else f"{self.uri}/{name}"
 
+    def ledger(self) -> Store:
+        """Return the store of the epoch log."""
+        return open_store(self.for_arrow("ledger"))
+
     def for_arrow(self, name: str) -> str:
         """Return the name that Arrow has for a file or directory in it."""
         return f"{_for_arrow(self.uri)}/{name}"
@@ -80,23 +86,7 @@ class StreamDirectory:
     def _write_here(self, path: str, fill: Callable[[BinaryIO], object]) -> None:
         """Write a draft, sync it to disk, and move it into place."""
         folder, _, name = path.rpartition("/")
-        os.makedirs(folder, exist_ok=True)
-        aside = f"{folder}/.{name}.{secrets.token_hex(4)}"
-        try:
-            with open(aside, "wb") as file:
-                fill(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(aside)
-            raise
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        write_file(path, fill, draft=f"{folder}/.{name}.{secrets.token_hex(4)}")
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[Any]:
@@ -129,30 +119,6 @@ class StreamDirectory:
 
     def _system(self) -> Any:
         return fs.LocalFileSystem() if self.local else fs.FileSystem.from_uri(_for_arrow(self.uri))[0]
-
-
-@attrs.frozen
-class DirectoryLogFiles:
-    """The files of an epoch log, in one folder of a directory."""
-
-    directory: StreamDirectory
-    folder: str = "ledger"
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file."""
-        self.directory.write(f"{self.folder}/{name}", lambda file: file.write(data))
-
-    def read(self, name: str) -> bytes:
-        """Return what a file holds."""
-        return self.directory.read(f"{self.folder}/{name}")
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all files."""
-        return self.directory.names(self.folder)
-
-    def delete(self, name: str) -> None:
-        """Delete a file."""
-        self.directory.delete(f"{self.folder}/{name}")
 
 
 def _for_arrow(uri: str) -> str:

@@ -1,13 +1,9 @@
 """How far each epoch of a stream is: ingested, committed, delivered. What is left to do for it follows.
 
-A driver that starts again knows what its epoch log's few small files say. Each appears as a whole or not at all:
-
-========================  =============================================================================================
-``taken-<epoch>``         ingested: the rows of the epoch are in these files, and are not asked of the source again
-``committed-<epoch>``     the outputs of the epoch are complete, in these files, and will not be others
-``delivered``             every epoch up to this one has been delivered
-``owner``                 the driver that writes; one that finds another here writes nothing more
-========================  =============================================================================================
+A driver that starts again knows what its epoch log says. Each of its records is the whole log: the files of each ingested epoch,
+those of its complete outputs, which will not be others, and the last delivered epoch. A new driver takes over with the protocol
+of checkpoints (docs/recovery.md, "Runs that overlap"): it claims the log, and writes the newest record again as its own. A step
+counts once its record is written and no newer driver has claimed the log by then.
 
 The invariant: an epoch is ingested, committed and delivered in this order, before the next one is ingested. Nothing is undone but
 this: an epoch whose rows the dataflow cannot take is withdrawn, and its rows are asked of the source again. So only a delivery
@@ -19,32 +15,16 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
 
-from timely.errors import CheckpointError, OperatorError, SchemaError
-
-_DELIVERED = "delivered"
-_OWNER = "owner"
-
-
-class LogFiles(Protocol):
-    """Small files by name, each of which is written as a whole or not at all, and stays."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file, in place of the one of that name."""
-
-    def read(self, name: str) -> bytes:
-        """Return what was written."""
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all files."""
-
-    def delete(self, name: str) -> None:
-        """Delete a file; a missing one is a no-op."""
+from timely.errors import CheckpointError, OperatorError, SchemaError, file_error_text
+from timely.recovery import Store
+from timely.recovery.history import garbage
+from timely.recovery.manifest import MANIFEST, checkpoint_name
+from timely.recovery.ownership import FencedError, Ownership, chance, records
 
 
 @attrs.frozen
@@ -87,7 +67,8 @@ class EpochLog:
     ``CheckpointError`` where a file is damaged, or where an epoch does not follow the last one: then query and log do not belong
     together.
 
-    >>> log = EpochLog(MemoryLogFiles())
+    >>> from timely.recovery import MemoryStore
+    >>> log = EpochLog(MemoryStore())
     >>> log.ingest(0, [File("inputs/0/a", 3)])
     >>> log.commit(0, {"counts": [File("outputs/0/a", 2)]})
     >>> log.stage(0), log.stage(1), log.delivered
@@ -97,22 +78,38 @@ class EpochLog:
     (<Stage.DELIVERED: 'delivered'>, 0)
     """
 
-    def __init__(self, store: LogFiles) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._me = secrets.token_hex(8)
+        self._number = 0
         self._boundaries: list[int] = []
-        self._ingested: dict[int, list[File]] = {}
-        self._committed: dict[int, dict[str, list[File]]] = {}
-        self.delivered = -1
-        for name in store.names():
-            kind, _, epoch = name.partition("-")
-            if kind == "taken":
-                self._ingested[int(epoch)] = files_of(store, int(epoch))
-            elif kind == "committed":
-                self._committed[int(epoch)] = {table: _files(files) for table, files in _read(store, name).items()}
-            elif name == _DELIVERED:
-                self.delivered = int(_read(store, name))
-        store.write(_OWNER, self._me.encode())
+        patience = 0.01
+        while not self._take_over():
+            chance.get().pause(patience)
+            patience = min(2 * patience, 0.32)
+
+    def _take_over(self) -> bool:
+        """Adopt the newest record, and write it again; return whether no newer driver has started meanwhile."""
+        try:
+            self._owner = Ownership.claim(self._store)
+            try:
+                found = self._read()
+            except BaseException:
+                self._owner.withdraw()
+                raise
+            self._ingested, self._committed, self.delivered = found.ingested, found.committed, found.delivered
+            self._put(found)
+        except FencedError:
+            return False
+        except OSError as error:
+            raise CheckpointError(f"the epoch log at {self._store} cannot be opened: {file_error_text(error)}") from error
+        return True
+
+    def _read(self) -> _Record:
+        try:
+            return _newest(self._store, self._owner.check())
+        except FileNotFoundError:
+            self._owner.check()  # a newer driver has deleted it
+            raise
 
     @property
     def committed(self) -> int:
@@ -156,7 +153,7 @@ class EpochLog:
                 f"epoch {epoch} was to be ingested after epoch {self.last}, of which {self.delivered} is delivered"
             )
         listed = list(files)
-        self._write(f"taken-{epoch}", [[file.name, file.rows] for file in listed])
+        self._write(f"taken-{epoch}", self._record(ingested={**self._ingested, epoch: listed}))
         self._ingested[epoch] = listed
 
     def commit(self, epoch: int, outputs: Outputs) -> None:
@@ -164,22 +161,22 @@ class EpochLog:
         if self.stage(epoch) is not Stage.INGESTED:
             raise CheckpointError(f"epoch {epoch} cannot be committed: it is {self.stage(epoch).value}")
         listed = {name: list(files) for name, files in outputs.items()}
-        self._write(f"committed-{epoch}", {name: [[file.name, file.rows] for file in files] for name, files in listed.items()})
+        self._write(f"committed-{epoch}", self._record(committed={**self._committed, epoch: listed}))
         self._committed[epoch] = listed
 
     def withdraw(self, epoch: int) -> None:
         """Note that an epoch is not ingested after all: its rows are to come from the source again."""
         if self.stage(epoch) is not Stage.INGESTED:
             raise CheckpointError(f"epoch {epoch} cannot be withdrawn: it is {self.stage(epoch).value}")
-        self.check_owner(f"taken-{epoch}")
-        self._store.delete(f"taken-{epoch}")
-        del self._ingested[epoch]
+        left = {other: files for other, files in self._ingested.items() if other != epoch}
+        self._write(f"taken-{epoch}", self._record(ingested=left))
+        self._ingested = left
 
     def deliver(self, epoch: int) -> None:
         """Note that an epoch has been delivered."""
         if self.stage(epoch) is not Stage.COMMITTED:
             raise CheckpointError(f"epoch {epoch} cannot be delivered: it is {self.stage(epoch).value}")
-        self._write(_DELIVERED, epoch)
+        self._write(f"delivered-{epoch}", self._record(delivered=epoch))
         self.delivered = epoch
 
     def cover(self, boundary: int) -> list[int]:
@@ -208,11 +205,12 @@ class EpochLog:
         self._boundaries = [boundary]
 
     def forget(self, epoch: int) -> None:
-        """Forget an epoch, whose rows and outputs have been deleted."""
-        self._store.delete(f"committed-{epoch}")
-        self._store.delete(f"taken-{epoch}")
-        self._committed.pop(epoch, None)
-        self._ingested.pop(epoch, None)
+        """Forget an epoch, whose rows and outputs are to be deleted."""
+        committed, ingested = dict(self._committed), dict(self._ingested)
+        committed.pop(epoch, None)
+        ingested.pop(epoch, None)
+        self._write(f"taken-{epoch}", self._record(ingested=ingested, committed=committed))
+        self._committed, self._ingested = committed, ingested
 
     def _mismatch(self, what: str) -> CheckpointError:
         return CheckpointError(
@@ -222,13 +220,95 @@ class EpochLog:
 
     def check_owner(self, name: str) -> None:
         """Raise ``CheckpointError`` where another driver has taken the stream over, before ``name`` is written."""
-        if self._store.read(_OWNER) != self._me.encode():
-            raise CheckpointError(f"{name} cannot be written: this stream was started again elsewhere, from the same checkpoint")
+        try:
+            self._owner.check()
+        except FencedError as error:
+            raise self._fenced(name) from error
 
-    def _write(self, name: str, value: Any) -> None:
-        self.check_owner(name)
-        text = json.dumps(value).encode()
-        self._store.write(name, _digest(text) + b"\n" + text)
+    def _fenced(self, what: str) -> CheckpointError:
+        return CheckpointError(f"{what} cannot be written: this stream was started again elsewhere, from the same checkpoint")
+
+    def _record(self, **changes: Any) -> _Record:
+        return attrs.evolve(_Record(self._ingested, self._committed, self.delivered), **changes)
+
+    def _write(self, what: str, record: _Record) -> None:
+        try:
+            self._put(record)
+        except FencedError as error:
+            raise self._fenced(what) from error
+        except OSError as error:
+            raise CheckpointError(f"{what} cannot be written to {self._store}: {file_error_text(error)}") from error
+
+    def _put(self, record: _Record) -> None:
+        """Write a record, and delete those before the last one, which a worker may be reading."""
+        owner, name = self._owner, checkpoint_name(self._owner.run, self._number) + MANIFEST
+        self._number += 1  # also if this fails: it may appear later
+        owner.write(name, [record.encode()])
+        names = owner.check()
+        kept = set(sorted(records(names))[-2:])
+        for old in garbage(names, [], owner.run):
+            if old not in kept:
+                self._store.delete(old)
+
+
+@attrs.frozen
+class _Record:
+    """The whole log, as one of its files has it."""
+
+    ingested: dict[int, list[File]] = attrs.field(factory=dict)
+    committed: dict[int, dict[str, list[File]]] = attrs.field(factory=dict)
+    delivered: int = -1
+
+    def encode(self) -> bytes:
+        text = json.dumps(
+            {
+                "ingested": [[epoch, _rows(files)] for epoch, files in self.ingested.items()],
+                "committed": [
+                    [epoch, {table: _rows(files) for table, files in tables.items()}] for epoch, tables in self.committed.items()
+                ],
+                "delivered": self.delivered,
+            }
+        ).encode()
+        return _digest(text) + b"\n" + text
+
+    @classmethod
+    def decode(cls, name: str, data: bytes) -> _Record:
+        found = _unseal(name, data)
+        committed = {epoch: {table: _files(files) for table, files in tables.items()} for epoch, tables in found["committed"]}
+        return cls({epoch: _files(files) for epoch, files in found["ingested"]}, committed, found["delivered"])
+
+
+def _newest(store: Store, names: Iterable[str]) -> _Record:
+    """Return the newest record; an empty one where there is none."""
+    name = max(records(names), default=None)
+    if name is None:
+        return _of_format_1(store, names)
+    with store.open(name) as file:
+        return _Record.decode(name, file.read())
+
+
+def _of_format_1(store: Store, names: Iterable[str]) -> _Record:
+    """Return what a log of an earlier version says, which had a file for each step; an empty record where there is none."""
+    record = _Record()
+    for name in names:
+        kind, _, epoch = name.partition("-")
+        if kind in ("taken", "committed", "delivered"):
+            with store.open(name) as file:
+                found = _unseal(name, file.read())
+            if kind == "taken":
+                record.ingested[int(epoch)] = _files(found)
+            elif kind == "committed":
+                record.committed[int(epoch)] = {table: _files(files) for table, files in found.items()}
+            else:
+                record = attrs.evolve(record, delivered=int(found))
+    return record
+
+
+def _unseal(name: str, data: bytes) -> Any:
+    digest, _, text = data.partition(b"\n")
+    if digest != _digest(text):
+        raise CheckpointError(f"the file {name!r} in the epoch log of this stream is damaged. Use a new directory as checkpoint")
+    return json.loads(text)
 
 
 def process_epoch(epoch_log: EpochLog, epoch: int, steps: Steps) -> bool:
@@ -241,7 +321,8 @@ def process_epoch(epoch_log: EpochLog, epoch: int, steps: Steps) -> bool:
     ...     def ingest(self, epoch): return [File(f"in {epoch}", 1)]
     ...     def compute(self, epoch): return {"all": [File(f"out {epoch}", 1)]}
     ...     def deliver(self, epoch, outputs): print(epoch, outputs["all"][0].name)
-    >>> log = EpochLog(MemoryLogFiles())
+    >>> from timely.recovery import MemoryStore
+    >>> log = EpochLog(MemoryStore())
     >>> process_epoch(log, 0, Printing()), process_epoch(log, 0, Printing())
     0 out 0
     (True, False)
@@ -263,39 +344,29 @@ def process_epoch(epoch_log: EpochLog, epoch: int, steps: Steps) -> bool:
     return True
 
 
-class MemoryLogFiles:
-    """Files in memory, for tests and examples."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file."""
-        self.files[name] = data
-
-    def read(self, name: str) -> bytes:
-        """Return a file."""
-        return self.files[name]
-
-    def names(self) -> Iterable[str]:
-        """Return all names."""
-        return list(self.files)
-
-    def delete(self, name: str) -> None:
-        """Delete a file."""
-        self.files.pop(name, None)
+def files_of(store: Store, epoch: int) -> list[File]:
+    """Return the files of an ingested epoch, for those who only read the log. ``CheckpointError`` if they are pruned."""
+    while True:
+        names = store.names()
+        try:
+            found = _newest(store, names).ingested
+        except FileNotFoundError:
+            if store.names() == names:
+                raise
+            continue  # the driver has gone on meanwhile
+        if epoch not in found:
+            raise CheckpointError(f"the rows of epoch {epoch} are not kept any more")
+        return found[epoch]
 
 
-def files_of(store: LogFiles, epoch: int) -> list[File]:
-    """Return the files of an ingested epoch, for those who only read the log."""
-    return _files(_read(store, f"taken-{epoch}"))
+def has_epochs(store: Store) -> bool:
+    """Return whether any epoch has been ingested."""
+    found = _newest(store, store.names())
+    return bool(found.ingested) or found.delivered >= 0
 
 
-def _read(store: LogFiles, name: str) -> Any:
-    digest, _, text = store.read(name).partition(b"\n")
-    if digest != _digest(text):
-        raise CheckpointError(f"the file {name!r} in the epoch log of this stream is damaged. Use a new directory as checkpoint")
-    return json.loads(text)
+def _rows(files: Iterable[File]) -> list[list[Any]]:
+    return [[file.name, file.rows] for file in files]
 
 
 def _files(listed: Iterable[Sequence[Any]]) -> list[File]:

@@ -23,7 +23,7 @@ from timely.spark.packing import InputTable
 from timely.spark.rendezvous import RunEntry, rendezvous
 from timely.spark.reporting import Look, Page, listen_for_page
 from timely.spark.sinks import ForeachEpoch, Sink, SinkContext
-from timely.spark.streaming.directory import DirectoryLogFiles, StreamDirectory, StreamSchemas
+from timely.spark.streaming.directory import StreamDirectory, StreamSchemas
 from timely.spark.streaming.epoch_log import EpochLog, File, Outputs, process_epoch
 from timely.spark.streaming.ingest import write_epoch
 from timely.spark.streaming.jobs import StreamJobs
@@ -95,7 +95,7 @@ class StreamPlan:
 
 def _open(directory: StreamDirectory, schemas: StreamSchemas) -> tuple[EpochLog, str]:
     """Return the epoch log and the id of a stream, whose checkpoint must be of the same one, and whole."""
-    epoch_log = EpochLog(DirectoryLogFiles(directory))
+    epoch_log = EpochLog(directory.ledger())
     if epoch_log.last < 0:
         return epoch_log, schemas.settle(directory)
     id = schemas.check(directory)
@@ -158,10 +158,13 @@ class Epochs:
         boundary = self.supervisor.new_checkpoint()
         if boundary is None:
             return
-        for epoch in self.epoch_log.cover(boundary):
-            self.directory.delete(f"inputs/{epoch}")
-            self.directory.delete(f"outputs/{epoch}")
-            self.epoch_log.forget(epoch)
+        pruned = self.epoch_log.cover(boundary)
+        for epoch in pruned:
+            self.epoch_log.forget(epoch)  # fails where a newer driver has started, which may need the files
+        for folder in ("inputs", "outputs") if pruned else ():
+            for name in self.directory.names(folder):
+                if name.isdecimal() and int(name) < self.epoch_log.oldest:
+                    self.directory.delete(f"{folder}/{name}")
 
     def ingest(self, epoch: int) -> Sequence[File]:
         """Have Spark's tasks write the rows of the micro-batch, and with the first one those of inputs that are no streams."""

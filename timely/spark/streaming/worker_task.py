@@ -30,7 +30,7 @@ from timely.spark.ingest import Ingest
 from timely.spark.messages import Checkpointed, Computed, Order, Ready
 from timely.spark.registration import Registration
 from timely.spark.resume import check_writable
-from timely.spark.streaming.directory import DirectoryLogFiles, StreamDirectory
+from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_log import files_of
 from timely.spark.streaming.ingest import read_share
 from timely.spark.streaming.output_buffer import OutputBuffer
@@ -113,7 +113,7 @@ class _EpochRunner:
         if epoch != self.epoch:
             raise WorkerError(f"worker {self.worker.index} is to compute epoch {epoch}, and is at epoch {self.epoch}")
         directory = self.task.directory
-        for batch in read_share(directory, files_of(DirectoryLogFiles(directory), epoch), self.worker.index, self.worker.peers):
+        for batch in read_share(directory, files_of(directory.ledger(), epoch), self.worker.index, self.worker.peers):
             self.ingest.send(batch)
             while self.ingest.crowded():
                 self.ingest.wait(_LOOK_EVERY)

@@ -1,0 +1,111 @@
+"""Several runs at one store, step by step: the real ``Recovery`` of each, on a store whose steps the simulation decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import timely
+from timely.errors import CheckpointError
+from timely.recovery import MemoryStore, Recovery, Store
+from timely.testing import Guarantees, StoreRace
+
+Trail = tuple[str, ...]
+"""What has come into a run and those that it resumes from, in order."""
+
+
+def trail(store: Store, **how: Any) -> tuple[Recovery, Any, list[str]]:
+    """Open a recovery; return it, an input, and the trail. Keyword arguments are those of ``Recovery``."""
+    worker = timely.Worker()
+    recovery, seen = Recovery(worker, store, **how), list[str]()
+    with worker.dataflow(int, name="trail") as scope:
+        handle, stream = scope.new_input()
+
+        def constructor(info: timely.OperatorInfo) -> Callable[..., object]:
+            log = info.register_state(lambda: [(None, item) for item in seen], seen.extend, logged=True)
+
+            def logic(input: Any) -> None:
+                for _, batch in input:
+                    seen.extend(batch)
+                    for item in batch:
+                        log.append(None, item)
+
+            return logic
+
+        stream.sink(timely.Pipeline, "trail", constructor)
+    handle.advance_to(recovery.time or 0)
+    return recovery, handle, seen
+
+
+def commit(recovery: Recovery, handle: Any, item: str) -> None:
+    """Send one item, and take a checkpoint after it."""
+    handle.send(item)
+    handle.advance_to(handle.time + 1)
+    recovery.checkpoint(handle.time)
+
+
+class Scene:
+    """Runs that take so many checkpoints each, on a store that has ``before``; run 0 has started when the race begins.
+
+    The invariants are checked in each state: what was acknowledged is what a next run starts from, or is before that; so of two
+    acknowledged checkpoints one builds on the other.
+    """
+
+    def __init__(self, plan: Sequence[int], guarantees: Guarantees, *, before: int = 1, keep: int = 1, **how: Any) -> None:
+        self._plan = plan
+        self._guarantees = guarantees
+        self._keep = keep
+        self._how = how
+        first = MemoryStore()
+        recovery, handle, seen = trail(first, keep=keep)
+        for number in range(before):
+            commit(recovery, handle, f"before {number}")
+        self._first: Trail = tuple(seen)
+        self._files = first.files if before else {}
+        self._found: dict[frozenset[tuple[str, bytes]], Trail | CheckpointError] = {}
+        self.acknowledged: list[Trail] = []
+
+    def make(self, random: Random | None = None) -> StoreRace:
+        """Return a new race."""
+        self.acknowledged = acknowledged = [self._first]
+
+        def program(store: Any, checkpoints: int) -> None:
+            try:
+                if store.index == 0:
+                    with store.at_once():
+                        recovery, handle, seen = trail(store, keep=self._keep)
+                else:
+                    recovery, handle, seen = trail(store, keep=self._keep)
+                for number in range(checkpoints):
+                    try:
+                        commit(recovery, handle, f"{store.index}.{number}")
+                    except CheckpointError as error:
+                        if "has taken over" in str(error):
+                            raise
+                    else:
+                        acknowledged.append(tuple(seen))
+            except CheckpointError:
+                pass
+
+        def runs(checkpoints: int) -> Callable[[Any], None]:
+            return lambda store: program(store, checkpoints)
+
+        ranks = None if random is None else random.sample(range(len(self._plan)), len(self._plan))
+        how = {"ranks": ranks, **self._how}
+        return StoreRace([runs(checkpoints) for checkpoints in self._plan], self._files, self._guarantees, **how)
+
+    def check(self, race: StoreRace) -> None:
+        """Start another run from what the store has now."""
+        for failure in race.failures():
+            raise failure
+        files = frozenset(race.files.items())
+        if files not in self._found:
+            try:
+                self._found[files] = tuple(trail(MemoryStore(race.files), keep=self._keep)[2])
+            except CheckpointError as error:
+                self._found[files] = error
+        found = self._found[files]
+        for acknowledged in self.acknowledged:
+            assert not isinstance(found, CheckpointError), f"{acknowledged} was acknowledged, and then {found}"
+            assert found[: len(acknowledged)] == acknowledged, f"{acknowledged} was acknowledged, and next is {found}"
