@@ -176,6 +176,7 @@ def about(session: SparkSession) -> dict[str, Any]:
     }
 
 
+@pytest.mark.cluster
 def test_a_graph_frame_finds_what_it_finds_in_a_classic_session(
     connect: SparkSession, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_epochs_across_a_restart_are_those_of_a_classic_session(
     assert len(written(out)) == 3
 
 
+@pytest.mark.cluster
 def test_a_view_ends_with_what_the_function_raised_and_goes_on(connect: SparkSession, tmp_path: Path) -> None:
     folder, out, repaired = Folder(tmp_path / "words"), tmp_path / "out", tmp_path / "repaired"
     folder.put(*EPOCHS)
