@@ -148,10 +148,10 @@ Lemma seen_unseen n r s : total r s = total (seen n r) s + total (unseen n r) s.
 Proof. induction r as [| e r IH]; simpl; [lia |]. destruct (_ <? _)%nat; simpl; lia. Qed.
 
 Lemma seen_in n r e : In e (seen n r) -> In e r.
-Proof. induction r as [| x r IH]; simpl; [tauto |]. destruct (_ <? _)%nat; simpl; tauto. Qed.
+Proof. clear. induction r as [| x r IH]; simpl; [tauto |]. destruct (_ <? _)%nat; simpl; tauto. Qed.
 
 Lemma unseen_in n r e : In e (unseen n r) -> In e r.
-Proof. induction r as [| x r IH]; simpl; [tauto |]. destruct (_ <? _)%nat; simpl; tauto. Qed.
+Proof. clear. induction r as [| x r IH]; simpl; [tauto |]. destruct (_ <? _)%nat; simpl; tauto. Qed.
 
 Lemma legal_who r : legal r -> Forall (fun e => (who e < workers)%nat) r.
 Proof. induction 1; constructor; assumption. Qed.
