@@ -17,8 +17,7 @@ Hypothesis le_trans : forall a b c, le a b -> le b c -> le a c.
 Hypothesis le_antisym : forall a b, le a b -> le b a -> a = b.
 Variable edge : L -> (T -> option T) -> L -> Prop.
 Hypothesis edges_monotone : forall l f m, edge l f m -> monotone T le f.
-Hypothesis cycles_advance :
-  forall a l t u, a = (l, t) -> forall b, step L T edge a b -> reaches L T edge b (l, u) -> le t u /\ t <> u.
+Hypothesis cycles_advance : forall l t u b, step L T edge (l, t) b -> reaches L T edge b (l, u) -> le t u /\ t <> u.
 
 Notation stamp := (L * T)%type.
 Notation step := (step L T edge).
@@ -108,7 +107,7 @@ Proof.
   - destruct IH as (d & Hd & Hdc). inversion Hs as [? ? f m u He Hf]; subst.
     destruct (location_dec l m) as [-> | Hne].
     + (* the loop advances: to leave it out is no later *)
-      destruct (cycles_advance (m, t) m t u eq_refl (m, u) Hs (reaches_here L T edge _)) as [Hle _].
+      destruct (cycles_advance m t u (m, u) Hs (reaches_here L T edge _)) as [Hle _].
       assert (Hmono : forall l f m, proper l f m -> monotone T le f) by (intros ? ? ? [Hp _]; eapply edges_monotone; eassumption).
       destruct (reaches_earlier L T le proper Hmono _ _ Hd t Hle) as (v & Hv & Hvd). simpl in *.
       exists (fst d, v). split; [assumption |]. apply no_later_trans with d; [now split | assumption].
@@ -207,7 +206,7 @@ Proof.
       * (* and comes back to it: later *)
         destruct x as [l t], c as [m u]. simpl in *. assert (m = l) by (apply numbers; congruence). subst m.
         destruct (within_reaches j _ _ Hxc) as (y & Hy & Hyr).
-        destruct (cycles_advance (l, t) l t u eq_refl y Hy Hyr) as [Htu _].
+        destruct (cycles_advance l t u y Hy Hyr) as [Htu _].
         destruct (within_earlier j _ _ Hcb (l, t)) as (b2 & Hb2 & Hle2); [now split |].
         exists (l, t), b2. split; [assumption |]. split; [now constructor |]. split; [assumption | eapply no_later_trans; eassumption].
     + assert (Hlt : (number (fst x) < j)%nat) by lia.
@@ -265,7 +264,7 @@ Proof.
     { destruct (through_once j a b Hw) as [Hdone | (c & b' & Hc & Hac & Hcb & Hle)]; [assumption |].
       destruct a as [l t], c as [m u]. simpl in *. assert (m = l) by (apply numbers; congruence). subst m.
       destruct (within_reaches j _ _ Hac) as (y & Hy & Hyr).
-      destruct (cycles_advance (l, t) l t u eq_refl y Hy Hyr) as [Htu _].
+      destruct (cycles_advance l t u y Hy Hyr) as [Htu _].
       destruct (within_earlier j _ _ Hcb (l, t)) as (b2 & Hb2 & Hle2); [now split |].
       exists b2. split; [assumption | eapply no_later_trans; eassumption]. }
     destruct Hdirect as (b' & Hb' & Hle). exists b'. split; [| assumption].
@@ -301,7 +300,7 @@ Proof.
       exists c. split; [assumption |]. destruct b as [l t], c as [m u], b' as [n v]. simpl in *.
       destruct Hle as [Hn Hvt]. simpl in *. subst n. assert (m = l) by (apply numbers; congruence). subst m.
       destruct (within_reaches j _ _ Hcb) as (y & Hy & Hyr).
-      destruct (cycles_advance (l, u) l u v eq_refl y Hy Hyr) as [Huv _]. split; [reflexivity | simpl; eapply le_trans; eassumption]. }
+      destruct (cycles_advance l u v y Hy Hyr) as [Huv _]. split; [reflexivity | simpl; eapply le_trans; eassumption]. }
     destruct Hdirect as (b' & Hb' & Hle). exists b'. split; [| assumption].
     assert (Hn : number (fst b') = j) by (destruct Hle as [-> _]; assumption).
     eapply back_on; [constructor | rewrite Hn; assumption | lia].
@@ -336,7 +335,7 @@ Proof.
       assert (Hself : forall a b, number (fst a) = k -> number (fst b) = k -> reaches a b -> no_later a b).
       { intros [l t] [m u] Hl Hm Hr. simpl in *. assert (m = l) by (apply numbers; congruence). subst m.
         split; [reflexivity |]. simpl. inversion Hr as [| x y z Hs Hyr]; subst; [apply le_refl |].
-        destruct (cycles_advance (l, t) l t u eq_refl y Hs Hyr) as [Htu _]. exact Htu. }
+        destruct (cycles_advance l t u y Hs Hyr) as [Htu _]. exact Htu. }
       assert (Hfrom : forall a b, number (fst a) = k -> within k a b -> (number (fst b) < S k)%nat ->
                       exists d, back a d /\ no_later d b).
       { intros x z Hx Hxz Hz. destruct (Nat.eq_dec (number (fst z)) k) as [Hzk | Hzk].

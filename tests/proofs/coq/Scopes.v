@@ -20,8 +20,7 @@ Hypothesis le_trans : forall a b c, le a b -> le b c -> le a c.
 Hypothesis le_antisym : forall a b, le a b -> le b a -> a = b.
 Variable edge : L -> (T -> option T) -> L -> Prop.
 Hypothesis edges_monotone : forall l f m, edge l f m -> monotone T le f.
-Hypothesis cycles_advance :
-  forall a l t u, a = (l, t) -> forall b, step L T edge a b -> reaches L T edge b (l, u) -> le t u /\ t <> u.
+Hypothesis cycles_advance : forall l t u b, step L T edge (l, t) b -> reaches L T edge b (l, u) -> ~ le u t.
 
 (** The locations of the nested scope. *)
 Variable inside : L -> bool.
@@ -190,11 +189,13 @@ Proof.
     split; [eapply parent_through; [exact Ha | exact Hv | exact Hu] | assumption].
 Qed.
 
-(** Every cycle of the parent's graph advances. *)
-Theorem parent_cycles_advance l t b u : parent_step (l, t) b -> parent_reaches b (l, u) -> le t u /\ t <> u.
+(** Every cycle of the parent's graph advances as those of the flat graph do: what holds of any cycle of one holds of any of the other. *)
+Theorem parent_cycles_advance (advances : T -> T -> Prop) :
+  (forall l t u b, step (l, t) b -> reaches b (l, u) -> advances t u) ->
+  forall l t u b, parent_step (l, t) b -> parent_reaches b (l, u) -> advances t u.
 Proof.
-  intros Hs Hr. destruct (parent_step_reaches _ _ Hs) as (c & Hc & Hcb).
-  apply (cycles_advance (l, t) l t u eq_refl c Hc). eapply reaches_trans; [eassumption | now apply parent_reaches_reaches].
+  intros Hflat l t u b Hs Hr. destruct (parent_step_reaches _ _ Hs) as (c & Hc & Hcb).
+  apply (Hflat l t u c Hc). eapply reaches_trans; [eassumption | now apply parent_reaches_reaches].
 Qed.
 
 End Scopes.
@@ -209,8 +210,7 @@ Hypothesis le_trans : forall a b c, le a b -> le b c -> le a c.
 Hypothesis le_antisym : forall a b, le a b -> le b a -> a = b.
 Variable edge : L -> (T -> option T) -> L -> Prop.
 Hypothesis edges_monotone : forall l f m, edge l f m -> monotone T le f.
-Hypothesis cycles_advance :
-  forall a l t u, a = (l, t) -> forall b, step L T edge a b -> reaches L T edge b (l, u) -> le t u /\ t <> u.
+Hypothesis cycles_advance : forall l t u b, step L T edge (l, t) b -> reaches L T edge b (l, u) -> ~ le u t.
 Variable inside : L -> bool.
 Variable eq_dec : forall a b : L * T, {a = b} + {a <> b}.
 Variable owned : L * T -> bool.
