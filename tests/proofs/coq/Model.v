@@ -82,8 +82,18 @@ Definition single (v : nat) (diff : Z) : nat -> Z := fun w => if (w =? v)%nat th
 (** A batch is a list of (time, value, difference). *)
 Definition batch_of (l : list (time * nat * Z)) : changes time nat := map (fun c => match c with (t, v, d) => (t, single v d) end) l.
 
+(** A table of the counts of small values: what has been computed is not computed again. *)
+Definition table (g : nat -> Z) : nat -> Z :=
+  let known := map g (seq 0 (S values)) in fun w => if w <? S values then nth w known 0%Z else g w.
+
+Lemma table_same g w : table g w = g w.
+Proof.
+  unfold table. destruct (Nat.ltb_spec w (S values)) as [H | H]; [| reflexivity].
+  rewrite (nth_indep _ 0%Z (g 0)) by now rewrite map_length, seq_length. rewrite map_nth. now rewrite seq_nth.
+Qed.
+
 Definition reduction (f : (nat -> Z) -> nat -> Z) (batches : list (list (time * nat * Z))) : changes time nat :=
-  snd (Reduce.run time tle lub nat nat f time_dec (map batch_of batches)).
+  snd (Reduce.run time tle lub nat nat f table time_dec (map batch_of batches)).
 
 (** What changed at each time, added up, for values up to [values]. *)
 Definition consolidated (output : changes time nat) : list (time * nat * Z) :=
@@ -97,7 +107,7 @@ Theorem reduction_right f batches :
             = f (Reduce.accumulate time tle (concat (map batch_of batches)) t) w.
 Proof.
   intros Hf Hzero t. unfold reduction.
-  destruct (reduce_run time tle lub tle_refl tle_trans tle_antisym lub_left lub_right lub_least nat nat f Hf time_dec
+  destruct (reduce_run time tle lub tle_refl tle_trans tle_antisym lub_left lub_right lub_least nat nat f Hf table table_same time_dec
               (map batch_of batches) Hzero) as [_ H]. exact (H t).
 Qed.
 End Reduction.
@@ -465,3 +475,93 @@ Proof.
 Qed.
 
 End Runs.
+
+(** ** What is printed for the Python to replay *)
+
+Inductive data := N (z : Z) | C (l : list data).
+
+Definition of_nat (n : nat) : data := N (Z.of_nat n).
+Definition of_time (t : time) : data := C [of_nat (fst t); of_nat (snd t)].
+Definition of_stamp (s : stamp) : data := C [of_nat (fst s); of_time (snd s)].
+Definition of_count (c : stamp * Z) : data := C [of_stamp (fst c); N (snd c)].
+
+(** Counts that are not zero, each pointstamp once. *)
+Definition nonzero (l : sum_t) : sum_t :=
+  flat_map (fun s => let z := total_of l s in if (z =? 0)%Z then [] else [(s, z)]) (nodup stamp_dec (map fst l)).
+
+Definition positive_at (l : sum_t) (place : nat) : list time :=
+  flat_map (fun c => if (fst (fst c) =? place) && (0 <? snd c)%Z then [snd (fst c)] else []) (nonzero l).
+
+Definition frontiers_of (g : graph) (size : nat) (counts : sum_t) : data :=
+  let own := map (positive_at counts) (seq 0 size) in
+  let found := rounds (S size) g own in
+  if settled g own found then C (map (fun ts => C (map of_time ts)) found) else N (-1).
+
+(** *** Frontiers of a graph, after each of several changes *)
+Fixpoint frontier_trace (g : graph) (size : nat) (counts : sum_t) (changes : list sum_t) : list data :=
+  match changes with
+  | [] => []
+  | c :: rest => frontiers_of g size (counts ++ c) :: frontier_trace g size (counts ++ c) rest
+  end.
+
+(** *** An exchange, decision by decision: what a flush sends to each member, and a worker's counts and frontiers after the rest *)
+Inductive decision :=
+| Does (e : event stamp)
+| Flushes (w : nat) (members : list nat)
+| Receives (w b : nat).
+
+Section ExchangeTrace.
+Variable g : graph.
+Variable size workers : nat.
+Variable begins : sum_t.                                  (* the counts that all begin with: so many as there are workers *)
+Variable sends : nat -> nat -> bool.
+Variable forwards : nat -> nat -> nat -> bool.
+
+Notation network := (state stamp sum_t).
+Definition network_step := Network.step stamp sends forwards sum_t [] add_sum one_sum.
+
+Definition shows (st : network) (w : nat) : list data :=
+  let counts := begins ++ view_of stamp sum_t st w in
+  [C (map of_count (nonzero counts)); frontiers_of g size counts].
+
+Fixpoint flush_all (w : nat) (members : list nat) (st : network) : option network :=
+  match members with
+  | [] => Some st
+  | b :: rest => match network_step (Flush stamp w b) st with Some st' => flush_all w rest st' | None => None end
+  end.
+
+Fixpoint exchange_trace (l : list decision) (st : network) : list data :=
+  match l with
+  | [] => []
+  | Does e :: rest =>
+      match network_step (Do stamp e) st with
+      | Some st' => C (shows st' (who stamp e)) :: exchange_trace rest st'
+      | None => [N (-1)]
+      end
+  | Flushes w members :: rest =>
+      match flush_all w members st with
+      | Some st' => C (map (fun b => C (map of_count (nonzero (box_of stamp sum_t st w b)))) members) :: exchange_trace rest st'
+      | None => [N (-1)]
+      end
+  | Receives w b :: rest =>
+      match network_step (Deliver stamp w b) st with
+      | Some st' => C (shows st' b) :: exchange_trace rest st'
+      | None => [N (-1)]
+      end
+  end.
+End ExchangeTrace.
+
+Fixpoint statements (l : list decision) : list (event stamp) :=
+  match l with [] => [] | Does e :: rest => statements rest ++ [e] | _ :: rest => statements rest end.
+
+Definition exchange_case g size workers own_places outputs rank ways sends forwards before distance (l : list decision) : data :=
+  if ways && well_formed g rank && legal_b g own_places workers outputs (statements l) && check workers sends forwards before distance
+  then C (exchange_trace g size (flat_map (fun s => [(s, Z.of_nat workers)]) outputs) sends forwards l (begin stamp sum_t []))
+  else N (-2).
+
+(** *** Compaction and reduction *)
+Definition compaction_trace (l : list (time * list time)) : data := C (map (fun c => of_time (advanced (fst c) (snd c))) l).
+
+Definition reduction_trace (values : nat) (most : bool) (batches : list (list (time * nat * Z))) : data :=
+  C (map (fun c => match c with (t, w, d) => C [of_time t; of_nat w; N d] end)
+       (consolidated values (reduction values (if most then largest values else number_of values) batches))).

@@ -25,6 +25,10 @@ Variables V W : Type.
 Variable f : (V -> Z) -> W -> Z.
 Hypothesis f_counts : forall a b, (forall v, a v = b v) -> forall w, f a w = f b w.
 
+(** A correction is kept as a table, where it is computed; which table makes no difference. *)
+Variable memo : (W -> Z) -> W -> Z.
+Hypothesis memo_same : forall g w, memo g w = g w.
+
 (** Changes of counts, each with its time. *)
 Definition changes X := list (T * (X -> Z)).
 
@@ -44,7 +48,7 @@ Definition right_at (input : changes V) (output : changes W) (t : T) : Prop :=
 Fixpoint process (input : changes V) (ts : list T) (output : changes W) : changes W :=
   match ts with
   | [] => output
-  | t :: rest => process input rest ((t, fun w => f (accumulate input t) w - accumulate output t w) :: output)
+  | t :: rest => process input rest ((t, memo (fun w => f (accumulate input t) w - accumulate output t w)) :: output)
   end.
 
 (** In a linear extension of the order: what comes later is never before. *)
@@ -72,8 +76,8 @@ Lemma process_adds input ts output :
 Proof.
   revert output. induction ts as [| t ts IH]; intros output; simpl.
   - exists []. split; [reflexivity | tauto].
-  - destruct (IH ((t, fun w => f (accumulate input t) w - accumulate output t w) :: output)) as (more & -> & Hmore).
-    exists (more ++ [(t, fun w => f (accumulate input t) w - accumulate output t w)]). split.
+  - destruct (IH ((t, memo (fun w => f (accumulate input t) w - accumulate output t w)) :: output)) as (more & -> & Hmore).
+    exists (more ++ [(t, memo (fun w => f (accumulate input t) w - accumulate output t w))]). split.
     + now rewrite <- app_assoc.
     + intros s. unfold times in *. rewrite map_app, in_app_iff, Hmore. simpl. tauto.
 Qed.
@@ -83,9 +87,9 @@ Proof.
   revert output. induction ts as [| u ts IH]; intros output Hlinear Hin; [destruct Hin |].
   destruct Hlinear as [Hlater Hlin].
   destruct Hin as [-> | Hin]; [| now apply IH].
-  simpl. destruct (process_adds input ts ((t, fun w => f (accumulate input t) w - accumulate output t w) :: output))
+  simpl. destruct (process_adds input ts ((t, memo (fun w => f (accumulate input t) w - accumulate output t w)) :: output))
     as (more & -> & Hmore).
-  intros w. rewrite accumulate_app. simpl. rewrite le_refl.
+  intros w. rewrite accumulate_app. simpl. rewrite le_refl, memo_same.
   assert (accumulate more t w = 0); [| lia].
   assert (Hno : forall s, In s (times more) -> le s t = false) by (intros s Hs; apply Hlater; now apply Hmore).
   clear - Hno. induction more as [| [s diff] more IH]; simpl; [reflexivity |].
@@ -194,7 +198,7 @@ Variable eq_dec : forall a b : T, {a = b} + {a <> b}.
 Fixpoint bounds (new entries : list T) : list T :=
   match entries with
   | [] => new
-  | h :: rest => let found := bounds new rest in map (fun t => lub t h) found ++ found
+  | h :: rest => let found := bounds new rest in nodup eq_dec (map (fun t => lub t h) found ++ found)
   end.
 
 Lemma lub_assoc a b c : lub (lub a b) c = lub a (lub b c).
@@ -211,7 +215,7 @@ Proof. intros H. apply le_antisym; [apply lub_least |]; auto. Qed.
 Lemma bounds_closed new entries t h : In t (bounds new entries) -> In h entries -> In (lub t h) (bounds new entries).
 Proof.
   revert t. induction entries as [| g rest IH]; intros t Ht Hh; [destruct Hh |].
-  simpl in *. rewrite in_app_iff, in_map_iff in *.
+  simpl in *. rewrite nodup_In, in_app_iff, in_map_iff in *.
   destruct Hh as [-> | Hh].
   - left. destruct Ht as [(u & <- & Hu) | Ht].
     + exists u. split; [| assumption]. symmetry. apply lub_absorb. apply lub_right.
@@ -225,14 +229,14 @@ Lemma bounds_interesting new entries all :
   (forall h, In h entries -> In h all) -> forall t, In t (bounds new entries) -> interesting new all t.
 Proof.
   intros Hsub. induction entries as [| g rest IH]; simpl; intros t Ht; [now constructor |].
-  apply in_app_iff in Ht. destruct Ht as [Ht | Ht].
+  apply nodup_In, in_app_iff in Ht. destruct Ht as [Ht | Ht].
   - apply in_map_iff in Ht. destruct Ht as (u & <- & Hu). apply interesting_lub; [apply IH | apply Hsub; now left]; auto.
     intros; apply Hsub; now right.
   - apply IH; [intros; apply Hsub; now right | assumption].
 Qed.
 
 Lemma bounds_new new entries t : In t new -> In t (bounds new entries).
-Proof. intros H. induction entries; simpl; [assumption | apply in_app_iff; now right]. Qed.
+Proof. intros H. induction entries; simpl; [assumption | apply nodup_In, in_app_iff; now right]. Qed.
 
 (** Put a time before the first that is at or after it. *)
 Fixpoint place (t : T) (ts : list T) : list T :=
