@@ -95,7 +95,10 @@ def knot(random: Random, *, pairs: bool) -> Case:
 def moves(random: Random, graph: Case, rounds: int) -> list[list[Any]]:
     """Return rounds in each of which one pointstamp goes and another one comes."""
     places = random.sample(range(size(graph["nodes"])), rounds)
-    return [[[new, [1, 0], 1], *([[old, [1, 0], -1]] if number else [])] for number, (old, new) in enumerate(zip([0, *places], places))]
+    return [
+        [[new, [1, 0], 1], *([[old, [1, 0], -1]] if number else [])]
+        for number, (old, new) in enumerate(zip([0, *places], places))
+    ]
 
 
 def _time(random: Random, pairs: bool) -> list[int]:
@@ -105,7 +108,9 @@ def _time(random: Random, pairs: bool) -> list[int]:
 def random_changes(random: Random, graph: Case, rounds: int) -> list[list[Any]]:
     """Return rounds of changes ``[location, time, diff]``; counts are negative only where no local edge ends."""
     inputs, outputs = locations(graph["nodes"])
-    local = {ends for start, end, kept in graph["edges"] if kept for ends in (outputs[start[0]][start[1]], inputs[end[0]][end[1]])}
+    local = {
+        ends for start, end, kept in graph["edges"] if kept for ends in (outputs[start[0]][start[1]], inputs[end[0]][end[1]])
+    }
     counts: dict[tuple[int, tuple[int, ...]], int] = {}
     found = []
     for _ in range(rounds):
@@ -113,11 +118,11 @@ def random_changes(random: Random, graph: Case, rounds: int) -> list[list[Any]]:
         for _ in range(random.randint(1, 4)):
             nonzero = [stamp for stamp, count in counts.items() if count]
             if random.random() < 0.3:  # a message that was read before its sender's batch arrived
-                start, end, kept = random.choice(graph["edges"])
+                start, end, stays = random.choice(graph["edges"])
                 time = tuple(_time(random, graph["pairs"]))
-                if not kept:
-                    pair = [outputs[start[0]][start[1]], inputs[end[0]][end[1]]]
-                    for place, diff in zip(pair, random.choice([(1, -1), (-1, 1)]), strict=True):
+                if not stays:
+                    ends = [outputs[start[0]][start[1]], inputs[end[0]][end[1]]]
+                    for place, diff in zip(ends, random.choice([(1, -1), (-1, 1)]), strict=True):
                         if place not in local:
                             counts[place, time] = counts.get((place, time), 0) + diff
                             changes.append([place, list(time), diff])
@@ -218,14 +223,14 @@ class _Draft:
         self.sources = [place for places in self.outputs for place in places]
         local = [self.inputs[m][i] for _, (m, i), kept in graph["edges"] if kept]
         self.owned = {*self.sources, *local}
-        self.ways = {place: [(s, end) for start, s, end in arcs(graph) if start == place] for place in range(size(graph["nodes"]))}
+        self.ways = {
+            place: [(s, end) for start, s, end in arcs(graph) if start == place] for place in range(size(graph["nodes"]))
+        }
         self.held = [{(place, (0, 0)): 1 for place in self.sources} for _ in range(workers)]
         self.messages: dict[tuple[int, tuple[int, int]], int] = {}
 
     def _past(self, place: int, time: tuple[int, int], start: tuple[int, int] | None = None) -> list[tuple[int, tuple[int, int]]]:
-        return [
-            (end, (time[0] + s[0], time[1] + s[1])) for s, end in self.ways[place] if s[2] is None or time[0] + s[0] <= s[2]
-        ]
+        return [(end, (time[0] + s[0], time[1] + s[1])) for s, end in self.ways[place] if s[2] is None or time[0] + s[0] <= s[2]]
 
     def statement(self, random: Random, worker: int) -> tuple[list[Any], list[Any]] | None:
         """Return what a worker loses and gains in one activation, or None if it has nothing to do."""
@@ -341,7 +346,9 @@ def nesting_cases() -> Iterator[Case]:
         graph = random_graph(random, pairs=True, most=5)
         nodes = graph["nodes"]
         # node 0 of a graph has no inputs: its outputs are what enters
-        leaving = [[number, o] for number in range(1, len(nodes)) for o in range(nodes[number]["outputs"]) if random.random() < 0.6]
+        leaving = [
+            [number, o] for number in range(1, len(nodes)) for o in range(nodes[number]["outputs"]) if random.random() < 0.6
+        ]
         if not leaving:
             continue
         graph["leaving"] = leaving
@@ -378,9 +385,9 @@ def reduction_cases() -> Iterator[Case]:
     """Yield batches of changes ``[time, value, diff]`` of one key, at partially ordered times, and which function is kept."""
     random = Random(5)
     for number in range(40):
-        batches = []
+        batches: list[Any] = []
         for _ in range(random.randint(1, 4)):
-            batch = []
+            batch: list[Any] = []
             for _ in range(random.randint(1, 3)):
                 time, value = [random.randrange(4), random.randrange(4)], random.randrange(VALUES)
                 batch.append([time, value, random.choice([1, 1, 2])])

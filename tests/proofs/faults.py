@@ -1,4 +1,4 @@
-"""Faults made by hand in the compiler's plan, the engine, the projection, the exchange, the aggregation, compaction and reduction.
+"""Faults made by hand: in the compiler's plan, the engine, the projection, the exchange, compaction and reduction.
 
 White box: each puts something wrong in the place of one rule of an implementation module.
 """

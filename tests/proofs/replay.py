@@ -138,7 +138,9 @@ def replay_exchange(case: Case, answer: list[Any], merge: bool = False) -> None:
             continue
         if kind == "do":
             index, lost, gained = what
-            changes = [((place, time_in(case, time)), diff) for diff, stamps in ((-1, lost), (1, gained)) for place, time in stamps]
+            changes = [
+                ((place, time_in(case, time)), diff) for diff, stamps in ((-1, lost), (1, gained)) for place, time in stamps
+            ]
             workers[index].exchange.changes.extend(changes)
             workers[index].count(changes)
         else:
@@ -173,7 +175,9 @@ def _inner_node(case: Case, number: int) -> HandMade:
 
 def nested(case: Case, peers: int) -> tuple[Subgraph[Any, Any], Parent, list[HandMade]]:
     """Return the loop of a case as a scope of a parent, with its nodes."""
-    sub = SubgraphBuilder(Subgraph("loop", "/loop", int, Product[int, int], peers=peers, exchange=ProgressExchange(0, peers)))
+    sub: SubgraphBuilder[Any, Any] = SubgraphBuilder(
+        Subgraph("loop", "/loop", int, Product[int, int], peers=peers, exchange=ProgressExchange(0, peers))
+    )
     entries = case["nodes"][0]["outputs"]
     for _ in range(entries):
         sub.new_input()

@@ -22,7 +22,7 @@ def test_the_code_does_what_the_model_computed(family: str) -> None:
 
 
 def _without_forwarding(case: Case) -> bool:
-    return case["mode"] == "direct"
+    return bool(case["mode"] == "direct")
 
 
 def test_batches_that_arrive_as_one_are_counted_as_one_by_one() -> None:

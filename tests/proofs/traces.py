@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from tests.proofs import cases, prover
 from tests.proofs.cases import Case
+from tests.proofs.recordings import Recording
 
 FOLDER: Final = Path(__file__).resolve().parent / "traces"
 
@@ -185,3 +187,34 @@ def load(name: str) -> list[Any]:
     """Return the committed traces of a family."""
     found: list[Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
     return found
+
+
+# -- the other way round: does the model accept a recorded run? ------------------------------------------------------
+
+
+def recording_query(recording: Recording) -> str:
+    """Ask whether the model accepts a recording: 1 if it does, else 0."""
+    run = [event_of(statement.worker, statement.lost, statement.gained) for statement in reversed(recording.statements)]
+    seen = [f"Observation {o.so_far} {term(o.cut)} {counts_of(o.counts)}" for o in recording.observations]
+    rank = f"(fun l => nth l {term([f'({one}, {other})' for one, other in recording.ranks])} (0, 0))"
+    initial = term([stamp_of(stamp) for stamp in recording.initial])
+    return (
+        f"C [N (if accepts {graph_of(recording.arcs)} {term(recording.owned)} {recording.workers} {initial} {rank}"
+        f" {term(run)} {term(seen)} then 1%Z else 0%Z)]"
+    )
+
+
+def accepted(folder: Path, recordings: Iterable[Recording]) -> list[bool]:
+    """Return which recordings the model accepts."""
+    return [answer == [1] for answer in compute(folder, map(recording_query, recordings))]
+
+
+def tampered(recording: Recording) -> list[Recording]:
+    """Return recordings in which something is wrong that the model must notice."""
+    lossy, hasty, miscounted = (deepcopy(recording) for _ in range(3))
+    middle = next(n for n, statement in enumerate(lossy.statements) if n > len(lossy.statements) // 2 and statement.gained)
+    lossy.statements[middle].gained.pop()
+    place, (outer, inner) = hasty.statements[-1].lost[-1]
+    hasty.statements[-1].gained.append([place, [max(outer - 1, 0), inner]])
+    miscounted.observations[len(miscounted.observations) // 2].counts.append([0, [0, 0], 1])
+    return [lossy, hasty, miscounted]

@@ -89,11 +89,6 @@ Proof.
 Qed.
 End Contraction.
 
-(** A contraction that adds up counts needs counts that are never negative: or those of one end could cancel the other's. *)
-Theorem contraction_of_negative_counts :
-  exists here there : Z, (0 < there)%Z /\ (here < 0)%Z /\ ~ (0 < here + there)%Z.
-Proof. exists (-1)%Z, 1%Z. lia. Qed.
-
 (** ** The way of a location back to itself is left out *)
 
 Definition proper (l : L) (f : T -> option T) (m : L) := edge l f m /\ l <> m.
