@@ -5,9 +5,12 @@ Needs no Coq: the traces are committed. ``python -m tests.proofs`` computes them
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tests.proofs import traces
+from tests.proofs import prover, traces
 from tests.proofs.cases import Case
 from tests.proofs.faults import FAULTS, Fault
 from tests.proofs.replay import REPLAYS, replay_exchange
@@ -41,3 +44,16 @@ def test_a_fault_is_noticed(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> No
                 REPLAYS[fault.family](case, answer)
             elif _without_forwarding(case):
                 replay_exchange(case, answer, merge=True)
+
+
+def test_every_theorem_that_the_page_names_is_there() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "proofs.md").read_text("utf-8")
+    sources = "".join((prover.SOURCES / f"{name}.v").read_text("utf-8") for name in prover.order())
+    proved = set(re.findall(r"^(?:Theorem|Definition) (\w+)", sources, re.MULTILINE))
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", page)) - {"check_summary", "check_refinement"}
+    assert len(named) > 25
+    assert named <= proved
+
+
+def test_nothing_is_assumed_or_left_open() -> None:
+    assert prover.unproved() == []
