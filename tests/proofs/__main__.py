@@ -1,8 +1,8 @@
-"""``python -m tests.proofs [--write]``: check every proof and its link with the code. Exits 1 if anything does not hold.
+"""``python -m tests.proofs [--statements] [--write]``: check every proof and its link with the code. Exits 1 if something fails.
 
-Prints the theorems and what they rest on. Then the model computes the committed traces again (``--write``: commits what it
-computes), and accepts recorded runs of the simulator. Coq is installed if it is missing; exits 3, with the reason, where that is
-not possible.
+Prints the theorems and what they rest on; with ``--statements`` also what they say. Then the model computes the committed traces
+again (``--write``: commits what it computes), and looks at recorded runs of the simulator. Coq is installed if it is missing;
+exits 3, with the reason, where that is not possible.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pathlib import Path
 from tests.proofs import prover, recordings, traces
 
 
-def check_theorems(folder: Path) -> None:
+def check_theorems(folder: Path, statements: bool) -> None:
     """Print all theorems. ``ProofError`` unless each rests on nothing."""
     found = prover.theorems(folder)
     for theorem in found:
         print(f"{theorem.file + '.' + theorem.name:44}{theorem.assumptions}")
+        if statements:
+            print(theorem.statement, end="\n\n")
     bad = [theorem.name for theorem in found if theorem.assumptions != prover.CLOSED]
     if bad or not found:
         raise prover.ProofError(f"{len(bad)} of {len(found)} theorems rest on something: {', '.join(bad)}")
@@ -56,7 +58,7 @@ def main(arguments: list[str]) -> int:
         if left:
             raise prover.ProofError("left open or assumed: " + ", ".join(left))
         with prover.compiled() as folder:
-            check_theorems(folder)
+            check_theorems(folder, "--statements" in arguments)
             check_traces(folder, "--write" in arguments)
             check_recordings(folder)
     except prover.NoProverError as error:

@@ -43,6 +43,7 @@ class SimulatedWorker(Worker):
         self._checker = checker
         self.elapsed = 0.0
         self._long = False
+        self._stepping_already = False  # an operator may step its worker, which is to be noticed
         super().__init__(transport, scheduler, lambda: self.elapsed)
         if checker.provenance is not None:
             self._aggregator = TracedAggregator(self.index, checker.provenance)
@@ -50,9 +51,13 @@ class SimulatedWorker(Worker):
 
     def _step_once(self) -> None:
         self.elapsed += _STEP
-        idle, moves = self.idle and not self.expects, self._stall.moves
-        super()._step_once()
-        if not (idle and self.idle and self._stall.moves == moves):
+        rests, moves = self.idle and not self.expects and not self._stepping_already, self._stall.moves
+        self._stepping_already = True
+        try:
+            super()._step_once()
+        finally:
+            self._stepping_already = False
+        if not (rests and self.idle and self._stall.moves == moves):  # a step in which nothing happens need not be checked
             self._checker.check(self.index)
 
     def _is_slow(self, dataflow: InstalledDataflow) -> bool:

@@ -542,4 +542,63 @@ Proof.
       exists a, f, s, x. split; [assumption |]. split; [assumption |]. split; [assumption | eapply leb_trans; eassumption].
 Qed.
 
+(** ** Marks
+
+    The engine recomputes a cell only if its own times changed or the frontier of one that it depends on did. *)
+
+Variable T_dec : forall a b : T, {a = b} + {a <> b}.
+
+Definition changed (old values : list (list T)) (way : nat * (T -> option T)) : bool :=
+  if list_eq_dec T_dec (nth (fst way) old []) (nth (fst way) values []) then false else true.
+
+Fixpoint marked_pass (cells : list (bool * cell)) (old values : list (list T)) : list (list T) :=
+  match cells with
+  | [] => values
+  | (mark, c) :: rest =>
+      marked_pass rest old
+        (values ++ [if mark || existsb (changed old values) (fst c) then value values c else nth (length values) old []])
+  end.
+
+Lemma value_same (one other : list (list T)) (c : cell) :
+  (forall way, In way (fst c) -> nth (fst way) one [] = nth (fst way) other []) -> value one c = value other c.
+Proof.
+  intros H. unfold value. f_equal. f_equal. unfold arrivals.
+  destruct c as [ways own_times]. simpl in *. induction ways as [| way ways IH]; simpl; [reflexivity |].
+  rewrite (H way) by now left. f_equal. apply IH. intros. apply H. now right.
+Qed.
+
+Lemma pass_value cells i c : numbered 0 cells -> nth_error cells i = Some c -> nth i (pass cells []) [] = value (pass cells []) c.
+Proof.
+  intros Hnum Hc. destruct (pass_nth cells [] i c Hc) as (before & Hnth & _ & Hval). simpl in *. rewrite Hval.
+  apply value_same. intros way Hway. symmetry. apply Hnth. exact (numbered_nth 0 cells i c Hnum Hc way Hway).
+Qed.
+
+(** Where all frontiers were right, and all cells whose own times or ways changed are marked, the others need not be looked at. *)
+Theorem marks_suffice before after marks :
+  numbered 0 before -> length before = length after -> length marks = length after ->
+  (forall i b a, nth_error before i = Some b -> nth_error after i = Some a -> nth i marks true = false -> a = b) ->
+  marked_pass (combine marks after) (pass before []) [] = pass after [].
+Proof.
+  intros Hnum Hlen Hmarks Hsame.
+  enough (H : forall old values, (forall i b, nth_error before i = Some b -> nth (length values + i) old [] = value old b) ->
+                                 marked_pass (combine marks after) old values = pass after values).
+  { apply H. intros i b Hb. now apply pass_value. }
+  clear Hnum. revert before marks Hlen Hmarks Hsame.
+  induction after as [| a after IH]; intros before marks Hlen Hmarks Hsame old values Hold.
+  - now destruct marks.
+  - destruct marks as [| m marks]; [discriminate |]. destruct before as [| b before]; [discriminate |]. simpl.
+    assert (Hv : (if m || existsb (changed old values) (fst a) then value values a else nth (length values) old []) = value values a).
+    { destruct m; [reflexivity |]. simpl. destruct (existsb (changed old values) (fst a)) eqn:Hex; [reflexivity |].
+      assert (a = b) as -> by (apply (Hsame 0%nat); reflexivity).
+      specialize (Hold 0%nat b eq_refl). rewrite Nat.add_0_r in Hold. rewrite Hold. apply value_same. intros way Hway.
+      destruct (changed old values way) eqn:Hc.
+      - assert (existsb (changed old values) (fst b) = true) by (apply existsb_exists; exists way; auto). congruence.
+      - unfold changed in Hc. destruct (list_eq_dec T_dec (nth (fst way) old []) (nth (fst way) values [])); [assumption | discriminate]. }
+    rewrite Hv. apply IH with (before := before).
+    + now injection Hlen.
+    + now injection Hmarks.
+    + intros i x y Hx Hy Hm. apply (Hsame (S i)); assumption.
+    + intros i x Hx. rewrite app_length. simpl. replace (length values + 1 + i)%nat with (length values + S i)%nat by lia. now apply Hold.
+Qed.
+
 End Pass.
