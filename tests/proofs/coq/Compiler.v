@@ -15,14 +15,13 @@ Variable le : T -> T -> Prop.
 Hypothesis le_refl : forall a, le a a.
 Hypothesis le_trans : forall a b c, le a b -> le b c -> le a c.
 Hypothesis le_antisym : forall a b, le a b -> le b a -> a = b.
-Variable edge : L -> (T -> option T) -> L -> Prop.
-Hypothesis edges_monotone : forall l f m, edge l f m -> monotone T le f.
-Hypothesis cycles_advance : forall l t u b, step L T edge (l, t) b -> reaches L T edge b (l, u) -> le t u /\ t <> u.
+Variable step : L * T -> L * T -> Prop.
+Hypothesis step_earlier : forall l t u b, le t u -> step (l, u) b -> exists v, step (l, t) (fst b, v) /\ le v (snd b).
+Hypothesis cycles_advance : forall l t u b, step (l, t) b -> reaches L T step b (l, u) -> le t u /\ t <> u.
 
 Notation stamp := (L * T)%type.
-Notation step := (step L T edge).
-Notation reaches := (reaches L T edge).
-Notation could := (could L T le edge).
+Notation reaches := (reaches L T step).
+Notation could := (could L T le step).
 
 (** The same location, no later. *)
 Definition no_later (a b : stamp) := fst a = fst b /\ le (snd a) (snd b).
@@ -51,33 +50,32 @@ Variable x y : L.
 Variable f : T -> option T.
 Variable is_x : L -> bool.
 Hypothesis is_x_spec : forall l, is_x l = true <-> l = x.
-Hypothesis only_way : forall g m, edge x g m -> g = f /\ m = y.
-Hypothesis way : edge x f y.
+Hypothesis only_way : forall t b, step (x, t) b <-> fst b = y /\ f t = Some (snd b).
 Hypothesis elsewhere : x <> y.
 
-Lemma contracted_leaves t b : leaves L T edge is_x (x, t) b <-> fst b = y /\ f t = Some (snd b).
+Lemma contracted_leaves t b : leaves L T step is_x (x, t) b <-> fst b = y /\ f t = Some (snd b).
 Proof.
   assert (Hy : is_x y = false).
   { destruct (is_x y) eqn:H; [| reflexivity]. apply is_x_spec in H. congruence. }
   split.
-  - intros H. remember (x, t) as a eqn:Ha. destruct H as [a b _ Hs _ | a b c _ Hs Hl]; subst a; inversion Hs as [? ? g m u He Hg]; subst.
-    + destruct (only_way g m He) as [-> ->]. now split.
-    + destruct (only_way g m He) as [-> ->]. apply leaves_in in Hl. unfold is_in in Hl. simpl in Hl. congruence.
-  - intros [Hb Hf]. destruct b as [m u]. simpl in *. subst m. apply leaves_now.
+  - intros H. remember (x, t) as a eqn:Ha. destruct H as [a b _ Hs _ | a b c _ Hs Hl]; subst a; apply only_way in Hs.
+    + assumption.
+    + destruct Hs as [Hb _]. apply leaves_in in Hl. unfold is_in in Hl. rewrite Hb in Hl. congruence.
+  - intros [Hb Hf]. apply leaves_now.
     + unfold is_in. simpl. now apply is_x_spec.
-    + now apply (step_edge L T edge x t f y u).
-    + unfold is_out. exact Hy.
+    + apply only_way. now split.
+    + unfold is_out. now rewrite Hb.
 Qed.
 
 Theorem contraction positive b :
   fst b <> x ->
   (frontier positive b <->
    exists a, ((positive a /\ fst a <> x) \/ (exists t u, positive (x, t) /\ f t = Some u /\ a = (y, u))) /\
-             parent_could L T le edge is_x a b).
+             parent_could L T le step is_x a b).
 Proof.
   intros Hb. assert (Hout : is_out L T is_x b).
   { unfold is_out. destruct (is_x (fst b)) eqn:H; [| reflexivity]. apply is_x_spec in H. congruence. }
-  unfold frontier. rewrite (projection_outward L T le edge is_x positive b Hout).
+  unfold frontier. rewrite (projection_outward L T le step is_x positive b Hout).
   split; intros (a & Ha & Hc); exists a; (split; [| assumption]).
   - destruct Ha as [[Hp Ho] | ([l t] & Hp & Hi & Hl)].
     + left. split; [assumption |]. intros Hx. apply is_x_spec in Hx. unfold is_out in Ho. congruence.
@@ -91,22 +89,25 @@ End Contraction.
 
 (** ** The way of a location back to itself is left out *)
 
-Definition proper (l : L) (f : T -> option T) (m : L) := edge l f m /\ l <> m.
+Definition proper (a b : stamp) := step a b /\ fst a <> fst b.
 
 Variable location_dec : forall l m : L, {l = m} + {l <> m}.
 
+Lemma proper_earlier l t u b : le t u -> proper (l, u) b -> exists v, proper (l, t) (fst b, v) /\ le v (snd b).
+Proof.
+  intros Hle [Hs Hne]. destruct (step_earlier l t u b Hle Hs) as (v & Hv & Hvb). exists v. split; [now split | assumption].
+Qed.
+
 Lemma proper_reaches a b : reaches a b -> exists c, Graph.reaches L T proper a c /\ no_later c b.
 Proof.
-  induction 1 as [a | [l t] b c Hs Hr IH].
+  induction 1 as [a | [l t] [m u] c Hs Hr IH].
   - exists a. split; [constructor | apply no_later_refl].
-  - destruct IH as (d & Hd & Hdc). inversion Hs as [? ? f m u He Hf]; subst.
-    destruct (location_dec l m) as [-> | Hne].
+  - destruct IH as (d & Hd & Hdc). destruct (location_dec l m) as [<- | Hne].
     + (* the loop advances: to leave it out is no later *)
-      destruct (cycles_advance m t u (m, u) Hs (reaches_here L T edge _)) as [Hle _].
-      assert (Hmono : forall l f m, proper l f m -> monotone T le f) by (intros ? ? ? [Hp _]; eapply edges_monotone; eassumption).
-      destruct (reaches_earlier L T le proper Hmono _ _ Hd t Hle) as (v & Hv & Hvd). simpl in *.
+      destruct (cycles_advance l t u (l, u) Hs (reaches_here L T step _)) as [Hle _].
+      destruct (reaches_earlier L T le proper proper_earlier _ _ Hd t Hle) as (v & Hv & Hvd). simpl in *.
       exists (fst d, v). split; [assumption |]. apply no_later_trans with d; [now split | assumption].
-    + exists d. split; [| assumption]. eapply reaches_step; [| eassumption]. econstructor; [split; eassumption | assumption].
+    + exists d. split; [| assumption]. eapply reaches_step; [split; eassumption | assumption].
 Qed.
 
 Theorem loops_add_nothing a b : could a b <-> Graph.could L T le proper a b.
@@ -115,8 +116,7 @@ Proof.
   - intros (u & Hu & Hle). destruct (proper_reaches _ _ Hu) as ([m v] & Hv & Hm & Hvu). simpl in *. subst.
     exists v. split; [assumption | eapply le_trans; eassumption].
   - intros (u & Hu & Hle). exists u. split; [| assumption]. clear Hle.
-    induction Hu as [| a c d Hs _ IH]; [constructor |]. eapply reaches_step; [| eassumption].
-    destruct Hs as [l t f m v [He _] Hf]. now apply (step_edge L T edge l t f m v).
+    induction Hu as [| a c d [Hs _] _ IH]; [constructor | eapply reaches_step; eassumption].
 Qed.
 
 (** ** The feedback cut
@@ -128,16 +128,16 @@ Variable in_rest : L -> bool.
 
 (** The cell of a location of the rest before the set: what gets there without the set. *)
 Definition before_set (positive : stamp -> Prop) (b : stamp) :=
-  exists a c, positive a /\ stays L T edge in_rest a c /\ no_later c b.
+  exists a c, positive a /\ stays L T step in_rest a c /\ no_later c b.
 
 (** What enters a member of the set, from its own counts and from the cells before the set, and goes on through ways of the set. *)
 Definition at_set (positive : stamp -> Prop) (b : stamp) :=
-  exists a, reported L T edge in_rest positive a /\ parent_could L T le edge in_rest a b.
+  exists a, reported L T step in_rest positive a /\ parent_could L T le step in_rest a b.
 
 (** The cell after the set: that before it, and what the set leads to. *)
 Definition after_set (positive : stamp -> Prop) (b : stamp) :=
   before_set positive b \/
-  exists c d e, is_out L T in_rest c /\ at_set positive c /\ step c d /\ stays L T edge in_rest d e /\ no_later e b.
+  exists c d e, is_out L T in_rest c /\ at_set positive c /\ step c d /\ stays L T step in_rest d e /\ no_later e b.
 
 Theorem cut_set positive b : is_out L T in_rest b -> (frontier positive b <-> at_set positive b).
 Proof. intros H. apply projection_outward. assumption. Qed.
@@ -145,7 +145,7 @@ Proof. intros H. apply projection_outward. assumption. Qed.
 Theorem cut_rest positive b : is_in L T in_rest b -> (frontier positive b <-> after_set positive b).
 Proof.
   intros H. unfold frontier, after_set, before_set, at_set.
-  rewrite (projection_inward L T le le_refl le_trans edge edges_monotone in_rest positive b H).
+  rewrite (projection_inward L T le le_refl le_trans step step_earlier in_rest positive b H).
   split.
   - intros [(a & u & Ha & Hs & Hle) | (a & c & t & d & u & Ha & Hc & Hp & Hs & Hst & Hle)].
     + left. exists a, (fst b, u). split; [assumption |]. split; [assumption | now split].
@@ -178,9 +178,9 @@ Qed.
 Lemma within_earlier i a b : within i a b -> forall a', no_later a' a -> exists b', within i a' b' /\ no_later b' b.
 Proof.
   induction 1 as [[l x] b Hs | [l x] b c Hs Hi _ IH]; intros [l' t] [Hl Ht]; simpl in *; subst l'.
-  - destruct (step_earlier L T le edge edges_monotone l t x b Ht Hs) as (v & Hv & Hle).
+  - destruct (step_earlier l t x b Ht Hs) as (v & Hv & Hle).
     exists (fst b, v). split; [now constructor | now split].
-  - destruct (step_earlier L T le edge edges_monotone l t x b Ht Hs) as (v & Hv & Hle).
+  - destruct (step_earlier l t x b Ht Hs) as (v & Hv & Hle).
     destruct (IH (fst b, v)) as (c' & Hc & Hcc); [now split |].
     exists c'. split; [eapply within_more; eassumption | assumption].
 Qed.
@@ -308,24 +308,31 @@ Proof.
       apply back_trans with c; [| assumption]. eapply back_on; [constructor | rewrite Hc; assumption | lia].
 Qed.
 
-Lemma reaches_within k a b :
-  reaches a b -> (forall l, (number l < k)%nat) -> a = b \/ within k a b.
+(** All that edges join have numbers below [k]. *)
+Definition numbered_below (k : nat) := forall a b, step a b -> (number (fst a) < k)%nat /\ (number (fst b) < k)%nat.
+
+Lemma reaches_within k a b : numbered_below k -> reaches a b -> a = b \/ within k a b.
 Proof.
-  intros H Hk. induction H as [| a c b Hs _ [-> | Hw]]; [now left | right; now constructor |].
-  right. eapply within_more; eauto.
+  intros Hk H. induction H as [| a c b Hs _ [-> | Hw]]; [now left | right; now constructor |].
+  right. eapply within_more; [eassumption | now apply (Hk a c) | assumption].
+Qed.
+
+Lemma within_ends k i a b : numbered_below k -> within i a b -> (number (fst a) < k)%nat /\ (number (fst b) < k)%nat.
+Proof.
+  intros Hk. induction 1 as [a b Hs | a c b Hs _ _ [_ IH]]; [now apply Hk | split; [now apply (Hk a c) | assumption]].
 Qed.
 
 (** Forth through the members in the order of their elimination, and back: as good as any path. *)
 Theorem forth_and_back k a b :
-  (forall l, (number l < k)%nat) ->
+  numbered_below k ->
   (could a b <-> exists c d, forth a c /\ back c d /\ no_later d b).
 Proof.
   intros Hk. split.
   - rewrite could_no_later. intros (b0 & Hr & Hle0).
     assert (Hmain : exists c d, forth a c /\ back c d /\ no_later d b0).
-    { destruct (reaches_within k a b0 Hr Hk) as [-> | Hw].
+    { destruct (reaches_within k a b0 Hk Hr) as [-> | Hw].
       { exists b0, b0. split; [constructor | split; [constructor | apply no_later_refl]]. }
-      pose proof (Hk (fst a)) as Ha. pose proof (Hk (fst b0)) as Hb. clear Hr Hk Hle0.
+      destruct (within_ends k k a b0 Hk Hw) as [Ha Hb]. clear Hr Hk Hle0.
       revert a b0 Hw Ha Hb. induction k as [| k IH]; intros a b0 Hw Ha Hb; [lia |].
       assert (Hself : forall a b, number (fst a) = k -> number (fst b) = k -> reaches a b -> no_later a b).
       { intros [l t] [m u] Hl Hm Hr. simpl in *. assert (m = l) by (apply numbers; congruence). subst m.
@@ -369,6 +376,42 @@ Qed.
 End Elimination.
 
 End Compiler.
+
+(** ** A component, laid out
+
+    The frontier of a member of the feedback set: what enters it, forth through the members, and back. The ways between members are
+    those of the parent of the rest. With [cut_rest] this is every cell of a component. *)
+Section Component.
+Variable L T : Type.
+Variable le : T -> T -> Prop.
+Hypothesis le_refl : forall a, le a a.
+Hypothesis le_trans : forall a b c, le a b -> le b c -> le a c.
+Variable step : L * T -> L * T -> Prop.
+Hypothesis step_earlier : forall l t u b, le t u -> step (l, u) b -> exists v, step (l, t) (fst b, v) /\ le v (snd b).
+Hypothesis cycles_advance : forall l t u b, step (l, t) b -> reaches L T step b (l, u) -> le t u /\ t <> u.
+
+Theorem component_exact (in_rest : L -> bool) (number : L -> nat) k positive b :
+  (forall l m, number l = number m -> l = m) -> numbered_below L T step number k ->
+  is_out L T in_rest b ->
+  let ways := parent_step L T step in_rest in
+  (frontier L T le step positive b <->
+   exists a c d, reported L T step in_rest positive a /\ forth L T ways number a c /\ back L T ways number c d /\ no_later L T le d b).
+Proof.
+  intros Hnumber Hk Hout ways. rewrite (cut_set L T le step in_rest positive b Hout). unfold at_set, parent_could. fold ways.
+  assert (Hways : forall l t u x, le t u -> ways (l, u) x -> exists v, ways (l, t) (fst x, v) /\ le v (snd x)).
+  { apply (parent_earlier L T le step step_earlier in_rest). }
+  assert (Hcycles : forall l t u x, ways (l, t) x -> Graph.reaches L T ways x (l, u) -> le t u /\ t <> u).
+  { apply (parent_cycles_advance L T step in_rest (fun t u => le t u /\ t <> u) cycles_advance). }
+  assert (Hbelow : numbered_below L T ways number k).
+  { intros x y Hxy. destruct (parent_step_reaches L T step in_rest x y Hxy) as (z & Hxz & Hzy). split; [now apply (Hk x z) |].
+    clear Hxy. revert x Hxz. induction Hzy as [z | z w y Hzw _ IH]; intros x Hxz; [now apply (Hk x z) | exact (IH z Hzw)]. }
+  split.
+  - intros (a & Ha & Hc). apply (forth_and_back L T le le_refl le_trans ways Hways Hcycles number Hnumber k a b Hbelow) in Hc.
+    destruct Hc as (c & d & Hc). exists a, c, d. tauto.
+  - intros (a & c & d & Ha & Hc). exists a. split; [assumption |].
+    apply (forth_and_back L T le le_refl le_trans ways Hways Hcycles number Hnumber k a b Hbelow). exists c, d. tauto.
+Qed.
+End Component.
 
 (** ** One pass
 
@@ -509,7 +552,7 @@ Theorem pass_exact cells b :
   (forall a f c, cell_edge cells a f c -> monotone T (fun x y => leb x y = true) f) ->
   numbered 0 cells -> (fst b < length cells)%nat ->
   (allows (nth (fst b) (pass cells []) []) (snd b) <->
-   frontier nat T (fun x y => leb x y = true) (cell_edge cells) (own cells) b).
+   frontier nat T (fun x y => leb x y = true) (edge_step nat T (cell_edge cells)) (own cells) b).
 Proof.
   intros cells_monotone Hnum. destruct b as [i u]. simpl. revert u. induction i as [i IH] using lt_wf_ind. intros u Hi.
   destruct (nth_error cells i) as [c |] eqn:Hc; [| apply nth_error_None in Hc; lia].
@@ -517,16 +560,16 @@ Proof.
   - intros [(t & Ht & Hle) | (a & f & t & v & Hway & Ht & Hf & Hle)].
     + exists (i, t). split; [exists c; auto |]. exists t. split; [constructor | assumption].
     + pose proof (numbered_nth 0 cells i c Hnum Hc _ Hway) as Hlt. simpl in Hlt.
-      assert (Hfront : frontier nat T (fun x y => leb x y = true) (cell_edge cells) (own cells) (a, t)).
+      assert (Hfront : frontier nat T (fun x y => leb x y = true) (edge_step nat T (cell_edge cells)) (own cells) (a, t)).
       { apply (IH a Hlt t); [lia |]. exists t. split; [assumption | apply leb_refl]. }
       destruct Hfront as (o & Ho & w & Hw & Hwt). simpl in *. exists o. split; [assumption |].
       assert (Hedge : cell_edge cells a f i) by (exists c; auto).
       destruct (cells_monotone a f i Hedge w t v Hwt Hf) as (x & Hx & Hxv).
       exists x. split; [| eapply leb_trans; eassumption].
-      apply (reaches_trans nat T (cell_edge cells) o (a, w)); [assumption |].
+      apply (reaches_trans nat T (edge_step nat T (cell_edge cells)) o (a, w)); [assumption |].
       eapply reaches_step; [econstructor; eassumption | constructor].
   - intros (o & Ho & w & Hw & Hwu). simpl in *.
-    assert (Hlast : o = (i, w) \/ exists a f t, reaches nat T (cell_edge cells) o (a, t) /\ In (a, f) (fst c) /\ f t = Some w).
+    assert (Hlast : o = (i, w) \/ exists a f t, reaches nat T (edge_step nat T (cell_edge cells)) o (a, t) /\ In (a, f) (fst c) /\ f t = Some w).
     { clear - Hw Hc. remember (i, w) as b eqn:Hb. revert Hb. induction Hw as [b | a x b Hs Hr IH]; intros ->; [now left |].
       right. destruct (IH eq_refl) as [-> | (p & f & t & Hp & Hf)].
       - destruct a as [p t]. inversion Hs as [? ? f m v (d & Hd & Hin) Hf]; subst. rewrite Hc in Hd. injection Hd as <-.

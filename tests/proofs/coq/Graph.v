@@ -1,10 +1,37 @@
 (** Pointstamps of a flat graph: locations and times, and could-result-in along paths of summaries.
 
-    An edge advances times by a partial function; where it gives nothing, nothing gets through. That functions are monotone and
-    that every cycle strictly advances makes could-result-in a partial order, which is all that [Exchange] and [Network] ask. *)
+    An edge advances times by a partial function; where it gives nothing, nothing gets through. That steps are monotone and that
+    every cycle advances makes could-result-in a partial order, which is all that [Exchange] and [Network] ask. *)
 From Coq Require Import List ZArith Lia Bool.
 From Timely Require Import Exchange Network.
 Import ListNotations.
+
+(** ** Edges with summaries *)
+
+Section Edges.
+Variable L T : Type.
+Variable le : T -> T -> Prop.
+
+(** The edges, with what each makes of a time: [None] if nothing arrives. *)
+Variable edge : L -> (T -> option T) -> L -> Prop.
+
+(** An earlier time gets through wherever a later one does, and not later. *)
+Definition monotone (f : T -> option T) :=
+  forall a b y, le a b -> f b = Some y -> exists x, f a = Some x /\ le x y.
+
+Inductive edge_step : L * T -> L * T -> Prop :=
+| along l t f m u : edge l f m -> f t = Some u -> edge_step (l, t) (m, u).
+
+Theorem edges_earlier :
+  (forall l f m, edge l f m -> monotone f) ->
+  forall l t u b, le t u -> edge_step (l, u) b -> exists v, edge_step (l, t) (fst b, v) /\ le v (snd b).
+Proof.
+  intros Hmono l t u b Hle H. inversion H as [? ? f m w He Hf]; subst.
+  destruct (Hmono l f m He t u w Hle Hf) as (x & Hx & Hxw). exists x. split; [econstructor; eassumption | assumption].
+Qed.
+End Edges.
+
+(** ** Any graph, by its steps from pointstamp to pointstamp *)
 
 Section Graph.
 
@@ -14,18 +41,12 @@ Hypothesis le_refl : forall a, le a a.
 Hypothesis le_trans : forall a b c, le a b -> le b c -> le a c.
 Hypothesis le_antisym : forall a b, le a b -> le b a -> a = b.
 
-(** The edges, with what each makes of a time: [None] if nothing arrives. *)
-Variable edge : L -> (T -> option T) -> L -> Prop.
-
-(** An earlier time gets through wherever a later one does, and not later. *)
-Definition monotone (f : T -> option T) :=
-  forall a b y, le a b -> f b = Some y -> exists x, f a = Some x /\ le x y.
-Hypothesis edges_monotone : forall l f m, edge l f m -> monotone f.
-
 Definition stamp := (L * T)%type.
 
-Inductive step : stamp -> stamp -> Prop :=
-| step_edge l t f m u : edge l f m -> f t = Some u -> step (l, t) (m, u).
+Variable step : stamp -> stamp -> Prop.
+
+(** Steps are monotone. *)
+Hypothesis step_earlier : forall l t u b, le t u -> step (l, u) b -> exists v, step (l, t) (fst b, v) /\ le v (snd b).
 
 (** Along any path, an empty one too. *)
 Inductive reaches : stamp -> stamp -> Prop :=
@@ -40,12 +61,6 @@ Definition could (a b : stamp) : Prop := exists u, reaches a (fst b, u) /\ le u 
 
 Lemma reaches_trans a b c : reaches a b -> reaches b c -> reaches a c.
 Proof. induction 1; [trivial | intros; eapply reaches_step; eauto]. Qed.
-
-Lemma step_earlier l t u b : le t u -> step (l, u) b -> exists v, step (l, t) (fst b, v) /\ le v (snd b).
-Proof.
-  intros Hle H. inversion H as [? ? f m w He Hf]; subst.
-  destruct (edges_monotone l f m He t u w Hle Hf) as (x & Hx & Hxw). exists x. split; [econstructor; eassumption | assumption].
-Qed.
 
 Lemma reaches_earlier a b : reaches a b -> forall t, le t (snd a) -> exists u, reaches (fst a, t) (fst b, u) /\ le u (snd b).
 Proof.

@@ -131,6 +131,8 @@ Definition results (s : summary) (t : time) : option time :=
 Definition graph := list (nat * summary * nat).
 Definition edge (g : graph) (l : nat) (f : time -> option time) (m : nat) : Prop := exists s, In (l, s, m) g /\ f = results s.
 
+Definition steps_of (g : graph) := edge_step nat time (edge g).
+
 Lemma results_monotone s : monotone time Tle (results s).
 Proof.
   intros a b y Hab. destruct s as [p q limit |]; simpl.
@@ -144,6 +146,9 @@ Qed.
 Lemma edge_monotone g l f m : edge g l f m -> monotone time Tle f.
 Proof. intros (s & _ & ->). apply results_monotone. Qed.
 
+Lemma steps_earlier g l t u b : Tle t u -> steps_of g (l, u) b -> exists v, steps_of g (l, t) (fst b, v) /\ Tle v (snd b).
+Proof. apply edges_earlier. apply edge_monotone. Qed.
+
 (** A certificate that cycles advance: ranks of locations, first between scopes, then within one. *)
 Definition certified (rank : nat -> nat * nat) (e : nat * summary * nat) : bool :=
   match e with
@@ -156,7 +161,7 @@ Definition certified (rank : nat -> nat * nat) (e : nat * summary * nat) : bool 
 Definition well_formed (g : graph) (rank : nat -> nat * nat) : bool := forallb (certified rank) g.
 
 Lemma certified_path g rank a b :
-  well_formed g rank = true -> Graph.reaches nat time (edge g) a b ->
+  well_formed g rank = true -> Graph.reaches nat time (steps_of g) a b ->
   let (l, t) := a in let (m, u) := b in
   fst t < fst u \/ (fst t = fst u /\ fst (rank l) < fst (rank m)) \/
   (fst t = fst u /\ fst (rank l) = fst (rank m) /\ (snd t < snd u \/ (snd t = snd u /\ snd (rank l) < snd (rank m)) \/ (l = m /\ t = u))).
@@ -177,7 +182,7 @@ Qed.
 
 Theorem well_formed_cycles g rank :
   well_formed g rank = true ->
-  forall l t u b, Graph.step nat time (edge g) (l, t) b -> Graph.reaches nat time (edge g) b (l, u) -> ~ Tle u t.
+  forall l t u b, steps_of g (l, t) b -> Graph.reaches nat time (steps_of g) b (l, u) -> ~ Tle u t.
 Proof.
   intros Hwf l t u b Hs Hr Hle. pose proof (certified_path g rank b (l, u) Hwf Hr) as Hp.
   destruct b as [k v]. inversion Hs as [? ? f ? ? (s & Hin & ->) Hf]; subst.
@@ -190,6 +195,40 @@ Proof.
     destruct Hp as [H | [[H1 H2] | [H1 [H2 [H3 | [[H3 H4] | [H3 H4]]]]]]]; try lia.
     subst k u. simpl in *. lia.
   - injection Hf as <-. simpl in Hp. rewrite Nat.ltb_lt in Hwf. destruct Hp as [H | [[H1 H2] | [H1 [H2 _]]]]; lia.
+Qed.
+
+(** Within one scope, cycles come back strictly later, as the compiler asks. *)
+Definition one_scope (g : graph) : bool := forallb (fun e => match e with (_, Leave, _) => false | _ => true end) g.
+
+Theorem one_scope_cycles g rank :
+  well_formed g rank = true -> one_scope g = true ->
+  forall l t u b, steps_of g (l, t) b -> Graph.reaches nat time (steps_of g) b (l, u) -> Tle t u /\ t <> u.
+Proof.
+  intros Hwf Hone l t u b Hs Hr. split; [| intros ->; exact (well_formed_cycles g rank Hwf l u u b Hs Hr (tle_refl u))].
+  assert (Hup : forall a c, steps_of g a c -> Tle (snd a) (snd c)).
+  { intros a c [k v f m w (s & Hin & ->) Hf]. simpl. unfold one_scope in Hone. rewrite forallb_forall in Hone. specialize (Hone _ Hin).
+    destruct s as [p q limit |]; [| discriminate]. simpl in Hf. unfold Tle. rewrite tle_spec.
+    destruct limit as [last |]; [destruct (fst v + p <=? last); [| discriminate] |]; injection Hf as <-; simpl; lia. }
+  assert (Hpath : forall a c, Graph.reaches nat time (steps_of g) a c -> Tle (snd a) (snd c)).
+  { induction 1 as [a | a c d Hac _ IH]; [apply tle_refl | eapply tle_trans; [exact (Hup _ _ Hac) | exact IH]]. }
+  exact (tle_trans _ _ _ (Hup _ _ Hs) (Hpath _ _ Hr)).
+Qed.
+
+(** So what is proved of components is true of every graph that passes the two checks, with its locations in any order. *)
+Theorem computed_component g rank in_rest number k positive b :
+  well_formed g rank = true -> one_scope g = true ->
+  (forall l m, number l = number m -> l = m) -> forallb (fun e => match e with (l, _, m) => (number l <? k) && (number m <? k) end) g = true ->
+  is_out nat time in_rest b ->
+  (Compiler.frontier nat time Tle (steps_of g) positive b <->
+   exists a c d, reported nat time (steps_of g) in_rest positive a /\
+                 forth nat time (parent_step nat time (steps_of g) in_rest) number a c /\
+                 back nat time (parent_step nat time (steps_of g) in_rest) number c d /\ no_later nat time Tle d b).
+Proof.
+  intros Hwf Hone Hnumber Hk. apply (component_exact nat time Tle tle_refl tle_trans (steps_of g) (steps_earlier g)) with (k := k).
+  - exact (one_scope_cycles g rank Hwf Hone).
+  - exact Hnumber.
+  - intros x y [l t f m u (s & Hin & _) _]. rewrite forallb_forall in Hk. specialize (Hk _ Hin). simpl in *.
+    now rewrite andb_true_iff, !Nat.ltb_lt in Hk.
 Qed.
 
 (** *** Frontiers, computed from nothing until they settle *)
@@ -212,7 +251,7 @@ Definition settled (g : graph) (own f : list (list time)) : bool :=
   forallb (fun e => match e with (l, _, m) => (l <? length own) && (m <? length own) end) g.
 
 Definition counted (own : list (list time)) (a : nat * time) : Prop := In (snd a) (times_at own (fst a)).
-Definition frontier_of g own := Compiler.frontier nat time Tle (edge g) (counted own).
+Definition frontier_of g own := Compiler.frontier nat time Tle (steps_of g) (counted own).
 
 Lemma round_nth g own f m : m < length own ->
   times_at (round g own f) m = minimal time tle (times_at own m ++
@@ -265,8 +304,8 @@ Proof.
     + destruct (IH l x Hx) as (a & Ha & w & Hw & Hwx). simpl in *.
       destruct (results_monotone s w x v Hwx Hf) as (y & Hy & Hyv).
       exists a. split; [assumption |]. exists y. split; [| simpl; eapply tle_trans; eassumption].
-      apply (reaches_trans nat time (edge g) a (l, w)); [assumption |].
-      eapply reaches_step; [| constructor]. apply (step_edge nat time (edge g) l w (results s) m y); [exists s; auto | assumption].
+      apply (reaches_trans nat time (steps_of g) a (l, w)); [assumption |].
+      eapply reaches_step; [| constructor]. apply (along nat time (edge g) l w (results s) m y); [exists s; auto | assumption].
 Qed.
 
 Lemma settled_complete g own f :
@@ -277,7 +316,7 @@ Proof.
   assert (Hstep : forall m u, m < length own -> allows time tle (times_at (round g own f) m) u -> allows time tle (times_at f m) u).
   { intros m u Hm (t & Ht & Htu). specialize (Hc m ltac:(apply in_seq; lia)). unfold covers in Hc. rewrite forallb_forall in Hc.
     specialize (Hc t Ht). apply existsb_exists in Hc. destruct Hc as (s & Hs & Hst). exists s. split; [assumption | eapply tle_trans; eassumption]. }
-  assert (Hreach : forall c d, Graph.reaches nat time (edge g) c d -> fst c < length own ->
+  assert (Hreach : forall c d, Graph.reaches nat time (steps_of g) c d -> fst c < length own ->
             allows time tle (times_at f (fst c)) (snd c) -> allows time tle (times_at f (fst d)) (snd d)).
   { induction 1 as [| c x d Hs _ IH]; [trivial |]. intros Hlc (t & Ht & Htc).
     inversion Hs as [l u h m v (s & He & ->) Hf]; subst. simpl in *.
@@ -309,7 +348,7 @@ Definition stamp := (nat * time)%type.
 Definition stamp_dec (a b : stamp) : {a = b} + {a <> b}.
 Proof. decide equality; [apply time_dec | apply Nat.eq_dec]. Defined.
 
-Definition could_in (g : graph) := could nat time Tle (edge g).
+Definition could_in (g : graph) := could nat time Tle (steps_of g).
 
 Section Runs.
 Variable g : graph.
@@ -352,11 +391,11 @@ Fixpoint legal_b (r : list (event stamp)) : bool :=
 Lemma start_is_owned p s : In s (start p) -> owned s = true.
 Proof. unfold start. destruct (p <? workers); [| intros []]. intros H. now apply filter_In in H. Qed.
 
-Lemma next_step a b : In b (next a) -> Graph.step nat time (edge g) a b.
+Lemma next_step a b : In b (next a) -> steps_of g a b.
 Proof.
   unfold next. intros H. apply in_flat_map in H. destruct H as ([[l f] m] & He & Hb).
   destruct (Nat.eqb_spec l (fst a)) as [-> |]; [| destruct Hb]. destruct (results f (snd a)) as [u |] eqn:Hf; [| destruct Hb].
-  destruct Hb as [<- | []]. destruct a as [k t]. simpl in *. apply (step_edge nat time (edge g) k t (results f) m u); [exists f; auto | assumption].
+  destruct Hb as [<- | []]. destruct a as [k t]. simpl in *. apply (along nat time (edge g) k t (results f) m u); [exists f; auto | assumption].
 Qed.
 
 Lemma stamp_le_spec a b : stamp_le a b = true -> fst a = fst b /\ Tle (snd a) (snd b).
@@ -365,17 +404,17 @@ Proof. unfold stamp_le. rewrite andb_true_iff, Nat.eqb_eq. tauto. Qed.
 Lemma holdings_spec r p s : In s (holdings r p) -> owned s = true /\ (0 < held p r s)%Z.
 Proof. intros H. apply filter_In in H. destruct H as [_ H]. apply andb_true_iff in H. now rewrite Z.ltb_lt in H. Qed.
 
-Lemma allowed_b_spec r e s : allowed_b r e s = true -> allowed nat time Tle (edge g) stamp_dec owned start r e s.
+Lemma allowed_b_spec r e s : allowed_b r e s = true -> allowed nat time Tle (steps_of g) stamp_dec owned start r e s.
 Proof.
   unfold allowed_b. destruct s as [n w]. rewrite !orb_true_iff. intros [[[H | H] | H] | H]; apply existsb_exists in H; destruct H as (h & Hh & Hle);
     apply stamp_le_spec in Hle; destruct h as [m v]; simpl in Hle; destruct Hle as [<- Hle].
-  - apply holdings_spec in Hh. now apply (by_capability nat time Tle (edge g) stamp_dec owned start r e m v).
+  - apply holdings_spec in Hh. now apply (by_capability nat time Tle (steps_of g) stamp_dec owned start r e m v).
   - apply in_flat_map in Hh. destruct Hh as ([l t] & Hl & Hn). apply holdings_spec in Hl. apply next_step in Hn.
-    now apply (by_sending nat time Tle (edge g) stamp_dec owned start r e l t m v w).
+    now apply (by_sending nat time Tle (steps_of g) stamp_dec owned start r e l t m v w).
   - apply in_flat_map in Hh. destruct Hh as ([l t] & Hl & Hn). apply next_step in Hn.
-    now apply (by_reading nat time Tle (edge g) stamp_dec owned start r e l t m v w).
+    now apply (by_reading nat time Tle (steps_of g) stamp_dec owned start r e l t m v w).
   - apply in_flat_map in Hh. destruct Hh as ([k u] & Hk & Hn). apply in_flat_map in Hk. destruct Hk as ([l t] & Hl & Hk).
-    apply next_step in Hn, Hk. now apply (by_answering nat time Tle (edge g) stamp_dec owned start r e l t k u m v w).
+    apply next_step in Hn, Hk. now apply (by_answering nat time Tle (steps_of g) stamp_dec owned start r e l t k u m v w).
 Qed.
 
 Lemma occ_nonneg_not_lost e s : ~ In s (lost stamp e) -> (0 <= net stamp stamp_dec e s)%Z.
@@ -400,7 +439,7 @@ Proof.
     + specialize (Hlost s Hin). rewrite Hs in Hlost. now apply Z.leb_le in Hlost.
     + pose proof (truth_nonneg stamp stamp_dec (could_in g) owned workers start start_is_owned r s IH).
       pose proof (occ_nonneg_not_lost e s Hout). unfold Exchange.truth in *. simpl. lia.
-  - intros s Hs. apply (contract_justifies nat time Tle (edge g) (well_formed_cycles g rank Hwf)).
+  - intros s Hs. apply (contract_justifies nat time Tle (steps_of g) (well_formed_cycles g rank Hwf)).
     now apply allowed_b_spec, Hgained.
 Qed.
 
@@ -461,9 +500,9 @@ Theorem computed_safety rank sends forwards before distance l l' st st' b t :
 Proof.
   intros (Hs & Hf & Hd) Hwf Hl Hl' Hlegal Hpass.
   eapply (sums_safety stamp stamp_dec (could_in g)
-            (could_refl nat time Tle tle_refl (edge g))
-            (could_trans nat time Tle tle_trans (edge g) (edge_monotone g))
-            (could_antisym nat time Tle tle_trans tle_antisym (edge g) (edge_monotone g) (well_formed_cycles g rank Hwf))
+            (could_refl nat time Tle tle_refl (steps_of g))
+            (could_trans nat time Tle tle_trans (steps_of g) (steps_earlier g))
+            (could_antisym nat time Tle tle_trans tle_antisym (steps_of g) (steps_earlier g) (well_formed_cycles g rank Hwf))
             owned workers start start_is_owned sends forwards before distance Hs Hf Hd sum_t [] add_sum one_sum total_of).
   - reflexivity.
   - intros. apply total_of_app.

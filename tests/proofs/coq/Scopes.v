@@ -18,17 +18,16 @@ Variable le : T -> T -> Prop.
 Hypothesis le_refl : forall a, le a a.
 Hypothesis le_trans : forall a b c, le a b -> le b c -> le a c.
 Hypothesis le_antisym : forall a b, le a b -> le b a -> a = b.
-Variable edge : L -> (T -> option T) -> L -> Prop.
-Hypothesis edges_monotone : forall l f m, edge l f m -> monotone T le f.
-Hypothesis cycles_advance : forall l t u b, step L T edge (l, t) b -> reaches L T edge b (l, u) -> ~ le u t.
+Variable step : L * T -> L * T -> Prop.
+Hypothesis step_earlier : forall l t u b, le t u -> step (l, u) b -> exists v, step (l, t) (fst b, v) /\ le v (snd b).
+Hypothesis cycles_advance : forall l t u b, step (l, t) b -> reaches L T step b (l, u) -> ~ le u t.
 
 (** The locations of the nested scope. *)
 Variable inside : L -> bool.
 
 Notation stamp := (L * T)%type.
-Notation step := (step L T edge).
-Notation reaches := (reaches L T edge).
-Notation could := (could L T le edge).
+Notation reaches := (reaches L T step).
+Notation could := (could L T le step).
 
 Definition is_in (a : stamp) := inside (fst a) = true.
 Definition is_out (a : stamp) := inside (fst a) = false.
@@ -48,11 +47,9 @@ Inductive parent_step : stamp -> stamp -> Prop :=
 | parent_edge a b : is_out a -> step a b -> is_out b -> parent_step a b
 | parent_through a b c : is_out a -> step a b -> leaves b c -> parent_step a c.
 
-Inductive parent_reaches : stamp -> stamp -> Prop :=
-| parent_here a : parent_reaches a a
-| parent_more a b c : parent_step a b -> parent_reaches b c -> parent_reaches a c.
-
-Definition parent_could (a b : stamp) := exists u, parent_reaches a (fst b, u) /\ le u (snd b).
+(** The parent's graph is a graph of the same kind. *)
+Notation parent_reaches := (Graph.reaches L T parent_step).
+Definition parent_could := Graph.could L T le parent_step.
 
 Lemma in_or_out a : is_in a \/ is_out a.
 Proof. unfold is_in, is_out. destruct (inside (fst a)); auto. Qed.
@@ -88,8 +85,8 @@ Proof.
   - split; [intros; constructor |]. intros Ha. unfold is_in, is_out in *. congruence.
   - destruct (IH Hb) as [IHout IHin]. split; intros Ha.
     + destruct (in_or_out c) as [Hc | Hc].
-      * destruct (IHin Hc) as (d & Hd & Hdb). eapply parent_more; [eapply parent_through; eassumption | assumption].
-      * eapply parent_more; [apply parent_edge; eassumption | auto].
+      * destruct (IHin Hc) as (d & Hd & Hdb). eapply reaches_step; [eapply parent_through; eassumption | assumption].
+      * eapply reaches_step; [apply parent_edge; eassumption | auto].
     + destruct (in_or_out c) as [Hc | Hc].
       * destruct (IHin Hc) as (d & Hd & Hdb). exists d. split; [eapply leaves_later; eassumption | assumption].
       * exists c. split; [now apply leaves_now | auto].
@@ -110,9 +107,9 @@ Proof.
     + right. exists c, d. repeat (split; [assumption |]).
       destruct Hway as [[Hx Hp] | [Hx (y & Hy & Hp)]]; destruct (in_or_out a) as [Ha | Ha].
       * right. split; [assumption |]. exists x. split; [now apply leaves_now | assumption].
-      * left. split; [assumption |]. eapply parent_more; [apply parent_edge; eassumption | assumption].
+      * left. split; [assumption |]. eapply reaches_step; [apply parent_edge; eassumption | assumption].
       * right. split; [assumption |]. exists y. split; [eapply leaves_later; eassumption | assumption].
-      * left. split; [assumption |]. eapply parent_more; [eapply parent_through; eassumption | assumption].
+      * left. split; [assumption |]. eapply reaches_step; [eapply parent_through; eassumption | assumption].
 Qed.
 
 (** ** What the parent counts *)
@@ -165,7 +162,7 @@ Proof.
         - exists o. split; [assumption |]. eapply reaches_trans; [apply leaves_reaches; eassumption | assumption]. }
       destruct Hflat as (o & Ho & Hov). exists o. split; [assumption |].
       assert (Hct : reaches (c, t) (fst b, u)) by (eapply reaches_step; [eassumption | now apply stays_reaches]).
-      destruct (reaches_earlier L T le edge edges_monotone (c, t) _ Hct v Hvt) as (w & Hw & Hwu). simpl in *.
+      destruct (reaches_earlier L T le step step_earlier (c, t) _ Hct v Hvt) as (w & Hw & Hwu). simpl in *.
       exists w. split; [eapply reaches_trans; eassumption | eapply le_trans; eassumption].
 Qed.
 
@@ -174,8 +171,8 @@ Qed.
 Lemma leaves_earlier a b : leaves a b -> forall t, le t (snd a) -> exists u, leaves (fst a, t) (fst b, u) /\ le u (snd b).
 Proof.
   induction 1 as [[l x] b Ha Hs Hb | [l x] b c Ha Hs _ IH]; intros t Ht; simpl in *.
-  - destruct (step_earlier L T le edge edges_monotone l t x b Ht Hs) as (v & Hv & Hle). exists v. split; [now apply leaves_now | assumption].
-  - destruct (step_earlier L T le edge edges_monotone l t x b Ht Hs) as (v & Hv & Hle). destruct (IH v Hle) as (u & Hu & Huc).
+  - destruct (step_earlier l t x b Ht Hs) as (v & Hv & Hle). exists v. split; [now apply leaves_now | assumption].
+  - destruct (step_earlier l t x b Ht Hs) as (v & Hv & Hle). destruct (IH v Hle) as (u & Hu & Huc).
     exists u. split; [eapply leaves_later; [exact Ha | exact Hv | exact Hu] | assumption].
 Qed.
 
@@ -183,11 +180,14 @@ Qed.
 Theorem parent_monotone a b : parent_step a b -> forall t, le t (snd a) -> exists u, parent_step (fst a, t) (fst b, u) /\ le u (snd b).
 Proof.
   destruct 1 as [[l x] b Ha Hs Hb | [l x] b c Ha Hs Hl]; intros t Ht; simpl in *.
-  - destruct (step_earlier L T le edge edges_monotone l t x b Ht Hs) as (v & Hv & Hle). exists v. split; [now apply parent_edge | assumption].
-  - destruct (step_earlier L T le edge edges_monotone l t x b Ht Hs) as (v & Hv & Hle).
+  - destruct (step_earlier l t x b Ht Hs) as (v & Hv & Hle). exists v. split; [now apply parent_edge | assumption].
+  - destruct (step_earlier l t x b Ht Hs) as (v & Hv & Hle).
     destruct (leaves_earlier b c Hl v Hle) as (u & Hu & Huc). exists u.
     split; [eapply parent_through; [exact Ha | exact Hv | exact Hu] | assumption].
 Qed.
+
+Theorem parent_earlier l t u b : le t u -> parent_step (l, u) b -> exists v, parent_step (l, t) (fst b, v) /\ le v (snd b).
+Proof. intros Hle H. exact (parent_monotone _ _ H t Hle). Qed.
 
 (** Every cycle of the parent's graph advances as those of the flat graph do: what holds of any cycle of one holds of any of the other. *)
 Theorem parent_cycles_advance (advances : T -> T -> Prop) :
@@ -200,6 +200,18 @@ Qed.
 
 End Scopes.
 
+(** ** A scope in a scope: the projection of a projection is that of the flat graph, and so on to any depth *)
+
+Theorem nested_twice (L T : Type) (le : T -> T -> Prop) (step : L * T -> L * T -> Prop) (inner outer : L -> bool) positive b :
+  is_out L T inner b -> is_out L T outer b ->
+  ((exists a, positive a /\ Graph.could L T le step a b) <->
+   (exists a, reported L T (parent_step L T step inner) outer (reported L T step inner positive) a /\
+              parent_could L T le (parent_step L T step inner) outer a b)).
+Proof.
+  intros Hinner Houter. rewrite (projection_outward L T le step inner positive b Hinner).
+  apply (projection_outward L T le (parent_step L T step inner) outer (reported L T step inner positive) b Houter).
+Qed.
+
 (** ** Safety for what the parent shows *)
 
 Section Safety.
@@ -208,9 +220,9 @@ Variable le : T -> T -> Prop.
 Hypothesis le_refl : forall a, le a a.
 Hypothesis le_trans : forall a b c, le a b -> le b c -> le a c.
 Hypothesis le_antisym : forall a b, le a b -> le b a -> a = b.
-Variable edge : L -> (T -> option T) -> L -> Prop.
-Hypothesis edges_monotone : forall l f m, edge l f m -> monotone T le f.
-Hypothesis cycles_advance : forall l t u b, step L T edge (l, t) b -> reaches L T edge b (l, u) -> ~ le u t.
+Variable step : L * T -> L * T -> Prop.
+Hypothesis step_earlier : forall l t u b, le t u -> step (l, u) b -> exists v, step (l, t) (fst b, v) /\ le v (snd b).
+Hypothesis cycles_advance : forall l t u b, step (l, t) b -> reaches L T step b (l, u) -> ~ le u t.
 Variable inside : L -> bool.
 Variable eq_dec : forall a b : L * T, {a = b} + {a <> b}.
 Variable owned : L * T -> bool.
@@ -230,19 +242,19 @@ Hypothesis before_nearer : forall p b, p <> b -> (distance p (before p b) < dist
 Theorem hierarchical_safety acts st acts' st' b l t :
   log_steps (L * T) sends forwards acts (log_begin (L * T)) = Some st ->
   log_steps (L * T) sends forwards acts' st = Some st' ->
-  legal (L * T) eq_dec (could L T le edge) owned workers start (history_of (L * T) (list (event (L * T))) st') ->
+  legal (L * T) eq_dec (could L T le step) owned workers start (history_of (L * T) (list (event (L * T))) st') ->
   inside l = false ->
-  (forall a, reported L T edge inside (fun s => (0 < counts (L * T) eq_dec workers start st b s)%Z) a ->
-             ~ parent_could L T le edge inside a (l, t)) ->
+  (forall a, reported L T step inside (fun s => (0 < counts (L * T) eq_dec workers start st b s)%Z) a ->
+             ~ parent_could L T le step inside a (l, t)) ->
   truth (L * T) eq_dec workers start (history_of (L * T) (list (event (L * T))) st') (l, t) = 0%Z /\
   exists more, history_of (L * T) (list (event (L * T))) st' = more ++ history_of (L * T) (list (event (L * T))) st /\
                forall e, In e more -> ~ In (l, t) (gained (L * T) e) /\ ~ In (l, t) (lost (L * T) e).
 Proof.
   intros H H' Hlegal Hout Hnone.
-  apply (flat_safety L T le le_refl le_trans le_antisym edge edges_monotone cycles_advance eq_dec owned workers start start_owned
+  apply (flat_safety L T le le_refl le_trans le_antisym step step_earlier cycles_advance eq_dec owned workers start start_owned
            sends forwards before distance sends_via forwards_via before_nearer acts st acts' st' b l t H H' Hlegal).
   intros a Ha Hcould.
-  destruct (projection_outward L T le edge inside
+  destruct (projection_outward L T le step inside
               (fun s => (0 < counts (L * T) eq_dec workers start st b s)%Z) (l, t) Hout) as [Hto _].
   destruct Hto as (c & Hc & Hp); [exists a; auto |]. exact (Hnone c Hc Hp).
 Qed.
