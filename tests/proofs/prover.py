@@ -49,8 +49,10 @@ def install() -> str:
     """Return the version of Coq, installed with ``apt-get`` if need be. ``NoProverError`` if that is not possible."""
     if shutil.which("coqc") is None:
         root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-        if shutil.which("apt-get") is None or (root and shutil.which("sudo") is None):
-            raise NoProverError("Coq is not installed, and only root can install it, with apt-get install coq")
+        if shutil.which("apt-get") is None:
+            raise NoProverError("Coq is not installed, and there is no apt-get to install it with: install Coq 8.16 or later")
+        if root and shutil.which("sudo") is None:
+            raise NoProverError("Coq is not installed, and only root can install it: apt-get install coq")
         for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-q", "-y", "--no-install-recommends", "coq"]):
             done = subprocess.run([*root, *command], capture_output=True, text=True, check=False)
         if shutil.which("coqc") is None:
