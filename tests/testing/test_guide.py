@@ -40,7 +40,7 @@ def test_every_program_shows_what_it_prints() -> None:
 def test_the_operator_of_the_guide_is_right_once_it_asks_for_its_own_time() -> None:
     source, _ = dict(zip(SECTION.findall(GUIDE), PROGRAM.findall(GUIDE)))["An operator"]
     definitions, _, search = source.rpartition("\n\nprint(")
-    assert search.startswith("find(")
+    assert search.startswith("smallest(")
     names: dict[str, object] = {"__name__": "guide"}
     exec(definitions.replace("frontier.less_than(", "frontier.less_equal("), names)
     is_wrong = names["is_wrong"]

@@ -310,6 +310,7 @@ WRONG_REFINEMENTS: dict[str, Any] = {
     "round trip": make(Quarter, to_outer=lambda x: x.n // 4 + 1),
     "monotone inward": make(Quarter, __le__=lambda x, y: x.n == 0 or x.n == y.n),
     "monotone outward": make(Quarter, to_outer=lambda x: x.n // 4 + (x.n % 4 == 1)),
+    "rounding down": make(Quarter, to_outer=lambda x: -(-x.n // 4)),
     "conservative": make(Quarter, summarize=classmethod(lambda cls, summary: Step(summary.by))),
 }
 
@@ -327,6 +328,7 @@ SMALLEST_REFINEMENTS = {
     "round trip": (0,),
     "monotone inward": (1, 2),
     "monotone outward": (1, 2),
+    "rounding down": (1,),
     "conservative": (1, 0),
 }
 

@@ -11,13 +11,21 @@ from pathlib import Path
 import pytest
 
 import timely
-from tests.testing import test_simulator_broken, test_simulator_negative
+from tests.testing import test_liveness, test_simulator_broken, test_simulator_negative
 from timely.testing import INVARIANTS, Invariant
 from timely.testing.flat_dataflow import Counts, FlatDataflow
 
 PAGE = Path(__file__).parents[2] / "docs" / "invariants.md"
 
-NUMBERS = {"S": range(1), "OC": range(1, 7), "X": range(1, 7), "I": range(1, 8), "G": range(1, 12), "Z": range(1, 6)}
+NUMBERS = {
+    "S": range(1),
+    "OC": range(1, 7),
+    "X": range(1, 7),
+    "I": range(1, 8),
+    "G": range(1, 12),
+    "Z": range(1, 6),
+    "L": range(1, 2),
+}
 
 
 def paragraphs() -> dict[str, str]:
@@ -50,7 +58,7 @@ def test_every_invariant_says_when_it_is_checked_and_the_page_agrees(invariant: 
 
 def objected_to() -> set[str]:
     """The ids that some negative test asks for."""
-    tests = [*vars(test_simulator_broken), *vars(test_simulator_negative)]
+    tests = [*vars(test_simulator_broken), *vars(test_simulator_negative), *vars(test_liveness)]
     named = {match[1] for name in tests if (match := re.match(r"test_T9_([A-Z]+\d+)_", name))}
     for cases, place in (
         (test_simulator_broken.FOLLOWS, 0),

@@ -28,6 +28,7 @@ from timely.testing.simulated_store import (
     sample_stores,
 )
 from timely.testing.simulator import Simulation, shrink, simulate
+from timely.testing.state_leaks import leaked
 from timely.testing.strategies import TimeKit, changes, graphs, ladders, scenarios, smallest, summaries, time_kit, times
 from timely.testing.transport import Network
 
@@ -61,6 +62,7 @@ __all__ = [
     "explore_stores",
     "graphs",
     "ladders",
+    "leaked",
     "minimal",
     "pause",
     "sample_stores",

@@ -190,6 +190,11 @@ def refinement_laws(into: Refinement[Any, Any]) -> list[Law]:
     def outward(x: Any, y: Any) -> Seen:
         return _in_order("to_outer(x)", to_outer(x), "to_outer(y)", to_outer(y)) if x <= y else None
 
+    def down(x: Any) -> Seen:
+        outer = to_outer(x)
+        again = to_inner(outer)
+        return None if again <= x else f"to_outer(x) is {outer!r}, and to_inner of that {again!r}"
+
     def conservative(p: Any, a: Any) -> Seen:
         summary, through = into.summarize(p), p.results_in(to_inner(a))
         out = None if summary is None else summary.results_in(a)
@@ -201,6 +206,7 @@ def refinement_laws(into: Refinement[Any, Any]) -> list[Law]:
         Law("round trip", "to_outer(to_inner(a)) == a", "a", round_trip),
         Law("monotone inward", "if a <= b, then to_inner(a) <= to_inner(b)", "ab", inward),
         Law("monotone outward", "if x <= y, then to_outer(x) <= to_outer(y)", "xy", outward),
+        Law("rounding down", "to_inner(to_outer(x)) <= x", "x", down),
         Law("conservative", "summarize(p).results_in(a) <= to_outer(p.results_in(to_inner(a)))", "pa", conservative),
     ]
 

@@ -13,6 +13,7 @@ from timely.progress import ProgressGroups
 from timely.testing.dataflow_checker import CheckedWorker, DataflowChecker
 from timely.testing.flat_dataflow import Found
 from timely.testing.invariants import violation
+from timely.testing.liveness import holders
 from timely.testing.provenance import BatchProvenance
 from timely.testing.transport import Network
 from timely.testing.worker_state import SimulatedWorkerState
@@ -20,9 +21,10 @@ from timely.worker.dataflows import InstalledDataflow
 
 
 class InvariantChecker:
-    """Checks every dataflow of a run after each step; ``groups`` are those of aggregated progress."""
+    """Checks every dataflow of a run after each step; ``groups`` are those of aggregated progress, ``liveness`` adds L1."""
 
-    def __init__(self, network: Network, groups: ProgressGroups | None = None) -> None:
+    def __init__(self, network: Network, groups: ProgressGroups | None = None, liveness: bool = False) -> None:
+        self._liveness = liveness
         self.provenance = None if groups is None or groups.direct_only else BatchProvenance(groups)
         self._network = network
         self._workers: dict[int, CheckedWorker] = {}
@@ -43,7 +45,7 @@ class InvariantChecker:
         checker = self._dataflows.get(number)
         if checker is None:
             fault = functools.partial(self._note, number)
-            checker = DataflowChecker(number, state, self._network, self._workers, fault, self.provenance)
+            checker = DataflowChecker(number, state, self._network, self._workers, fault, self.provenance, self._liveness)
             self._dataflows[number] = checker
             self._raise_first(checker.check_graph())
         elif state.flat.places != checker.flat.places:
@@ -82,6 +84,10 @@ class InvariantChecker:
         if not self._disabled:
             for checker in self._dataflows.values():
                 self._raise_first(checker.check(stepped))
+
+    def holders(self) -> list[str]:
+        """Return what is held and what waits in all dataflows, in words."""
+        return [held for checker in self._dataflows.values() for held in holders(checker.truth)]
 
     def raise_fault(self) -> None:
         """Raise the violation that was found, if any, even if it was caught since."""

@@ -14,6 +14,7 @@ from timely.progress import ProgressBatch, Source
 from timely.testing.flat_dataflow import Counts, Found, Frontiers, Place, add, below, first_before, first_difference, total
 from timely.testing.global_state import Fault, GlobalState
 from timely.testing.graph_checks import ScopeChecks, check_cycles
+from timely.testing.liveness import check_liveness
 from timely.testing.provenance import BatchProvenance
 from timely.testing.transport import Network
 from timely.testing.worker_state import SimulatedWorkerState
@@ -28,6 +29,10 @@ class CheckedWorker(Protocol):
     @property
     def idle(self) -> bool:
         """Whether none of its dataflows has anything to do."""
+
+    @property
+    def expects(self) -> bool:
+        """Whether a dataflow waits for a timer or another thread."""
 
     def alive(self) -> frozenset[int]:
         """Return the numbers of the dataflows that are not complete."""
@@ -47,8 +52,10 @@ class DataflowChecker:
         workers: Mapping[int, CheckedWorker],
         fault: Fault,
         provenance: BatchProvenance | None,
+        liveness: bool,
     ) -> None:
         self.number = number
+        self._liveness = liveness
         self.truth = GlobalState(first, network.peers, fault)
         self.flat = first.flat
         self._network = network
@@ -299,7 +306,7 @@ class DataflowChecker:
                     yield "G10", f"worker {state.worker} shows {port.elements} at {port.label}, and counts {frontier}"
 
     def _check_rest(self, stepped: int) -> Found:
-        """G11: an idle worker has nothing left to propagate; G9: at rest, what is shown is what the flat graph has."""
+        """G11: an idle worker has nothing left to propagate; G9: at rest, what is shown is what the flat graph has; L1."""
         states = self.truth.states
         if self._workers[stepped].idle:
             for subgraph in states[stepped].scopes:
@@ -315,3 +322,5 @@ class DataflowChecker:
                     if set(port.elements) != set(self._true[place]):
                         found = f"all has settled, and worker {index} shows {port.elements} at {port.label}"
                         yield "G9", f"{found}, which is at {self._true[place]}"
+            if self._liveness and not any(self._workers[index].expects for index in self._alive):
+                yield from check_liveness(self.truth, self._true)

@@ -33,6 +33,7 @@ BUILT: Final = "when the dataflow is built"
 CHANGE: Final = "with each change"
 STEP: Final = "after each step"
 REST: Final = "when all has come to rest"
+REST_IF_ASKED: Final = "at rest, with `liveness`"
 END: Final = "at the end"
 
 _TABLE: Final = (
@@ -72,6 +73,9 @@ _TABLE: Final = (
     Invariant("Z3", "no message is read that the frontier shown before did not allow for", _ITP, CHANGE),
     Invariant("Z4", "nothing is still to come at or before a time that was notified", _NAIAD + " 2.2", f"{CHANGE}, and {STEP}"),
     Invariant("Z5", "when all is done, nothing is left anywhere", _NAIAD + " 2.3", END),
+    Invariant(
+        "L1", "at rest, no operator holds a capability at a time that its inputs have passed", _NAIAD + " 2.3", REST_IF_ASKED
+    ),
 )
 
 INVARIANTS: Final[dict[str, Invariant]] = {invariant.id: invariant for invariant in _TABLE}

@@ -25,12 +25,15 @@ from timely.testing.schedule import Decision, Delivery, RandomSchedule, Resume
 from timely.testing.transport import Network
 from timely.worker import Scheduler, Transport
 from timely.worker.dataflows import InstalledDataflow
+from timely.worker.internals import expects
 
 T = TypeVar("T")
 
 _PATIENCE = 10_000  # steps in which nothing happens, until a run has stalled
+_PATIENCE_AT_REST = 1_000  # where all programs wait, and only their own clocks go on
 _STEP = 0.001  # seconds that a step takes by the worker's own clock
 _WORTH_PRINTING = 60
+_SHOWN = 6  # of what is still there in a run that has stalled
 
 
 class SimulatedWorker(Worker):
@@ -40,6 +43,7 @@ class SimulatedWorker(Worker):
         self._checker = checker
         self.elapsed = 0.0
         self._long = False
+        self._stepping_already = False  # an operator may step its worker, which is to be noticed
         super().__init__(transport, scheduler, lambda: self.elapsed)
         if checker.provenance is not None:
             self._aggregator = TracedAggregator(self.index, checker.provenance)
@@ -47,8 +51,14 @@ class SimulatedWorker(Worker):
 
     def _step_once(self) -> None:
         self.elapsed += _STEP
-        super()._step_once()
-        self._checker.check(self.index)
+        rests, moves = self.idle and not self.expects and not self._stepping_already, self._stall.moves
+        self._stepping_already = True
+        try:
+            super()._step_once()
+        finally:
+            self._stepping_already = False
+        if not (rests and self.idle and self._stall.moves == moves):  # a step in which nothing happens need not be checked
+            self._checker.check(self.index)
 
     def _is_slow(self, dataflow: InstalledDataflow) -> bool:
         self._long = not self._long  # results must not depend on it
@@ -75,6 +85,11 @@ class SimulatedWorker(Worker):
             if dataflow.scope is scope:
                 self._checker.dropped(number)
         super().drop_dataflow(scope)
+
+    @property
+    def expects(self) -> bool:
+        """Whether a dataflow waits for a timer or another thread."""
+        return expects(self)
 
     def alive(self) -> frozenset[int]:
         """Return the numbers of the dataflows that are not complete here."""
@@ -104,13 +119,14 @@ class Simulation(Generic[T]):
         decisions: Sequence[Decision] | None = None,
         network: Callable[[int], Network] = Network,
         groups: ProgressGroups | None = None,
+        liveness: bool = False,
     ) -> None:
         if workers < 1:
             raise ConfigurationError(f"workers={workers!r}: there must be at least one")
         self.results: list[T] = []
         self.decisions: list[Decision] = []
         self.network = network(workers)
-        self._checker = InvariantChecker(self.network, groups)
+        self._checker = InvariantChecker(self.network, groups, liveness)
         transports = [self.network.transport(w, functools.partial(self.pause, w)) for w in range(workers)]
         self.workers = [SimulatedWorker(transport, self, self._checker) for transport in transports]
         self._program = program
@@ -158,12 +174,20 @@ class Simulation(Generic[T]):
         idle = 0
         while self.waiting():
             idle = idle + 1 if self._decide(next(self._schedule)) else 0
-            if idle > _PATIENCE:
+            if idle > _PATIENCE or (idle > _PATIENCE_AT_REST and self._rests()):
                 names = ", ".join(f"worker {index}" for index in self.waiting())
-                nothing = f"in {_PATIENCE} steps nothing was sent and nothing done"
+                held = self._checker.holders()
+                there = f"there is still {'; '.join(held[:_SHOWN])}{' ...' * (len(held) > _SHOWN)}" if held else "nothing is left"
+                nothing = f"in {idle} steps nothing was sent and nothing done, and {there}"
                 raise StalledError(f"the programs of {names} wait for something that never comes: {nothing}")
         if all(succeeded for succeeded, _ in self._outcomes):
             self._checker.check_end()
+
+    def _rests(self) -> bool:
+        """Return whether every program waits, and nothing is on its way, due or activated."""
+        workers = [self.workers[index] for index in self.waiting()]
+        still = all(self._waits[worker.index] and worker.idle and not worker.expects for worker in workers)
+        return still and not self.network.waiting() and not any(self.network.inboxes)
 
     def _decide(self, decision: Decision) -> bool:
         """Take a decision, if it can be taken; return whether it was a step in which nothing happened."""
@@ -247,11 +271,13 @@ def simulate(
     decisions: Sequence[Decision] | None = None,
     network: Callable[[int], Network] = Network,
     groups: ProgressGroups | None = None,
+    liveness: bool = False,
 ) -> Simulation[T]:
     """Return the run of ``program(worker)`` on simulated workers, as by ``timely.execute``, with every invariant checked.
 
     The schedule follows from ``seed``, or from ``decisions``; after the last one everything arrives and all workers run in turn.
-    ``network`` makes the network between the workers; ``groups`` are those of progress messages.
+    ``network`` makes the network between the workers; ``groups`` are those of progress messages. With ``liveness``, no operator
+    may hold a capability when its inputs have passed it and all is at rest: L1, with the name of the operator and its worker.
 
     Raises what ``timely.execute`` raises, :class:`~timely.errors.InvariantViolation` for a violated invariant, and
     ``StalledError`` for programs that wait for what never comes.
@@ -267,7 +293,7 @@ def simulate(
     >>> simulate(program, workers=2, decisions=run.decisions).decisions == run.decisions
     True
     """
-    return Simulation(program, workers, seed, decisions=decisions, network=network, groups=groups).run()
+    return Simulation(program, workers, seed, decisions=decisions, network=network, groups=groups, liveness=liveness).run()
 
 
 def shrink(
@@ -278,6 +304,7 @@ def shrink(
     workers: int = 3,
     network: Callable[[int], Network] = Network,
     groups: ProgressGroups | None = None,
+    liveness: bool = False,
 ) -> list[Decision]:
     """Return as few of ``decisions`` as the program needs to fail: none, if it fails under every schedule.
 
@@ -294,7 +321,7 @@ def shrink(
 
     def fails(candidate: Sequence[Decision]) -> bool:
         try:
-            simulate(program, workers, decisions=candidate, network=network, groups=groups)
+            simulate(program, workers, decisions=candidate, network=network, groups=groups, liveness=liveness)
         except Exception as error:
             return isinstance(error, failing) if isinstance(failing, type) else failing(error)
         return False
