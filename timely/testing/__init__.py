@@ -35,7 +35,6 @@ from timely.testing.transport import Network
 __all__ = [
     "Change",
     "Delivery",
-    "RaceCoverage",
     "GraphSpec",
     "Guarantees",
     "HDFS",
@@ -48,6 +47,7 @@ __all__ = [
     "OBJECTS",
     "Oracle",
     "Pointstamp",
+    "RaceCoverage",
     "Resume",
     "SimulatedStore",
     "Simulation",

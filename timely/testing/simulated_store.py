@@ -98,6 +98,13 @@ class StoreRace:
 
     ``programs`` get the store of their run. ``faults`` is how many writes may fail, ``retries`` how often a run may wait for
     others before it gives up, and ``ranks`` whose names are greater where runs start at once.
+
+    >>> def program(store):
+    ...     store.write("greeting", [b"hello"])
+    >>> with StoreRace([program], {}, OBJECTS) as race:
+    ...     race.step((0, "ok"))
+    ...     race.files, race.ended(0)
+    ({'greeting': b'hello'}, True)
     """
 
     def __init__(
@@ -231,7 +238,13 @@ class StoreRace:
 
 
 class SimulatedStore:
-    """The store as one run sees it: a ``timely.recovery.Store``."""
+    """The store as one run sees it: a ``timely.recovery.Store``.
+
+    >>> def program(store):
+    ...     print(store, store.index)
+    >>> StoreRace([program], {}, HDFS).close()
+    SimulatedStore(hdfs) 0
+    """
 
     def __init__(self, race: StoreRace, index: int) -> None:
         self._race = race
@@ -324,7 +337,11 @@ class SimulatedStore:
 
 @attrs.frozen
 class RaceCoverage:
-    """How much was tried: ``states``, ``interleavings`` (ways to an end), and ``ends`` (states without a decision)."""
+    """How much was tried: ``states``, ``interleavings`` (ways to an end), and ``ends`` (states without a decision).
+
+    >>> explore_stores(lambda: StoreRace([], {}, OBJECTS), lambda race: None)
+    RaceCoverage(states=1, interleavings=1, ends=1)
+    """
 
     states: int
     interleavings: int
