@@ -126,6 +126,7 @@ class Drawing {
       const source = by.get(from), target = by.get(to), last = points.length - 1;
       const ys = points.map((point, i) => i === 0 ? (source ? source.at + source.now : 0) : i === last ? (target ? target.at : node.height - up) : move(point.y));
       line.setAttribute("d", points.map((point, i) => {
+        if (i && point.x === points[i - 1].x && Math.abs(ys[i] - ys[i - 1]) < .1) return "";  // a line without length has no direction
         if (point.kind !== "C") return `${point.kind}${point.x},${ys[i]}`;
         const middle = (ys[i - 1] + ys[i]) / 2;
         return `C${points[i - 1].x},${middle} ${point.x},${middle} ${point.x},${ys[i]}`;
