@@ -97,7 +97,8 @@ class _Track:
         self._offset = offset
         self._left = most
         self._lines: list[str] = []
-        self._flushed = self._counted = 0.0
+        self._flushed = 0.0
+        self._counted = -_COUNTED
         self._sent: dict[str, int] = {}
         self._is_closed = False
         self._lock = threading.Lock()  # the file may be closed while the worker runs, and its number given to another
@@ -121,6 +122,7 @@ class _Track:
         elif isinstance(event, RecordsSent):
             self._count(event)
         elif isinstance(event, Ended):
+            self._write_counter(event.at)
             self._instant(f"{event.path} is over", event.at, {})
             self._flush()
 
@@ -136,9 +138,12 @@ class _Track:
         dataflow = "/" + event.path.split("/", 2)[1]
         self._sent[dataflow] = self._sent.get(dataflow, 0) + event.records
         if event.at - self._counted >= _COUNTED:
-            self._counted = event.at
-            name = f"records sent by worker {self._worker}"
-            self._event({"name": name, "ph": "C", "ts": self._microseconds(event.at), "args": dict(self._sent)}, event.at)
+            self._write_counter(event.at)
+
+    def _write_counter(self, at: float) -> None:
+        self._counted = at
+        name = f"records sent by worker {self._worker}"
+        self._event({"name": name, "ph": "C", "ts": self._microseconds(at), "args": dict(self._sent)}, at)
 
     def _event(self, event: dict[str, Any], at: float) -> None:
         self._left -= 1
