@@ -285,7 +285,7 @@ class Drawing {
           const [x, y] = (wire.line.getAttribute("d").match(/-?[\d.]+,-?[\d.]+/g) || ["0,0"]).at(-1).split(",").map(Number);
           wire.label.setAttribute("x", x + 8); wire.label.setAttribute("y", y - 9);
         }
-        wire.line.style.setProperty("--load", (1.3 + 3.7 * share).toFixed(1));
+        wire.line.style.setProperty("--load", (1.3 + 2.7 * share).toFixed(1));
       }
     }
   }

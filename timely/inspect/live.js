@@ -113,7 +113,7 @@ function row(columns) {
   return line;
 }
 
-const WORKERS = [["worker"], ["process", "less"], ["memory", "number"], ["busy", "number busy"], ["in operators", "number less"], ["waited", "number less"], ["progress sent", "number less"], ["received", "number less"], ["slowest operator", "less"], ["now"]];
+const WORKERS = [["worker"], ["process", "less"], ["memory", "number"], ["busy", "number busy"], ["in operators", "number less"], ["waited", "number less"], ["progress sent", "number least"], ["received", "number least"], ["slowest operator", "less"], ["now"]];
 const OPERATORS = [["operator", "name", "path"], ["busy", "number busy", "busy"], ["time", "number less", "time"], ["by worker", ""], ["read per s", "number", "rate"], ["read", "number less", "read"], ["sent", "number less", "sent"], ["runs", "number less", "runs"], ["frontier", "times"], ["holds", "times less"], ["unread", "times"], ["state", "times"]];
 
 function slowest(run, place) {

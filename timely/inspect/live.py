@@ -26,10 +26,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from timely.errors import ConfigurationError
-from timely.inspect.history import History
 from timely.inspect.pictures import asset
 from timely.inspect.report import Reporter, Send, report_always, reporting
 from timely.inspect.report_aggregator import ReportAggregator, RunGroups
+from timely.inspect.run_samples import RunSamples
 from timely.monitor.memory import resident_memory
 from timely.worker import Worker
 
@@ -102,7 +102,7 @@ class LivePage:
         self._begun = monotonic()
         self._lock = threading.Lock()
         self._aggregator = ReportAggregator()
-        self._history = History()
+        self._samples = RunSamples()
         self._next_sample = 0.0
         self._receiving = threading.Lock()
         self._process = os.getpid()
@@ -164,7 +164,7 @@ class LivePage:
         now = monotonic()
         self._next_sample = now + max(1.0, _SAMPLED * (thread_time() - begun))
         with self._lock:
-            self._history.add(runs, now - self._begun)
+            self._samples.add(runs, now - self._begun)
         return runs
 
     def state(self, since: float = -1.0, drawn: Collection[str] = ()) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class LivePage:
         self._receive()
         runs = self._runs()
         with self._lock:
-            runs = [{**run, "samples": self._history.of(run, since)} for run in runs]
+            runs = [{**run, "samples": self._samples.of(run, since)} for run in runs]
         for flow in [flow for run in runs for flow in run["dataflows"]]:
             if flow["drawing"] in drawn:
                 flow["svg"] = None

@@ -1,4 +1,4 @@
-"""``History``: how a run went, in a bounded number of samples: the sparklines of the live page.
+"""``RunSamples``: how a run went, in a bounded number of samples: the sparklines of the live page.
 
 When there is no more room, every second sample is dropped: the whole run stays covered, at half the resolution.
 """
@@ -33,14 +33,14 @@ class _Series:
             self.every *= 2
 
 
-class History:
+class RunSamples:
     """Keeps samples of the runs that a page shows, and forgets those of runs that it no longer shows.
 
-    >>> history = History()
+    >>> kept = RunSamples()
     >>> run = {"key": "a", "over": False, "workers": [{"worker": 0, "memory": 7}], "dataflows": []}
     >>> for at in range(1000):
-    ...     history.add([run], float(at))
-    >>> samples = history.of(run)
+    ...     kept.add([run], float(at))
+    >>> samples = kept.of(run)
     >>> len(samples) <= 240, samples[0]["at"], samples[-1]["at"] >= 992, samples[0]["workers"]
     (True, 0.0, True, {'0': [7, 0]})
     """
