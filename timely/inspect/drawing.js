@@ -8,6 +8,11 @@ const kept = {
 };
 const SVG = "http://www.w3.org/2000/svg", COLLAPSED = 30, TITLE = 24, STEP = 1.25, SMALL = .05, LARGE = 4, READABLE = .55, MANY = 120;
 const drawn = (name, attributes) => { const e = document.createElementNS(SVG, name); for (const key in attributes) e.setAttribute(key, attributes[key]); return e; };
+// Texts change in their own nodes: what is selected stays so.
+const write = (node, text) => {
+  if (node.textContent === text) return;
+  if (node.childNodes.length === 1 && node.firstChild.nodeType === Node.TEXT_NODE) node.firstChild.data = text; else node.textContent = text;
+};
 
 class Drawing {
   static all() {
@@ -253,8 +258,8 @@ class Drawing {
     this.values = values;
     for (const [path, value] of values) {
       const node = this.groups.get(path); if (!node) continue;
-      this.put(node, "text", value.text, () => { if (node.live) node.live.textContent = value.text; });
-      this.put(node, "hover", value.hover, () => { if (node.title) node.title.textContent = node.hover + value.hover; });
+      this.put(node, "text", value.text, () => { if (node.live) write(node.live, value.text); });
+      this.put(node, "hover", value.hover, () => { if (node.title) write(node.title, node.hover + value.hover); });
       this.put(node, "heat", Math.round(45 * Math.sqrt(value.heat)), heat => node.g.style.setProperty("--heat", `${heat}%`));
       node.g.classList.toggle("busy", value.busy); node.g.classList.toggle("running", value.running);
     }
@@ -278,9 +283,9 @@ class Drawing {
         if (wire.text !== text) {
           wire.text = text;
           if (!wire.label && text) { wire.label = drawn("text", {class: "rate"}); node.g.append(wire.label); }
-          if (wire.label) wire.label.replaceChildren(text);
+          if (wire.label) write(wire.label, text);
         }
-        if (wire.hover !== hover) { wire.hover = hover; if (!wire.tip) { wire.tip = drawn("title"); wire.line.append(wire.tip); } wire.tip.textContent = hover; }
+        if (wire.hover !== hover) { wire.hover = hover; if (!wire.tip) { wire.tip = drawn("title"); wire.line.append(wire.tip); } write(wire.tip, hover); }
         if (wire.label && text) {
           const [x, y] = (wire.line.getAttribute("d").match(/-?[\d.]+,-?[\d.]+/g) || ["0,0"]).at(-1).split(",").map(Number);
           wire.label.setAttribute("x", x + 8); wire.label.setAttribute("y", y - 9);

@@ -3,10 +3,6 @@ const SOURCE = "<!doctype html>\n" + document.documentElement.outerHTML;  // bef
 const SILENT = 3, STILL = 5, WINDOW = 5, KEPT = 480, SKEWED = 1.5, NOTABLE = .05;
 const by = id => document.getElementById(id), saved = JSON.parse(by("saved").textContent);
 const make = (name, text, kind) => { const e = document.createElement(name); if (text !== undefined) e.textContent = text; if (kind) e.className = kind; return e; };
-const write = (node, text) => {
-  if (node.textContent === text) return;
-  if (node.childNodes.length === 1 && node.firstChild.nodeType === Node.TEXT_NODE) node.firstChild.data = text; else node.textContent = text;
-};
 const attribute = (node, name, value) => { if (node.getAttribute(name) !== value) node.setAttribute(name, value); };
 const count = n => n.toLocaleString("en"), sum = (of, at) => of.reduce((all, one) => all + one[at], 0), percent = n => `${Math.round(100 * n)} %`;
 const megabytes = n => `${count(Math.round(n / 1048576))} MB`;
@@ -295,6 +291,9 @@ function receive(state) {
       times.operators.set(key, new Map(flow.operators.map(each => [each.path, [sum(each.by_worker, 1), sum(each.by_worker, 2)]]))); times.edges.set(key, flow.edges);
     }
   }
+  const runs = new Set(state.runs.map(run => run.key)), shown = new Set(state.runs.flatMap(run => run.dataflows.map(flow => flow.drawing)));
+  for (const key of samples.keys()) if (!runs.has(key)) samples.delete(key);
+  for (const key of drawings.keys()) if (!shown.has(key)) drawings.delete(key);
   past.push(times);
   while (past.length > 2 && state.at - past[1].at >= WINDOW) past.shift();
   show(state);
