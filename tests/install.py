@@ -26,7 +26,7 @@ import timely
 heavy = {"numpy", "pyarrow", "pandas", "pyspark", "prometheus_client", "opentelemetry", "mypy", "http.server"} & set(sys.modules)
 assert not heavy, heavy
 home = pathlib.Path(timely.__file__).parent
-assert (home / "py.typed").exists() and (home / "dataflow" / "methods.pyi").exists() and (home / "inspect" / "live.html").exists()
+assert (home / "py.typed").exists() and (home / "dataflow" / "methods.pyi").exists() and (home / "inspect" / "live.js").exists()
 assert not str(home).startswith(sys.argv[1]), home
 assert timely.example(lambda scope: scope.to_stream([1, 2]).map(lambda x: 2 * x)) == [(0, [2, 4])]
 seen = timely.execute(lambda worker: worker.all_gather(worker.index), workers=2, processes=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import socket
@@ -418,6 +420,24 @@ def test_a_run_can_be_watched(
     [[run]] = [state["runs"] for state in shown]
     assert [(worker["worker"], worker["over"]) for worker in run["workers"]] == [(n, True) for n in range(workers * processes)]
     assert [dataflow["path"] for dataflow in run["dataflows"]] == ["/build"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_script_leaves_a_report_and_a_trace_also_if_it_fails(here: Path, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["timely"])
+    lines = [
+        "import timely",
+        "with timely.Worker() as worker:",
+        "    with worker.dataflow(name='df') as scope:",
+        f"        scope.to_stream([1]).map(lambda x: 1 // {int(not fails)}).probe()",
+        "    worker.run()",
+    ]
+    Path("script.py").write_text("\n".join(lines))
+    with pytest.raises(SystemExit) if fails else contextlib.nullcontext():
+        assert main(["live", "--report", "report.html", "--trace", "trace.json", "script.py"]) == 0
+    assert "/df/map#1" in Path("report.html").read_text(encoding="utf-8")
+    assert any(event["name"] == "map#1" for event in json.loads(Path("trace.json").read_text()))
+    assert main(["live", "--report", "no/report.html", "script.py"]) == 1
 
 
 def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

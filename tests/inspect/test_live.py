@@ -11,6 +11,7 @@ import http.client
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -29,7 +30,8 @@ from timely.inspect import report as module
 from timely.inspect.report import Reporter, plain, reporting, shaped
 from timely.inspect.report_aggregator import ReportAggregator, RunGroups
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def ask(page: LivePage, path: str, method: str = "GET", host: str | None = None) -> tuple[int, bytes]:
@@ -46,6 +48,12 @@ def state(page: LivePage) -> Any:
     status, content = ask(page, "/state.json")
     assert status == 200
     return json.loads(content)
+
+
+def refine(page: LivePage, **headers: str) -> Any:
+    """The state, as a browser asks that has something already."""
+    with urllib.request.urlopen(urllib.request.Request(page.url + "state.json", headers=headers), timeout=30) as answer:
+        return json.load(answer)
 
 
 def hold(worker: timely.Worker) -> timely.InputHandle[int, Any]:
@@ -84,6 +92,122 @@ def test_it_shows_frontiers_and_records_and_that_all_is_over() -> None:
         assert run["workers"][0]["over"] and dataflow["over"]
         assert rows["/df/map#1"]["frontiers"] == [[]] and rows["/df/map#1"]["by_worker"][0][2:] == [3, 3]
         assert rows["/df/input#0"]["held"] == []
+
+
+def test_a_browser_is_not_sent_again_what_it_has() -> None:
+    worker = timely.Worker()
+    with LivePage() as page:
+        page.watch(worker)
+        numbers = hold(worker)
+        [first] = state(page)["runs"]
+        [flow] = first["dataflows"]
+        known = {"Timely-Drawn": f"x {flow['drawing']}", "Timely-Since": str(first["samples"][-1]["at"])}
+        numbers.send(4)
+        numbers.advance_to(8)
+        for _ in range(3):
+            worker.step()
+        [second] = refine(page, **known)["runs"]
+        assert flow["svg"].startswith("<svg") and second["dataflows"][0]["svg"] is None
+        assert second["dataflows"][0]["drawing"] == flow["drawing"]  # counts are not in it
+        assert second["samples"] == [sample for sample in second["samples"] if sample["at"] > first["samples"][-1]["at"]]
+        [third] = refine(page, **{"Timely-Since": "never", "Timely-Drawn": ""})["runs"]
+        assert third["samples"][0] == first["samples"][0] and third["dataflows"][0]["svg"] == flow["svg"]
+        numbers.close()
+        worker.run()
+
+
+def test_it_shows_lag_unread_records_and_what_edges_carry_into_out_of_and_through_scopes() -> None:
+    worker = timely.Worker()
+    with LivePage() as page:
+        page.watch(worker)
+        with worker.dataflow(int, name="df") as scope:
+            numbers, stream = scope.new_input()
+            with scope.region(name="outer") as outer:
+                entered = stream.enter(outer)
+                with outer.region(name="inner") as inner:
+                    through = entered.enter(inner).leave().leave()
+                evens = entered.filter(lambda x: x % 2 == 0).leave()
+            through.concat(evens).unary(timely.Pipeline, "never reads", lambda capability, info: lambda input, output: None)
+        for time in range(4):
+            numbers.send_batch([1, 2, 3, 4, 5])
+            numbers.advance_to(time + 1)
+        for _ in range(4):
+            worker.step()
+        [flow] = state(page)["runs"][0]["dataflows"]
+        shape = snapshot(scope)
+        found = {
+            (path, wire.source, wire.target): records
+            for path, wires in {"/df": shape.wires, **{child.path: child.wires for child in shape.children}}.items()
+            for wire, records in zip(wires, flow["edges"].get(path, ()), strict=False)
+        }
+        assert flow["unread"] == 28 and flow["lag"] == 4  # nothing that is unread is complete
+        into = {key: records for key, records in found.items() if key[0] == "/df/outer#1"}
+        assert sorted(into.values()) == [8, 20, 20, 20]  # out of it, filtered; into it, to both; through it
+        assert [records for key, records in found.items() if key[0] == "/df"] == [20, 20, 8, 28]
+        assert flow["edges"]["/df/outer#1/inner#0"] == [20]
+        worker.drop_dataflow(scope)
+
+
+def test_a_report_has_all_of_it_in_one_file_whatever_names_there_are(tmp_path: Path) -> None:
+    worker = timely.Worker()
+    with LivePage() as page:
+        page.watch(worker)
+        with worker.dataflow(int, name="df") as scope:
+            scope.to_stream([1, 2]).unary(timely.Pipeline, "</script><b>", lambda capability, info: lambda input, output: None)
+        worker.step()
+        worker.drop_dataflow(scope)
+    page.save(tmp_path / "report.html")  # also when nobody serves it any more
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    found = re.findall(r'<script type="application/json" id="saved">(.*?)</script>', text)
+    [run] = json.loads(found[0])["runs"]
+    assert run["dataflows"][0]["operators"][1]["path"] == "/df/</script><b>#1"
+    assert run["samples"] and run["workers"][0]["over"]
+    assert text.count("</script>") == 2 and "src=" not in text
+
+
+def test_a_report_that_was_saved_shows_itself(tmp_path: Path) -> None:
+    worker = timely.Worker()
+    with LivePage() as page:
+        page.watch(worker)
+        with worker.dataflow(int, name="df") as scope, scope.iterative("loop") as loop:
+            handle, again = loop.feedback()
+            scope.to_stream(range(5)).enter(loop).concat(again).filter(lambda x: x < 0).connect_loop(handle)
+        worker.run()
+        page.save(tmp_path / "report.html")
+    if CHROMIUM is None:
+        pytest.skip("there is no browser on this machine")
+    shown = browse(tmp_path, f"file://{tmp_path}/report.html")
+    assert "report of " in shown and "0 of 1 worker at work" in shown
+    assert 'data-path="/df/loop#0/filter#2"' in shown
+    assert shown.count('aria-expanded="true"') == 1  # of the loop
+    assert "5 records in all" in shown
+
+
+def test_colours_have_the_contrast_that_text_needs() -> None:
+    css = Path(live.__file__).with_name("page.css").read_text(encoding="utf-8")
+    schemes = [dict(re.findall(r"--([a-z-]+): #([0-9a-f]+)", block)) for block in re.findall(r"{([^{}]*--page: [^{}]*)}", css)]
+    assert len(schemes) == 3 and schemes[1] == schemes[2]
+
+    def rgb(scheme: dict[str, str], name: str) -> tuple[float, ...]:
+        digits = scheme[name] if len(scheme[name]) == 6 else "".join(2 * digit for digit in scheme[name])
+        return tuple(int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4))
+
+    def light(colour: tuple[float, ...]) -> float:
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+        dark, bright = sorted([light(one), light(other)])
+        return (bright + 0.05) / (dark + 0.05)
+
+    for scheme in schemes:
+        hottest = tuple(0.45 * hot + 0.55 * box for hot, box in zip(rgb(scheme, "hot"), rgb(scheme, "box"), strict=True))
+        backs = [rgb(scheme, "page"), rgb(scheme, "card"), rgb(scheme, "box")]
+        for name in ("text", "soft", "accent", "warn"):
+            assert min(contrast(rgb(scheme, name), back) for back in backs) >= 4.5, name
+        assert contrast(rgb(scheme, "text"), hottest) >= 4.5
+        assert contrast(rgb(scheme, "text"), rgb(scheme, "warn-back")) >= 4.5
+        assert contrast((1.0, 1.0, 1.0), rgb(scheme, "head")) >= 4.5
 
 
 def test_it_says_what_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,19 +678,24 @@ def test_closing_it_twice_does_nothing_more() -> None:
         page.close()
 
 
+def browse(tmp_path: Path, url: str) -> str:
+    """What a browser makes of a page."""
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"]
+    command += [f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=3000", url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no browser on this machine")
 def test_a_browser_draws_it(tmp_path: Path) -> None:
     worker = timely.Worker()
     with LivePage() as page:
         page.watch(worker)
         numbers = hold(worker)
-        command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-        command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"]
-        command += [f"--user-data-dir={tmp_path}", "--virtual-time-budget=3000", page.url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        shown = browse(tmp_path, page.url)
         numbers.close()
         worker.run()
-    assert 'data-polled="yes"' in done.stdout
-    assert 'data-path="/df/map#1"' in done.stdout
-    assert "1 of 1 worker at work" in done.stdout
-    assert "<svg" in done.stdout
+    assert 'data-polled="yes"' in shown
+    assert 'data-path="/df/map#1"' in shown
+    assert "1 of 1 worker at work" in shown
+    assert "<svg" in shown

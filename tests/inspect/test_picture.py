@@ -171,6 +171,29 @@ def test_a_loop_is_the_only_thing_that_leads_back_up() -> None:
     assert drawn.count('<path class="back') == 1
 
 
+def test_mermaid_styles_the_links_that_lead_back_and_no_others() -> None:
+    with timely.Worker().dataflow(name="df") as scope:
+        stream = scope.to_stream([1]).map(lambda x: x)
+        for _ in range(2):
+            with scope.iterative("loop") as loop:
+                handle, again = loop.feedback()
+                both = stream.enter(loop).concat(again).exchange(lambda x: x)
+                both.map(lambda x: x).connect_loop(handle)
+                stream = both.leave()
+    lines = scope.picture().mermaid().splitlines()
+    links = [line.strip() for line in lines if "-->" in line or "-.->" in line]
+    [style] = [line.split() for line in lines if line.startswith("linkStyle")]
+    styled = [links[int(number)] for number in style[1].split(",")]
+    assert styled == ["n_2_0 --> n_2_1", "n_3_0 --> n_3_1"]  # each from the feedback to the concatenate
+    assert "linkStyle" not in picture(build(0)).mermaid() or "feedback" in picture(build(0)).mermaid()
+
+
+def test_the_page_of_a_picture_needs_no_other_file(tmp_path: Path) -> None:
+    page = picture(build(1)).html()
+    assert "new Drawing" in page and "--accent" in page
+    assert "src=" not in page and "@import" not in page and "https:" not in page
+
+
 def test_a_picture_is_saved_as_its_name_says(tmp_path: Path) -> None:
     drawn = picture(build(1))
     for ending, start in [(".svg", "<svg"), (".html", "<!doctype html>"), (".mmd", "flowchart")]:
@@ -180,7 +203,7 @@ def test_a_picture_is_saved_as_its_name_says(tmp_path: Path) -> None:
         drawn.save(tmp_path / "picture.gif")
 
 
-@pytest.mark.parametrize("name", ["a<b>&\"c\"'", "two\nlines", "bell\x07", "lone\ud800", "x" * 500, "#quot;", "naïve 漢字"])
+@pytest.mark.parametrize("name", ['a<b>&"c"\'', "two\nlines", "bell\x07", "lone\ud800", "x" * 500, "#quot;", "naïve 漢字"])
 def test_whatever_a_name_is_the_picture_is_one(name: str, tmp_path: Path) -> None:
     with timely.Worker().dataflow(name="df") as scope:
         scope.to_stream([1]).unary(timely.Pipeline, name, lambda capability, info: lambda input, output: None)

@@ -27,7 +27,8 @@ from timely.spark import batch
 from timely.spark.messages import LiveReport
 from timely.spark.rendezvous import RunEntry
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 ROWS = {"numbers": "n long"}
 Streams = dict[str, timely.Stream[int, Any]]
 
@@ -159,7 +160,7 @@ def test_a_browser_draws_it(session: SparkSession, tmp_path: Path) -> None:
             drawn.append(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
 
         meanwhile(result, gate, look)
-    assert "numbers<small> on Spark · 2 workers" in drawn[0]
+    assert "numbers on Spark · 2 workers" in drawn[0]
     assert 'data-path="/dataflow0/map_batch#1"' in drawn[0]
     assert "2 of 2 workers at work" in drawn[0]
     assert drawn[0].count("in /dataflow0/map_batch#1") == 2

@@ -161,7 +161,8 @@ def _draw(arguments: argparse.Namespace) -> None:
 def _live(arguments: argparse.Namespace) -> None:
     from timely.cli import looking
 
-    looking.live(arguments.script, arguments.arguments, arguments.port, _print)
+    saved = looking.Saved(arguments.report, arguments.trace)
+    looking.live(arguments.script, arguments.arguments, arguments.port, _print, saved)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -276,6 +277,8 @@ def parser(files: object = None) -> argparse.ArgumentParser:
         description="Runs a Python script unchanged, and serves a page on this machine that shows its dataflows.",
     )
     live.add_argument("--port", type=_port, default=0, help="port of the page (default: any free port)")
+    live.add_argument("--report", type=Path, metavar="FILE", help="write the page to an HTML file when the script ends or fails")
+    live.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev (Chrome trace format)")
     script = live.add_argument("script", type=Path, metavar="SCRIPT", help="the script to run")
     live.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     live.set_defaults(command=_live)

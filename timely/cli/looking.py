@@ -11,13 +11,13 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import timely
 from timely.cli.running import Job, build, named
 from timely.errors import ConfigurationError, StalledError
 from timely.execution.running import execute_watched
-from timely.inspect import LivePage, Picture, everywhere, picture
+from timely.inspect import ChromeTrace, LivePage, Picture, everywhere, picture
 from timely.monitor.watch import WatchSettings
 
 _PATIENCE: Final = 1.0
@@ -33,11 +33,28 @@ def draw(job: Job) -> Picture:
         return picture(scope)
 
 
-def live(script: Path, arguments: Sequence[str], port: int, say: Callable[[str], object]) -> None:
+class Saved(NamedTuple):
+    """The files that ``timely live`` leaves behind: the page as a report, and a trace."""
+
+    report: Path | None = None
+    trace: Path | None = None
+
+
+def live(script: Path, arguments: Sequence[str], port: int, say: Callable[[str], object], saved: Saved) -> None:
     """Run a script as if called with ``arguments``, with a page that shows the workers of this process."""
     if not script.is_file():
         raise ConfigurationError(f"there is no script {str(script)!r}")
-    with LivePage(port) as page, everywhere(page.watch):
+    if saved.report is not None and not saved.report.parent.is_dir():
+        raise ConfigurationError(
+            f"the report {str(saved.report)!r} cannot be written: there is no folder {str(saved.report.parent)!r}"
+        )
+    with contextlib.ExitStack() as stack:
+        page = stack.enter_context(LivePage(port))
+        if saved.report is not None:
+            stack.callback(page.save, saved.report)
+        stack.enter_context(everywhere(page.watch))
+        if saved.trace is not None:
+            stack.enter_context(everywhere(stack.enter_context(ChromeTrace(saved.trace)).watch))
         say(f"to be seen at {page.url}")
         sys.argv = [str(script), *arguments]
         sys.path.insert(0, str(script.resolve().parent))

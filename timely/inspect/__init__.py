@@ -1,5 +1,6 @@
 """Looking into a dataflow: trace events, pictures, explanations of stuck frontiers, the live page. None of it changes a run."""
 
+from timely.inspect.chrome_trace import ChromeTrace
 from timely.inspect.event_log import EventLog
 from timely.inspect.events import (
     ChannelBuilt,
@@ -27,6 +28,7 @@ from timely.worker.worker import everywhere
 
 __all__ = [
     "ChannelBuilt",
+    "ChromeTrace",
     "Description",
     "Ended",
     "Event",

@@ -34,7 +34,10 @@ _FAR: Final = 12
 
 @attrs.define
 class Box:
-    """A child or a scope, with its place in its parent; ``entries`` and ``exits`` are the x of its inputs and outputs."""
+    """A child or a scope, with its place in its parent; ``entries`` and ``exits`` are the x of its inputs and outputs.
+
+    ``layer`` is the number of its layer, from the top.
+    """
 
     shape: Snapshot
     lines: list[str]
@@ -44,6 +47,7 @@ class Box:
     exits: list[float]
     x: float = 0.0
     y: float = 0.0
+    layer: int = 0
     boxes: list[Box] = attrs.field(factory=list)
     paths: list[Path] = attrs.field(factory=list)
 
@@ -67,6 +71,44 @@ def lay_out(shape: Snapshot, write: Callable[[Snapshot], list[str]]) -> Box:
     return _Plan(shape, lines, [lay_out(child, write) for child in shape.children]).box()
 
 
+def feedback_wires(shape: Snapshot) -> set[int]:
+    """Return the numbers of a scope's own wires that close cycles, in a depth-first walk from its inputs and sources.
+
+    >>> import timely
+    >>> from timely.inspect import snapshot
+    >>> with timely.Worker().dataflow(name="df") as scope, scope.iterative("loop") as loop:
+    ...     back, again = loop.feedback()
+    ...     again.map(lambda x: x).connect_loop(back)
+    >>> [loop_shape] = snapshot(scope).children
+    >>> [(loop_shape.wires[number].source, loop_shape.wires[number].target) for number in feedback_wires(loop_shape)]
+    [((1, 0), (0, 0))]
+    """
+    after: dict[int, list[tuple[int, int]]] = {}
+    for number, wire in enumerate(shape.wires):
+        after.setdefault(wire.source[0], []).append((number, wire.target[0]))
+    back: set[int] = set()
+    state: dict[int, bool] = {}  # False while a node is on the stack, True when it is done
+    fed = {wire.target[0] for wire in shape.wires}
+    for start in [ENTRY, *sorted((child.index for child in shape.children), key=lambda index: (index in fed, index))]:
+        if start in state:
+            continue
+        state[start] = False
+        stack = [(start, iter(after.get(start, ())))]
+        while stack:
+            node, rest = stack[-1]
+            for number, target in rest:
+                if target not in state:
+                    state[target] = False
+                    stack.append((target, iter(after.get(target, ()))))
+                    break
+                if not state[target]:
+                    back.add(number)
+            else:
+                state[node] = True
+                stack.pop()
+    return back
+
+
 def _evenly(ports: int, width: float) -> list[float]:
     return [width * (port + 1) / (ports + 1) for port in range(ports)]
 
@@ -78,7 +120,7 @@ class _Plan:
         self._shape = shape
         self._lines = lines
         self._boxes = {box.shape.index: box for box in boxes}
-        self._back = self._find_back()
+        self._back = feedback_wires(shape)
         self._ranks = self._rank()
         self._layers: list[list[Key]] = []
         self._ups: dict[Key, list[Key]] = {}
@@ -89,33 +131,6 @@ class _Plan:
         self._fill()
 
     # -- layers ------------------------------------------------------------------------------------------------------
-
-    def _find_back(self) -> set[int]:
-        """Return the wires that close cycles, in a depth-first walk from the scope's inputs and sources."""
-        after: dict[int, list[tuple[int, int]]] = {}
-        for number, wire in enumerate(self._shape.wires):
-            after.setdefault(wire.source[0], []).append((number, wire.target[0]))
-        back: set[int] = set()
-        state: dict[int, bool] = {}  # False while a node is on the stack, True when it is done
-        fed = {wire.target[0] for wire in self._shape.wires}
-        for start in [ENTRY, *sorted(self._boxes, key=lambda index: (index in fed, index))]:
-            if start in state:
-                continue
-            state[start] = False
-            stack = [(start, iter(after.get(start, ())))]
-            while stack:
-                node, rest = stack[-1]
-                for number, target in rest:
-                    if target not in state:
-                        state[target] = False
-                        stack.append((target, iter(after.get(target, ()))))
-                        break
-                    if not state[target]:
-                        back.add(number)
-                else:
-                    state[node] = True
-                    stack.pop()
-        return back
 
     def _rank(self) -> dict[int, int]:
         """Return the layer of each child: one below the lowest that it reads from."""
@@ -270,7 +285,7 @@ class _Plan:
             self._tops.append(y)
             y += height + (_BELOW if height else _BELOW / 2)
         for index, child in self._boxes.items():
-            rank = self._ranks[index]
+            rank = child.layer = self._ranks[index]
             child.x = self._x["box", index, 0] - child.width / 2
             child.y = self._tops[rank] + (self._heights[rank] - child.height) / 2
 

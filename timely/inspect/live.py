@@ -15,23 +15,29 @@ import socket
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
+from pathlib import Path
 from socketserver import TCPServer
-from time import monotonic
+from time import monotonic, thread_time
 from types import TracebackType
 from typing import Any, Final, Self
 
 from timely.errors import ConfigurationError
+from timely.inspect.pictures import asset
 from timely.inspect.report import Reporter, Send, report_always, reporting
 from timely.inspect.report_aggregator import ReportAggregator, RunGroups
+from timely.inspect.run_samples import RunSamples
 from timely.monitor.memory import resident_memory
 from timely.worker import Worker
 
-_POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+_POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'"
 """What the page may load: its own script and style, and its state."""
+
+_SAMPLED: Final = 20
+"""The pause after a sample is at least so many times the processor time that it took."""
 
 _LARGEST: Final = 1 << 20
 """Bytes of a report from another process, at most; many systems take less."""
@@ -96,6 +102,8 @@ class LivePage:
         self._begun = monotonic()
         self._lock = threading.Lock()
         self._aggregator = ReportAggregator()
+        self._samples = RunSamples()
+        self._next_sample = 0.0
         self._receiving = threading.Lock()
         self._process = os.getpid()
         self._channel = _Channel() if hasattr(os, "fork") else None
@@ -110,7 +118,7 @@ class LivePage:
             if self._channel is not None:
                 self._channel.close()
             raise ConfigurationError(f"LivePage({port!r}, {host!r}) cannot be served there: {error}") from error
-        self._server.between = self._receive
+        self._server.between = self._follow
         self.host = host
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="timely live page", daemon=True).start()
@@ -139,17 +147,66 @@ class LivePage:
             for report in () if self._channel is None else self._channel.receive():
                 self._aggregator.receive(report)
 
-    def state(self) -> dict[str, Any]:
-        """Return the content of the page, as plain data."""
+    def _follow(self) -> None:
+        """Receive reports; about once a second take a sample, in at most a small part of the time."""
         self._receive()
+        if monotonic() >= self._next_sample:
+            with contextlib.suppress(RuntimeError):  # it changed whenever it was read
+                self._runs()
+
+    def _runs(self) -> list[dict[str, Any]]:
+        begun = thread_time()
+        self._next_sample = monotonic() + 1.0
         with self._lock:
             watched = self._watched.all()
+        reports = [[each.report(draws=place == 0) for place, each in enumerate(group)] for group in watched]
+        runs = self._aggregator.state(reports)
+        now = monotonic()
+        self._next_sample = now + max(1.0, _SAMPLED * (thread_time() - begun))
+        with self._lock:
+            self._samples.add(runs, now - self._begun)
+        return runs
+
+    def state(self, since: float = -1.0, drawn: Collection[str] = ()) -> dict[str, Any]:
+        """Return the content of the page, as plain data; ``cost`` is the processor time that this took.
+
+        Without the samples up to ``since``, in seconds since the page was opened, and without the drawings that are ``drawn``.
+        """
+        begun = thread_time()
+        self._receive()
+        runs = self._runs()
+        with self._lock:
+            runs = [{**run, "samples": self._samples.of(run, since)} for run in runs]
+        for flow in [flow for run in runs for flow in run["dataflows"]]:
+            if flow["drawing"] in drawn:
+                flow["svg"] = None
         return {
             "at": monotonic() - self._begun,
             "memory": resident_memory(),
             "process": os.getpid(),
-            "runs": self._aggregator.state([[each.report() for each in group] for group in watched]),
+            "runs": runs,
+            "cost": thread_time() - begun,
         }
+
+    def save(self, path: str | Path) -> None:
+        """Write what the page shows now as one HTML file, which needs neither the run nor a network.
+
+        At any time, also after ``close``. ``RuntimeError`` if the run is too busy to be read.
+
+        >>> import tempfile, timely
+        >>> file = Path(tempfile.mkdtemp()) / "report.html"
+        >>> with LivePage() as page:
+        ...     worker = timely.Worker()
+        ...     page.watch(worker)
+        ...     with worker.dataflow(name="df") as scope:
+        ...         _ = scope.to_stream(range(5)).map(str).probe()
+        ...     worker.run()
+        ...     page.save(file)
+        >>> "/df/map#1" in file.read_text(encoding="utf-8")
+        True
+        """
+        state = {**self.state(), "saved_at": datetime.now(UTC).isoformat()}
+        Path(path).write_text(_page(state), encoding="utf-8")
 
     def close(self) -> None:
         """Stop serving; a forked process closes only its own end."""
@@ -164,6 +221,14 @@ class LivePage:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _page(saved: Mapping[str, Any] | None = None) -> str:
+    """Return the page, which asks for its state; or a report with a saved one."""
+    style = "".join(map(asset, ("page.css", "drawing.css", "live.css")))
+    page = asset("live.html").replace("/* style */", style).replace("/* script */", asset("drawing.js") + asset("live.js"))
+    # A "<" in a name would end the script element.
+    return page.replace('id="saved">null<', f'id="saved">{json.dumps(saved).replace("<", chr(92) + "u003c")}<', 1)
 
 
 class _Server(ThreadingHTTPServer):
@@ -203,16 +268,24 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_own_name():
             self.send_error(403, "this page has another host name")
         elif self.path == "/":
-            self._serve("text/html; charset=utf-8", files("timely.inspect").joinpath("live.html").read_bytes())
+            self._serve("text/html; charset=utf-8", _page().encode())
         elif self.path == "/state.json":
             try:
-                content = json.dumps(self.live.state())
+                content = json.dumps(self.live.state(*self._known()))
             except RuntimeError:  # it changed whenever it was read
                 self.send_error(503, "the run is too busy to be read: try again")
                 return
             self._serve("application/json", content.encode())
         else:
             self.send_error(404)
+
+    def _known(self) -> tuple[float, list[str]]:
+        """Return what the browser has: samples until when, and which drawings."""
+        try:
+            since = float(self.headers.get("Timely-Since", "-1"))
+        except ValueError:
+            since = -1.0
+        return since, self.headers.get("Timely-Drawn", "").split()
 
     def _is_own_name(self) -> bool:
         """Whether the request names this host: keeps pages of other names (DNS rebinding) from reading it."""

@@ -8,8 +8,10 @@ same picture, to the byte.
 from __future__ import annotations
 
 import html
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path as File
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ import attrs
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError
-from timely.inspect.layout import LINE, TITLE, Box, Path, lay_out
+from timely.inspect.layout import LINE, TITLE, Box, Path, feedback_wires, lay_out
 from timely.inspect.snapshots import ENTRY, EXIT, OMITTED, Snapshot, snapshot
 
 _STYLE: Final = """
@@ -36,19 +38,27 @@ _STYLE: Final = """
 """
 
 _PAGE: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ margin: 2rem; font: 14px/1.5 ui-sans-serif, system-ui, sans-serif; color: #1f2933 }}
-h1 {{ font-size: 1.3rem }} figure {{ margin: 0; overflow: auto }}
-table {{ border-collapse: collapse; margin-top: 2rem }}
-td, th {{ padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ddd }}
-</style></head><body><h1>{title}</h1>
-<figure>{svg}</figure>
-<table><thead><tr><th>operator</th><th>built at</th><th>frontiers</th><th>held</th><th>unread records</th><th>state</th></tr>
-</thead>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>
+{style}
+</style></head><body><main class="picture"><h1>{title}</h1>
+{svg}
+<div class="wide" tabindex="0" role="region" aria-label="operators"><table><caption>operators</caption>
+<thead><tr><th scope="col">operator</th><th scope="col">built at</th><th scope="col">frontiers</th><th scope="col">held</th>\
+<th scope="col">unread records</th><th scope="col">state</th></tr></thead>
 <tbody>
 {rows}
-</tbody></table></body></html>
+</tbody></table></div></main>
+<script>
+{script}
+Drawing.all();
+</script></body></html>
 """
+
+
+def asset(name: str) -> str:
+    """Return the text of a file that pages are made of."""
+    return files("timely.inspect").joinpath(name).read_text(encoding="utf-8")
 
 
 @attrs.frozen
@@ -67,7 +77,23 @@ class Picture:
         >>> drawn[:4], drawn.count('class="operator'), drawn.count('class="source'), drawn.count("<path class=")
         ('<svg', 1, 1, 1)
         """
-        box = lay_out(self.shape, _lines)
+        return self._draw(_lines)
+
+    def outline(self) -> str:
+        """Return an SVG document without counts, but with a place for them in each box: the same for the whole run.
+
+        >>> import timely
+        >>> with timely.Worker().dataflow(name="df") as scope:
+        ...     numbers, stream = scope.new_input()
+        >>> before = scope.picture().outline()
+        >>> numbers.send(1)
+        >>> before == scope.picture().outline(), before.count('class="live"')
+        (True, 1)
+        """
+        return self._draw(_places)
+
+    def _draw(self, write: Callable[[Snapshot], list[str]]) -> str:
+        box = lay_out(self.shape, write)
         width, height = box.width + 2 * _MARGIN, box.height + 2 * _MARGIN
         return "\n".join(
             [
@@ -75,13 +101,13 @@ class Picture:
                 f' viewBox="{-_MARGIN} {-_MARGIN} {width:.0f} {height:.0f}" role="img" aria-label="{_escape(self.shape.path)}">',
                 f"<style>{_STYLE}</style>",
                 *_arrowheads(),
-                *_draw(box),
+                *_draw(box, frontiers=write is _lines),
                 "</svg>",
             ]
         )
 
     def mermaid(self) -> str:
-        """Return a Mermaid flowchart, for Markdown.
+        """Return a Mermaid flowchart, for Markdown. Feedback is red and thick, exchange dotted.
 
         >>> import timely
         >>> with timely.Worker().dataflow(name="df") as scope:
@@ -95,7 +121,7 @@ class Picture:
           n_0 --> n_1
         end
         """
-        return "\n".join(["flowchart TB", *_mermaid(self.shape, "n")])
+        return "\n".join(["flowchart TB", *_Mermaid().lines(self.shape)])
 
     def html(self) -> str:
         """Return a self-contained page with the picture and a table of all operators.
@@ -107,7 +133,8 @@ class Picture:
         True
         """
         rows = "\n".join(_row(operator) for operator in self.shape.operators())
-        return _PAGE.format(title=_escape(self.shape.path), svg=self.svg(), rows=rows)
+        style, script = asset("page.css") + asset("drawing.css"), asset("drawing.js")
+        return _PAGE.format(title=_escape(self.shape.path), svg=self.svg(), rows=rows, style=style, script=script)
 
     def save(self, where: str | File) -> None:
         """Write it as ``.svg``, ``.html`` or ``.mmd``, by the extension; ``ConfigurationError`` for another one."""
@@ -152,6 +179,15 @@ def _lines(shape: Snapshot) -> list[str]:
     return [shape.name, *_state(shape)]
 
 
+_PLACE: Final = "\u2007" * 22
+"""The room for what the live page writes into a box."""
+
+
+def _places(shape: Snapshot) -> list[str]:
+    """Return the text of a box of an outline."""
+    return _lines(shape) if shape.kind == "scope" else [shape.name, _PLACE]
+
+
 def _state(shape: Snapshot) -> list[str]:
     lines = []
     if shape.held:
@@ -181,34 +217,36 @@ def _arrowheads() -> Iterator[str]:
     yield "<defs>"
     for kind in ("ahead", "back"):
         yield (
-            f'<marker id="timely-{kind}" class="{kind}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"'
-            ' orient="auto"><path d="M0,0 L8,4 L0,8 z"/></marker>'
+            f'<marker id="timely-{kind}" class="{kind}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9"'
+            ' markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0 L8,4 L0,8 z"/></marker>'
         )
     yield "</defs>"
 
 
-def _draw(box: Box) -> Iterator[str]:
+def _draw(box: Box, *, frontiers: bool) -> Iterator[str]:
     shape = box.shape
-    busy = " busy" if shape.held or shape.waiting else ""
-    yield f'<g class="{shape.kind}{busy}" transform="translate({box.x:.1f} {box.y:.1f})">'
-    parts = [("", shape.path), ("built at ", shape.built_at), ("frontier ", _frontiers(shape))]
+    busy = " busy" if frontiers and (shape.held or shape.waiting) else ""
+    place = f'transform="translate({box.x:.1f} {box.y:.1f})" data-layer="{box.layer}" data-child="{shape.index}"'
+    yield f'<g class="{shape.kind}{busy}" {place} data-path="{_escape(shape.path)}">'
+    parts = [("", shape.path), ("built at ", shape.built_at), ("frontier ", _frontiers(shape) if frontiers else "")]
     yield f"<title>{_escape(chr(10).join(what + text for what, text in parts if text))}</title>"
     yield f'<rect width="{box.width:.1f}" height="{box.height:.1f}" rx="5"/>'
     if shape.kind != "scope":
         for number, line in enumerate(box.lines):
             live = ' class="live"' if number else ""
             y = (box.height - len(box.lines) * LINE) / 2 + (number + 0.75) * LINE
-            yield f'<text{live} x="{box.width / 2:.1f}" y="{y:.1f}" text-anchor="middle">{_escape(line)}</text>'
-    for path in box.paths:
-        yield _wire(path)
+            text = "" if line is _PLACE else _escape(line)
+            yield f'<text{live} x="{box.width / 2:.1f}" y="{y:.1f}" text-anchor="middle">{text}</text>'
+    for number, path in enumerate(box.paths):
+        yield _wire(number, path)
     if shape.kind == "scope":
         yield f'<text x="10" y="{TITLE - 7:.0f}">{_escape(box.lines[0])}</text>'
     for child in box.boxes:
-        yield from _draw(child)
+        yield from _draw(child, frontiers=frontiers)
     yield "</g>"
 
 
-def _wire(path: Path) -> str:
+def _wire(number: int, path: Path) -> str:
     kinds = " ".join(filter(None, ["back" if path.back else "ahead", "exchanged" if path.wire.exchanged else ""]))
     (x, y), *rest = path.points
     parts = [f"M{x:.1f},{y:.1f}"]
@@ -218,29 +256,47 @@ def _wire(path: Path) -> str:
         bend = f"L{to_x:.1f},{to_y:.1f}" if straight else f"C{x:.1f},{middle:.1f} {to_x:.1f},{middle:.1f} {to_x:.1f},{to_y:.1f}"
         parts.append(bend)
         x, y = to_x, to_y
-    return f'<path class="{kinds}" d="{" ".join(parts)}" marker-end="url(#timely-{"back" if path.back else "ahead"})"/>'
+    ends = f'data-wire="{number}" data-from="{path.wire.source[0]}" data-to="{path.wire.target[0]}"'
+    return f'<path class="{kinds}" d="{" ".join(parts)}" {ends} marker-end="url(#timely-{"back" if path.back else "ahead"})"/>'
 
 
 # -- Mermaid -----------------------------------------------------------------------------------------------------------
 
 
-def _mermaid(shape: Snapshot, name: str) -> Iterator[str]:
-    yield f'subgraph {name}["{_quoted(shape.name)}"]'
-    for port in range(shape.inputs):
-        yield f"  {name}_in{port}(( ))"
-    for child in shape.children:
-        inner = f"{name}_{child.index}"
-        if child.kind == "scope":
-            yield from (f"  {line}" for line in _mermaid(child, inner))
-        else:
-            text = "<br>".join(_quoted(line) for line in _lines(child))
-            yield f'  {inner}(["{text}"])' if child.kind == "source" else f'  {inner}["{text}"]'
-    for port in range(shape.outputs):
-        yield f"  {name}_out{port}(( ))"
-    for wire in shape.wires:
-        arrow = "-.->" if wire.exchanged else "-->"
-        yield f"  {_mermaid_end(shape, name, wire.source, 'out')} {arrow} {_mermaid_end(shape, name, wire.target, 'in')}"
-    yield "end"
+class _Mermaid:
+    """Writes a flowchart. Mermaid styles its links by their number in the text, so they are counted."""
+
+    def __init__(self) -> None:
+        self._count = itertools.count()
+        self._back: list[int] = []
+
+    def lines(self, shape: Snapshot) -> Iterator[str]:
+        """Return the lines of a flowchart."""
+        yield from self._scope(shape, "n")
+        if self._back:
+            yield f"linkStyle {','.join(map(str, self._back))} stroke:#c2410c,stroke-width:2px"
+
+    def _scope(self, shape: Snapshot, name: str) -> Iterator[str]:
+        yield f'subgraph {name}["{_quoted(shape.name)}"]'
+        for port in range(shape.inputs):
+            yield f"  {name}_in{port}(( ))"
+        for child in shape.children:
+            inner = f"{name}_{child.index}"
+            if child.kind == "scope":
+                yield from (f"  {line}" for line in self._scope(child, inner))
+            else:
+                text = "<br>".join(_quoted(line) for line in _lines(child))
+                yield f'  {inner}(["{text}"])' if child.kind == "source" else f'  {inner}["{text}"]'
+        for port in range(shape.outputs):
+            yield f"  {name}_out{port}(( ))"
+        back = feedback_wires(shape)
+        for number, wire in enumerate(shape.wires):
+            link = next(self._count)
+            if number in back:
+                self._back.append(link)
+            arrow = "-.->" if wire.exchanged else "-->"
+            yield f"  {_mermaid_end(shape, name, wire.source, 'out')} {arrow} {_mermaid_end(shape, name, wire.target, 'in')}"
+        yield "end"
 
 
 def _mermaid_end(shape: Snapshot, name: str, end: tuple[int, int], side: str) -> str:

@@ -26,6 +26,7 @@ from timely.inspect.events import Ended, Event, OperatorBuilt
 from timely.inspect.explanation import explain
 from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
+from timely.monitor.dataflow_position import epochs
 from timely.monitor.memory import resident_memory
 from timely.worker import Worker
 from timely.worker.internals import has
@@ -33,7 +34,7 @@ from timely.worker.internals import has
 Send: TypeAlias = Callable[[dict[str, Any]], object]
 """Sends a report to whoever shows it; called on a thread of its own."""
 
-DRAWN: Final = 400
+DRAWN: Final = 1_000
 """Operators that are drawn; of a larger dataflow only the numbers of the slowest are reported."""
 
 EVERY: Final = 0.5
@@ -69,6 +70,7 @@ class _Flow:
         self.scope: ScopeBuilder[Any] | None = scope
         self.shape: Snapshot | None = None
         self.done: Mapping[str, list[float]] = {}
+        self.edges: Sequence[Sequence[str | int]] = ()
 
     def look(self) -> Snapshot:
         """Return a snapshot; tries again if it changes meanwhile, and raises RuntimeError if that goes on."""
@@ -80,10 +82,10 @@ class _Flow:
                 return snapshot(scope)  # type: ignore[arg-type]
         raise RuntimeError(f"dataflow {self.path} changes too fast to be read")
 
-    def end(self, done: Mapping[str, list[float]]) -> None:
+    def end(self, done: Mapping[str, list[float]], edges: Sequence[Sequence[str | int]]) -> None:
         """Keep the last snapshot and numbers. On the worker's thread."""
         if self.scope is not None:
-            self.shape, self.done, self.scope = snapshot(self.scope), done, None
+            self.shape, self.done, self.edges, self.scope = snapshot(self.scope), done, edges, None
 
 
 class Reporter:
@@ -125,10 +127,12 @@ class Reporter:
 
     def _end(self, flow: _Flow, *, alone: bool) -> None:
         """Keep the end of a dataflow; forget its tally, unless another dataflow has the same name."""
-        flow.end(self._done(flow.path))
+        flow.end(self._done(flow.path), self._edges(flow.path))
         if alone:
             for path in self._paths(flow.path):
                 del self.tally.operators[path]
+            for edge in self._edges_of(flow.path):
+                del self.tally.edges[edge]
 
     def _paths(self, dataflow: str) -> list[str]:
         return [path for path in list(self.tally.operators) if path.startswith(f"{dataflow}/")]
@@ -138,6 +142,13 @@ class Reporter:
         tallies = ((path, self.tally.operators.get(path)) for path in self._paths(dataflow))
         done = [(path, _numbers(tally)) for path, tally in tallies if tally is not None]
         return dict(sorted(done, key=lambda each: -each[1][1])[:DRAWN])
+
+    def _edges_of(self, dataflow: str) -> list[tuple[str, str, int]]:
+        return [edge for edge in list(self.tally.edges) if edge[0].startswith(f"{dataflow}/")]
+
+    def _edges(self, dataflow: str) -> list[Sequence[str | int]]:
+        """Return ``[sender, receiver, port, records]`` of the edges of a dataflow."""
+        return [(*edge, self.tally.edges.get(edge, 0)) for edge in self._edges_of(dataflow)[: 4 * DRAWN]]
 
     @property
     def over(self) -> bool:
@@ -154,8 +165,11 @@ class Reporter:
         """Mark the worker as over."""
         self._closed = True
 
-    def report(self) -> dict[str, Any]:
-        """Return a report; ``number`` grows from report to report. RuntimeError if the worker is too busy to be read."""
+    def report(self, *, draws: bool = True) -> dict[str, Any]:
+        """Return a report; ``number`` grows from report to report. RuntimeError if the worker is too busy to be read.
+
+        Without the shapes of the dataflows unless it ``draws``.
+        """
         number = next(self._reports)
         worker, flows = self.worker, list(self._flows.values())[-_FLOWS:]
         scopes = [flow.scope for flow in flows]
@@ -178,16 +192,19 @@ class Reporter:
             "still": monotonic() - self._moved,
             "running": [path for scope in scopes if scope is not None for path in _running(scope)],
             "over": self.over,
-            "dataflows": [self._dataflow(*each) for each in zip(flows, scopes, shapes, strict=True)],
+            "dataflows": [self._dataflow(*each, draws=draws) for each in zip(flows, scopes, shapes, strict=True)],
         }
 
-    def _dataflow(self, flow: _Flow, scope: ScopeBuilder[Any] | None, shape: Snapshot) -> dict[str, Any]:
+    def _dataflow(self, flow: _Flow, scope: ScopeBuilder[Any] | None, shape: Snapshot, *, draws: bool) -> dict[str, Any]:
         return {
             "number": flow.number,
             "path": flow.path,
             "over": not self._is_on(scope),
             "stuck": self._stuck(flow, scope),
-            "shape": plain(shape) if self._draws and len(shape.operators()) <= DRAWN else None,
+            "shape": plain(shape) if self._draws and draws and len(shape.operators()) <= DRAWN else None,
+            "lag": None if scope is None else _lag(scope),
+            "unread": sum(count for operator in shape.operators() for _, count in operator.waiting),
+            "edges": flow.edges if flow.scope is None else self._edges(flow.path),
             "done": flow.done if flow.scope is None else self._done(flow.path),
             "described": {each.path: [*map(_cut, each.described)] for each in _described(shape)[:DRAWN]},
         }
@@ -260,6 +277,15 @@ def _running(scope: ScopeBuilder[Any]) -> list[str]:
     """Return the operators that are running: more than one if one runs another."""
     children = [child.scope for nested in scope.scopes for child in nested.children]
     return [child.path for child in children if isinstance(child, Operator) and child.running]
+
+
+def _lag(scope: ScopeBuilder[Any]) -> int | None:
+    """Return how many epochs the frontier is behind the latest time in use; ``None`` unless the times are integers."""
+    with contextlib.suppress(RuntimeError):  # they change meanwhile
+        times = epochs(scope.subgraph)
+        if times and all(isinstance(time, int) for time in times):
+            return int(max(times) - min(times))
+    return None
 
 
 def _described(shape: Snapshot) -> list[Snapshot]:

@@ -6,6 +6,8 @@ the newest report of each worker in the newest attempt, so a lost report does no
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +16,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
+from timely.inspect.edge_counts import edge_counts
 from timely.inspect.pictures import Picture
 from timely.inspect.report import DRAWN, shaped
 from timely.inspect.snapshots import Snapshot
@@ -139,11 +142,13 @@ def _who(report: Report) -> tuple[int, int]:
 
 
 def _together(name: str, reports: Sequence[Report]) -> dict[str, Any]:
-    """Return the state of one run from the reports of its workers, in order."""
+    """Return the state of one run from the reports of its workers, in order; ``key`` tells it from other runs."""
     numbers = sorted({dataflow["number"] for report in reports for dataflow in report["dataflows"]})
     memory = {(report["host"], report["process"]): report["memory"] for report in reports}
     return {
+        "key": " ".join([name, *(f"{report['host']}/{report['process']}/{report['reporter']}" for report in reports[:1])]),
         "name": name,
+        "over": all(report["over"] for report in reports),
         "memory": sum(memory.values()),
         "workers": [{key: value for key, value in report.items() if key != "dataflows"} for report in reports],
         "dataflows": [_dataflow(number, reports) for number in numbers],
@@ -160,10 +165,39 @@ def _dataflow(number: int, reports: Sequence[Report]) -> dict[str, Any]:
         "number": number,
         "path": next(part["path"] for part in parts.values()),
         "over": all(part["over"] for part in parts.values()),
-        "svg": None if shape is None else Picture(shape).svg(),
+        **_drawing(shape),
+        "lag": max((part["lag"] for part in parts.values() if part.get("lag") is not None), default=None),
+        "unread": max(part.get("unread", 0) for part in parts.values()),
+        "edges": {} if shape is None else edge_counts(shape, _sent(parts.values())),
         "stuck": _stuck(parts)[:_STUCK],
         "operators": [_operator(*each, done, described) for each in _operators(shape, done)],
     }
+
+
+def _drawing(shape: Snapshot | None) -> dict[str, Any]:
+    """Return the drawing of a dataflow, the same for as long as its structure is, and a name for this drawing."""
+    svg = None if shape is None else _outline(_bare(shape))
+    return {"svg": svg, "drawing": None if svg is None else hashlib.blake2b(svg.encode(), digest_size=8).hexdigest()}
+
+
+@functools.lru_cache(maxsize=32)
+def _outline(shape: Snapshot) -> str:
+    return Picture(shape).outline()
+
+
+def _bare(shape: Snapshot) -> Snapshot:
+    """Return a snapshot without what changes while a dataflow runs."""
+    children = tuple(map(_bare, shape.children))
+    return attrs.evolve(shape, frontiers=(), held=(), waiting=(), described=(), children=children)
+
+
+def _sent(parts: Iterable[Report]) -> dict[tuple[str, str, int], int]:
+    """Return the records that the workers have sent along each edge, in all."""
+    found: dict[tuple[str, str, int], int] = {}
+    for part in parts:
+        for sender, receiver, port, records in part.get("edges", ()):
+            found[sender, receiver, port] = found.get((sender, receiver, port), 0) + records
+    return found
 
 
 def _stuck(parts: Mapping[int, Report]) -> list[dict[str, Any]]:

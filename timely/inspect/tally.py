@@ -26,6 +26,8 @@ class OperatorTally:
 class Tally:
     """The numbers of one worker: ``operators`` by path, progress batches, and the paths of dataflows that have ended.
 
+    ``edges`` are the records sent, by the paths of sender and receiver and the receiver's port.
+
     >>> import timely
     >>> from timely.inspect import EventLog, Tally
     >>> worker = timely.Worker()
@@ -34,12 +36,13 @@ class Tally:
     ...     _ = scope.to_stream(range(5)).filter(lambda x: x > 2).capture()
     >>> worker.run()
     >>> found = tally.operators["/df/filter#1"]
-    >>> found.read, found.sent, tally.ended
-    (5, 2, ['/df'])
+    >>> found.read, found.sent, tally.edges["/df/filter#1", "/df/capture#2", 0], tally.ended
+    (5, 2, 2, ['/df'])
     """
 
     worker: int
     operators: dict[str, OperatorTally] = attrs.field(factory=dict)
+    edges: dict[tuple[str, str, int], int] = attrs.field(factory=dict)
     ended: list[str] = attrs.field(factory=list)
     waited: float = 0.0
     progress_sent: int = 0
@@ -67,6 +70,8 @@ class Tally:
             operator.longest = max(operator.longest, event.seconds)
         elif isinstance(event, RecordsSent):
             self._operator(event.path).sent += event.records
+            edge = event.path, *event.target
+            self.edges[edge] = self.edges.get(edge, 0) + event.records
         elif isinstance(event, Read):
             self._operator(event.path).read += event.records
         elif isinstance(event, Waited):
