@@ -13,7 +13,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 import timely
 from timely import OperatorError, Product, Worker
@@ -377,3 +379,30 @@ def test_values_with_line_breaks_are_not_cut_where_a_block_ends(tmp_path: Path) 
     table = captured.to_arrow()
     assert table["n"].to_pylist() == list(range(rows))
     assert table["text"].to_pylist() == [f"first line of {n}\n,second\n" for n in range(rows)]
+
+
+JSON = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text('[]{}"\\\n é', max_size=6),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text('[]{}"\\', max_size=4), each, max_size=3),
+    max_leaves=10,
+)
+
+
+@hypothesis.settings(max_examples=15)
+@hypothesis.given(values=st.lists(JSON, min_size=1, max_size=20))
+def test_json_is_read_whatever_brackets_its_texts_hold(values: list[Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The depth is that of the values; texts add nothing to it, and take nothing from it."""
+    path = tmp_path_factory.mktemp("json") / "a.jsonl"
+    path.write_text("".join(json.dumps({"id": n, "text": json.dumps(value)}) + "\n" for n, value in enumerate(values)))
+    expected = Counter({(0, (n, json.dumps(value))): 1 for n, value in enumerate(values)})
+    assert found(lambda scope: scope.read_json(path)) == expected
+    around = json.dumps({"text": json.dumps(values), "more": values})
+    path.write_text('{"deep": ' * 101 + around + "}" * 101)
+    assert "nested more than 100 deep" in refused(lambda scope: scope.read_json(path))
+
+
+def test_a_line_of_json_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timely.files.scanning._LONGEST", 1 << 21)
+    with gzip.open(tmp_path / "a.jsonl.gz", "wb") as file:
+        file.write(b'{"a": "' + bytes(1 << 22))
+    assert "a line has more than" in refused(lambda scope: scope.read_json(tmp_path / "a.jsonl.gz"))

@@ -74,6 +74,8 @@ class _PlainPickler(pickle.Pickler):
         kind = type(obj)
         if kind.__module__ == "pyarrow.lib" and kind.__name__ == "RecordBatch":
             return _reduce_batch_to_stream(obj)
+        if kind.__module__ == "uuid" and kind.__name__ == "UUID":
+            return kind, (obj.hex,)  # Python's own pickle makes an empty one first
         if kind.__module__ == "numpy" and hasattr(obj, "dtype"):
             return _reduce_plain(obj)
         return NotImplemented

@@ -89,6 +89,7 @@ def _read_batch(stream: Any) -> pa.RecordBatch:
     with pa.ipc.open_stream(source) as reader:
         batch = reader.read_next_batch()
     batch.validate(full=True)
+    _ = batch.schema.names  # raises for one that is no text
     return batch
 
 

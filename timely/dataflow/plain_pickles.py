@@ -65,19 +65,18 @@ _TO_MARK: Final = _codes(pickle.TUPLE, pickle.FROZENSET)
 _EMPTY: Final = _codes(pickle.EMPTY_LIST, pickle.EMPTY_DICT, pickle.EMPTY_SET)
 _FILL_TO_MARK: Final = _codes(pickle.APPENDS, pickle.SETITEMS, pickle.ADDITEMS)
 _CALL: Final = _codes(pickle.REDUCE, pickle.NEWOBJ)
-_MEMOIZE, _MARK, _EMPTY_TUPLE, _GLOBAL, _BUILD, _STOP = (
-    name[0] for name in (pickle.MEMOIZE, pickle.MARK, pickle.EMPTY_TUPLE, pickle.STACK_GLOBAL, pickle.BUILD, pickle.STOP)
+_MEMOIZE, _MARK, _EMPTY_TUPLE, _GLOBAL, _STOP = (
+    name[0] for name in (pickle.MEMOIZE, pickle.MARK, pickle.EMPTY_TUPLE, pickle.STACK_GLOBAL, pickle.STOP)
 )
 
 
 @attrs.define(eq=False)
 class _Compound:
-    """A container, or what was made by a call; ``open`` while only its maker can refer to it."""
+    """A container, or what was made by a call; ``open`` while it can be filled, since nothing else refers to it."""
 
     depth: int
     size: int
     open: bool = False
-    made: bool = False
 
 
 _Entry: TypeAlias = _Compound | None  # None is a value without parts
@@ -127,9 +126,9 @@ def _run(data: bytes, most: int) -> None:
             raise pickle.UnpicklingError(f"it refers to its own parts so often that it has more than {most} values in all")
         return into
 
-    def fill(parts: list[_Entry], made: bool) -> None:
+    def fill(parts: list[_Entry]) -> None:
         into = stack[-1]
-        if into is None or not into.open or into.made is not made:
+        if into is None or not into.open:
             raise pickle.UnpicklingError("it changes what its other parts refer to, as a list does that holds itself")
         compound(parts, into)
 
@@ -163,9 +162,9 @@ def _run(data: bytes, most: int) -> None:
         elif code == _EMPTY_TUPLE:
             push(_FLAT[0])
         elif count := _FILL[code]:
-            fill(popped(len(stack) - count), made=False)
+            fill(popped(len(stack) - count))
         elif code in _FILL_TO_MARK:
-            fill(popped(marks.pop()), made=False)
+            fill(popped(marks.pop()))
         elif code == _GLOBAL:
             popped(len(stack) - 2)
             push(_CALLABLE)
@@ -173,9 +172,7 @@ def _run(data: bytes, most: int) -> None:
             callee, arguments = popped(len(stack) - 2)
             if callee is not _CALLABLE:
                 raise pickle.UnpicklingError("it calls what it has made itself, which is not plain data")
-            push(compound([arguments], _Compound(1, 1, True, made=True)))
-        elif code == _BUILD:
-            fill(popped(len(stack) - 1), made=True)
+            push(compound([arguments], _Compound(1, 1)))
         elif count := _SKIP[code]:
             at += count
         elif code == _STOP:
