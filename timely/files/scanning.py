@@ -91,6 +91,8 @@ class Scan:
                 found = self._dataset_batches(fragment, fields)
             for batch in found:
                 if batch.num_rows:
+                    if self.format == "ipc":
+                        batch.validate(full=True)  # Arrow takes offsets as they come, and ends the process at a wrong one
                     yield self._whole(batch, keys, path)
 
     def blaming(self, path: str) -> _Blame:
@@ -141,15 +143,12 @@ class _Blame:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, TimelyError):
             return
-        if isinstance(error, pa.ArrowException):
+        if isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
             advice = "; declare the types of its columns with schema=" if "onver" in str(error) or "changed" in str(error) else ""
             if "unexpected field" in str(error):
                 advice = "; declare all columns with schema=, since the types are those of the beginning of the first file"
-            raise SchemaError(f"{self._place}: {self._path!r} cannot be read as {self._format}: {error}{advice}") from type(
-                error
-            )(
-                printable(str(error))  # it quotes the file, and a traceback shows it
-            )
+            quoted = pa.ArrowInvalid(printable(str(error)))  # a traceback shows it, and it quotes the file
+            raise SchemaError(f"{self._place}: {self._path!r} cannot be read as {self._format}: {error}{advice}") from quoted
         if isinstance(error, OSError):
             raise ConfigurationError(f"{self._place}: {self._path!r} cannot be read: {error}") from error
 
@@ -286,6 +285,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     scan = Scan(place, kind.name, pa.schema([]), False, False, options.delimiter, tuple(options.null_values))
     with scan.blaming(first.path):
         physical = _physical_schema(scan, first)
+        _ = physical.names  # raises for one that is no text
     keys = pa.schema([pa.field(name, _key_type([dict(one.keys)[name] for one in fragments])) for name, _ in first.keys])
     for name in keys.names:
         if name in physical.names:
