@@ -80,6 +80,9 @@ ATTACKS: dict[str, list[bytes]] = {
     "a call with a great number": messages(name("builtins", "bytearray") + b"J" + MANY + b"\x85R"),
     "a set of a range": messages(name("builtins", "set") + name("builtins", "range") + b"J" + MANY + b"\x85R\x85R"),
     "an endless range": messages(name("builtins", "range") + b"\x8a\x08" + struct.pack("<q", 2**62) + b"\x85R"),
+    "a long number as a decimal": messages(
+        name("decimal", "Decimal") + b"\x8b" + struct.pack("<i", 10**6) + 10**6 * b"\x7f" + b"\x85R"
+    ),
     "a large memo": messages(b"]r" + struct.pack("<I", 200_000_000)),
     "bytes that are not there": messages(b"B" + struct.pack("<I", 2**31)),
     "many bytes that are not there": messages(b"\x8e" + struct.pack("<Q", 2**40)),

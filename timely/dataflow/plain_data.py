@@ -26,7 +26,7 @@ _ROWS_FREE: Final = 1 << 20
 _READERS: Final = "timely.dataflow.pickling"
 _PLAIN: Final = frozenset(
     {("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")}
-    | {("decimal", "Decimal"), ("uuid", "UUID"), ("builtins", "complex"), ("timely.order", "Product")}
+    | {("uuid", "UUID"), ("builtins", "complex"), ("timely.order", "Product")}
     | {("timely.progress.timestamp", "Unit"), ("timely.progress.loop_time", "LoopTime"), (_READERS, "read_scalar")}
 )
 """What a pickle may call as it is."""
@@ -48,6 +48,8 @@ class _Unpickler(pickle.Unpickler):
         match module, name:
             case "builtins", "range":
                 return _range
+            case "decimal", "Decimal":
+                return partial(_decimal, super().find_class(module, name))
             case str(), "read_batch" if module == _READERS:
                 return _read_batch
             case str(), "read_array" if module == _READERS:
@@ -63,6 +65,12 @@ def _range(*bounds: int) -> range:
     found = range(*bounds)
     _check_rows(found[-1] - found[0] if found else 0, 0, "a range")
     return found
+
+
+def _decimal(make: Callable[[str], Any], text: str) -> Any:
+    if not isinstance(text, str):
+        raise pickle.UnpicklingError("it makes a Decimal of something else than its text, which takes long for a long number")
+    return make(text)
 
 
 def _read_array(read: Callable[..., Any], description: Any, shape: tuple[int, ...], order: Any, memory: Any) -> Any:
