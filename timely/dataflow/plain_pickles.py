@@ -103,7 +103,7 @@ def _run(data: bytes, most: int) -> None:
     stack: list[_Entry] = []
     marks: list[int] = []
     memo: list[_Entry] = []
-    push = stack.append
+    push, memoize = stack.append, memo.append
 
     def popped(start: int) -> list[_Entry]:
         if start < 0:
@@ -137,15 +137,16 @@ def _run(data: bytes, most: int) -> None:
         code = data[at]
         at += 1
         if code == _MEMOIZE:
-            memo.append(stack[-1])
+            memoize(stack[-1])
         elif (width := _WIDTH[code]) >= 0:
             push(None)
             at += width
         elif width := _SIZE_WIDTH[code]:
-            at += width + int.from_bytes(data[at : at + width], "little")
+            at += 1 + data[at] if width == 1 else width + int.from_bytes(data[at : at + width], "little")
             push(None)
         elif count := _TUPLE[code]:
-            parts = popped(len(stack) - count)
+            parts = stack[-count:]
+            del stack[-count:]
             push(_FLAT[count] if parts.count(None) == count else compound(parts, _Compound(1, 1)))
         elif width := _GET_WIDTH[code]:
             found = memo[int.from_bytes(data[at : at + width], "little")]
