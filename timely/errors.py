@@ -12,6 +12,20 @@ from typing import Any, Final, NamedTuple, Self
 
 _REPR_LIMIT: Final = 200
 _TEXT_LIMIT: Final = 4000
+_CONTROLS: Final = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""Characters that change what a terminal shows elsewhere, or in which order; not tabs and ends of lines."""
+
+
+def printable(text: str) -> str:
+    """Return a text with its control characters escaped, since data could clear the screen, or type for the user.
+
+    >>> printable("naïve\\n"), printable("\\x1b[2J")
+    ('naïve\\n', '\\\\x1b[2J')
+    """
+    return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 def error_text(error: BaseException) -> str:
@@ -74,6 +88,9 @@ class TimelyError(Exception):
     """The root of the library's errors; ``blamed`` is set where it is about another operator than the one that raised it."""
 
     blamed: ErrorSubject | None = None
+
+    def __str__(self) -> str:
+        return printable(Exception.__str__(self))  # a KeyError's own is in quotes
 
     def caused_by(self, cause: BaseException | None) -> Self:
         """Return this error with its cause: ``raise ... from cause`` for modules whose compiler drops the ``from``.
@@ -293,8 +310,6 @@ class SparkError(TimelyError, RuntimeError):
 
 class OutputError(ConfigurationError, KeyError):
     """A result has no output of that name; a ``KeyError``, since results are mappings."""
-
-    __str__ = Exception.__str__  # a KeyError's is in quotes
 
 
 class DeliveryError(TimelyError, RuntimeError):

@@ -442,6 +442,7 @@ def test_a_script_leaves_a_report_and_a_trace_also_if_it_fails(here: Path, fails
 
 def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["timely"])
+    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "token")  # the script is told the address beforehand
     lines = [
         "import sys, timely, urllib.request",
         "worker = timely.Worker()",
@@ -455,9 +456,10 @@ def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixtur
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    assert main(["live", "--port", port, "script.py", f"http://127.0.0.1:{port}/", "--flag"]) == 0
+    url = f"http://127.0.0.1:{port}/token/"
+    assert main(["live", "--port", port, "script.py", url, "--flag"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said == [f"to be seen at http://127.0.0.1:{port}/", f"['http://127.0.0.1:{port}/', '--flag'] True"]
+    assert said == [f"to be seen at {url}", f"['{url}', '--flag'] True"]
     Path("script.py").write_text("open('not there')")
     with pytest.raises(SystemExit):
         main(["live", "script.py"])

@@ -191,3 +191,28 @@ def test_names_that_are_no_utf_8_are_told_in_one_message(here: Path, capsys: pyt
     for arguments in ([f"edges={odd}", "--output", "edges=o.csv"], ["edges=edges.csv", "--output", f"edges={odd}"]):
         assert main(["run", str(here), "--input", *arguments]) == 1
         assert "is no UTF-8, which Arrow needs: rename it" in capsys.readouterr().err
+
+
+# -- inputs made by strangers --------------------------------------------------------------------------------------------
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize("line", ['{"a":' + "[" * DEEP + "]" * DEEP + "}", '{"a":' * DEEP + "1" + "}" * DEEP, "[" * DEEP])
+def test_deep_json_is_refused_and_leaves_nothing(here: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Arrow's parser ends the process that reads it."""
+    Path("edges.jsonl").write_text('{"a": 1}\n' + line + "\n")
+    before = set(Path().iterdir())
+    assert main(["run", f"{here}:build", "--input", "edges=edges.jsonl", "--output", "edges=out.jsonl"]) == 1
+    assert "nested more than 100 deep" in (said := capsys.readouterr().err) and "edges.jsonl" in said
+    assert set(Path().iterdir()) - before <= {Path("__pycache__")}
+
+
+def test_control_characters_of_data_do_not_reach_the_terminal(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("edges.csv").write_text(
+        "src,d\x1b[2Jst\n1,2\n" + "1,2\n" * 400_000 + "1,\x1b]0;title\x07\x9b2J\u202e\n", encoding="utf-8"
+    )
+    assert main(["run", f"{here}:build", "--input", "edges=edges.csv", "--output", "edges=out.csv"]) == 1
+    said = capsys.readouterr()
+    assert r"\x1b]0;title\x07\x9b2J\u202e" in said.err
+    assert not {each for each in said.out + said.err if each != "\n" and not each.isprintable()}

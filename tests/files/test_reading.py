@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 import timely
 from timely import OperatorError, Product, Worker
-from timely.errors import ConfigurationError, GraphError, SchemaError, TimestampError
+from timely.errors import ConfigurationError, GraphError, SchemaError, TimelyError, TimestampError
 from timely.testing import MemoryStateRegistry
 
 pa: Any = pytest.importorskip("pyarrow")
@@ -377,3 +380,70 @@ def test_values_with_line_breaks_are_not_cut_where_a_block_ends(tmp_path: Path) 
     table = captured.to_arrow()
     assert table["n"].to_pylist() == list(range(rows))
     assert table["text"].to_pylist() == [f"first line of {n}\n,second\n" for n in range(rows)]
+
+
+JSON = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text('[]{}"\\\n é', max_size=6),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text('[]{}"\\', max_size=4), each, max_size=3),
+    max_leaves=10,
+)
+
+
+@hypothesis.settings(max_examples=15)
+@hypothesis.given(values=st.lists(JSON, min_size=1, max_size=20))
+def test_json_is_read_whatever_brackets_its_texts_hold(values: list[Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The depth is that of the values; texts add nothing to it, and take nothing from it."""
+    path = tmp_path_factory.mktemp("json") / "a.jsonl"
+    path.write_text("".join(json.dumps({"id": n, "text": json.dumps(value)}) + "\n" for n, value in enumerate(values)))
+    expected = Counter({(0, (n, json.dumps(value))): 1 for n, value in enumerate(values)})
+    assert found(lambda scope: scope.read_json(path)) == expected
+    around = json.dumps({"text": json.dumps(values), "more": values})
+    path.write_text('{"deep": ' * 101 + around + "}" * 101)
+    assert "nested more than 100 deep" in refused(lambda scope: scope.read_json(path))
+
+
+def test_a_line_of_json_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timely.files.scanning._LONGEST", 1 << 21)
+    with gzip.open(tmp_path / "a.jsonl.gz", "wb") as file:
+        file.write(b'{"a": "' + bytes(1 << 22))
+    assert "a line has more than" in refused(lambda scope: scope.read_json(tmp_path / "a.jsonl.gz"))
+
+
+EVERY_KIND = {
+    "n": [1, 2, 3],
+    "s": ["a", "bb", None],
+    "l": [[1], [2, 3], None],
+    "t": [{"a": 1}, None, {"a": 2}],
+    "b": [b"1", b"22", b"3"],
+}
+
+
+def changed_ipc_files(path: Path, files: int) -> Iterator[None]:
+    """Write a file of many types, each time with other bytes changed."""
+    table = pa.table(EVERY_KIND)
+    words = pa.array(["x", "y", "x"]).dictionary_encode()
+    views = pa.array(["more than twelve bytes", None, "q"], pa.string_view())
+    written(table.append_column("d", words).append_column("v", views), path)
+    whole, source = path.read_bytes(), random.Random(1)
+    for _ in range(files):
+        data = bytearray(whole)
+        for _ in range(source.randrange(1, 4)):
+            data[source.randrange(len(data))] = source.choice([0, 127, 128, 255, source.randrange(256)])
+        path.write_bytes(data)
+        yield
+
+
+def check_changed_ipc_files(path: Path, files: int) -> None:
+    for _ in changed_ipc_files(path, files):
+        with contextlib.suppress(TimelyError):
+            timely.example(lambda scope: scope.read_ipc(path))
+
+
+def test_an_ipc_file_with_changed_bytes_is_read_or_refused(tmp_path: Path) -> None:
+    """Where batches are not validated, one in some hundred of these ends the process."""
+    check_changed_ipc_files(tmp_path / "a.arrow", 150)
+
+
+@pytest.mark.soak
+def test_very_many_changed_ipc_files_are_read_or_refused(tmp_path: Path) -> None:
+    check_changed_ipc_files(tmp_path / "a.arrow", 5_000)

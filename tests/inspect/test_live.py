@@ -6,6 +6,7 @@ set.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import http.client
 import json
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,11 @@ CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def ask(page: LivePage, path: str, method: str = "GET", host: str | None = None) -> tuple[int, bytes]:
+    """Ask for a path below the page's own."""
+    return request(page, urllib.parse.urlsplit(page.url).path.removesuffix("/") + path, method, host)
+
+
+def request(page: LivePage, path: str, method: str = "GET", host: str | None = None) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
     try:
         connection.request(method, path, headers={"Host": host or f"127.0.0.1:{page.port}"})
@@ -600,9 +607,36 @@ def test_only_two_pages_are_given_and_only_under_their_own_name(path: str, metho
         assert ask(page, path, method, host)[0] == status
 
 
+def test_only_who_knows_the_token_is_answered() -> None:
+    with LivePage() as page, LivePage() as other:
+        token = urllib.parse.urlsplit(page.url).path.strip("/")
+        assert len(token) >= 32 and token not in other.url
+        for path in ("/", "/state.json", "/?token=", f"/{token[:-1]}/", f"/{token}x/state.json", "/%00/", "/" * 70):
+            status, content = request(page, path)
+            assert status == 403 and token.encode() not in content, path
+        assert request(other, f"/{token}/state.json")[0] == 403
+        assert ask(page, "/state.json")[0] == 200
+
+
+def test_no_more_than_a_bounded_number_of_connections_is_served() -> None:
+    with LivePage() as page, contextlib.ExitStack() as stack:
+        before = threading.active_count()
+        address = ("127.0.0.1", page.port)
+        idle = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(36)]
+        assert b"503" in idle[-1].recv(100)
+        assert threading.active_count() - before <= 32
+        for connection in idle:
+            connection.close()
+        status = 503
+        while status == 503:  # they are let go of on threads of their own
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                status = ask(page, "/")[0]
+        assert status == 200
+
+
 def test_it_is_on_the_loopback_interface_and_a_port_that_is_taken_is_refused() -> None:
     with LivePage() as page:
-        assert page.url == f"http://127.0.0.1:{page.port}/"
+        assert page.url.startswith(f"http://127.0.0.1:{page.port}/")
         with pytest.raises(ConfigurationError, match="cannot be served there"):
             LivePage(page.port)
 
@@ -657,7 +691,7 @@ def test_it_can_be_served_over_ipv6() -> None:
     except OSError:
         pytest.skip("this machine has no IPv6")
     with LivePage(host="::1") as page:
-        assert page.url == f"http://[::1]:{page.port}/"
+        assert page.url.startswith(f"http://[::1]:{page.port}/")
         with urllib.request.urlopen(page.url + "state.json", timeout=30) as answer:
             assert json.load(answer)["runs"] == []
 

@@ -11,6 +11,7 @@ import gc
 import os
 import pickle
 import queue
+import random
 import signal
 import socket
 import ssl
@@ -263,7 +264,13 @@ def test_no_driver_no_run(server: Rendezvous) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [struct.pack("!I", 1 << 30), struct.pack("!I", 3) + b"{{{", struct.pack("!I", 28) + b'{"kind":"join","content":{}}']
+    "said",
+    [
+        struct.pack("!I", 1 << 30),
+        struct.pack("!I", 3) + b"{{{",
+        struct.pack("!I", 28) + b'{"kind":"join","content":{}}',
+        struct.pack("!I", 100_000) + 100_000 * b"[",
+    ],
 )
 def test_nonsense_ends_only_its_own_connection(server: Rendezvous, pool: ThreadPoolExecutor, said: bytes) -> None:
     run = server.open_run(1)
@@ -273,6 +280,26 @@ def test_nonsense_ends_only_its_own_connection(server: Rendezvous, pool: ThreadP
         sock.settimeout(10)
         assert sock.recv(1) == b""
     leave(*complete(server, run, pool, 2))
+
+
+def test_no_bytes_of_a_stranger_stop_the_driver(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    """They come before any certificate has been shown: random ones, and beginnings of a handshake that are changed."""
+    source = random.Random(1)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    hello = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=32 * "a")
+    with pytest.raises(ssl.SSLWantReadError):
+        hello.do_handshake()
+    begun = outgoing.read()
+    for _ in range(40):
+        said = bytearray(source.choice([begun, source.randbytes(source.randrange(600)), begun[: source.randrange(len(begun))]]))
+        for _ in range(source.randrange(4) if said else 0):
+            said[source.randrange(len(said))] = source.randrange(256)
+        with contextlib.suppress(OSError), socket.create_connection(server.address, timeout=10) as sock:
+            sock.sendall(said)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(1 << 16):
+                pass
+    leave(*complete(server, server.open_run(2), pool, 1))
 
 
 def test_the_end_of_the_driver_is_noticed(pool: ThreadPoolExecutor) -> None:

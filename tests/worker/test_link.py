@@ -5,6 +5,8 @@ White box: frames are cut, forged and delayed on a socket of the test's own.
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import socket
 from itertools import pairwise
 from typing import Any
@@ -58,6 +60,25 @@ def test_frames_arrive_whole_and_in_order_however_they_are_cut(sent: list[list[A
         link.read(got)
         assert not link.gone
     assert [plain(message) for message in got] == [plain(message) for frame in sent for message in frame]
+
+
+@given(
+    numbers=st.lists(st.one_of(st.integers(0, 40), st.integers(0, (1 << 64) - 1)), min_size=2, max_size=6),
+    rest=st.one_of(st.binary(max_size=40), st.just(bytes(4)).map(lambda pad: b"".join(map(bytes, encode([None]))) + pad)),
+)
+@example(numbers=[(1 << 64) - 1, 1], rest=b"")
+@example(numbers=[16, (1 << 64) - 1], rest=b"")
+@example(numbers=[8, 1, (1 << 64) - 1], rest=b"")
+def test_a_frame_of_any_numbers_is_read_or_ends_the_connection(numbers: list[int], rest: bytes) -> None:
+    """No opcode of a pickle that does anything is among these bytes; peers hold the key of the run."""
+    near, far = socket.socketpair()
+    link, got = Link(far, largest=1 << 12), list[Any]()
+    with near, far:
+        near.sendall(b"".join(number.to_bytes(8, "little") for number in numbers) + rest.translate(bytes(range(64)) * 4))
+        near.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError):
+            link.read(got)
+        assert link.gone and got == []
 
 
 @given(batch=batches)

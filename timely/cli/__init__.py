@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import io
 import os
 import sys
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import timely
 from timely.dataflow.origin import is_ours
-from timely.errors import ConfigurationError, OperatorError, TimelyError
+from timely.errors import ConfigurationError, OperatorError, TimelyError, printable
 
 if TYPE_CHECKING:
     from timely.cli.running import Job
@@ -34,8 +33,10 @@ COMPLETIONS = ("bash", "zsh", "fish")
 _READER_GONE: Final = 141
 """The status that a shell gives a command that SIGPIPE has ended."""
 
-_print: Final = functools.partial(print, flush=True)
-"""Prints at once, also into a file or a pipe."""
+
+def _print(text: object) -> None:
+    """Print at once, also into a file or a pipe, and without the control characters of data."""
+    print(printable(str(text)), flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +65,7 @@ def _status(argv: Sequence[str] | None) -> int:
     except BrokenPipeError:
         return _READER_GONE
     except (TimelyError, OSError) as error:
-        print(f"timely: {error}{_line(error)}", file=sys.stderr)
+        print(printable(f"timely: {error}{_line(error)}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("timely: interrupted", file=sys.stderr)
@@ -152,7 +153,7 @@ def _draw(arguments: argparse.Namespace) -> None:
 
     drawn = looking.draw(_job(arguments, outputs={}))
     if arguments.output is None:
-        print(drawn.mermaid())
+        print(printable(drawn.mermaid()))
     else:
         drawn.save(arguments.output)
         print(f"drew {arguments.program} into {arguments.output}")
@@ -170,7 +171,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
     job = _job(arguments, outputs={}, workers=arguments.workers, processes=arguments.processes)
     found = looking.explain(job, arguments.patience)
-    print(found or f"{arguments.program} came to its end: nothing was stuck")
+    _print(found or f"{arguments.program} came to its end: nothing was stuck")
     return 1 if found else 0
 
 

@@ -2,7 +2,8 @@
 
 Arrow batches are pickled as IPC streams, without what they were sliced from; large whole ones as their buffers. Large buffers can
 stand beside the pickle, without a copy. Unpickling executes code, so plain data (numbers, strings, bytes, dates, built-in
-collections, the library's own times, arrays and Arrow batches) has a form of its own, which is safe to read whoever wrote it.
+collections, the library's own times, arrays and Arrow batches) has a form of its own, which is safe to read whoever wrote it:
+see :mod:`timely.dataflow.plain_data`.
 """
 
 from __future__ import annotations
@@ -12,24 +13,16 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from timely.dataflow.plain_data import Part, load_plain
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-Part: TypeAlias = bytes | bytearray | memoryview
-
 _LARGE: Final = 1 << 15
 """Bytes of a column from which on pickling its buffers is cheaper than copying them into a stream."""
-
-_PLAIN: Final = frozenset(
-    {("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")}
-    | {("decimal", "Decimal"), ("uuid", "UUID"), ("builtins", "complex"), ("builtins", "set"), ("builtins", "frozenset")}
-    | {("builtins", "bytearray"), ("builtins", "range"), ("timely.order", "Product")}
-    | {("timely.progress.timestamp", "Unit"), ("timely.progress.loop_time", "LoopTime")}
-    | {(__name__, name) for name in ("read_array", "read_objects", "read_scalar")}
-)
 
 
 def dumps(message: Any, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
@@ -73,7 +66,7 @@ def unpickled_plain(parts: Sequence[Part]) -> Any:
     >>> unpickled_plain(pickled({"a": (1, 2.5)}, plain=True))
     {'a': (1, 2.5)}
     """
-    return _PlainUnpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
+    return load_plain(parts)
 
 
 class _PlainPickler(pickle.Pickler):
@@ -81,21 +74,11 @@ class _PlainPickler(pickle.Pickler):
         kind = type(obj)
         if kind.__module__ == "pyarrow.lib" and kind.__name__ == "RecordBatch":
             return _reduce_batch_to_stream(obj)
+        if kind.__module__ == "uuid" and kind.__name__ == "UUID":
+            return kind, (obj.hex,)  # Python's own pickle makes an empty one first
         if kind.__module__ == "numpy" and hasattr(obj, "dtype"):
             return _reduce_plain(obj)
         return NotImplemented
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if module == __name__ and name == "read_batch":
-            return _read_batch_checked
-        if (module, name) in _PLAIN:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(
-            f"it holds {module}.{name}, which is not plain data: if it comes from somebody you trust with your machine, read it"
-            " with trusted=True, since to unpickle such things executes what they say"
-        )
 
 
 def _reduce_batch(batch: pa.RecordBatch) -> tuple[Any, ...]:
@@ -130,12 +113,6 @@ def read_batch(stream: Any) -> pa.RecordBatch:
 
     with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
         return reader.read_next_batch()
-
-
-def _read_batch_checked(stream: Any) -> pa.RecordBatch:
-    batch = read_batch(stream)
-    batch.validate(full=True)
-    return batch
 
 
 def _reduce_array(array: np.ndarray[Any, Any]) -> Any:

@@ -23,7 +23,7 @@ import pyarrow.json
 import pyarrow.parquet
 
 from timely.dataflow import OutputSchema, declared_schema
-from timely.errors import ConfigurationError, SchemaError, TimelyError, brief
+from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
 from timely.files.formats import FORMATS, Format, check_encodable, extension_of, format_of
 from timely.files.places import Paths, places_of
 
@@ -32,6 +32,17 @@ ROWS: Final = 1 << 16
 
 _BYTES: Final = 1 << 20
 """Bytes of JSON that are parsed at once."""
+
+_LONGEST: Final = 1 << 28
+"""Bytes of a line of JSON: a compressed file of a few bytes can have lines without end."""
+
+_DEEPEST: Final = 100
+"""Levels of nested JSON: Arrow's parser ends the process at ten thousand or so."""
+
+_LINE: Final = b"\n"
+_NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'"[]{}'))
+_ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
+_TEXT: Final = re.compile(rb'"[^"]*"')
 
 
 @attrs.frozen
@@ -80,6 +91,8 @@ class Scan:
                 found = self._dataset_batches(fragment, fields)
             for batch in found:
                 if batch.num_rows:
+                    if self.format == "ipc":
+                        batch.validate(full=True)  # Arrow takes offsets as they come, and ends the process at a wrong one
                     yield self._whole(batch, keys, path)
 
     def blaming(self, path: str) -> _Blame:
@@ -130,11 +143,12 @@ class _Blame:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, TimelyError):
             return
-        if isinstance(error, pa.ArrowException):
+        if isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
             advice = "; declare the types of its columns with schema=" if "onver" in str(error) or "changed" in str(error) else ""
             if "unexpected field" in str(error):
                 advice = "; declare all columns with schema=, since the types are those of the beginning of the first file"
-            raise SchemaError(f"{self._place}: {self._path!r} cannot be read as {self._format}: {error}{advice}") from error
+            quoted = pa.ArrowInvalid(printable(str(error)))  # a traceback shows it, and it quotes the file
+            raise SchemaError(f"{self._place}: {self._path!r} cannot be read as {self._format}: {error}{advice}") from quoted
         if isinstance(error, OSError):
             raise ConfigurationError(f"{self._place}: {self._path!r} cannot be read: {error}") from error
 
@@ -182,16 +196,39 @@ def check_columns(place: str, path: str, found: Sequence[str], wanted: Sequence[
 def _json_chunks(path: str) -> Iterator[bytes]:
     """Yield the file in chunks of whole lines."""
     with pa.input_stream(path, compression="detect") as file:
-        left = b""
+        left: list[bytes] = []
+        size = 0
         while chunk := file.read(_BYTES):
             end = chunk.rfind(b"\n") + 1
             if end:
-                yield left + chunk[:end]
-                left = chunk[end:]
-            else:
-                left += chunk
-        if left.strip():
-            yield left
+                yield b"".join([*left, chunk[:end]])
+                left, size = [], 0
+            left.append(chunk[end:])
+            size += len(chunk) - end
+            if size > _LONGEST:
+                raise pa.ArrowInvalid(f"a line has more than {_LONGEST} bytes")
+        rest = b"".join(left)
+        if rest.strip():
+            yield rest
+
+
+def _check_depth(lines: bytes, rows: int) -> None:
+    """Raise ``pyarrow.ArrowInvalid`` for values nested too deep, or so many that are never closed."""
+    escaped = _ESCAPED.sub(b"", lines) if b"\\" in lines else lines
+    brackets = escaped.translate(None, _NOT_STRUCTURE).replace(b'""', b"")  # two quotes change nothing for what is around them
+    brackets = _TEXT.sub(b"", brackets)
+    for _ in range(_DEEPEST):
+        inner = len(brackets)
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(brackets) == inner:
+            deep = inner > _DEEPEST  # what is left does not close, which is for the parser to say
+            break
+    else:
+        deep = bool(brackets)
+    if deep:
+        raise pa.ArrowInvalid(
+            f"values are nested more than {_DEEPEST} deep, or not closed, in the rows {rows} to {rows + lines.count(_LINE)}"
+        )
 
 
 def _json_batches(path: str, schema: pa.Schema | None, *, strict: bool) -> Iterator[pa.RecordBatch]:
@@ -205,6 +242,7 @@ def _json_batches(path: str, schema: pa.Schema | None, *, strict: bool) -> Itera
     for chunk in _json_chunks(path):
         if not chunk.strip():
             continue
+        _check_depth(chunk, rows)
         read = pa.json.ReadOptions(block_size=len(chunk) + 1)
         try:
             table = pa.json.read_json(pa.BufferReader(chunk), read_options=read, parse_options=options)
@@ -247,6 +285,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     scan = Scan(place, kind.name, pa.schema([]), False, False, options.delimiter, tuple(options.null_values))
     with scan.blaming(first.path):
         physical = _physical_schema(scan, first)
+        _ = physical.names  # raises for one that is no text
     keys = pa.schema([pa.field(name, _key_type([dict(one.keys)[name] for one in fragments])) for name, _ in first.keys])
     for name in keys.names:
         if name in physical.names:

@@ -1,8 +1,8 @@
 """``LivePage``: a page that shows runs while they run, served by this process.
 
 It draws the dataflows with their frontiers, the time and the records of each operator in every worker, and what is stuck. It
-shows the workers of this process, of processes forked from it, and of runs on Spark that are given the page. It is read-only, and
-on the loopback interface by default. Workers do not wait for it.
+shows the workers of this process, of processes forked from it, and of runs on Spark that are given the page. It is read-only,
+on the loopback interface by default, and only for those who know its address, which has a token. Workers do not wait for it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import socket
 import sys
 import threading
@@ -41,6 +42,11 @@ _SAMPLED: Final = 20
 
 _LARGEST: Final = 1 << 20
 """Bytes of a report from another process, at most; many systems take less."""
+
+_CONNECTIONS: Final = 32
+"""Requests that are answered at one time; others are told to come again."""
+
+_BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 
 class _Channel:
@@ -75,6 +81,7 @@ class _Channel:
 class LivePage:
     """Serves the page at ``url`` until ``close``, or the end of its ``with`` block.
 
+    The address has a token: whoever is given it may look, and nobody else.
     Call ``watch(worker)`` before the worker's dataflows are built, in this process or in one that ``timely.execute`` forks; give
     the page to ``timely.spark.run`` or ``timely.spark.stream`` as ``live``. Port 0 is any free port. ``ConfigurationError`` if
     the address cannot be served.
@@ -120,14 +127,21 @@ class LivePage:
             raise ConfigurationError(f"LivePage({port!r}, {host!r}) cannot be served there: {error}") from error
         self._server.between = self._follow
         self.host = host
+        self._token = secrets.token_urlsafe(24)
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="timely live page", daemon=True).start()
 
     @property
     def url(self) -> str:
-        """The address of the page."""
+        """The address of the page, with its token."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}/"
+        return f"http://{host}:{self.port}/{self._token}/"
+
+    def page_of(self, path: str) -> str | None:
+        """Return what a path names below the token; ``None`` where it has another token, or none."""
+        root = f"/{self._token}/"
+        below = path[len(root) :].partition("?")[0]
+        return below if secrets.compare_digest(path[: len(root)].encode(), root.encode()) else None
 
     def watch(self, worker: Worker) -> None:
         """Show the dataflows that are built on a worker from now on. Called on the worker's thread."""
@@ -232,11 +246,33 @@ def _page(saved: Mapping[str, Any] | None = None) -> str:
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers each browser on its own thread; ignores those that go away."""
+    """Answers each browser on its own thread, a bounded number at one time; ignores those that go away."""
 
     daemon_threads = True
+    request_queue_size = _CONNECTIONS
     between: Callable[[], None] = staticmethod(lambda: None)
     """Called several times in a second."""
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._free = threading.BoundedSemaphore(_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a request, if there are not too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with contextlib.suppress(OSError):
+            request.settimeout(0)
+            request.send(_BUSY)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a request on its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def server_bind(self) -> None:
         """Bind without the look-up of the host name that ``HTTPServer`` does."""
@@ -265,11 +301,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Serve the page or its state."""
+        found = self.live.page_of(self.path)
         if not self._is_own_name():
             self.send_error(403, "this page has another host name")
-        elif self.path == "/":
+        elif found is None:
+            self.send_error(403, "open the address that the program has printed, with its token")
+        elif found == "":
             self._serve("text/html; charset=utf-8", _page().encode())
-        elif self.path == "/state.json":
+        elif found == "state.json":
             try:
                 content = json.dumps(self.live.state(*self._known()))
             except RuntimeError:  # it changed whenever it was read
@@ -301,6 +340,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Security-Policy", _POLICY)
+        self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
         self.wfile.write(content)

@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final, TextIO
 
+from timely.errors import printable
+
 _WIDTH: Final = 80
 """Columns of a terminal that does not say how many it has."""
 
@@ -36,7 +38,7 @@ class StatusLine:
             if self._interrupted or _in_background(self._terminal.fileno()):
                 return
             width = os.get_terminal_size(self._terminal.fileno()).columns or _WIDTH
-            self._put(f"{_ERASE}{text[: width - 1]}")
+            self._put(f"{_ERASE}{printable(text)[: width - 1]}")
             self._terminal.flush()
             self._written = True
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from typing_extensions import override
 
 from timely.errors import CaptureError
-from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder
+from timely.operators.encoding import HEADER, LARGEST, Damaged, Decoder, Encoder
 from timely.operators.events import Event, EventSource
 from timely.operators.type_variables import T
 
@@ -68,7 +68,8 @@ class ConnectionSource(EventSource[T]):
         try:
             if not self._connection.poll():
                 return None
-            return self._decode(memoryview(self._connection.recv_bytes()))
+            most = None if self._decoder.trusted else 2 * LARGEST  # the last event comes with the end
+            return self._decode(memoryview(self._connection.recv_bytes(most)))
         except (EOFError, OSError) as error:
             raise state.broken("the connection ended in the middle of the stream") from error
         except Damaged as damage:

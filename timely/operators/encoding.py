@@ -3,7 +3,7 @@
 A frame is a header of ``HEADER`` bytes (its number, the size of its body, the number of its pieces, checksums of body and header)
 and a body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle, the others the buffers of
 Arrow batches and arrays. The last frame has the number of events, so that truncation, damage and loss are noticed. Unpickling
-executes code, so a decoder accepts plain data only (:mod:`timely.dataflow.pickling`) unless the bytes are trusted.
+executes code, so a decoder accepts plain data only (:mod:`timely.dataflow.plain_data`) unless the bytes are trusted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,18 @@ _FRAME: Final = struct.Struct("<QQII")
 _SUM: Final = struct.Struct("<Q")
 HEADER: Final = _FRAME.size + _SUM.size
 
+LARGEST: Final = 2 << 30
+"""Bytes of the largest frame that is read of a writer whom nobody trusts: a file of a few blocks can announce any number."""
+
 _MESSAGES: Final = "messages"
 _PROGRESS: Final = "progress"
 _END: Final = "end"
+
+
+_REMEDY: Final = (
+    "if it comes from somebody you trust with your machine, read it with trusted=True, since to unpickle such things executes"
+    " what they say"
+)
 
 
 class Damaged(Exception):
@@ -49,13 +58,15 @@ def frame(number: int, content: Any) -> list[Piece]:
     return [head + _SUM.pack(zlib.crc32(head)), *body]
 
 
-def parse_header(header: Piece, number: int) -> tuple[int, int, int]:
-    """Return the body's size, number of pieces and checksum; ``Damaged`` if this is not frame ``number``."""
+def parse_header(header: Piece, number: int, trusted: bool) -> tuple[int, int, int]:
+    """Return the body's size, number of pieces and checksum; ``Damaged`` if this is not frame ``number``, or is too large."""
     if _SUM.unpack_from(header, _FRAME.size)[0] != zlib.crc32(header[: _FRAME.size]):
         raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
     found, size, pieces, checksum = _FRAME.unpack_from(header)
     if found != number:
         raise Damaged(f"frame {found} stands where frame {number} should")
+    if size > LARGEST and not trusted:
+        raise Damaged(f"frame {number} has {size} bytes, and {LARGEST} are the most that are read; {_REMEDY}")
     return size, pieces, checksum
 
 
@@ -71,7 +82,8 @@ def parse_body(body: memoryview, pieces: int, checksum: int, number: int, truste
             at += size + -size % 8
         return pickle.loads(parts[0], buffers=parts[1:]) if trusted else unpickled_plain(parts)
     except Exception as error:
-        raise Damaged(f"frame {number} cannot be read: {error}") from error
+        remedy = f": {_REMEDY}" if isinstance(error, pickle.UnpicklingError) and not trusted else ""
+        raise Damaged(f"frame {number} cannot be read: {error or type(error).__name__}{remedy}") from error
 
 
 @attrs.define(eq=False)
@@ -103,7 +115,7 @@ def _content(event: Any) -> tuple[Any, ...]:
 class Decoder(Generic[T]):
     """Decodes the events of one stream; returns the last event only with the frame that ends the stream."""
 
-    _trusted: bool
+    trusted: bool
     state: StreamState[T] = attrs.field(factory=StreamState)
     frames: int = 0
     ended: bool = False
@@ -114,10 +126,10 @@ class Decoder(Generic[T]):
 
         ``Damaged`` for a frame that was changed, ``CaptureError`` for an event that breaks the rules.
         """
-        size, pieces, checksum = parse_header(header, self.frames)
+        size, pieces, checksum = parse_header(header, self.frames, self.trusted)
         if size != len(body):
             raise Damaged(f"frame {self.frames} has {len(body)} bytes of {size}")
-        content = parse_body(body, pieces, checksum, self.frames, self._trusted)
+        content = parse_body(body, pieces, checksum, self.frames, self.trusted)
         if self._last is not None:
             return self._end(content)
         self.frames += 1

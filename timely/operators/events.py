@@ -22,7 +22,7 @@ def _pairs(changes: Iterable[tuple[T, int]]) -> tuple[tuple[T, int], ...]:
     try:
         return tuple((time, operator.index(diff)) for time, diff in changes)
     except (TypeError, ValueError) as error:
-        raise CaptureError(f"changes of progress are pairs of a time and a whole number, and these are {changes!r}") from error
+        raise CaptureError(f"changes of progress are pairs of a time and a whole number, not {brief(changes)}") from error
 
 
 @attrs.frozen
@@ -141,7 +141,7 @@ class StreamState(Generic[T]):
                 raise self.broken(f"event {self.events} has records at {brief(event.time)}, which cannot come any more")
             return
         if not isinstance(event, Progress):
-            raise self.broken(f"event {self.events} is to be Messages(time, batch) or Progress(changes), and is {event!r}")
+            raise self.broken(f"event {self.events} is to be Messages(time, batch) or Progress(changes), and is {brief(event)}")
         net: dict[T, int] = {}
         for time, diff in event.changes:
             net[time] = net.get(time, 0) + diff
@@ -160,6 +160,6 @@ class StreamState(Generic[T]):
         if not self._open:
             still = "the stream has not opened yet, with a Progress that counts times up"
         else:
-            still = f"after these, records may still come at or after {', '.join(map(repr, times))}" if times else "it was over"
+            still = f"after these, records may still come at or after {', '.join(map(brief, times))}" if times else "it was over"
         where = "" if position is None else f", the first {position} bytes"
         return CaptureError(f"{what}; {self.events} events are good{where}: {still}", self.events, times, position)

@@ -170,7 +170,7 @@ class FileSource(EventSource[T]):
         header = os.pread(self._file, HEADER, self._position)
         if len(header) < HEADER:
             return None
-        size, _, _ = parse_header(header, self._decoder.frames)
+        size, _, _ = parse_header(header, self._decoder.frames, self._decoder.trusted)
         start = self._position + HEADER
         if self._size() < start + size:
             return None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from timely.errors import printable
 from timely.spark.messages import LogLine, Sender
 from timely.spark.session import is_local
 
@@ -125,7 +126,7 @@ class WorkerHandler(logging.Handler):
             text = self.format(record)
             if self._echo:
                 when = time.strftime("%y/%m/%d %H:%M:%S", time.localtime(record.created))
-                print(f"{when} {record.levelname} {record.name}: {text}", file=sys.stderr, flush=True)
+                print(printable(f"{when} {record.levelname} {record.name}: {text}"), file=sys.stderr, flush=True)
             if record.levelno >= logging.WARNING:
                 self._driver.send(LogLine(record.levelno, text[:_LONGEST]))
 

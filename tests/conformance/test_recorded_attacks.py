@@ -1,0 +1,269 @@
+"""Recordings made to do harm are refused, in little memory, and every plain recording is read.
+
+White box: no sink writes such files, so pickles and frames are made here.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import subprocess
+import sys
+import tracemalloc
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import timely
+from timely import CaptureError, FileSource, Progress
+from timely.dataflow import pickled
+from timely.operators.recording import MAGIC
+from timely.order import Product
+
+OPENING = pickle.dumps(("progress", [(0, 1)]), 5)
+ARRAY = ("timely.dataflow.pickling", "read_array")
+BATCH = ("timely.dataflow.pickling", "read_batch")
+MANY = struct.pack("<i", 2**31 - 1)
+
+
+def name(module: str, attribute: str) -> bytes:
+    return b"".join(b"\x8c" + bytes([len(text)]) + text.encode() for text in (module, attribute)) + pickle.STACK_GLOBAL
+
+
+def messages(batch: bytes, *buffers: bytes) -> list[bytes]:
+    """The pickle of an event with a batch, which its opcodes make."""
+    return [b"\x80\x05\x8c\x08messagesK\x00" + batch + b"\x87.", *buffers]
+
+
+def recording(*contents: list[bytes]) -> bytes:
+    found = MAGIC + struct.pack("<Q", 1)
+    for number, parts in enumerate([[OPENING], *contents]):
+        body = struct.pack(f"<{len(parts)}Q", *map(len, parts)) + b"".join(part + b"\0" * (-len(part) % 8) for part in parts)
+        head = struct.pack("<QQII", number, len(body), len(parts), zlib.crc32(body))
+        found += head + struct.pack("<Q", zlib.crc32(head)) + body
+    return found
+
+
+def stream(batch: pa.RecordBatch, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def of_numbers(rows: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": np.zeros(rows, np.int64)})
+
+
+def doubled(times: int) -> bytes:
+    """A list whose every element is a pair of the one before, twice."""
+    pairs = b"".join(b"h" + bytes([number]) + b"h" + bytes([number]) + b"\x86\x94" for number in range(times))
+    return b"](K\x01\x85\x94" + pairs + b"e"
+
+
+NESTED = 10**6 * pickle.TUPLE1
+NULLS = pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.null(), 2**31 - 1, [None])], ["n"])
+WORDS = pa.record_batch({"w": pa.array([None], pa.null()).dictionary_encode()})
+
+ATTACKS: dict[str, list[bytes]] = {
+    "a deep time": [b"\x80\x05\x8c\x08messages)" + NESTED + b"]\x87."],
+    "a deep key": messages(b"}(" + b")" + NESTED + b"K\x01u"),
+    "a deep element of a set": messages(b"\x8f(" + b")" + NESTED + b"\x90"),
+    "deep lists": messages(10**6 * b"]" + 10**6 * b"a"),
+    "deep through the memo": messages(b")" + b"".join(b"\x85\x94j" + struct.pack("<I", n) for n in range(1000))),
+    "a call with a great number": messages(name("builtins", "bytearray") + b"J" + MANY + b"\x85R"),
+    "a set of a range": messages(name("builtins", "set") + name("builtins", "range") + b"J" + MANY + b"\x85R\x85R"),
+    "an endless range": messages(name("builtins", "range") + b"\x8a\x08" + struct.pack("<q", 2**62) + b"\x85R"),
+    "a long number as a decimal": messages(
+        name("decimal", "Decimal") + b"\x8b" + struct.pack("<i", 10**6) + 10**6 * b"\x7f" + b"\x85R"
+    ),
+    "a large memo": messages(b"]r" + struct.pack("<I", 200_000_000)),
+    "bytes that are not there": messages(b"B" + struct.pack("<I", 2**31)),
+    "many bytes that are not there": messages(b"\x8e" + struct.pack("<Q", 2**40)),
+    "a bytearray that is not there": messages(b"\x96" + struct.pack("<Q", 2**31)),
+    "pairs of pairs": messages(doubled(60)),
+    "a list that holds itself": messages(b"]\x94h\x00a"),
+    "an attribute of a class": messages(name("timely.order", "Product") + b"N}\x8c\x06__le__K\x01s\x86b"),
+    "a class as a record": messages(b"]" + name("timely.order", "Product") + b"a"),
+    "a function's own attribute": messages(name(*ARRAY) + b"N}\x8c\x0c__defaults__)s\x86b"),
+    "a compressed batch": messages(name(*BATCH) + b"\x97\x85R", stream(of_numbers(10**6), "zstd")),
+    "a batch compressed otherwise": messages(name(*BATCH) + b"\x97\x85R", stream(of_numbers(10**6), "lz4")),
+    "rows without bytes": messages(name(*BATCH) + b"\x97\x85R", stream(NULLS)),
+    "rows of an array without bytes": messages(name(*ARRAY) + b"(\x8c\x03<f8J" + MANY + b"K\x00\x86\x8c\x01C\x97tR", b""),
+    "objects in an array": messages(name(*ARRAY) + b"(\x8c\x02|OK\x08\x85\x8c\x01C\x97tR", b"A" * 64),
+    "objects in a record of an array": messages(name(*ARRAY) + b"(]\x8c\x01a\x8c\x02|O\x86aK\x08\x85\x8c\x01C\x97tR", b"A" * 64),
+    "objects after numbers in an array": messages(name(*ARRAY) + b"(\x8c\x05|i8,OK\x04\x85\x8c\x01C\x97tR", b"A" * 64),
+}
+
+READ = """
+import resource, sys
+from pathlib import Path
+from timely import CaptureError, FileSource
+import pyarrow
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    try:
+        print("read", list(FileSource(path)))
+    except CaptureError as error:
+        print("refused" if "is damaged" in str(error) and "breaks off in" not in str(error) else error, error.events)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+def test_no_attack_ends_the_process_or_takes_its_memory(tmp_path: Path) -> None:
+    """In a process of its own, which some of these ended."""
+    for number, attack in enumerate(ATTACKS.values()):
+        (tmp_path / f"{number:03}").write_bytes(recording(attack))
+    done = subprocess.run([sys.executable, "-c", READ, tmp_path], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    *found, grown = done.stdout.splitlines()
+    assert dict(zip(ATTACKS, found, strict=True)) == dict.fromkeys(ATTACKS, "refused 1")
+    assert int(grown) < 64  # MiB; single ones took 3 GB
+
+
+def test_a_file_with_a_hole_is_not_read_into_memory(tmp_path: Path) -> None:
+    head = struct.pack("<QQII", 0, 1 << 40, 1, 0)
+    with (tmp_path / "hole").open("wb") as file:
+        file.write(MAGIC + struct.pack("<Q", 1) + head + struct.pack("<Q", zlib.crc32(head)))
+        file.truncate(1 << 41)
+    with pytest.raises(CaptureError, match="are the most that are read"):
+        FileSource[int](tmp_path / "hole").take()
+
+
+def test_a_number_too_long_to_print_is_an_error_of_the_recording(tmp_path: Path) -> None:
+    events: list[Any] = [("progress", 10**5000), ("messages", -(10**5000), []), ("progress", [(10**5000, 1), ("", 1)])]
+    for event in events:
+        (tmp_path / "file").write_bytes(recording([pickle.dumps(event, 5)]))
+        with pytest.raises(CaptureError):
+            list(FileSource[int](tmp_path / "file"))
+
+
+leaves = st.one_of(
+    *(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=9), st.binary(max_size=9)),
+    *(st.dates(), st.datetimes(timezones=st.timezones()).map(str), st.timedeltas(), st.decimals(allow_nan=False), st.uuids()),
+    st.builds(Product, st.integers(), st.integers()),
+)
+keys = st.one_of(leaves, st.tuples(leaves, leaves), st.frozensets(leaves, max_size=3))
+plain = st.recursive(
+    leaves,
+    lambda each: st.one_of(
+        st.lists(each, max_size=4),
+        st.lists(each, max_size=4).map(tuple),
+        st.dictionaries(keys, each, max_size=4),
+        st.sets(keys, max_size=4),
+        each.map(lambda value: [value, value]),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60)
+@given(plain)
+@example([[0] * 5000, {(number, str(number)) for number in range(300)}])
+@example([("shared",) * 3] * 5000)
+def test_plain_data_is_read_as_it_was_written(value: Any) -> None:
+    events = [Progress([(0, 1)]), timely.Messages(0, [value]), Progress([(0, -1)])]
+    found = round_trip(events)
+    assert found[1].batch == [value]
+
+
+def round_trip(events: list[Any]) -> Any:
+    import multiprocessing
+
+    there, here = multiprocessing.Pipe()
+    sink, source = timely.ConnectionSink[int](there), timely.ConnectionSource[int](here)
+    found = []
+    for event in events:
+        sink.append(event)
+        found.append(source.take())
+    return found
+
+
+OPCODES = [bytes([code]) for code in range(256)]
+LIKELY = [getattr(pickle, each) for each in pickle.__all__ if each.isupper() and isinstance(getattr(pickle, each), bytes)]
+NAMES = [name(*ARRAY), name(*BATCH), name("builtins", "range"), name("decimal", "Decimal"), name("timely.order", "Product")]
+pieces = st.one_of(
+    st.sampled_from(LIKELY),
+    st.sampled_from([b"(", b"]", b")", b"}", b"\x8f", b"\x94", b"h\x00", b"h\x01", b"h\x02", b"K\x01", b"\x85", b"\x86", b"N"]),
+    st.sampled_from([b"a", b"e", b"s", b"u", b"\x90", b"\x91", b"t", b"R", b"\x81", b"b", b"J" + MANY, b"\x8c\x01a", b"\x97"]),
+    st.sampled_from(NAMES),
+    st.sampled_from(OPCODES),
+    st.binary(max_size=4),
+)
+
+
+def check_harmless(parts: list[bytes], path: Path) -> None:
+    """Whatever the bytes are: the recording is read or refused, in proportion to its size, and what is read can be used."""
+    path.write_bytes(recording(parts))
+    size = path.stat().st_size
+    tracemalloc.start()
+    try:
+        found = []
+        try:
+            for event in FileSource[Any](path):
+                found.append(event)
+        except CaptureError:
+            pass
+        for event in found:
+            assert event == event
+            assert len(repr(event)) < 100_000
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000 + 400 * size
+    finally:
+        tracemalloc.stop()
+
+
+def fuzz_opcodes(examples: int) -> Any:
+    @settings(max_examples=examples)
+    @given(st.lists(pieces, max_size=40).map(b"".join), st.lists(st.binary(max_size=20), max_size=2))
+    def run(path: Path, opcodes: bytes, buffers: list[bytes]) -> None:
+        check_harmless(messages(opcodes, *buffers), path)
+
+    return run
+
+
+def fuzz_changes(examples: int) -> Any:
+    @settings(max_examples=examples)
+    @given(plain, st.lists(st.tuples(st.floats(0, 0.999), st.sampled_from([*LIKELY, *OPCODES])), min_size=1, max_size=4))
+    def run(path: Path, value: Any, changes: list[tuple[float, bytes]]) -> None:
+        written = bytearray(pickled(("messages", 0, [value]), plain=True)[0])
+        for where, what in changes:
+            at = int(where * len(written))
+            written[at : at + len(what)] = what
+        check_harmless([bytes(written)], path)
+
+    return run
+
+
+def fuzz_batches(examples: int) -> Any:
+    streams = [stream(batch) for batch in (of_numbers(5), NULLS.slice(0, 3), WORDS, pa.record_batch({"l": [[1, 2], None]}))]
+
+    @settings(max_examples=examples)
+    @given(st.sampled_from(streams), st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=6))
+    def run(path: Path, written: bytes, changes: list[tuple[float, int]]) -> None:
+        changed = bytearray(written)
+        for where, what in changes:
+            changed[int(where * len(changed))] = what
+        check_harmless(messages(name(*BATCH) + b"\x97\x85R", bytes(changed)), path)
+
+    return run
+
+
+FUZZERS = {"opcodes": fuzz_opcodes, "changes": fuzz_changes, "batches": fuzz_batches}
+
+
+@pytest.mark.parametrize("kind", FUZZERS)
+def test_any_bytes_are_harmless(kind: str, tmp_path: Path) -> None:
+    FUZZERS[kind](150)(tmp_path / "made")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", FUZZERS)
+def test_very_many_bytes_are_harmless(kind: str, tmp_path: Path) -> None:
+    FUZZERS[kind](4_000)(tmp_path / "made")

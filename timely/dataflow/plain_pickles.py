@@ -1,0 +1,185 @@
+"""``verify``: whether a pickle of plain data can be loaded without harm, whoever wrote it.
+
+Python's loader trusts its input: it allocates what a few bytes announce, sets attributes of classes, and hashes tuples so deep
+that the process ends. So the opcodes are read first, as a virtual machine verifies code before it runs it. Invariant: what passes
+is made of values, containers and calls, no deeper than ``DEEPEST``. To load and to walk it takes memory and time in proportion to
+its bytes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import attrs
+
+DEEPEST: Final = 100
+"""Levels of containers in each other: far from where Python refuses to compare, print or pickle them."""
+
+SHARING: Final = 100
+"""Values per byte, each counted as often as it is reached; with more sharing a few bytes take forever to walk."""
+
+_FREE: Final = 1 << 16
+"""Values that any pickle may have."""
+
+
+def _table(default: int, *rows: tuple[int, Iterable[bytes]]) -> list[int]:
+    """Return a number for each opcode."""
+    found = [default] * 256
+    for number, names in rows:
+        for name in names:
+            found[name[0]] = number
+    return found
+
+
+_WIDTH: Final = _table(
+    -1,
+    (0, (pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER)),
+    (1, (pickle.BININT1,)),
+    (2, (pickle.BININT2,)),
+    (4, (pickle.BININT,)),
+    (8, (pickle.BINFLOAT,)),
+)
+"""Bytes that follow a value of a fixed size; -1 for anything else."""
+
+_SIZE_WIDTH: Final = _table(
+    0,
+    (1, (pickle.SHORT_BINUNICODE, pickle.SHORT_BINBYTES, pickle.LONG1)),
+    (4, (pickle.BINUNICODE, pickle.BINBYTES, pickle.LONG4)),
+    (8, (pickle.BINUNICODE8, pickle.BINBYTES8, pickle.BYTEARRAY8)),
+)
+"""Bytes of the size that a value begins with; 0 for anything else."""
+
+_GET_WIDTH: Final = _table(0, (1, (pickle.BINGET,)), (4, (pickle.LONG_BINGET,)))
+_TUPLE: Final = _table(0, (1, (pickle.TUPLE1,)), (2, (pickle.TUPLE2,)), (3, (pickle.TUPLE3,)))
+_FILL: Final = _table(0, (1, (pickle.APPEND,)), (2, (pickle.SETITEM,)))
+_SKIP: Final = _table(0, (1, (pickle.PROTO,)), (8, (pickle.FRAME,)))
+
+
+def _codes(*names: bytes) -> frozenset[int]:
+    return frozenset(name[0] for name in names)
+
+
+_TO_MARK: Final = _codes(pickle.TUPLE, pickle.FROZENSET)
+_EMPTY: Final = _codes(pickle.EMPTY_LIST, pickle.EMPTY_DICT, pickle.EMPTY_SET)
+_FILL_TO_MARK: Final = _codes(pickle.APPENDS, pickle.SETITEMS, pickle.ADDITEMS)
+_CALL: Final = _codes(pickle.REDUCE, pickle.NEWOBJ)
+_MEMOIZE, _MARK, _EMPTY_TUPLE, _GLOBAL, _STOP = (
+    name[0] for name in (pickle.MEMOIZE, pickle.MARK, pickle.EMPTY_TUPLE, pickle.STACK_GLOBAL, pickle.STOP)
+)
+
+
+@attrs.define(eq=False)
+class _Compound:
+    """A container, or what was made by a call; ``open`` while it can be filled, since nothing else refers to it."""
+
+    depth: int
+    size: int
+    open: bool = False
+
+
+_Entry: TypeAlias = _Compound | None  # None is a value without parts
+_CALLABLE: Final = _Compound(0, 0)
+_FLAT: Final = [_Compound(1, 1 + count) for count in range(4)]
+"""Tuples of values without parts."""
+
+
+def verify(data: bytes) -> None:
+    """Raise ``pickle.UnpicklingError`` unless a pickle is harmless to load with a ``find_class`` that is.
+
+    >>> verify(pickle.dumps([{"a": (1, 2.5)}], 5))
+    >>> verify(b")" + 10**6 * pickle.TUPLE1 + b".")
+    Traceback (most recent call last):
+    _pickle.UnpicklingError: it nests containers more than 100 deep
+    """
+    try:
+        _run(data, SHARING * len(data) + _FREE)
+    except IndexError:
+        raise pickle.UnpicklingError("it breaks off, or takes what is not there") from None
+
+
+def _run(data: bytes, most: int) -> None:
+    stack: list[_Entry] = []
+    marks: list[int] = []
+    memo: list[_Entry] = []
+    push, memoize = stack.append, memo.append
+
+    def popped(start: int) -> list[_Entry]:
+        if start < 0:
+            raise IndexError
+        parts = stack[start:]
+        del stack[start:]
+        return parts
+
+    def compound(parts: list[_Entry], into: _Compound) -> _Compound:
+        into.size += len(parts)
+        if parts.count(None) < len(parts):
+            inner = [part for part in parts if part is not None]
+            if _CALLABLE in inner:
+                raise pickle.UnpicklingError("it holds a class or a function as a value, which is not plain data")
+            into.size += sum(part.size for part in inner)
+            into.depth = max(into.depth, 1 + max(part.depth for part in inner))
+            if into.depth > DEEPEST:
+                raise pickle.UnpicklingError(f"it nests containers more than {DEEPEST} deep")
+        if into.size > most:
+            raise pickle.UnpicklingError(f"it refers to its own parts so often that it has more than {most} values in all")
+        return into
+
+    def fill(parts: list[_Entry]) -> None:
+        into = stack[-1]
+        if into is None or not into.open:
+            raise pickle.UnpicklingError("it changes what its other parts refer to, as a list does that holds itself")
+        compound(parts, into)
+
+    at = 0
+    while True:
+        code = data[at]
+        at += 1
+        if code == _MEMOIZE:
+            memoize(stack[-1])
+        elif (width := _WIDTH[code]) >= 0:
+            push(None)
+            at += width
+        elif width := _SIZE_WIDTH[code]:
+            at += 1 + data[at] if width == 1 else width + int.from_bytes(data[at : at + width], "little")
+            push(None)
+        elif count := _TUPLE[code]:
+            parts = stack[-count:]
+            del stack[-count:]
+            push(_FLAT[count] if parts.count(None) == count else compound(parts, _Compound(1, 1)))
+        elif width := _GET_WIDTH[code]:
+            found = memo[int.from_bytes(data[at : at + width], "little")]
+            if found is not None:
+                found.open = False
+            push(found)
+            at += width
+        elif code == _MARK:
+            marks.append(len(stack))
+        elif code in _TO_MARK:
+            push(compound(popped(marks.pop()), _Compound(1, 1)))
+        elif code in _EMPTY:
+            push(_Compound(1, 1, True))
+        elif code == _EMPTY_TUPLE:
+            push(_FLAT[0])
+        elif count := _FILL[code]:
+            fill(popped(len(stack) - count))
+        elif code in _FILL_TO_MARK:
+            fill(popped(marks.pop()))
+        elif code == _GLOBAL:
+            popped(len(stack) - 2)
+            push(_CALLABLE)
+        elif code in _CALL:
+            callee, arguments = popped(len(stack) - 2)
+            if callee is not _CALLABLE:
+                raise pickle.UnpicklingError("it calls what it has made itself, which is not plain data")
+            push(compound([arguments], _Compound(1, 1)))
+        elif count := _SKIP[code]:
+            at += count
+        elif code == _STOP:
+            break
+        else:
+            raise pickle.UnpicklingError(f"it has the opcode {bytes([code])!r}, which plain data does not need")
+    if at != len(data) or len(stack) != 1 or marks:
+        raise pickle.UnpicklingError("it does not end where it should")
+    compound(stack, _Compound(0, 0))
