@@ -7,6 +7,7 @@ This module imports nothing of the package, so that every layer may import it.
 from __future__ import annotations
 
 import errno
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
@@ -54,6 +55,17 @@ def brief(value: object) -> str:
     except Exception as trouble:
         return f"a {type(value).__name__}, which raises {type(trouble).__name__} when printed"
     return text if len(text) <= _REPR_LIMIT else f"{text[: _REPR_LIMIT - 4]} ..."
+
+
+def require_package(package: str, subject: str, extra: str) -> None:
+    """Raise a ``ConfigurationError`` that says what to install, where ``package`` is not installed and ``subject`` needs it.
+
+    >>> require_package("no_such_package", "group_by", "arrow")
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: group_by needs the package no_such_package: pip install "timely-dataflow[arrow]"
+    """
+    if importlib.util.find_spec(package) is None:
+        raise ConfigurationError(f'{subject} needs the package {package}: pip install "timely-dataflow[{extra}]"')
 
 
 def out_of_files(error: object) -> bool:
