@@ -1,9 +1,8 @@
-"""Builds the package as it stands or, with ``TIMELY_COMPILE=1`` in the environment, with its engine compiled.
+"""Builds the package with its engine compiled, where the machine can compile, or else as it stands.
 
-``pip wheel .`` makes a pure wheel, for any machine; it needs no compiler. ``TIMELY_COMPILE=1 pip wheel .`` makes one for this
-machine's kind: the modules below are translated to C by mypyc, from the same source, and compiled; pip fetches mypyc for that
-build alone. With ``TIMELY_COMPILE=auto`` a machine that cannot compile gets the pure package. The pure modules are in a compiled
-wheel as well, beside the compiled ones, for readers, tracebacks and type checkers.
+The modules below are translated to C by mypyc, from the same source, and compiled: a minute, of one processor. Pip fetches mypyc
+for that build alone. ``TIMELY_COMPILE=0 pip wheel .`` makes a pure wheel in seconds, for any machine; with ``TIMELY_COMPILE=1``
+a build that cannot compile fails. The pure modules are in a compiled wheel as well, for readers, tracebacks and type checkers.
 
 Metadata say where the project lives: ``TIMELY_HOME``, or the repository of the GitHub workflow that builds. The links of the
 README then lead there; a build without a home keeps them relative.
@@ -24,7 +23,7 @@ from typing import Any
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-ASKED = os.environ.get("TIMELY_COMPILE", "0") or "0"
+ASKED = os.environ.get("TIMELY_COMPILE") or "auto"
 """``0``: pure; ``1``: compiled, or the build fails; ``auto``: compiled where that works."""
 
 COMPILER = ["mypy>=2.4,<3", "attrs>=23.2"]  # attrs: the compiler reads the types of what the engine imports
@@ -98,12 +97,18 @@ def extensions() -> list[Extension]:
     if EDITABLE:
         sys.exit("TIMELY_COMPILE: an editable install is of sources that change, and would go on running what was compiled once")
     if importlib.util.find_spec("mypyc") is None:
-        if "egg_info" in sys.argv:
+        if ASKED == "auto" or "egg_info" in sys.argv:
             return []  # pip asks what the build requires, and installs that before it goes on
         sys.exit(f"TIMELY_COMPILE: compiling needs {' and '.join(COMPILER)}: install them, or build without --no-build-isolation")
     from mypyc.build import mypycify
 
-    found: list[Extension] = mypycify([*CHECKS, *ENGINE], group_name="timely", debug_level="0")
+    try:
+        found: list[Extension] = mypycify([*CHECKS, *ENGINE], group_name="timely", debug_level="0")
+    except (Exception, SystemExit) as error:  # it ends the process where the types are wrong
+        if ASKED != "auto":
+            raise
+        print(f"the engine is not compiled, {type(error).__name__}: {error}", file=sys.stderr)
+        return []
     for source in {Path(source) for extension in found for source in extension.sources}:
         source.write_text(without_weak_references(source.read_text()))
     return found
