@@ -1,7 +1,7 @@
 """``python -m tests.site``: the site of the documentation, as ``mkdocs build`` has written it to ``site/``, has what it should.
 
-Every public name has an entry of its own kind in the reference, examples are blocks of code, diagrams are drawn, and the search finds what people look for. Prints what
-is missing, and ends with a status of 1 if anything is.
+Every public name has an entry of its own kind in the reference, examples are blocks of code, diagrams are drawn, and the search
+finds what people look for. Prints what is missing, and ends with a status of 1 if anything is.
 """
 
 from __future__ import annotations

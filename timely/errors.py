@@ -366,10 +366,10 @@ class InvariantViolation(TimelyError, AssertionError):
 class LawViolation(TimelyError, AssertionError):
     """A timestamp, summary or refinement type breaks a ``law`` of progress tracking; ``counterexample`` has the values."""
 
-    def __init__(self, message: str, law: str = "", counterexample: Mapping[str, object] | None = None) -> None:
+    def __init__(self, message: str, law: str = "", counterexample: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.law = law
-        self.counterexample: dict[str, object] = dict(counterexample or {})
+        self.counterexample: dict[str, Any] = dict(counterexample or {})
 
     def __reduce__(self) -> tuple[type[LawViolation], tuple[str, str, dict[str, object]]]:
         return type(self), (str(self), self.law, self.counterexample)
