@@ -58,7 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         said, trouble, status = api.run([*MYPY, *map(str, sorted(Path(folder).glob("*.py")))])
         print(said.replace(f"{folder}/", "") + trouble, end="")
         if chosen.pyright is not None:
-            settings = {"include": ["."], "extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}
+            settings = {
+                "include": ["."],
+                "extraPaths": [str(ROOT)],
+                "typeCheckingMode": "standard",
+                "reportAttributeAccessIssue": "warning",  # PyArrow and ibis make their functions when they are imported
+            }
             Path(folder, "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
             command = [chosen.pyright, "--project", folder, "--pythonpath", sys.executable]
             status |= subprocess.run(command, cwd=folder, check=False).returncode

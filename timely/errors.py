@@ -174,7 +174,7 @@ class CaptureError(TimelyError, ValueError):
     ``events`` counts its valid events, ``frontier`` has the times that may follow, ``position`` is the byte offset behind them.
     """
 
-    def __init__(self, message: str, events: int = 0, frontier: Sequence[object] = (), position: int | None = None) -> None:
+    def __init__(self, message: str, events: int = 0, frontier: Sequence[Any] = (), position: int | None = None) -> None:
         super().__init__(message)
         self.events = events
         self.frontier: tuple[object, ...] = tuple(frontier)
