@@ -177,7 +177,7 @@ class CaptureError(TimelyError, ValueError):
     def __init__(self, message: str, events: int = 0, frontier: Sequence[Any] = (), position: int | None = None) -> None:
         super().__init__(message)
         self.events = events
-        self.frontier: tuple[object, ...] = tuple(frontier)
+        self.frontier: tuple[Any, ...] = tuple(frontier)
         self.position = position
 
     def __reduce__(self) -> tuple[type[CaptureError], tuple[str, int, tuple[object, ...], int | None]]:
