@@ -24,6 +24,7 @@ PAGES = {
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
+    "code_of_conduct.md": "CODE_OF_CONDUCT.md",
 }
 
 REFERENCE = (

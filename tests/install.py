@@ -1,8 +1,9 @@
 """``python -m tests.install``: the wheel and the source distribution, installed where nothing else is, and tried.
 
-For each Python from 3.11 to 3.14 that this machine has, or for those that ``--python`` names, with and without the extras, in an
-environment of its own. Says what it found, and ends with a status of 1 if anything failed, or if a Python that was asked for is
-not there. Not part of the default tests: it downloads what the extras need.
+For each Python from 3.11 to 3.15 that this machine has, or for those that ``--python`` names, with and without the extras, in an
+environment of its own. The source is also installed as ``pip install`` does it: compiled, where there is a compiler. Says what it
+found, and ends with a status of 1 if anything failed, or if a Python that was asked for is not there. Not part of the default
+tests: it downloads what the extras need.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 EXTRAS = ("", "arrow", "spark,metrics,otel")
 
 CORE = """
@@ -34,6 +36,11 @@ assert seen == [[0, 1, 2, 3]] * 4, seen
 command = pathlib.Path(sys.executable).parent / "timely"
 version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
 assert version.split() == ["timely", timely.__version__], version
+"""
+
+COMPILED = """
+import timely
+assert timely.compiled == (sys.argv[2] == "True"), timely.compiled
 """
 
 ARROW = """
@@ -78,6 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     failed |= problem is not None
                     name = f"{distribution.suffix.removeprefix('.')}{f' with {extras}' if extras else ''}"
                     print(f"Python {version}, {name}: {'works' if problem is None else problem}", flush=True)
+            begun = time.monotonic()
+            problem = _try(Path(folder), python, built[-1], "", compile="auto")
+            failed |= problem is not None
+            print(f"Python {version}, by default, {time.monotonic() - begun:.0f} s: {problem or 'works'}", flush=True)
     return int(failed)
 
 
@@ -104,14 +115,16 @@ def _build(folder: Path) -> list[Path]:
     return [next((folder / "dist").glob("*.whl")), next((folder / "dist").glob("*.tar.gz"))]
 
 
-def _try(folder: Path, python: str, distribution: Path, extras: str) -> str | None:
+def _try(folder: Path, python: str, distribution: Path, extras: str, compile: str = "0") -> str | None:
     """Install a distribution and try it; return what went wrong."""
     environment = folder / "try"
     try:
         inside = _environment(python, environment)
-        _run([inside, "-m", "pip", "install", "-q", f"{distribution}[{extras}]" if extras else str(distribution)])
-        program = CORE + (ARROW if extras else "") + (SPARK if "spark" in extras else "")
-        _run([inside, "-W", "ignore", "-c", program, str(ROOT)], cwd=folder)
+        _run(
+            [inside, "-m", "pip", "install", "-q", f"{distribution}[{extras}]" if extras else str(distribution)], compile=compile
+        )
+        program = CORE + COMPILED + (ARROW if extras else "") + (SPARK if "spark" in extras else "")
+        _run([inside, "-W", "ignore", "-c", program, str(ROOT), str(compile == "auto" and _can_compile(inside))], cwd=folder)
     except subprocess.CalledProcessError as error:
         return "FAILED: " + " ".join((error.stderr or error.stdout or "").split())[-400:]
     finally:
@@ -124,8 +137,15 @@ def _environment(python: str, place: Path) -> str:
     return str(place / "bin" / "python")
 
 
-def _run(command: Sequence[str], cwd: Path | None = None) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TIMELY_COMPILE")}
+def _can_compile(python: str) -> bool:
+    """Return whether a C compiler and the headers of a Python are there."""
+    program = "import os, sysconfig; print(os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h')))"
+    headers = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True).stdout.strip() == "True"
+    return headers and shutil.which(os.environ.get("CC", "cc")) is not None
+
+
+def _run(command: Sequence[str], cwd: Path | None = None, compile: str = "0") -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"TIMELY_COMPILE": compile}
     subprocess.run(command, check=True, capture_output=True, text=True, cwd=cwd, env=environment)
 
 

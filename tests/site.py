@@ -1,13 +1,14 @@
 """``python -m tests.site``: the site of the documentation, as ``mkdocs build`` has written it to ``site/``, has what it should.
 
-Every public name has an entry of its own kind in the reference, examples are blocks of code, and diagrams are drawn. Prints what
-is missing, and ends with a status of 1 if anything is.
+Every public name has an entry of its own kind in the reference, examples are blocks of code, diagrams are drawn, and the search
+finds what people look for. Prints what is missing, and ends with a status of 1 if anything is.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -20,6 +21,22 @@ import timely
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "site"
+
+SEARCHED = (
+    "watermark",
+    "late",
+    "window",
+    "install",
+    "jupyter",
+    "windows",
+    "macos",
+    "polars",
+    "kafka",
+    "flink",
+    "networkx",
+    "checkpoint",
+)
+"""Words that people search for: each is in the title of a page or section."""
 
 
 def packages() -> Iterator[str]:
@@ -81,9 +98,18 @@ def undrawn(site: Path) -> Iterator[str]:
             yield f"{document.relative_to(ROOT)} has {diagrams} diagrams that are not all drawn"
 
 
+def unfound(site: Path) -> Iterator[str]:
+    """Yield the words that no title has."""
+    index = site / "search" / "search_index.json"
+    titles = [entry["title"].lower() for entry in json.loads(index.read_text(encoding="utf-8"))["docs"]] if index.exists() else []
+    for word in SEARCHED:
+        if not any(re.search(rf"\b{word}", title) for title in titles):
+            yield f"no title has {word!r}, which people search for"
+
+
 def main(site: Path = SITE) -> int:
     """Return 0 if nothing is missing."""
-    found = [*absent(entries(site)), *unset(site), *undrawn(site)]
+    found = [*absent(entries(site)), *unset(site), *undrawn(site), *unfound(site)]
     for line in found:
         print(line)
     return 1 if found else 0

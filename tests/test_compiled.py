@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,12 @@ import pytest
 import timely
 
 ROOT = Path(__file__).resolve().parents[1]
+SETUP = """
+import setuptools
+setuptools.setup = lambda **given: print(given)
+__file__ = "setup.py"
+exec(open("setup.py").read())
+"""
 
 
 def engine() -> list[str]:
@@ -68,6 +75,24 @@ def test_which_engine_runs_is_said() -> None:
 
 def test_nothing_compiled_lies_in_a_checkout_whose_sources_run() -> None:
     assert timely.compiled or not list((ROOT / "timely").rglob("*.so"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="Python 3.12 and later come without setuptools")
+def test_without_a_compiler_nothing_is_compiled() -> None:
+    command = [sys.executable, "-c", SETUP]
+    done = subprocess.run(command, cwd=ROOT, env={"CC": "no-such-compiler"}, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("{'ext_modules': [], 'setup_requires': [],")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="Python 3.12 and later come without setuptools")
+def test_links_of_the_metadata_lead_to_the_home_of_the_project() -> None:
+    environment = {"TIMELY_COMPILE": "0", "TIMELY_HOME": "https://example.org/timely/"}
+    done = subprocess.run([sys.executable, "-c", SETUP], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    given = ast.literal_eval(re.sub(r"<class [^>]*>", "None", done.stdout))
+    targets = re.findall(r'\]\(([^)]+)\)|<img src="([^"]+)"', given["long_description"])
+    assert len(targets) > 40
+    assert [target for target in targets if not "".join(target).startswith("https://")] == []
+    assert given["project_urls"]["Repository"] == "https://example.org/timely"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="Python 3.12 and later come without setuptools")

@@ -205,6 +205,8 @@ def test_what_the_site_lacks_is_found(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "objects.inv").write_bytes(head + zlib.compress("\n".join(entries).encode()))
     (tmp_path / "good.html").write_text("<pre><code>&gt;&gt;&gt; 1</code></pre>", encoding="utf-8")
     (tmp_path / "bad.html").write_text("<blockquote>&gt;&gt;&gt; 1</blockquote>", encoding="utf-8")
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "search_index.json").write_text('{"docs": [{"title": "Coming from polars"}]}', encoding="utf-8")
     assert site.main(tmp_path) == 1
     said = capsys.readouterr().out
     assert "timely.execute has no entry in the reference (py:function timely.execution.running.execute)" in said
@@ -212,3 +214,5 @@ def test_what_the_site_lacks_is_found(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "bad.html has '<blockquote' outside of code" in said
     assert "good.html" not in said
     assert "docs/architecture.md has 2 diagrams that are not all drawn" in said
+    assert "no title has 'kafka', which people search for" in said
+    assert "no title has 'polars'" not in said

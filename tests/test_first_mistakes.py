@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -579,6 +582,48 @@ LONG: dict[str, Build] = {
     "a vertex that sends the batch first": lambda stream: stream.vertex(Backwards),
     "a batch for logic": lambda stream: stream.unary(Pipeline, "mine", lambda capability, info: MUCH),
 }
+
+
+WITHOUT = """
+import sys
+sys.modules.update(pyarrow=None, numpy=None)  # as if they were not installed
+import timely
+from timely import differential as dd
+from timely.cli import main
+
+with (worker := timely.Worker()).dataflow(int) as scope:
+    session, collection = dd.new_collection(scope)
+    numbers, output = scope.to_stream([1]), collection.output()
+    captured = numbers.capture()
+session.close()
+worker.run()
+for mistake in (
+    lambda: numbers.group_by("src", degree="count"),
+    lambda: captured.to_arrow("n long"),
+    lambda: output.to_pandas(),
+    lambda: session.insert_columns([1]),
+):
+    try:
+        mistake()
+    except timely.ConfigurationError as error:
+        print(error)
+open("program.py", "w").write("OUTPUTS = {'out': 'src long'}\\ndef build(scope, edges): return {'out': edges}\\n")
+sys.exit(main(["run", "program.py:build", "--input", "edges=.", "--output", "out=out"]))
+"""
+
+
+def test_without_arrow_one_line_says_what_to_install(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(timely.__file__).parents[1])}
+    command = [sys.executable, "-c", WITHOUT]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    advice = 'pip install "timely-dataflow[arrow]"'
+    assert done.stdout.splitlines() == [
+        f"group_by needs the package pyarrow: {advice}",
+        f"to_arrow needs the package pyarrow: {advice}",
+        f"to_arrow needs the package pyarrow: {advice}",
+        f"insert_columns needs the package numpy: {advice}",
+    ]
+    assert (done.returncode, done.stderr) == (1, f"timely: timely run needs the package pyarrow: {advice}\n")
 
 
 @pytest.mark.parametrize("mistake", LONG)

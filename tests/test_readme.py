@@ -44,9 +44,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize(("source", "output"), PROGRAMS)
-def test_a_program_prints_what_the_readme_shows(
-    source: str, output: str, tmp_path: Path, spark_programs: SparkPrograms
-) -> None:
+def test_a_program_prints_what_the_readme_shows(source: str, output: str, tmp_path: Path, spark_programs: SparkPrograms) -> None:
     if "spark" in source:
         ended = spark_programs.run(source, tmp_path)
         assert ended.status == 0, ended.stderr
@@ -70,15 +68,25 @@ def titles(svg: str) -> list[str]:
     return sorted(re.findall(r"<title>([^<\n]+)", svg))
 
 
-def test_the_picture_is_that_of_the_loop_in_a_loop() -> None:
+def test_the_picture_of_the_tutorial_is_that_of_its_loop_in_a_loop() -> None:
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     program: dict[str, Any] = {}
-    exec(next(source for source, _ in programs(README) if "inner.feedback" in source), program)
+    exec(next(source for source, _ in programs(tutorial) if "outer.iterative" in source), program)
     with timely.Worker().dataflow(int, name="numbers") as scope:
         program["build"](scope).capture()
     drawn = scope.picture().svg()
-    (shown,) = re.findall(r'<img src="([^"]+)"', README)
+    (shown,) = re.findall(r'<img src="([^"]+)"', tutorial)
     assert len(titles(drawn)) > 10
-    assert titles((ROOT / shown).read_text(encoding="utf-8")) == titles(drawn), "draw it anew, with scope.picture().save(...)"
+    assert titles((ROOT / "docs" / shown).read_text(encoding="utf-8")) == titles(drawn), (
+        "draw it anew, with scope.picture().save(...)"
+    )
+
+
+def test_the_moving_picture_is_of_the_live_page_and_moves() -> None:
+    (shown,) = re.findall(r'<img src="([^"]+)"', README)
+    picture = (ROOT / shown).read_bytes()
+    assert picture.startswith(b"GIF89a") and picture.count(b"\x21\xf9\x04") > 1  # an extension before each image
+    assert len(picture) < 1_000_000
 
 
 def test_a_program_is_paired_with_the_output_right_after_it() -> None:
@@ -108,7 +116,7 @@ def checks(
     tools = directory / ".venv" / "bin"
     tools.mkdir(parents=True)
     for name, body in {"ruff": ruff, "mypy": mypy, "pip": "true", "mkdocs": mkdocs, "python": python}.items():
-        (tools / name).write_text(f"#!/bin/sh\necho {name} \"$@\"\n{body}\n", encoding="utf-8")
+        (tools / name).write_text(f'#!/bin/sh\necho {name} "$@"\n{body}\n', encoding="utf-8")
         (tools / name).chmod(0o755)
     (directory / "README.md").write_text(f"```text\nno pytest\n```\n```sh\n{test}\n```\npytest\n", encoding="utf-8")
     command = ["bash", str(directory / ".ci" / "run")]
@@ -120,7 +128,7 @@ def test_ci_runs_the_tests_of_the_readme_then_the_tools(tmp_path: Path) -> None:
     status, output = checks(tmp_path, test="echo tested && : pytest")
     assert status == 0
     assert output.index("\ntested\n") < output.index("\nruff check .\n") < output.index("\nmypy --strict\n")
-    assert output.endswith("passed: tests, lint, types, site\n")
+    assert output.endswith("passed: tests, lint, prose, types, site\n")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,8 @@ def test_ci_runs_the_tests_of_the_readme_then_the_tools(tmp_path: Path) -> None:
         ({"test": ": pytest", "ruff": "exit 1"}, "lint"),
         ({"test": ": pytest", "mypy": "exit 2"}, "types"),
         ({"test": ": pytest", "mkdocs": "exit 1"}, "site"),
-        ({"test": ": pytest", "python": "exit 1"}, "site"),
+        ({"test": ": pytest", "python": "[ $2 != tests.prose ]"}, "prose"),
+        ({"test": ": pytest", "python": "[ $2 != tests.site ]"}, "site"),
         ({"test": "false || false pytest", "mypy": "exit 2"}, "tests types"),
     ],
 )
@@ -145,7 +154,7 @@ def test_ci_says_that_counts_have_grown_and_passes(tmp_path: Path) -> None:
     status, output = checks(tmp_path, test=": pytest", python='[ "$2" = benchmarks ] || exit 0\necho barrier GREW\nexit 1')
     assert status == 0
     assert output.index("python -m benchmarks counts --compare") < output.index("barrier GREW") < output.index("not a failure")
-    assert output.endswith("passed: tests, lint, types, site\n")
+    assert output.endswith("passed: tests, lint, prose, types, site\n")
 
 
 @pytest.mark.parametrize("test", ["ls", ": pytest\n: pytest again"])

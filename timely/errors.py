@@ -7,6 +7,7 @@ This module imports nothing of the package, so that every layer may import it.
 from __future__ import annotations
 
 import errno
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
@@ -54,6 +55,17 @@ def brief(value: object) -> str:
     except Exception as trouble:
         return f"a {type(value).__name__}, which raises {type(trouble).__name__} when printed"
     return text if len(text) <= _REPR_LIMIT else f"{text[: _REPR_LIMIT - 4]} ..."
+
+
+def require_package(package: str, subject: str, extra: str) -> None:
+    """Raise a ``ConfigurationError`` that says what to install, where ``package`` is not installed and ``subject`` needs it.
+
+    >>> require_package("no_such_package", "group_by", "arrow")
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: group_by needs the package no_such_package: pip install "timely-dataflow[arrow]"
+    """
+    if importlib.util.find_spec(package) is None:
+        raise ConfigurationError(f'{subject} needs the package {package}: pip install "timely-dataflow[{extra}]"')
 
 
 def out_of_files(error: object) -> bool:
@@ -162,10 +174,10 @@ class CaptureError(TimelyError, ValueError):
     ``events`` counts its valid events, ``frontier`` has the times that may follow, ``position`` is the byte offset behind them.
     """
 
-    def __init__(self, message: str, events: int = 0, frontier: Sequence[object] = (), position: int | None = None) -> None:
+    def __init__(self, message: str, events: int = 0, frontier: Sequence[Any] = (), position: int | None = None) -> None:
         super().__init__(message)
         self.events = events
-        self.frontier: tuple[object, ...] = tuple(frontier)
+        self.frontier: tuple[Any, ...] = tuple(frontier)
         self.position = position
 
     def __reduce__(self) -> tuple[type[CaptureError], tuple[str, int, tuple[object, ...], int | None]]:
@@ -354,10 +366,10 @@ class InvariantViolation(TimelyError, AssertionError):
 class LawViolation(TimelyError, AssertionError):
     """A timestamp, summary or refinement type breaks a ``law`` of progress tracking; ``counterexample`` has the values."""
 
-    def __init__(self, message: str, law: str = "", counterexample: Mapping[str, object] | None = None) -> None:
+    def __init__(self, message: str, law: str = "", counterexample: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.law = law
-        self.counterexample: dict[str, object] = dict(counterexample or {})
+        self.counterexample: dict[str, Any] = dict(counterexample or {})
 
     def __reduce__(self) -> tuple[type[LawViolation], tuple[str, str, dict[str, object]]]:
         return type(self), (str(self), self.law, self.counterexample)

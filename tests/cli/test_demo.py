@@ -151,9 +151,9 @@ sys.exit(main(["demo", "--engine", {engine!r}, "--output", "out"]))
 @pytest.mark.parametrize(
     ("engine", "missing", "advice"),
     [
-        ("spark", "pyspark", "pip install '.[spark]' in a checkout of timely, or run timely demo --engine local"),
-        ("local", "pyarrow", "pip install '.[arrow]' in a checkout of timely"),
-        ("local", "numpy", "pip install '.[arrow]' in a checkout of timely"),
+        ("spark", "pyspark", 'pip install "timely-dataflow[spark]", or run timely demo --engine local'),
+        ("local", "pyarrow", 'pip install "timely-dataflow[arrow]"'),
+        ("local", "numpy", 'pip install "timely-dataflow[arrow]"'),
     ],
 )
 def test_a_missing_package_is_told_with_what_to_install(engine: str, missing: str, advice: str, tmp_path: Path) -> None:

@@ -92,5 +92,5 @@ def test_without_the_packages_of_tables_the_error_says_what_to_install(package: 
     program = f"import sys; sys.modules[{package!r}] = None; from timely import differential as dd; dd.read_table"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == (
-        f"timely.errors.ConfigurationError: tables need the package {package}: pip install '.[sql]' in a checkout of timely"
+        f'timely.errors.ConfigurationError: tables need the package {package}: pip install "timely-dataflow[sql]"'
     )

@@ -44,7 +44,7 @@ def failed_import(program: str, **environment: str) -> str:
 def test_a_missing_package_is_named(package: str) -> None:
     last = failed_import(f"import sys; sys.modules['{package}'] = None\nimport timely\nimport timely.spark")
     assert last.startswith("timely.errors.ConfigurationError: timely.spark needs the package py")
-    assert "pip install '.[spark]'" in last
+    assert 'pip install "timely-dataflow[spark]"' in last
 
 
 def test_missing_pandas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_the_client_of_spark_connect_alone_has_no_local_session() -> None:
     program = "import timely.graphs.spark\ntimely.spark.local_session(2)"
     said = failed_import(program, SPARK_SKIP_CONNECT_COMPAT_TESTS="1")
     assert said.startswith("timely.errors.ConfigurationError: a local session needs all of pyspark")
-    assert "pip install '.[spark]'" in said
+    assert 'pip install "timely-dataflow[spark]"' in said
 
 
 @pytest.mark.parametrize(

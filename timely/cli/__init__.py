@@ -207,7 +207,7 @@ def _completion(arguments: argparse.Namespace) -> None:
         import shtab
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "timely completion needs the package shtab: pip install '.[completion]' in a checkout of timely"
+            'timely completion needs the package shtab: pip install "timely-dataflow[completion]"'
         ) from error
     print(shtab.complete(parser(shtab.FILE), arguments.shell))
 

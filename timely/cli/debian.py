@@ -12,7 +12,7 @@ try:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 except ModuleNotFoundError as error:
-    raise ConfigurationError("Debian's data need the package pyarrow: pip install '.[arrow]' in a checkout of timely") from error
+    raise ConfigurationError('the data of Debian need the package pyarrow: pip install "timely-dataflow[arrow]"') from error
 
 DATA: Final = Path(__file__).parent / "data" / "debian12.parquet"
 """One row for each package, with the names that it requires in a list for each kind."""

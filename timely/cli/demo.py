@@ -90,8 +90,7 @@ def _spark() -> Find:
         from pyspark.sql import functions as F
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "the demo on Spark needs the package pyspark: pip install '.[spark]' in a checkout of timely, or run"
-            " timely demo --engine local"
+            'the demo on Spark needs the package pyspark: pip install "timely-dataflow[spark]", or run timely demo --engine local'
         ) from error
     from timely.graphs.spark import strongly_connected_components
     from timely.spark import local_session

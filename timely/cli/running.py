@@ -15,7 +15,7 @@ import attrs
 
 import timely
 from timely.cli.program import Program
-from timely.errors import ConfigurationError, StalledError
+from timely.errors import ConfigurationError, StalledError, require_package
 from timely.inspect import LivePage
 
 Engine: TypeAlias = Literal["local", "spark"]
@@ -92,6 +92,7 @@ def named(job: Job, built: object) -> Mapping[str, Any]:
 
 
 def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -> None:
+    require_package("pyarrow", "timely run", "arrow")
     from timely.cli.tables import Folder
 
     folders = {name: Folder(name, path, overwrite=job.overwrite, columns=job.columns(name)) for name, path in job.outputs.items()}
@@ -162,7 +163,7 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
         from timely.spark import local_session
         from timely.spark import run as run_on_spark
     except ModuleNotFoundError as error:
-        raise ConfigurationError("--engine spark needs pyspark: pip install '.[spark]' in a checkout of timely") from error
+        raise ConfigurationError('--engine spark needs pyspark: pip install "timely-dataflow[spark]"') from error
     from timely.files.formats import format_of
 
     if job.hosts is not None:

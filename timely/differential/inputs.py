@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.differential.rings import Ring
 from timely.differential.updates import Update
-from timely.errors import CapabilityError, TimestampError, brief
+from timely.errors import CapabilityError, TimestampError, brief, require_package
 from timely.operators.generic import source
 from timely.operators.input import ResumeTime, resume_time
 from timely.order import PartialOrder
@@ -277,6 +277,7 @@ class InputSession(TimedSession[T], Generic[T, D]):
         ...     result.at(0)
         {(1, 2): 1, (2, 3): 1}
         """
+        require_package("numpy", "insert_columns", "arrow")
         from timely.differential.columns import updates_of
 
         fields, label = self._fields, self._sender.label

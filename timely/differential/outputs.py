@@ -21,7 +21,7 @@ from timely.dataflow import (
 )
 from timely.differential.rings import Ring
 from timely.differential.updates import ByUpdate, Update, consolidate
-from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief
+from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
 from timely.operators.input import resume_time
 from timely.operators.pending import Pending
 from timely.operators.state import share
@@ -179,6 +179,7 @@ class Output(Generic[T, D]):
         ...     result.to_arrow().to_pydict()
         {'key': ['a', 'b'], 'value': [1, 2], 'count': [1, 1]}
         """
+        require_package("pyarrow", "to_arrow", "arrow")
         from timely.differential.arrow_tables import table_of
 
         return table_of((self._latest() if at is None else self.at(at)).items(), self.schema, self._name)

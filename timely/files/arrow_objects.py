@@ -47,7 +47,7 @@ def read_arrow(
         from timely.files.arrow_batches import batches_of, check_arrow
         from timely.files.row_times import RowSender
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"{name} needs PyArrow: pip install '.[arrow]' in a checkout of timely") from error
+        raise ConfigurationError(f'{name} needs PyArrow: pip install "timely-dataflow[arrow]"') from error
     order = RowOrder(time, in_order, probe, times)
     order.check(name, scope)
     if on != "each" and on not in range(scope.allocator.peers):

@@ -18,7 +18,7 @@ try:
     import pyarrow.csv
     import pyarrow.parquet
 except ModuleNotFoundError as error:
-    raise ConfigurationError("files need PyArrow: pip install '.[arrow]' in a checkout of timely") from error
+    raise ConfigurationError('files need PyArrow: pip install "timely-dataflow[arrow]"') from error
 
 
 @attrs.frozen

@@ -27,9 +27,7 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("numpy", "pyarrow"):
         raise
-    raise ConfigurationError(
-        f"timely.graphs needs the package {error.name}: pip install '.[arrow]' in a checkout of timely"
-    ) from error
+    raise ConfigurationError(f'timely.graphs needs the package {error.name}: pip install "timely-dataflow[arrow]"') from error
 
 __all__ = [
     "PregelVertex",

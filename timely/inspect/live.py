@@ -17,7 +17,6 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Any, Final, Self
 
 from timely.errors import ConfigurationError
 from timely.inspect.pictures import asset
-from timely.inspect.report import Reporter, Send, report_always, reporting
+from timely.inspect.report import Reporter, report_always, reporting
 from timely.inspect.report_aggregator import ReportAggregator, RunGroups
 from timely.inspect.run_samples import RunSamples
 from timely.monitor.memory import resident_memory
@@ -101,7 +100,7 @@ class LivePage:
     [('/df/input#0', [0]), ('/df/map#1', [1]), ('/df/probe#2', [1])]
     """
 
-    look: Callable[[Worker, Send], AbstractContextManager[None]] = staticmethod(reporting)
+    look = staticmethod(reporting)
     """How ``timely.spark`` has its workers send reports."""
 
     def __init__(self, port: int = 0, host: str = "127.0.0.1") -> None:

@@ -1,4 +1,4 @@
-"""The numbers of workers for OpenTelemetry, by its own interface: ``pip install '.[otel]'`` in a checkout of timely.
+"""The numbers of workers for OpenTelemetry, by its own interface: ``pip install "timely-dataflow[otel]"``.
 
 OpenTelemetry asks when it wants to export. Counters only grow, and attributes are the same for the same dataflow on every worker.
 """
@@ -20,7 +20,7 @@ try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 except ModuleNotFoundError as error:
     raise ConfigurationError(
-        "metrics for OpenTelemetry need the package opentelemetry-sdk: pip install '.[otel]' in a checkout of timely"
+        'metrics for OpenTelemetry need the package opentelemetry-sdk: pip install "timely-dataflow[otel]"'
     ) from error
 
 _OPERATORS: Final[tuple[tuple[str, str, str, Callable[[OperatorTally], float]], ...]] = (

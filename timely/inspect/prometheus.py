@@ -1,4 +1,4 @@
-"""A worker's numbers for Prometheus, by its own client: ``pip install '.[metrics]'`` in a checkout of timely.
+"""A worker's numbers for Prometheus, by its own client: ``pip install "timely-dataflow[metrics]"``.
 
 Counters only grow, and labels are the same for the same dataflow on every worker.
 """
@@ -17,7 +17,7 @@ try:
     from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 except ModuleNotFoundError as error:
     raise ConfigurationError(
-        "metrics for Prometheus need the package prometheus-client: pip install '.[metrics]' in a checkout of timely"
+        'metrics for Prometheus need the package prometheus-client: pip install "timely-dataflow[metrics]"'
     ) from error
 
 

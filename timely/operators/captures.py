@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import attrs
 
 from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, pandas_frame, polars_frame, records_of, scope_of, warn
-from timely.errors import CaptureError, SchemaError
+from timely.errors import CaptureError, SchemaError, require_package
 from timely.operators.events import EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
 from timely.operators.type_variables import D, T
@@ -60,6 +60,7 @@ class Capture(Generic[T, D]):
         >>> captured.to_arrow("word string, n long").to_pydict()
         {'word': ['to', 'be'], 'n': [2, 1]}
         """
+        require_package("pyarrow", "to_arrow", "arrow")
         import pyarrow as pa
 
         from timely.dataflow import OutputSchema, declared_schema

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.errors import ContainerError, GraphError, SchemaError, brief
+from timely.errors import ContainerError, GraphError, SchemaError, brief, require_package
 from timely.operators.aggregation import by_time
 from timely.operators.state import register_list_state
 from timely.operators.type_variables import T
@@ -51,6 +51,7 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     >>> timely.example(build)
     [(0, [('ann', 2, 14), ('bob', 1, 7)])]
     """
+    require_package("pyarrow", "group_by", "arrow")
     names = [keys] if isinstance(keys, str) else list(keys) if isinstance(keys, Iterable) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise GraphError(f"group_by takes the name of a column, or a list of names, not {brief(keys)}")

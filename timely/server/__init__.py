@@ -8,9 +8,7 @@ try:
     from timely.server.views import Answer, Limits, Query, ViewDescription, Views
     from timely.server.watcher import InputWatcher, WatchedInput
 except ModuleNotFoundError as error:
-    raise ConfigurationError(
-        f"timely.server needs the package {error.name}: pip install '.[serve]' in a checkout of timely"
-    ) from error
+    raise ConfigurationError(f'timely.server needs the package {error.name}: pip install "timely-dataflow[serve]"') from error
 
 __all__ = [
     "Answer",

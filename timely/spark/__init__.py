@@ -22,9 +22,7 @@ try:
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
         raise
-    raise ConfigurationError(
-        f"timely.spark needs the package {error.name}: pip install '.[spark]' in a checkout of timely"
-    ) from error
+    raise ConfigurationError(f'timely.spark needs the package {error.name}: pip install "timely-dataflow[spark]"') from error
 
 Progress = RunProgress
 """Its name before."""

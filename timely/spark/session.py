@@ -43,7 +43,7 @@ def local_session(workers: int, *, app_name: str = "timely") -> SparkSession:
     if is_remote_only():
         raise ConfigurationError(
             "a local session needs all of pyspark, and what is installed here is the client of Spark Connect alone "
-            "(pyspark-client): pip install '.[spark]' in a checkout of timely"
+            '(pyspark-client): pip install "timely-dataflow[spark]"'
         )
     active = SparkSession.getActiveSession()
     if active is not None:

@@ -49,8 +49,7 @@ def make_identity(name: str) -> Identity:
         from cryptography.x509.oid import NameOID
     except ImportError as error:
         raise ConfigurationError(
-            "the keys of a run are made by the package cryptography, which is missing here: pip install '.[spark]' in a "
-            "checkout of timely"
+            'the keys of a run are made by the package cryptography, which is missing here: pip install "timely-dataflow[spark]"'
         ) from error
     private = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
     if (package := (error.name or "").partition(".")[0]) not in ("pyarrow", "pyspark", "sqlglot"):
         raise
     raise ConfigurationError(
-        f"timely.differential.spark needs the package {package}: pip install '.[spark,sql]' in a checkout of timely"
+        f'timely.differential.spark needs the package {package}: pip install "timely-dataflow[spark,sql]"'
     ) from error
 
 __all__ = ["Feed", "changes", "maintain", "upserts"]

@@ -8,6 +8,6 @@ try:
 except ModuleNotFoundError as error:
     if (package := (error.name or "").partition(".")[0]) not in ("pyarrow", "sqlglot"):
         raise
-    raise ConfigurationError(f"tables need the package {package}: pip install '.[sql]' in a checkout of timely") from error
+    raise ConfigurationError(f'tables need the package {package}: pip install "timely-dataflow[sql]"') from error
 
 __all__ = ["GroupedTable", "Table", "read_table", "sql", "table"]

@@ -145,7 +145,7 @@ def stream(
 def _check_options(foreach_epoch: object, checkpoint_every: object, trigger: object) -> None:
     if find_spec("pandas") is None:
         raise ConfigurationError(
-            "Spark needs the package pandas to hand Arrow batches to Python: pip install '.[spark]' in a checkout of timely"
+            'Spark needs the package pandas to hand Arrow batches to Python: pip install "timely-dataflow[spark]"'
         )
     check_sink("foreach_epoch", foreach_epoch)
     if not isinstance(checkpoint_every, int) or isinstance(checkpoint_every, bool) or checkpoint_every < 1:
