@@ -20,6 +20,7 @@ from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
 from timely.dataflow.sync_activator import SyncActivator
+from timely.dataflow.tracebacks import fold_tracebacks
 
 if TYPE_CHECKING:
     from timely.dataflow.output_schema import OutputSchema, declared_schema
@@ -54,6 +55,7 @@ __all__ = [
     "add_scope",
     "check_scope",
     "declared_schema",
+    "fold_tracebacks",
     "make",
     "pandas_frame",
     "pickled",

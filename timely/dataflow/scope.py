@@ -19,6 +19,7 @@ from timely.dataflow.allocator import Allocator
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.methods import ScopeBase, StreamBase
 from timely.dataflow.origin import Origin
+from timely.dataflow.tracebacks import fold_tracebacks
 from timely.errors import GraphError, brief
 from timely.order import PartialOrder, Product
 from timely.progress import ProgressExchange, Source, Target
@@ -48,7 +49,13 @@ class ScopeContext(AbstractContextManager[S]):
         return self._manager.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        return self._manager.__exit__(kind, error, trace)
+        if isinstance(error, Exception):
+            fold_tracebacks(error)
+        try:
+            return self._manager.__exit__(kind, error, trace)
+        except Exception as raised:
+            fold_tracebacks(raised)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

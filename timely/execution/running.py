@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from timely.dataflow import ScopeBuilder, Stream, warn, why_not_run
+from timely.dataflow import ScopeBuilder, Stream, fold_tracebacks, warn, why_not_run
 from timely.errors import ConfigurationError, GraphError, brief
 from timely.execution.run_monitor import answer, watched
 from timely.execution.threads import Outcome, first_failure, run_threads, run_worker
@@ -115,10 +115,14 @@ def execute(
     if not isinstance(patience, int | float) or not patience > 0:
         raise ConfigurationError(f"patience={patience!r}: give a number of seconds above 0, or math.inf to wait without end")
     settings, method = WatchSettings.wanted(watch), start_method or "fork"
-    if memory is None:
-        return execute_watched(program, workers, processes, progress, settings, method, cluster, None, patience)
-    with MemoryBudget.given(memory) as budget:
-        return execute_watched(program, workers, processes, progress, settings, method, cluster, budget, patience)
+    try:
+        if memory is None:
+            return execute_watched(program, workers, processes, progress, settings, method, cluster, None, patience)
+        with MemoryBudget.given(memory) as budget:
+            return execute_watched(program, workers, processes, progress, settings, method, cluster, budget, patience)
+    except Exception as error:
+        fold_tracebacks(error)
+        raise
 
 
 def _number(variable: str, default: int | None) -> Any:
@@ -206,6 +210,14 @@ def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[
     >>> example(lambda scope: scope.to_stream([3, 1, 2]).map(lambda x: 10 * x))
     [(0, [10, 20, 30])]
     """
+    try:
+        return _example(build)
+    except Exception as error:
+        fold_tracebacks(error)
+        raise
+
+
+def _example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[int, list[D]]]:
     with LocalWorkers(answer=answer) as local, watched(local, WatchSettings.wanted(True)), Worker() as worker:
         local.add(worker)
         with worker.dataflow(name="example") as scope:
