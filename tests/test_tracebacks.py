@@ -71,8 +71,8 @@ def test_no_line_of_a_traceback_is_the_librarys(name: str, monkeypatch: pytest.M
     monkeypatch.delenv("TIMELY_TRACEBACK", raising=False)
     text = printed(CALLS[name])
     assert f'File "{LIBRARY}' not in text
-    assert text.count("TIMELY_TRACEBACK=full") == (2 if name == "processes" else 1)
     if "refused" in text:
+        assert text.count("TIMELY_TRACEBACK=full") == (2 if name == "processes" else 1)
         first = next(line for line in text.splitlines() if line.startswith("  File"))
         assert first.endswith(" in refused") or name == "processes"
 

@@ -18,7 +18,7 @@ T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
 
 
-def concatenate(scope: ScopeBuilder[T], streams: Iterable[Stream[T, D]]) -> Stream[T, D]:
+def concatenate(scope: ScopeBuilder[T], streams: Iterable[Stream[T, D]], *, name: str | None = None) -> Stream[T, D]:
     """Return the stream of the records of all ``streams``, each at its time; there may be none.
 
     ``GraphError`` for what is no stream, or no list of them.
@@ -27,7 +27,7 @@ def concatenate(scope: ScopeBuilder[T], streams: Iterable[Stream[T, D]]) -> Stre
     >>> timely.example(lambda scope: scope.concatenate([scope.to_stream([1]), scope.to_stream([2])]))
     [(0, [1, 2])]
     """
-    return operators.concatenate(streams, scope)
+    return operators.concatenate(streams, scope, name=name)
 
 
 def picture(scope: ScopeBuilder[Any]) -> Picture:

@@ -13,6 +13,7 @@ from timely.dataflow.data_frames import pandas_frame, polars_frame
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Operator, why_not_run
+from timely.dataflow.operator_name import operator_name
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.pickling import pickled, unpickled_plain
@@ -57,6 +58,7 @@ __all__ = [
     "declared_schema",
     "fold_tracebacks",
     "make",
+    "operator_name",
     "pandas_frame",
     "pickled",
     "polars_frame",

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Final
 
 from timely.dataflow.origin import is_ours
-from timely.errors import TimelyError
+from timely.errors import OperatorError, TimelyError
 
 _NOTE: Final = "(frames of timely are folded: TIMELY_TRACEBACK=full in the environment shows them)"
 
 
 def fold_tracebacks(error: BaseException) -> None:
-    """Remove the library's frames from the tracebacks of an error and its causes, and note it.
+    """Remove the library's frames from the tracebacks of an error and its causes; an ``OperatorError`` gets a note of it.
 
     An error that the library itself raises by mistake keeps its frames. Every public call that runs operators ends with
     ``except Exception as error: fold_tracebacks(error); raise``. That ``raise`` does not add its own frame again.
@@ -44,7 +44,7 @@ def fold_tracebacks(error: BaseException) -> None:
             trace = frame
         each.__traceback__ = trace
         folded = True
-    if folded and _NOTE not in getattr(error, "__notes__", ()):
+    if folded and isinstance(error, OperatorError) and _NOTE not in getattr(error, "__notes__", ()):
         error.add_note(_NOTE)
 
 

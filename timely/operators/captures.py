@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, pandas_frame, polars_frame, records_of, scope_of, warn
+from timely.dataflow import (
+    InputPort,
+    OperatorInfo,
+    Pipeline,
+    Stream,
+    operator_name,
+    pandas_frame,
+    polars_frame,
+    records_of,
+    scope_of,
+    warn,
+)
 from timely.errors import CaptureError, SchemaError, require_package
 from timely.operators.events import EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
@@ -111,7 +122,7 @@ def _sorted(records: list[Any]) -> list[Any]:
         return records
 
 
-def capture(stream: Stream[T, D]) -> Capture[T, D]:
+def capture(stream: Stream[T, D], *, name: str | None = None) -> Capture[T, D]:
     """Collect the messages of ``stream`` on this worker; in a run that resumes from a checkpoint, those since.
 
     >>> import timely
@@ -133,11 +144,11 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
 
         return logic
 
-    end_in(stream, Pipeline, "capture", constructor)
+    end_in(stream, Pipeline, operator_name("capture", name), constructor)
     return captured
 
 
-def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str]) -> None:
+def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str], *, name: str | None = None) -> None:
     """Record ``stream`` on this worker: append its events to ``sink``, to be replayed with ``replay``.
 
     A sink has ``append(event)``: a list, a ``timely.EventLink``, a ``timely.FileSink``, a ``timely.ConnectionSink``; a path
@@ -174,7 +185,7 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str])
 
         return logic
 
-    end_in(stream, Pipeline, "capture_into", constructor)
+    end_in(stream, Pipeline, operator_name("capture_into", name), constructor)
 
 
 def _sink(sink: Any) -> Any:
