@@ -19,6 +19,7 @@ from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.pickling import pickled, unpickled_plain
 from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
+from timely.dataflow.preview import Preview, joined, preview
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
 from timely.dataflow.sync_activator import SyncActivator
 from timely.dataflow.tracebacks import fold_tracebacks
@@ -49,6 +50,7 @@ __all__ = [
     "Pact",
     "Pipeline",
     "PortOwner",
+    "Preview",
     "ScopeBuilder",
     "Session",
     "Spill",
@@ -57,11 +59,13 @@ __all__ = [
     "check_scope",
     "declared_schema",
     "fold_tracebacks",
+    "joined",
     "make",
     "operator_name",
     "pandas_frame",
     "pickled",
     "polars_frame",
+    "preview",
     "records_of",
     "route",
     "route_array",
