@@ -98,6 +98,9 @@ class StreamMethods:
 class ScopeMethods:
     """The operators that begin in a scope."""
 
+    def _repr_html_(self: Any) -> str:  # what a notebook shows of a scope
+        return picture(self).svg()
+
     add_scope = dataflow.add_scope
     concatenate = concatenate
     empty = operators.empty
@@ -120,7 +123,7 @@ class ScopeMethods:
 
 def _assemble(source: type, base: type) -> None:
     for name, value in vars(source).items():
-        if not name.startswith("_"):
+        if not name.startswith("__"):
             setattr(base, name, value)
 
 

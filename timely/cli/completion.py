@@ -57,7 +57,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
             action.complete = _VALUES["NAME=FILE"]
         elif name in _VALUES:
             action.complete = _VALUES[name]
-    made: str = shtab.complete(parser, shell, preamble={"bash": _BASH})
+    made: str = shtab.complete(parser, shell, preamble=_BASH if shell == "bash" else "")
     return made + _BASH_WORDS if shell == "bash" else made
 
 

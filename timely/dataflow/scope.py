@@ -113,7 +113,9 @@ class ScopeBuilder(ScopeBase, Generic[T]):
             parent.subgraph_builder.add_child(name, self.subgraph_builder)
 
     def __repr__(self) -> str:
-        return f"ScopeBuilder({self.path!r})"
+        state = "built" if self.subgraph.is_built else "being built"
+        children = len(self.subgraph.children)
+        return f"ScopeBuilder({self.path!r}, time: {self.subgraph.domain.name}, operators: {children}, {state})"
 
     @property
     def has_run(self) -> bool:

@@ -91,14 +91,7 @@ def execute(
     >>> execute(program, workers=2, progress="central")
     [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
     """
-    if not callable(program):
-        raise ConfigurationError(f"execute(program) takes a function, which it calls with each worker, not {brief(program)}")
-    kind = why_not_run(program)
-    if kind is not None:
-        raise ConfigurationError(
-            f"execute(program) takes a function that works when it is called, and {brief(program)} is {kind}: have it return its"
-            " result, and await in map_async or from_async"
-        )
+    check_program("execute", program)
     if workers is _ONE or workers is None:
         workers = _number("TIMELY_WORKERS", 1)
     for name, count in (("workers", workers), ("processes", processes)):
@@ -123,6 +116,18 @@ def execute(
     except Exception as error:
         fold_tracebacks(error)
         raise
+
+
+def check_program(call: str, program: object) -> None:
+    """Raise ``ConfigurationError`` for what is no function, or does nothing when it is called."""
+    if not callable(program):
+        raise ConfigurationError(f"{call}(program) takes a function, which it calls with each worker, not {brief(program)}")
+    kind = why_not_run(program)
+    if kind is not None:
+        raise ConfigurationError(
+            f"{call}(program) takes a function that works when it is called, and {brief(program)} is {kind}: have it return its"
+            " result, and await in map_async or from_async"
+        )
 
 
 def _number(variable: str, default: int | None) -> Any:
@@ -173,13 +178,22 @@ def execute_watched(
         routes = ProgressGroups.named(progress, workers * processes, workers)
         outcomes = run_processes(program, workers, processes, routes, watch, start_method, memory, patience)
     else:
-        routes = ProgressGroups.named(progress, workers, workers)
-        local = LocalWorkers(workers=workers, answer=answer)
-        with local, watched(local, watch):
-            if workers > 1:
-                outcomes = run_threads(program, range(workers), {}, routes, local)
-            else:
-                outcomes = [run_worker(program, Worker(), local)]
+        return execute_here(program, workers, progress, watch, LocalWorkers(workers=workers, answer=answer))
+    return _results(outcomes)
+
+
+def execute_here(
+    program: Callable[[Worker], T], workers: int, progress: ProgressMode, watch: WatchSettings | None, local: LocalWorkers
+) -> list[T]:
+    """Return the results of workers of this process alone, one on this thread or several on their own."""
+    routes = ProgressGroups.named(progress, workers, workers)
+    with local, watched(local, watch):
+        if workers > 1:
+            return _results(run_threads(program, range(workers), {}, routes, local))
+        return _results([run_worker(program, Worker(), local)])
+
+
+def _results(outcomes: Sequence[Outcome]) -> list[Any]:
     failure = first_failure(outcomes)
     if failure is not None:
         raise failure

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import attrs
 
@@ -19,6 +19,7 @@ from timely.dataflow import (
     operator_name,
     pandas_frame,
     polars_frame,
+    preview,
     records_of,
     scope_of,
     warn,
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_SHOWN: Final = 20
+"""Records that a notebook shows of a capture."""
+
+
 @attrs.define(eq=False, repr=False)
 class Capture(Generic[T, D]):
     """A stream's messages on one worker: ``messages`` in order of arrival, or ``extract()``."""
@@ -40,6 +45,14 @@ class Capture(Generic[T, D]):
     messages: list[tuple[T, Any]] = attrs.field(factory=list, init=False)
     name: str = attrs.field(default="a capture", init=False)
     not_run: Callable[[], bool] = attrs.field(default=bool, init=False)
+
+    def __repr__(self) -> str:
+        records = sum(len(batch) for _, batch in self.messages)
+        times = len({time for time, _ in self.messages})
+        return f"Capture({self.name}, records: {records:,}, times: {times:,})"
+
+    def _repr_html_(self) -> str:
+        return preview(self.messages, limit=_SHOWN, times=True).html()
 
     def drain(self) -> list[tuple[T, Any]]:
         """Return, and remove, the messages ``(time, container)`` so far."""

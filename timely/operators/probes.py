@@ -25,6 +25,11 @@ class ProbeHandle(Generic[T]):
     _ports: list[InputPort[T, Any]] = attrs.field(factory=list, init=False)
     _waiting: list[Activator] = attrs.field(factory=list, init=False)
 
+    def __repr__(self) -> str:
+        where = ", ".join(port.operator.path for port in self._ports) or "attached nowhere"
+        frontier = ", ".join(map(brief, self.frontier()))
+        return f"ProbeHandle({where}, {f'at {frontier}' if frontier else 'done'})"
+
     def attach(self, port: InputPort[T, Any]) -> None:
         """Show the frontier of ``port`` too; ``TimestampError`` for times of another type."""
         self.check_times(port.operator.domain, port.label)

@@ -140,6 +140,10 @@ class Worker:
             self.close()
             raise
 
+    def __repr__(self) -> str:
+        state = "failed" if self._failed is not None else f"dataflows: {', '.join(self.dataflows) or 'none'}"
+        return f"Worker({self.index} of {self.peers}, {state})"
+
     # -- dataflows -----------------------------------------------------------------------------------------------------
 
     @overload
