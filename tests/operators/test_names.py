@@ -10,7 +10,19 @@ import pytest
 
 import timely
 
-UNNAMED = {"apply", "connect_loop", "enter", "leave", "picture", "finish", "iterative", "region", "scoped", "scoped_by", "add_scope"}
+UNNAMED = {
+    "apply",
+    "connect_loop",
+    "enter",
+    "leave",
+    "picture",
+    "finish",
+    "iterative",
+    "region",
+    "scoped",
+    "scoped_by",
+    "add_scope",
+}
 """Those that make no operator, or name a scope."""
 
 
