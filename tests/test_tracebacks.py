@@ -61,7 +61,7 @@ CALLS: dict[str, Callable[[], object]] = {
 
 
 def printed(call: Callable[[], object]) -> str:
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(Exception) as caught:
         call()
     return "".join(traceback.format_exception(caught.value))
 

@@ -21,7 +21,7 @@ from timely.errors import ConfigurationError, StalledError, require_package
 from timely.inspect import LivePage
 
 if TYPE_CHECKING:
-    from timely.cli.tables import Output
+    from timely.cli.tables import TableOutput
 
 Engine: TypeAlias = Literal["local", "spark"]
 
@@ -157,11 +157,11 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
         _show(job, [shown for _, shown in found], say)
 
 
-def _outputs(job: Job) -> dict[str, Output]:
-    from timely.cli.tables import Output
+def _outputs(job: Job) -> dict[str, TableOutput]:
+    from timely.cli.tables import TableOutput
 
     return {
-        name: Output(name, path, overwrite=job.overwrite, columns=job.columns(name), folder=name in job.folders)
+        name: TableOutput(name, path, overwrite=job.overwrite, columns=job.columns(name), folder=name in job.folders)
         for name, path in job.outputs.items()
     }
 

@@ -59,7 +59,7 @@ def standard_input(inputs: dict[str, Path]) -> Iterator[dict[str, Path]]:
         yield {**inputs, names[0]: file}
 
 
-class Output:
+class TableOutput:
     """One output. A part for each worker becomes a file, or with ``folder`` a folder, at the end of the ``with`` block.
 
     ``columns`` declares its columns in Spark's notation; rows are written as they come where that has types of several words.
@@ -90,7 +90,7 @@ class Output:
                 f"output {self._name!r}: {str(self._path)!r} is there already; give --overwrite to replace it"
             )
 
-    def __enter__(self) -> Output:
+    def __enter__(self) -> TableOutput:
         if self._standard:
             self.draft = Path(tempfile.mkdtemp(prefix="timely-"))
         shutil.rmtree(self.draft, ignore_errors=True)
