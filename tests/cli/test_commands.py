@@ -271,7 +271,7 @@ sys.exit(status)
 def test_a_stuck_program_is_explained(here: Path, build: str, word: str, workers: list[str]) -> None:
     command = ["explain", f"{here}:{build}", "--input", "edges=edges.parquet", "--patience", "0.2", *workers]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", EXPLAIN, *command], env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-c", EXPLAIN, *command], env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
     assert word in done.stdout
     assert "program_" in done.stdout  # the file in which the operator was built
@@ -368,7 +368,7 @@ sys.exit(main(sys.argv[1:]))
 
 def piped(arguments: list[str], given: bytes) -> tuple[int, bytes, bytes]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", STANDARD, *arguments], env=env, input=given, capture_output=True)
+    done = subprocess.run([sys.executable, "-P", "-c", STANDARD, *arguments], env=env, input=given, capture_output=True)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -6,7 +6,6 @@ Both engines call the same program with the same rows, and write the same output
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import attrs
 import timely
 from timely.cli.program import Program
 from timely.dataflow import Preview, joined, preview
-from timely.errors import ConfigurationError, StalledError, require_package
+from timely.errors import ConfigurationError, StalledError, printable, require_package
 from timely.inspect import LivePage
 
 if TYPE_CHECKING:
@@ -67,13 +66,17 @@ def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
     check(job)
     _check_outputs(job)
     if any(is_standard(path) for path in job.outputs.values()):
-        say = functools.partial(print, file=sys.stderr)
+        say = _print_error
     with contextlib.ExitStack() as stack:
         job = attrs.evolve(job, inputs=stack.enter_context(standard_input(dict(job.inputs))))
         page = None if job.live is None else stack.enter_context(LivePage(job.live))
         if page is not None:
             say(f"to be seen at {page.url}")
         (_on_spark if engine == "spark" else _in_workers)(job, say, page)
+
+
+def _print_error(text: str) -> None:
+    print(printable(text), file=sys.stderr)
 
 
 def check(job: Job) -> None:
