@@ -124,7 +124,7 @@ def test_a_stream_of_another_scope() -> None:
             inner = scope.to_stream([1]).enter(loop)
         return scope.to_stream([2]).concat(inner)  # type: ignore[arg-type]  # the mistake
 
-    with pytest.raises(ScopeError, match="'concatenate'.*/example/rounds#0.*enter.*leave"):
+    with pytest.raises(ScopeError, match="'concat'.*/example/rounds#0.*enter.*leave"):
         timely.example(build)
 
 
@@ -141,7 +141,7 @@ def test_a_loop_is_fed_from_another_scope() -> None:
 
 def test_a_stream_of_another_dataflow() -> None:
     worker = timely.Worker()
-    wrong = pytest.raises(ScopeError, match="'concatenate'.*cannot read.*'/two': that is another dataflow: .*capture_into")
+    wrong = pytest.raises(ScopeError, match="'concat'.*cannot read.*'/two': that is another dataflow: .*capture_into")
     with wrong, worker.dataflow(int, name="one") as one, worker.dataflow(int, name="two") as two:
         one.to_stream([1]).concat(two.to_stream([2]))
 

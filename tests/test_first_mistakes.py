@@ -96,7 +96,7 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
     "a list of streams": (
         lambda scope: scope.to_stream([1]).concat([scope.to_stream([2])]),
         GraphError,
-        r"'concatenate' .*one by one, as in concat\(\*streams\)",
+        r"'concat' .*one by one, as in concat\(\*streams\)",
     ),
     "joins with a list": (
         lambda scope: scope.to_stream([(1, 2)]).join([(1, 3)]),

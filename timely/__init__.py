@@ -72,7 +72,7 @@ from timely.errors import (
     ViewError,
     WorkerError,
 )
-from timely.execution import example, execute
+from timely.execution import BackgroundRun, example, execute, start
 from timely.operators import (
     Capture,
     ConnectionSink,
@@ -123,6 +123,7 @@ compiled: bool = not str(engine.__file__).endswith((".py", ".pyc"))
 __all__ = [
     "Antichain",
     "AuthenticationError",
+    "BackgroundRun",
     "Barrier",
     "Capability",
     "CapabilityError",
@@ -220,6 +221,7 @@ __all__ = [
     "execute",
     "operators",
     "reclock",
+    "start",
     "windows",
 ]
 

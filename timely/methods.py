@@ -18,7 +18,7 @@ T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
 
 
-def concatenate(scope: ScopeBuilder[T], streams: Iterable[Stream[T, D]]) -> Stream[T, D]:
+def concatenate(scope: ScopeBuilder[T], streams: Iterable[Stream[T, D]], *, name: str | None = None) -> Stream[T, D]:
     """Return the stream of the records of all ``streams``, each at its time; there may be none.
 
     ``GraphError`` for what is no stream, or no list of them.
@@ -27,7 +27,7 @@ def concatenate(scope: ScopeBuilder[T], streams: Iterable[Stream[T, D]]) -> Stre
     >>> timely.example(lambda scope: scope.concatenate([scope.to_stream([1]), scope.to_stream([2])]))
     [(0, [1, 2])]
     """
-    return operators.concatenate(streams, scope)
+    return operators.concatenate(streams, scope, name=name)
 
 
 def picture(scope: ScopeBuilder[Any]) -> Picture:
@@ -98,6 +98,9 @@ class StreamMethods:
 class ScopeMethods:
     """The operators that begin in a scope."""
 
+    def _repr_html_(self: Any) -> str:  # what a notebook shows of a scope
+        return picture(self).svg()
+
     add_scope = dataflow.add_scope
     concatenate = concatenate
     empty = operators.empty
@@ -120,7 +123,7 @@ class ScopeMethods:
 
 def _assemble(source: type, base: type) -> None:
     for name, value in vars(source).items():
-        if not name.startswith("_"):
+        if not name.startswith("__"):
             setattr(base, name, value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -191,15 +192,17 @@ def test_what_cannot_be_run_is_told_in_one_message(
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"], ["--processes", "2"]])
 def test_a_run_that_keeps_nothing_says_how_to(here: Path, workers: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{here}:two", "--input", "edges=edges.parquet", *workers]) == 0
-    said = f"timely: what {here}:two returned was discarded: keep it with --output one=FILE --output other=FILE\n"
-    assert capsys.readouterr().err == said
+    shown = capsys.readouterr()
+    assert shown.err == "timely: no row was kept: keep them with --output one=FILE --output other=FILE\n"
+    table = "src | dst\n----+----\n  1 |   2\n  1 |   3\n  2 |   3\n  3 |   1\n\n"
+    assert shown.out == f"one: 4 rows\n{table}other: 4 rows\n{table}"
     assert main(["run", f"{here}:two", "--input", "edges=edges.parquet", "--output", "one=o.csv", *workers]) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_a_run_that_fails_leaves_what_was_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--input", "edges=edges.parquet", "--overwrite", "--output"]
-    assert main(["run", f"{here}:build", *command, "degrees=out.csv"]) == 0
+    assert main(["run", f"{here}:build", *command, "degrees=out.csv/"]) == 0
     before = {path.name: path.read_bytes() for path in Path("out.csv").iterdir()}
     Path("out.csv").rename("kept.csv")
     assert main(["run", f"{here}:rows", *command, "rows=kept.csv"]) == 1
@@ -212,8 +215,10 @@ def test_a_file_is_replaced_as_a_folder_is(here: Path, capsys: pytest.CaptureFix
     command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.csv"]
     assert main(command) == 1
     assert Path("out.csv").read_text() == "something else"
-    assert main([*command, "--overwrite"]) == 0
+    assert main([*command[:-1], "degrees=out.csv/", "--overwrite"]) == 0
     assert [path.name for path in Path("out.csv").iterdir()] == ["part-00000.csv"]
+    assert main([*command, "--overwrite"]) == 0
+    assert Path("out.csv").read_text() == '"node","degree"\n1,2\n2,1\n3,1\n'
     assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == []
     capsys.readouterr()
 
@@ -244,7 +249,7 @@ def test_what_a_program_can_do_without_is_not_drawn(here: Path, capsys: pytest.C
 
 def test_a_program_is_drawn_without_its_inputs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["draw", f"{here}:build"]) == 0
-    assert 'n_2["map_batch"]' in capsys.readouterr().out
+    assert 'n_2["map_batch - count"]' in capsys.readouterr().out
     assert main(["draw", f"{here}:build", "--output", "drawn.svg"]) == 0
     assert Path("drawn.svg").read_text().startswith("<svg")
 
@@ -266,7 +271,7 @@ sys.exit(status)
 def test_a_stuck_program_is_explained(here: Path, build: str, word: str, workers: list[str]) -> None:
     command = ["explain", f"{here}:{build}", "--input", "edges=edges.parquet", "--patience", "0.2", *workers]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", EXPLAIN, *command], env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-c", EXPLAIN, *command], env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
     assert word in done.stdout
     assert "program_" in done.stdout  # the file in which the operator was built
@@ -290,7 +295,7 @@ def test_a_program_that_fails_fails_when_it_is_explained(here: Path, capsys: pyt
 def test_an_output_without_rows_has_the_columns_that_are_declared(
     here: Path, columns: list[str], found: list[str] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["run", f"{here}:rows", "--input", "edges=none.parquet", "--output", "rows=out.parquet", "--workers", "2"]
+    command = ["run", f"{here}:rows", "--input", "edges=none.parquet", "--output", "rows=out.parquet/", "--workers", "2"]
     pq.write_table(pa.table({"src": pa.array([], pa.int64())}), "none.parquet")
     assert main([*command, *columns]) == 0
     assert "rows: 0 rows in out.parquet" in capsys.readouterr().out
@@ -306,9 +311,9 @@ def test_the_columns_of_an_output_without_rows_are_those_of_the_program(here: Pa
     for ending in ("csv", "arrow", "parquet"):
         assert main(["run", f"{here}:build", "--input", "edges=none.parquet", "--output", f"degrees=out.{ending}"]) == 0
     capsys.readouterr()
-    assert Path("out.csv/part-00000.csv").read_text() == '"node","degree"\n'
+    assert Path("out.csv").read_text() == '"node","degree"\n'
     assert pq.read_table("out.parquet").schema.names == ["node", "degree"]
-    assert pa.ipc.open_file("out.arrow/part-00000.arrow").read_all().schema.names == ["node", "degree"]
+    assert pa.ipc.open_file("out.arrow").read_all().schema.names == ["node", "degree"]
 
 
 def test_an_output_has_the_declared_columns_in_their_order_and_types(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,8 +355,89 @@ def test_lines_of_json_are_read_under_both_of_their_endings(here: Path, capsys: 
         Path(f"edges.{ending}").write_text('{"src": 1, "dst": 2}\n{"src": 1, "dst": 3}\n')
         command = ["run", f"{here}:build", "--input", f"edges=edges.{ending}", "--output", "degrees=out.csv", "--overwrite"]
         assert main(command) == 0
-        assert Path("out.csv/part-00000.csv").read_text() == '"node","degree"\n1,2\n'
+        assert Path("out.csv").read_text() == '"node","degree"\n1,2\n'
     capsys.readouterr()
+
+
+STANDARD = """
+import sys
+from timely.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def piped(arguments: list[str], given: bytes) -> tuple[int, bytes, bytes]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-P", "-c", STANDARD, *arguments], env=env, input=given, capture_output=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_table_comes_from_the_standard_input_and_goes_to_the_standard_output(here: Path) -> None:
+    command = ["run", f"{here}:build", "--input", "edges=-", "--output", "degrees=-"]
+    found = piped(command, b"src,dst\n1,2\n1,3\n")
+    assert found == (0, b'"node","degree"\n1,2\n', b"degrees: 1 rows in -\n")
+    status, out, _ = piped([*command[:-1], "degrees=-.json"], b"src,dst\n1,2\n")
+    assert (status, out) == (0, b'{"node": 1, "degree": 1}\n')
+    assert piped([*command, "--input", "more=-"], b"")[0] == 1
+
+
+def test_rows_have_the_times_of_a_column(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("days.csv").write_text("src,dst,day\n1,2,7\n1,3,5\n2,3,7\n")
+    for time in ("day", "edges=day"):
+        assert main(["run", f"{here}:some", "--input", "edges=days.csv", "--time", time]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[1:4] == [
+            "time | src | dst | day",
+            "-----+-----+-----+----",
+            "   5 |   1 |   3 |   5",
+        ]
+    assert main(["run", f"{here}:some", "--input", "edges=days.csv", "--time", "edge=day"]) == 1
+    assert "--time names edge, and the inputs are edges" in capsys.readouterr().err
+    assert main(["run", f"{here}:some", "--input", "edges=days.csv", "--time", "dya"]) == 1
+    assert "'dya' is not in ['src', 'dst', 'day']" in capsys.readouterr().err
+
+
+def test_workers_with_different_columns_make_no_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("differ.py").write_text(
+        "import pyarrow as pa\n"
+        "def build(scope):\n"
+        "    name = f'column{scope.allocator.index}'\n"
+        "    return {'rows': scope.to_stream([pa.record_batch({name: [1]})]).map_batch(lambda batch: batch[0])}\n"
+    )
+    command = ["run", "differ.py", "--output", "rows=out.parquet"]
+    assert main([*command, "--workers", "2"]) == 1
+    assert "workers sent different columns, column0 int64 and column1 int64" in capsys.readouterr().err
+    assert not Path("out.parquet").exists()
+    assert main(command) == 0
+
+
+def test_a_loop_without_an_exit_is_explained(here: Path) -> None:
+    Path("endless.py").write_text(
+        "def build(scope):\n"
+        "    with scope.iterative('loop') as loop:\n"
+        "        handle, again = loop.feedback()\n"
+        "        scope.to_stream([1]).enter(loop).concat(again).connect_loop(handle)\n"
+        "    return {}\n"
+    )
+    status, out, error = piped(["explain", "endless.py", "--patience", "0.3"], b"")
+    assert (status, error) == (1, b"")
+    assert out.startswith(b"a loop of /build has no exit, or a very late one: it went from round ")
+    assert b"'feedback' (/build/loop#0/feedback#0, built at endless.py:3 in build)" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["run", "p:b", "--worker", "2", "--inptu", "a=b"], "unrecognized arguments: --inptu a=b. Did you mean --input?"),
+        (["rnu"], "Did you mean run?"),
+        (["run", "p:b", "--engine", "sparkk"], "Did you mean spark?"),
+        (["bench", "--quite-different"], "unrecognized arguments: --quite-different\n"),
+    ],
+)
+def test_a_misspelt_word_gets_a_suggestion(arguments: list[str], suggestion: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert suggestion in capsys.readouterr().err
 
 
 def test_a_run_that_is_stuck_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,9 +447,11 @@ def test_a_run_that_is_stuck_says_why(here: Path, capsys: pytest.CaptureFixture[
 
 def test_bench_measures_ours_beside_plain_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--seconds", "0.01"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in said] == ["passes/s", "rounds/s", "rounds/s", "words/s", "words/s"]
-    assert all(float(line.split()[-2].replace(",", "")) > 0 for line in said)
+    *said, last = capsys.readouterr().out.splitlines()
+    figures = [re.fullmatch(r".* ([0-9,]+) (\w+/s) +(\S.*)", line) for line in said]
+    assert [found and found[2] for found in figures] == ["passes/s", "rounds/s", "rounds/s", "words/s", "words/s"]
+    assert all(found and float(found[1].replace(",", "")) > 0 for found in figures)
+    assert "per second of processor time" in last
 
 
 @pytest.mark.parametrize(
@@ -391,13 +479,13 @@ def test_completions_name_every_command_and_are_scripts(shell: str, capsys: pyte
 def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("shtab")
     main(["completion", "bash"])
-    asks = [
-        f'COMP_WORDS=(timely {words}); COMP_CWORD={place}; _shtab_timely; echo "${{COMPREPLY[@]}}"'
-        for words, place in (("r", 1), ("run --ov", 2))
-    ]
+    (tmp_path / "program.py").write_text("def build(scope): pass\ndef other(scope): pass\n")
+    (tmp_path / "edges.csv").touch()
+    lines = ["r", "run --ov", "run pro", "run program.py : o", "run program.py : build --input edges = ed", "demo --engine s"]
+    asks = [f'COMP_WORDS=(timely {words}); COMP_CWORD={len(words.split())}; _timely; echo "${{COMPREPLY[@]}}"' for words in lines]
     (tmp_path / "script").write_text("\n".join([capsys.readouterr().out, *asks]))
     answer = subprocess.run(["bash", str(tmp_path / "script")], capture_output=True, text=True, cwd=tmp_path)
-    assert answer.stdout.splitlines() == ["run", "--overwrite"]
+    assert answer.stdout.splitlines() == ["run", "--overwrite", "program.py", "other", "edges.csv", "spark"]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -485,7 +573,7 @@ def test_results_of_operators_are_rows_of_the_declared_columns(here: Path, capsy
     assert "joined: 6 rows in joined.parquet" in capsys.readouterr().out
     table = pq.read_table("joined.parquet").to_pylist()
     assert sorted(tuple(row.values()) for row in table) == [(1, 2, 2), (1, 2, 3), (1, 3, 2), (1, 3, 3), (2, 3, 3), (3, 1, 1)]
-    lines = sorted("".join(path.read_text() for path in Path("counts.jsonl").iterdir()).splitlines())
+    lines = sorted(Path("counts.jsonl").read_text().splitlines())
     assert lines == ['{"node": 1, "n": 2}', '{"node": 2, "n": 1}', '{"node": 3, "n": 1}']
 
 

@@ -155,7 +155,7 @@ def test_a_link_to_a_folder_is_replaced_and_what_it_leads_to_is_left(here: Path,
     for _ in range(2):
         assert main(["run", str(here), "--input", "edges=edges.csv", "--output", "edges=link.csv", "--overwrite"]) == 0
     assert not Path("link.csv").is_symlink()
-    assert [path.name for path in Path("link.csv").iterdir()] == ["part-00000.csv"]
+    assert Path("link.csv").is_file()
     assert [path.name for path in Path("other.csv").iterdir()] == ["kept"]
     assert hidden() == []
 

@@ -10,12 +10,14 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import timely
 from timely.dataflow.origin import is_ours
@@ -112,7 +114,12 @@ def _job(arguments: argparse.Namespace, **more: Any) -> Job:
     from timely.cli.program import load
     from timely.cli.running import Job
 
-    return Job(load(arguments.program), _once("--input", arguments.input), **more)
+    inputs = _once("--input", arguments.input)
+    times = arguments.time
+    if None in dict(times) and len(times) > 1:
+        raise ConfigurationError("--time is one column of all inputs, or NAME=COLUMN for each")
+    named = dict.fromkeys(inputs, times[0][1]) if None in dict(times) else _once("--time", times)
+    return Job(load(arguments.program), inputs, times=named, **more)
 
 
 def _once(option: str, pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
@@ -132,9 +139,11 @@ def _credentials(arguments: argparse.Namespace) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     from timely.cli import running
 
+    outputs = _once("--output", arguments.output)
     job = _job(
         arguments,
-        outputs=_once("--output", arguments.output),
+        outputs={name: Path(text) for name, text in outputs.items()},
+        folders=frozenset(name for name, text in outputs.items() if text.endswith(("/", os.sep))),
         workers=arguments.workers,
         processes=arguments.processes,
         overwrite=arguments.overwrite,
@@ -204,20 +213,20 @@ def _bench(arguments: argparse.Namespace) -> None:
 
 def _completion(arguments: argparse.Namespace) -> None:
     try:
-        import shtab
+        from timely.cli import completion
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             'timely completion needs the package shtab: pip install "timely-dataflow[completion]"'
         ) from error
-    print(shtab.complete(parser(shtab.FILE), arguments.shell))
+    print(completion.script(parser(), arguments.shell))
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------
 
 
-def parser(files: object = None) -> argparse.ArgumentParser:
-    """Return the parser; ``files`` is how shtab completes the name of a file."""
-    parser = argparse.ArgumentParser(prog="timely", description="Timely dataflow for Python.")
+def parser() -> argparse.ArgumentParser:
+    """Return the parser."""
+    parser = _Parser(prog="timely", description="Timely dataflow for Python.")
     parser.add_argument("--version", action="version", version=f"timely {timely.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -244,9 +253,11 @@ def parser(files: object = None) -> argparse.ArgumentParser:
         _run,
         "run a program from tables to tables",
         "Runs build(scope, **inputs) on the rows of files, and writes the outputs that it returns by name. Inputs and outputs are"
-        " streams of Arrow record batches.",
+        " streams of Arrow record batches. Without an --output it shows the first rows of each.",
     )
-    _add_pairs(run, "--output", _table, "NAME=FOLDER", "table to write")
+    _add_pairs(
+        run, "--output", _pair, "NAME=FILE", "file to write, FOLDER.csv/ for a part from each worker, - for the standard output"
+    )
     _add_workers(run, None)
     run.add_argument("--hosts", metavar="FILE", help="a file with host:port of each machine on a line; each runs this command")
     run.add_argument("--index", type=int, metavar="I", help="which of the hosts this is, from 0")
@@ -259,15 +270,15 @@ def parser(files: object = None) -> argparse.ArgumentParser:
     _add_patience(run, 30.0)
 
     draw = _add_program(commands, "draw", _draw, "draw the dataflow of a program", "Draws the dataflow that a program builds.")
-    output = draw.add_argument("--output", type=Path, metavar="FILE", help="a .svg, .html or .mmd file (default: print Mermaid)")
+    draw.add_argument("--output", type=Path, metavar="FILE", help="a .svg, .html or .mmd file (default: print Mermaid)")
 
     explain = _add_program(
         commands,
         "explain",
         _explain,
         "run a program, and explain what it is stuck at",
-        "Runs a program. If it cannot end, or nothing moves for a while, says which operator holds what, on which worker, where"
-        " it was built, and how that reaches the end. The status is then 1.",
+        "Runs a program. If it cannot end, nothing moves for a while, or a loop goes round without an end, says which operator"
+        " holds what, on which worker, where it was built, and how that reaches the end. The status is then 1.",
     )
     _add_workers(explain, 1)
     _add_patience(explain, 5.0)
@@ -280,7 +291,7 @@ def parser(files: object = None) -> argparse.ArgumentParser:
     live.add_argument("--port", type=_port, default=0, help="port of the page (default: any free port)")
     live.add_argument("--report", type=Path, metavar="FILE", help="write the page to an HTML file when the script ends or fails")
     live.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev (Chrome trace format)")
-    script = live.add_argument("script", type=Path, metavar="SCRIPT", help="the script to run")
+    live.add_argument("script", type=Path, metavar="SCRIPT", help="the script to run")
     live.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     live.set_defaults(command=_live)
 
@@ -290,7 +301,7 @@ def parser(files: object = None) -> argparse.ArgumentParser:
         description="Keeps the views of a script up to date while files change, and serves them on this machine: a page, reads,"
         " changes as they happen, and queries.",
     )
-    views = serve.add_argument("script", type=Path, metavar="VIEWS.SQL", help="create view name as select ...; and so on")
+    serve.add_argument("script", type=Path, metavar="VIEWS.SQL", help="create view name as select ...; and so on")
     _add_pairs(serve, "--input", _table, "NAME=PATH", "file or folder that a table follows")
     serve.add_argument(
         "--changes", action="append", default=[], metavar="NAME", help="the files of this input are changes of rows"
@@ -317,7 +328,9 @@ def parser(files: object = None) -> argparse.ArgumentParser:
     credentials.set_defaults(command=_credentials)
 
     bench = commands.add_parser(
-        "bench", help="measure this installation", description="Measures the control plane and the data plane for a few seconds."
+        "bench",
+        help="measure this installation",
+        description="Measures the control plane and the data plane for a few seconds; each line says what it means.",
     )
     bench.add_argument("--seconds", type=_seconds, default=1.0, metavar="S", help="seconds for each figure (default: 1)")
     bench.set_defaults(command=_bench)
@@ -329,10 +342,33 @@ def parser(files: object = None) -> argparse.ArgumentParser:
     )
     completion.add_argument("shell", choices=COMPLETIONS)
     completion.set_defaults(command=_completion)
-    if files is not None:
-        for action in (output, script, views):
-            action.complete = files  # type: ignore[attr-defined]
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Suggests the nearest option or command for a misspelt one."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}{self._nearest(rest)}")
+        return found, rest
+
+    def _nearest(self, words: Sequence[str]) -> str:
+        options = [option for option in self._option_string_actions if option.startswith("--")]
+        misspelt = [word.partition("=")[0] for word in words if word.startswith("-")]
+        return _suggestion(match for word in misspelt for match in get_close_matches(word, options, 1))
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice is not None:
+            message += _suggestion(get_close_matches(choice[1], re.findall(r"[^' ,]+", choice[2]), 1))
+        super().error(message)
+
+
+def _suggestion(found: Iterable[str]) -> str:
+    names = " and ".join(found)
+    return f". Did you mean {names}?" if names else ""
 
 
 def _add_program(
@@ -340,7 +376,8 @@ def _add_program(
 ) -> argparse.ArgumentParser:
     added: argparse.ArgumentParser = commands.add_parser(name, help=help, description=description)
     added.add_argument("program", metavar="MODULE:BUILD", help="a file or a module, and the function in it that builds")
-    _add_pairs(added, "--input", _table, "NAME=FILE", "table to read")
+    _add_pairs(added, "--input", _table, "NAME=FILE", "table to read; - is the standard input, as CSV, and -.json as JSON")
+    _add_pairs(added, "--time", _time, "[NAME=]COLUMN", "column with the times of the rows, whole numbers (default: all at 0)")
     added.set_defaults(command=command)
     return added
 
@@ -380,6 +417,10 @@ def _pair(text: str) -> tuple[str, str]:
     if not sign or not name.isidentifier() or not value:
         raise argparse.ArgumentTypeError(f"{text!r} should look like name=something")
     return name, value
+
+
+def _time(text: str) -> tuple[str | None, str]:
+    return _pair(text) if "=" in text else (None, text)
 
 
 def _table(text: str) -> tuple[str, Path]:

@@ -15,14 +15,20 @@ import timely
 
 def run(seconds: float, say: Callable[[str], object]) -> None:
     """Measure each for about ``seconds`` of processor time, and ``say`` the figures."""
-    for name, work, unit in (
-        ("an empty loop", _passes, "passes/s"),
-        ("a loop that waits for its frontier", _barrier, "rounds/s"),
-        ("records round a loop, one by one", _pingpong, "rounds/s"),
-        ("words counted", _words, "words/s"),
-        ("words counted by a Counter", _words_by_hand, "words/s"),
+    for name, work, unit, meaning in (
+        ("an empty loop", _passes, "passes/s", "plain Python: how fast this machine is, to compare with another"),
+        ("a loop that waits for its frontier", _barrier, "rounds/s", "progress alone: how often a loop can wait for all workers"),
+        ("records round a loop, one by one", _pingpong, "rounds/s", "one record through five operators: the least latency"),
+        ("words counted", _words, "words/s", "records in batches: flat_map and value_counts"),
+        (
+            "words counted by a Counter",
+            _words_by_hand,
+            "words/s",
+            "plain Python, the same words: the cost of a dataflow",
+        ),
     ):
-        say(f"{name:<40} {_rate(seconds, work):>14,.0f} {unit}")
+        say(f"{name:<36} {_rate(seconds, work):>14,.0f} {unit:<9} {meaning}")
+    say("per second of processor time, on one worker in one process; more is better")
 
 
 def _rate(seconds: float, work: Callable[[int], None]) -> float:

@@ -1,30 +1,38 @@
 """``timely run``: one ``build(scope, **inputs)``, from tables to tables, in workers of this machine or on Spark.
 
-Both engines call the same program with the same rows, at time 0, and write the same folders. A failed run leaves no output.
+Both engines call the same program with the same rows, and write the same outputs. A failed run leaves no output.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
 import timely
 from timely.cli.program import Program
-from timely.errors import ConfigurationError, StalledError, require_package
+from timely.dataflow import Preview, joined, preview
+from timely.errors import ConfigurationError, StalledError, printable, require_package
 from timely.inspect import LivePage
 
+if TYPE_CHECKING:
+    from timely.cli.tables import TableOutput
+
 Engine: TypeAlias = Literal["local", "spark"]
+
+_PREVIEW: Final = 10
+"""How many rows of a stream are shown where no output is asked for."""
 
 
 @attrs.frozen
 class Job:
     """A program, its tables by name, and how to run it; ``live`` is the port of the live page.
 
+    ``folders`` are the outputs that are folders of parts, ``times`` the columns with the times of an input's rows.
     ``None`` for workers, hosts, index and credentials leaves them to the environment.
     """
 
@@ -40,6 +48,8 @@ class Job:
     hosts: str | None = None
     index: int | None = None
     credentials: str | None = None
+    folders: frozenset[str] = frozenset()
+    times: Mapping[str, str] = attrs.field(factory=dict)
 
     def columns(self, output: str) -> str:
         """Return the declared columns of an output in Spark's notation; empty if there are none."""
@@ -51,13 +61,30 @@ def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
 
     ``ConfigurationError`` for inputs and outputs that do not fit the program, before anything runs.
     """
-    job.program.check_inputs(job.inputs)
+    from timely.cli.tables import is_standard, standard_input
+
+    check(job)
     _check_outputs(job)
+    if any(is_standard(path) for path in job.outputs.values()):
+        say = _print_error
     with contextlib.ExitStack() as stack:
+        job = attrs.evolve(job, inputs=stack.enter_context(standard_input(dict(job.inputs))))
         page = None if job.live is None else stack.enter_context(LivePage(job.live))
         if page is not None:
             say(f"to be seen at {page.url}")
         (_on_spark if engine == "spark" else _in_workers)(job, say, page)
+
+
+def _print_error(text: str) -> None:
+    print(printable(text), file=sys.stderr)
+
+
+def check(job: Job) -> None:
+    """Raise ``ConfigurationError`` unless the program can be called with the inputs, and the times are theirs."""
+    job.program.check_inputs(job.inputs)
+    unknown = sorted(set(job.times) - set(job.inputs))
+    if unknown:
+        raise ConfigurationError(f"--time names {', '.join(unknown)}, and the inputs are {', '.join(job.inputs) or 'none'}")
 
 
 def _check_outputs(job: Job) -> None:
@@ -93,27 +120,26 @@ def named(job: Job, built: object) -> Mapping[str, Any]:
 
 def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -> None:
     require_package("pyarrow", "timely run", "arrow")
-    from timely.cli.tables import Folder
+    outputs = _outputs(job)
 
-    folders = {name: Folder(name, path, overwrite=job.overwrite, columns=job.columns(name)) for name, path in job.outputs.items()}
-
-    def program(worker: timely.Worker) -> tuple[dict[str, int], list[str]]:
+    def program(worker: timely.Worker) -> tuple[dict[str, int], dict[str, Preview]]:
         if page is not None:
             page.watch(worker)
-        parts = {name: folder.part(worker.index) for name, folder in folders.items()}
+        parts = {name: output.part(worker.index) for name, output in outputs.items()}
         with contextlib.ExitStack() as stack:
             for part in parts.values():
                 stack.callback(part.close)
-            scope, returned = build(job, worker, parts)
+            scope, seen = build(job, worker, parts)
             try:
                 worker.run()
             except StalledError as error:
                 raise StalledError(f"{error}\n{worker.explain(scope)}") from error
-        return {name: part.rows for name, part in parts.items()}, returned
+        shown = {name: rows.preview(bool(job.times)) for name, rows in seen.items()}
+        return {name: part.rows for name, part in parts.items()}, shown
 
     with contextlib.ExitStack() as stack:
-        for folder in folders.values():
-            stack.enter_context(folder)
+        for output in outputs.values():
+            stack.enter_context(output)
         found = timely.execute(
             program,
             workers=job.workers,
@@ -123,36 +149,79 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
             index=job.index,
             credentials=job.credentials,
         )
-        rows = {name: sum(part[name] for part, _ in found) for name in folders}
-        for name, folder in folders.items():
-            if not rows[name]:
-                folder.leave_empty()
-        for folder in folders.values():
-            folder.check_absent()  # before the first one is moved into place
+        for output in outputs.values():
+            output.complete()
+        for output in outputs.values():
+            output.check_absent()  # before the first one is moved into place
     for name, path in job.outputs.items():
-        say(f"{name}: {rows[name]:,} rows in {path}")
-    returned = found[0][1]
-    if returned and not job.outputs:
-        keep = " ".join(f"--output {name}=FILE" for name in returned)
-        print(f"timely: what {job.program.name} returned was discarded: keep it with {keep}", file=sys.stderr)
+        rows = sum(part[name] for part, _ in found)
+        say(f"{name}: {rows:,} rows in {path}")
+    if not job.outputs:
+        _show(job, [shown for _, shown in found], say)
 
 
-def build(job: Job, worker: timely.Worker, parts: Mapping[str, Any]) -> tuple[timely.ScopeBuilder[int], list[str]]:
-    """Build a job's dataflow; return the scope, and the names of the returned streams."""
+def _outputs(job: Job) -> dict[str, TableOutput]:
+    from timely.cli.tables import TableOutput
+
+    return {
+        name: TableOutput(name, path, overwrite=job.overwrite, columns=job.columns(name), folder=name in job.folders)
+        for name, path in job.outputs.items()
+    }
+
+
+def _show(job: Job, found: Sequence[Mapping[str, Preview]], say: Callable[[str], object]) -> None:
+    """Show the first rows that the workers returned."""
+    for name in found[0]:
+        shown = joined([previews[name] for previews in found], limit=_PREVIEW)
+        say(f"{name}: {shown.total:,} rows\n{shown}\n")
+    if found[0]:
+        keep = " ".join(f"--output {name}=FILE" for name in found[0])
+        print(f"timely: no row was kept: keep them with {keep}", file=sys.stderr)
+
+
+def build(job: Job, worker: timely.Worker, parts: Mapping[str, Any]) -> tuple[timely.ScopeBuilder[int], dict[str, _FirstRows]]:
+    """Build a job's dataflow; return the scope, and what will have the first rows of each stream if the job has no outputs."""
+    seen: dict[str, _FirstRows] = {}
     with worker.dataflow(int, name=job.program.title) as scope:
-        outputs = named(job, job.program.build(scope, **{name: _read(scope, name, path) for name, path in job.inputs.items()}))
+        inputs = {name: _read(scope, name, path, job.times.get(name)) for name, path in job.inputs.items()}
+        outputs = named(job, job.program.build(scope, **inputs))
         for name, part in parts.items():
-            outputs[name].inspect_batch(part.write)
-    return scope, [name for name, stream in outputs.items() if isinstance(stream, timely.Stream)]
+            outputs[name].inspect_batch(part.write, name=f"write {name}")
+        for name, stream in outputs.items():
+            if not job.outputs and isinstance(stream, timely.Stream):
+                seen[str(name)] = _FirstRows()
+                stream.inspect_batch(seen[str(name)].add, name=f"preview {name}")
+    return scope, seen
 
 
-def _read(scope: timely.ScopeBuilder[int], name: str, path: Path) -> timely.Stream[int, Any]:
+@attrs.define
+class _FirstRows:
+    """The first containers of a stream, and how many records follow."""
+
+    messages: list[tuple[int, Any]] = attrs.field(factory=list)
+    left: int = _PREVIEW
+    more: int = 0
+
+    def add(self, time: int, container: Any) -> None:
+        if self.left > 0:
+            self.messages.append((time, container))
+            self.left -= len(container)
+        else:
+            self.more += len(container)
+
+    def preview(self, times: bool) -> Preview:
+        self.messages.sort(key=lambda message: message[0])
+        shown = preview(self.messages, limit=_PREVIEW, times=times)
+        return attrs.evolve(shown, total=shown.total + self.more)
+
+
+def _read(scope: timely.ScopeBuilder[int], name: str, path: Path, time: str | None) -> timely.Stream[int, Any]:
     from timely.files.formats import format_of
     from timely.files.reading import RowOrder, read_files
     from timely.files.scanning import Options
 
     place = f"input {name!r}"
-    return read_files(scope, path, format_of(path, f"table {name!r}"), Options(), RowOrder(), name=name, place=place)
+    return read_files(scope, path, format_of(path, f"table {name!r}"), Options(), RowOrder(time), name=name, place=place)
 
 
 # -- Spark ---------------------------------------------------------------------------------------------------------------
@@ -176,10 +245,13 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
             f"Spark has to know the columns of {', '.join(missing)} beforehand: give --schema {missing[0]}='node long, ...', or"
             f" define OUTPUTS = {{{missing[0]!r}: 'node long, ...'}} in the program"
         )
-    formats = {name: format_of(path, f"table {name!r}").name for name, path in {**job.inputs, **job.outputs}.items()}
+    if job.times:
+        raise ConfigurationError("--time is for --engine local: Spark's rows are all at time 0")
+    outputs = _outputs(job)
+    formats = {name: format_of(path, f"table {name!r}").name for name, path in job.inputs.items()}
+    formats |= {name: outputs[name].format.name for name in outputs if name in job.folders}
     if "ipc" in formats.values():
         raise ConfigurationError("Spark reads and writes .parquet, .csv, .json and .jsonl, and not Arrow's files")
-    _check_absent(job)
     workers = (job.workers or 1) * job.processes
     session = local_session(workers)
     try:
@@ -187,20 +259,22 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
         places = {name: str(path.resolve()) for name, path in {**job.inputs, **job.outputs}.items()}  # not Spark's folder
         inputs = {name: session.read.load(places[name], formats[name], **options) for name in job.inputs}
         schemas = {name: job.columns(name) for name in job.outputs}
-        with _carried(job.program):
+        with _carried(job.program), contextlib.ExitStack() as stack:
             result = run_on_spark(_built(job), inputs, schemas, workers=workers, live=page)
-            _check_absent(job)  # somebody else may have written there since
+            for output in outputs.values():
+                output.check_absent()  # somebody else may have written there since
             for name, path in job.outputs.items():
-                result[name].write.mode("overwrite").save(places[name], formats[name], header=True)
-                say(f"{name}: {session.read.load(places[name], formats[name], **options).count():,} rows in {path}")
+                if name in job.folders:
+                    place, kind = places[name], formats[name]
+                else:
+                    output = stack.enter_context(outputs[name])
+                    place, kind = str(output.draft.resolve() / "spark"), "parquet"
+                result[name].write.mode("overwrite").save(place, kind, header=True)
+                if name not in job.folders:
+                    output.complete(Path(place), kind)
+                say(f"{name}: {session.read.load(place, kind, **options).count():,} rows in {path}")
     finally:
         session.stop()
-
-
-def _check_absent(job: Job) -> None:
-    existing = [str(path) for path in job.outputs.values() if path.exists()]
-    if existing and not job.overwrite:
-        raise ConfigurationError(f"{', '.join(existing)} is there already; give --overwrite to replace it")
 
 
 @contextlib.contextmanager

@@ -10,8 +10,10 @@ from timely.dataflow.capability_set import CapabilitySet
 from timely.dataflow.container import Container, records_of
 from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
 from timely.dataflow.data_frames import pandas_frame, polars_frame
+from timely.dataflow.first_rows import Preview, joined, preview
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
+from timely.dataflow.naming import operator_name
 from timely.dataflow.operator import Operator, why_not_run
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
@@ -20,6 +22,7 @@ from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
 from timely.dataflow.sync_activator import SyncActivator
+from timely.dataflow.tracebacks import fold_tracebacks
 
 if TYPE_CHECKING:
     from timely.dataflow.output_schema import OutputSchema, declared_schema
@@ -47,6 +50,7 @@ __all__ = [
     "Pact",
     "Pipeline",
     "PortOwner",
+    "Preview",
     "ScopeBuilder",
     "Session",
     "Spill",
@@ -54,10 +58,14 @@ __all__ = [
     "add_scope",
     "check_scope",
     "declared_schema",
+    "fold_tracebacks",
+    "joined",
     "make",
+    "operator_name",
     "pandas_frame",
     "pickled",
     "polars_frame",
+    "preview",
     "records_of",
     "route",
     "route_array",

@@ -38,7 +38,16 @@ class Origin:
         return self._code.co_qualname
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
+        cell = _cell(self.file)
+        return f"{cell or os.path.basename(self.file)}:{self.line} in {self.function}"
+
+
+def _cell(file: str) -> str | None:
+    """Return the notebook's name of a cell, such as ``cell In[3]``; IPython gives each cell a file name of its own."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    name = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(file)
+    return None if name is None else f"cell {name[1]}"
 
 
 def is_ours(file: str) -> bool:

@@ -19,6 +19,7 @@ from timely.dataflow.allocator import Allocator
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.methods import ScopeBase, StreamBase
 from timely.dataflow.origin import Origin
+from timely.dataflow.tracebacks import fold_tracebacks
 from timely.errors import GraphError, brief
 from timely.order import PartialOrder, Product
 from timely.progress import ProgressExchange, Source, Target
@@ -48,7 +49,13 @@ class ScopeContext(AbstractContextManager[S]):
         return self._manager.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        return self._manager.__exit__(kind, error, trace)
+        if isinstance(error, Exception):
+            fold_tracebacks(error)
+        try:
+            return self._manager.__exit__(kind, error, trace)
+        except Exception as raised:
+            fold_tracebacks(raised)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -106,7 +113,9 @@ class ScopeBuilder(ScopeBase, Generic[T]):
             parent.subgraph_builder.add_child(name, self.subgraph_builder)
 
     def __repr__(self) -> str:
-        return f"ScopeBuilder({self.path!r})"
+        state = "built" if self.subgraph.is_built else "being built"
+        children = len(self.subgraph.children)
+        return f"ScopeBuilder({self.path!r}, time: {self.subgraph.domain.name}, operators: {children}, {state})"
 
     @property
     def has_run(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from timely.monitor.input_counts import records_sent
 from timely.monitor.local_workers import LocalWorkers, Member
-from timely.monitor.terminal import StatusLine, is_terminal
+from timely.monitor.terminal import NotebookLine, StatusLine, is_terminal, notebook_line
 from timely.monitor.watch import LOOKS, SHOWN_AFTER, SHOWN_EVERY, WatchSettings
 from timely.worker.explanation import Explanation, Place
 from timely.worker.internals import set_explainer
@@ -58,13 +58,14 @@ def watched(workers: LocalWorkers, settings: WatchSettings | None, processes: in
 
 
 @contextlib.contextmanager
-def _line(workers: LocalWorkers, shared: bool) -> Iterator[StatusLine | None]:
-    """Yield the line of the terminal, if there is one and nothing in this process draws on it already."""
-    if not is_terminal(sys.stderr) or not _drawing.acquire(blocking=False):
+def _line(workers: LocalWorkers, shared: bool) -> Iterator[StatusLine | NotebookLine | None]:
+    """Yield the line of the terminal or the notebook, if there is one and nothing in this process draws on it already."""
+    cell = notebook_line()
+    if (cell is None and not is_terminal(sys.stderr)) or not _drawing.acquire(blocking=False):
         yield None
         return
     workers.counts_records = True
-    line = StatusLine(sys.stderr, shared=shared)
+    line = cell or StatusLine(sys.stderr, shared=shared)
     try:
         with line.beside(sys.stdout, sys.stderr):
             yield line
@@ -74,7 +75,7 @@ def _line(workers: LocalWorkers, shared: bool) -> Iterator[StatusLine | None]:
 
 
 @contextlib.contextmanager
-def _thread(workers: LocalWorkers, settings: WatchSettings, line: StatusLine | None) -> Iterator[None]:
+def _thread(workers: LocalWorkers, settings: WatchSettings, line: StatusLine | NotebookLine | None) -> Iterator[None]:
     over, begun = threading.Event(), monotonic()
     first = settings.patience / LOOKS if line is None else min(settings.patience / LOOKS, SHOWN_AFTER)
 
@@ -97,7 +98,9 @@ def _thread(workers: LocalWorkers, settings: WatchSettings, line: StatusLine | N
         thread.join()
 
 
-def _watch(workers: LocalWorkers, settings: WatchSettings, line: StatusLine | None, over: threading.Event, begun: float) -> None:
+def _watch(
+    workers: LocalWorkers, settings: WatchSettings, line: StatusLine | NotebookLine | None, over: threading.Event, begun: float
+) -> None:
     from timely.inspect.capability_holders import MOVEMENT
     from timely.inspect.progress_line import RunStatus
     from timely.inspect.watchdog import StuckDetector

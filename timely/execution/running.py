@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from timely.dataflow import ScopeBuilder, Stream, warn, why_not_run
+from timely.dataflow import ScopeBuilder, Stream, fold_tracebacks, warn, why_not_run
 from timely.errors import ConfigurationError, GraphError, brief
 from timely.execution.run_monitor import answer, watched
 from timely.execution.threads import Outcome, first_failure, run_threads, run_worker
@@ -91,14 +91,7 @@ def execute(
     >>> execute(program, workers=2, progress="central")
     [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
     """
-    if not callable(program):
-        raise ConfigurationError(f"execute(program) takes a function, which it calls with each worker, not {brief(program)}")
-    kind = why_not_run(program)
-    if kind is not None:
-        raise ConfigurationError(
-            f"execute(program) takes a function that works when it is called, and {brief(program)} is {kind}: have it return its"
-            " result, and await in map_async or from_async"
-        )
+    check_program("execute", program)
     if workers is _ONE or workers is None:
         workers = _number("TIMELY_WORKERS", 1)
     for name, count in (("workers", workers), ("processes", processes)):
@@ -115,10 +108,26 @@ def execute(
     if not isinstance(patience, int | float) or not patience > 0:
         raise ConfigurationError(f"patience={patience!r}: give a number of seconds above 0, or math.inf to wait without end")
     settings, method = WatchSettings.wanted(watch), start_method or "fork"
-    if memory is None:
-        return execute_watched(program, workers, processes, progress, settings, method, cluster, None, patience)
-    with MemoryBudget.given(memory) as budget:
-        return execute_watched(program, workers, processes, progress, settings, method, cluster, budget, patience)
+    try:
+        if memory is None:
+            return execute_watched(program, workers, processes, progress, settings, method, cluster, None, patience)
+        with MemoryBudget.given(memory) as budget:
+            return execute_watched(program, workers, processes, progress, settings, method, cluster, budget, patience)
+    except Exception as error:
+        fold_tracebacks(error)
+        raise
+
+
+def check_program(call: str, program: object) -> None:
+    """Raise ``ConfigurationError`` for what is no function, or does nothing when it is called."""
+    if not callable(program):
+        raise ConfigurationError(f"{call}(program) takes a function, which it calls with each worker, not {brief(program)}")
+    kind = why_not_run(program)
+    if kind is not None:
+        raise ConfigurationError(
+            f"{call}(program) takes a function that works when it is called, and {brief(program)} is {kind}: have it return its"
+            " result, and await in map_async or from_async"
+        )
 
 
 def _number(variable: str, default: int | None) -> Any:
@@ -169,13 +178,22 @@ def execute_watched(
         routes = ProgressGroups.named(progress, workers * processes, workers)
         outcomes = run_processes(program, workers, processes, routes, watch, start_method, memory, patience)
     else:
-        routes = ProgressGroups.named(progress, workers, workers)
-        local = LocalWorkers(workers=workers, answer=answer)
-        with local, watched(local, watch):
-            if workers > 1:
-                outcomes = run_threads(program, range(workers), {}, routes, local)
-            else:
-                outcomes = [run_worker(program, Worker(), local)]
+        return execute_here(program, workers, progress, watch, LocalWorkers(workers=workers, answer=answer))
+    return _results(outcomes)
+
+
+def execute_here(
+    program: Callable[[Worker], T], workers: int, progress: ProgressMode, watch: WatchSettings | None, local: LocalWorkers
+) -> list[T]:
+    """Return the results of workers of this process alone, one on this thread or several on their own."""
+    routes = ProgressGroups.named(progress, workers, workers)
+    with local, watched(local, watch):
+        if workers > 1:
+            return _results(run_threads(program, range(workers), {}, routes, local))
+        return _results([run_worker(program, Worker(), local)])
+
+
+def _results(outcomes: Sequence[Outcome]) -> list[Any]:
     failure = first_failure(outcomes)
     if failure is not None:
         raise failure
@@ -206,6 +224,14 @@ def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[
     >>> example(lambda scope: scope.to_stream([3, 1, 2]).map(lambda x: 10 * x))
     [(0, [10, 20, 30])]
     """
+    try:
+        return _example(build)
+    except Exception as error:
+        fold_tracebacks(error)
+        raise
+
+
+def _example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[int, list[D]]]:
     with LocalWorkers(answer=answer) as local, watched(local, WatchSettings.wanted(True)), Worker() as worker:
         local.add(worker)
         with worker.dataflow(name="example") as scope:

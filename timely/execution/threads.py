@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from timely.dataflow import fold_tracebacks
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, file_error_text, out_of_files
 from timely.execution.lifeline import GRACE
 from timely.monitor.local_workers import LocalWorkers
@@ -34,6 +35,7 @@ def run_worker(program: Callable[[Worker], Any], worker: Worker, local: LocalWor
     except Exception as error:
         if not isinstance(error, TimelyError):
             error.add_note(f"raised by the program of worker {worker.index}")
+        fold_tracebacks(error)
         abort(worker, error)
         outcome = False, error
     except BaseException as error:

@@ -175,7 +175,7 @@ _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U00
 def _lines(shape: Snapshot) -> list[str]:
     """Return the text of a box."""
     if shape.kind == "scope":
-        return [f"{shape.name}   times {shape.times}"]
+        return [f"{shape.name}   time: {shape.times}"]
     return [shape.name, *_state(shape)]
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from timely.errors import printable
 
@@ -69,6 +70,48 @@ class StatusLine:
         self.clear()
         self._interrupted = self._interrupted if not text else not text.endswith("\n")
         return write(text)
+
+
+class NotebookLine:
+    """The same below a notebook's cell, which ``show(text)`` renews; nothing is shown before there is a text."""
+
+    def __init__(self, show: Callable[[str], Callable[[str], object]]) -> None:
+        self._show = show
+        self._renew: Callable[[str], object] | None = None
+
+    def write(self, text: str) -> None:
+        """Replace the text."""
+        if self._renew is not None:
+            self._renew(text)
+        elif text:
+            self._renew = self._show(text)
+
+    def clear(self) -> None:
+        """Empty the line."""
+        if self._renew is not None:
+            self._renew("")
+
+    def beside(self, *streams: TextIO | None) -> contextlib.AbstractContextManager[None]:
+        """Do nothing: a cell's output is apart from this."""
+        return contextlib.nullcontext()
+
+
+def notebook_line() -> NotebookLine | None:
+    """Return the line of the cell that runs; ``None`` where there is none, as at IPython's prompt."""
+    ipython: Any = sys.modules.get("IPython")
+    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):
+        return None
+    display = ipython.display.display
+
+    def show(text: str) -> Callable[[str], object]:
+        handle = display(_plain(text), raw=True, display_id=True)
+        return lambda text: handle.update(_plain(text), raw=True)
+
+    return NotebookLine(show)
+
+
+def _plain(text: str) -> dict[str, str]:
+    return {"text/plain": text}
 
 
 @contextlib.contextmanager

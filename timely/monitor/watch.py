@@ -37,6 +37,10 @@ class WatchSettings:
     say: Callable[[str], object] | None = None
     inputs: bool = True
 
+    def without_line(self) -> WatchSettings:
+        """Return the settings for a run that shares its terminal with a prompt."""
+        return attrs.evolve(self, line=False)
+
     @classmethod
     def wanted(cls, watch: bool | float) -> WatchSettings | None:
         """Return the settings for ``watch``; ``None`` for none. ``ConfigurationError`` for a number that is not positive.

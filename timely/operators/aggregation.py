@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
 
-from timely.dataflow import Exchange, InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of, scope_of
+from timely.dataflow import (
+    Exchange,
+    InputPort,
+    OperatorInfo,
+    OutputPort,
+    Pact,
+    Pipeline,
+    Stream,
+    operator_name,
+    records_of,
+    scope_of,
+)
 from timely.errors import StateError, brief
 from timely.operators.by_record import by_first, check_hashable, check_pair
 from timely.operators.generic import unary_notify
@@ -93,7 +104,7 @@ def keyed(
     return register
 
 
-def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stream[T, S]:
+def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S], *, name: str | None = None) -> Stream[T, S]:
     """Return, for each time with records on this worker, their fold ``f(state, record)`` from ``initial``.
 
     Each time starts from ``initial``, or from a shallow copy of a list, dict or set, which ``f`` may modify. ``exchange`` first
@@ -112,10 +123,10 @@ def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stre
     def start() -> S:
         return copy(initial) if isinstance(initial, list | dict | set) else initial
 
-    return by_time(stream, Pipeline, "accumulate", start, add, lambda state: [[state]], merged(None))
+    return by_time(stream, Pipeline, operator_name("accumulate", name, f), start, add, lambda state: [[state]], merged(None))
 
 
-def count(stream: Stream[T, Any]) -> Stream[T, int]:
+def count(stream: Stream[T, Any], *, name: str | None = None) -> Stream[T, int]:
     """Return, for each time with records on this worker, their number; for containers of every kind.
 
     >>> import timely
@@ -126,10 +137,12 @@ def count(stream: Stream[T, Any]) -> Stream[T, int]:
     def add(number: int, batch: Any) -> int:
         return number + len(batch)
 
-    return by_time(stream, Pipeline, "count", int, add, lambda number: [[number]], merged(int.__add__))
+    return by_time(stream, Pipeline, operator_name("count", name), int, add, lambda number: [[number]], merged(int.__add__))
 
 
-def value_counts(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Stream[T, tuple[D, int]]:
+def value_counts(
+    stream: Stream[T, D], key: Callable[[D], Any] | None = None, *, name: str | None = None
+) -> Stream[T, tuple[D, int]]:
     """Return, for each time, ``(record, count)`` for each distinct record on all workers.
 
     Each worker first counts its own, and only the counts are exchanged, by ``key(record)`` or by the record itself.
@@ -149,11 +162,15 @@ def value_counts(stream: Stream[T, D], key: Callable[[D], Any] | None = None) ->
             raise
         return counts
 
-    return _combine_by_key(stream, "value_counts", Counter, add, int.__add__, key)
+    return _combine_by_key(stream, operator_name("value_counts", name), Counter, add, int.__add__, key)
 
 
 def reduce_by_key(
-    stream: Stream[T, tuple[K, V]], combine: Callable[[V, V], V], key: Callable[[K], Any] | None = None
+    stream: Stream[T, tuple[K, V]],
+    combine: Callable[[V, V], V],
+    key: Callable[[K], Any] | None = None,
+    *,
+    name: str | None = None,
 ) -> Stream[T, tuple[K, V]]:
     """Return, for each time, ``(key, value)`` for each key: its values on all workers, combined two by two.
 
@@ -176,7 +193,7 @@ def reduce_by_key(
                 check_pair(record)
             raise
 
-    return _combine_by_key(stream, "reduce_by_key", dict, add, combine, key)
+    return _combine_by_key(stream, operator_name("reduce_by_key", name, combine), dict, add, combine, key)
 
 
 _NOTHING: Any = object()
@@ -221,6 +238,8 @@ def aggregate(
     fold: Callable[[K, V, Any], S],
     emit: Callable[[K, S], E],
     key: Callable[[K], Any] | None = None,
+    *,
+    name: str | None = None,
 ) -> Stream[T, E]:
     """Return ``emit(key, state)`` for each key of each time, after ``state = fold(key, value, state)`` for each of its values.
 
@@ -247,10 +266,10 @@ def aggregate(
     def put(times: dict[T, dict[K, S]], time: T, k: K, state: S) -> None:
         times.setdefault(time, {})[k] = state
 
-    return by_time(stream, by_first(key), "aggregate", dict, add, finish, keyed(key, put))
+    return by_time(stream, by_first(key), operator_name("aggregate", name, fold), dict, add, finish, keyed(key, put))
 
 
-def all_reduce(stream: Stream[T, D], combine: Callable[[D, D], D]) -> Stream[T, D]:
+def all_reduce(stream: Stream[T, D], combine: Callable[[D, D], D], *, name: str | None = None) -> Stream[T, D]:
     """Return the stream with one record on each worker for each time: all records of the time on all workers, combined.
 
     ``combine`` is associative. Records are combined in order of arrival on a worker, then in the order of the workers, so that
@@ -281,5 +300,6 @@ def all_reduce(stream: Stream[T, D], combine: Callable[[D, D], D]) -> Stream[T, 
     def from_all(parts: list[tuple[int, int, D]]) -> list[Any]:
         return [[reduced([record for _, _, record in sorted(parts, key=lambda part: part[1])])]]
 
-    parts = by_time(stream, Pipeline, "all_reduce (local)", list, add, to_all, merged(list.__add__))
-    return by_time(parts, Exchange(lambda part: part[0]), "all_reduce", list, add, from_all, merged(list.__add__))
+    called = operator_name("all_reduce", name, combine)
+    parts = by_time(stream, Pipeline, f"{called} (local)", list, add, to_all, merged(list.__add__))
+    return by_time(parts, Exchange(lambda part: part[0]), called, list, add, from_all, merged(list.__add__))

@@ -11,7 +11,17 @@ from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, records_of
+from timely.dataflow import (
+    Capability,
+    InputPort,
+    OperatorInfo,
+    OutputPort,
+    Pipeline,
+    ScopeBuilder,
+    Stream,
+    operator_name,
+    records_of,
+)
 from timely.errors import ContainerError, StateError, brief
 from timely.operators.flow_control import check_bound
 from timely.operators.generic import source, unary
@@ -29,7 +39,7 @@ _OVER: Final = object()
 """Follows the last pair of an async iterable."""
 
 
-def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int = 64) -> Stream[T, E]:
+def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int = 64, *, name: str | None = None) -> Stream[T, E]:
     """Return the stream of the awaited results of ``f(record)``, at the times of the records, as they arrive.
 
     On each worker at most ``limit`` calls are in flight, and further records wait in front of the operator. An exception of ``f``
@@ -87,7 +97,7 @@ def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int =
 
         return logic
 
-    return unary(stream, Pipeline, "map_async", constructor)
+    return unary(stream, Pipeline, operator_name("map_async", name, f), constructor)
 
 
 async def _await(put: Callable[[tuple[int, E]], None], f: Callable[[D], Awaitable[E]], number: int, record: D) -> None:

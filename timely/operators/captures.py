@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import attrs
 
-from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, pandas_frame, polars_frame, records_of, scope_of, warn
+from timely.dataflow import (
+    InputPort,
+    OperatorInfo,
+    Pipeline,
+    Stream,
+    operator_name,
+    pandas_frame,
+    polars_frame,
+    preview,
+    records_of,
+    scope_of,
+    warn,
+)
 from timely.errors import CaptureError, SchemaError, require_package
 from timely.operators.events import EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
@@ -22,6 +34,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_SHOWN: Final = 20
+"""Records that a notebook shows of a capture."""
+
+
 @attrs.define(eq=False, repr=False)
 class Capture(Generic[T, D]):
     """A stream's messages on one worker: ``messages`` in order of arrival, or ``extract()``."""
@@ -29,6 +45,14 @@ class Capture(Generic[T, D]):
     messages: list[tuple[T, Any]] = attrs.field(factory=list, init=False)
     name: str = attrs.field(default="a capture", init=False)
     not_run: Callable[[], bool] = attrs.field(default=bool, init=False)
+
+    def __repr__(self) -> str:
+        records = sum(len(batch) for _, batch in self.messages)
+        times = len({time for time, _ in self.messages})
+        return f"Capture({self.name}, records: {records:,}, times: {times:,})"
+
+    def _repr_html_(self) -> str:
+        return preview(self.messages, limit=_SHOWN, times=True).html()
 
     def drain(self) -> list[tuple[T, Any]]:
         """Return, and remove, the messages ``(time, container)`` so far."""
@@ -111,7 +135,7 @@ def _sorted(records: list[Any]) -> list[Any]:
         return records
 
 
-def capture(stream: Stream[T, D]) -> Capture[T, D]:
+def capture(stream: Stream[T, D], *, name: str | None = None) -> Capture[T, D]:
     """Collect the messages of ``stream`` on this worker; in a run that resumes from a checkpoint, those since.
 
     >>> import timely
@@ -133,11 +157,11 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
 
         return logic
 
-    end_in(stream, Pipeline, "capture", constructor)
+    end_in(stream, Pipeline, operator_name("capture", name), constructor)
     return captured
 
 
-def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str]) -> None:
+def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str], *, name: str | None = None) -> None:
     """Record ``stream`` on this worker: append its events to ``sink``, to be replayed with ``replay``.
 
     A sink has ``append(event)``: a list, a ``timely.EventLink``, a ``timely.FileSink``, a ``timely.ConnectionSink``; a path
@@ -174,7 +198,7 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str])
 
         return logic
 
-    end_in(stream, Pipeline, "capture_into", constructor)
+    end_in(stream, Pipeline, operator_name("capture_into", name), constructor)
 
 
 def _sink(sink: Any) -> Any:

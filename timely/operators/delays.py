@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, operator_name, records_of, scope_of
 from timely.errors import CapabilityError, brief
 from timely.operators.aggregation import merged
 from timely.operators.generic import binary_frontier, unary_notify
@@ -19,7 +19,7 @@ from timely.operators.state import register_list_state, register_union_state
 from timely.operators.type_variables import D, T
 
 
-def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
+def delay(stream: Stream[T, D], f: Callable[[D, T], T], *, name: str | None = None) -> Stream[T, D]:
     """Return the same records, each at ``f(record, time)``; ``CapabilityError`` where that is not at or after ``time``.
 
     >>> import timely
@@ -43,10 +43,12 @@ def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
         for complete, _ in notificator:
             output.session(complete).give_batch(held.pop(complete.time, []))
 
-    return unary_notify(stream, Pipeline, "delay", [], logic, state=lambda info: merged(list.__add__)(info, held))
+    return unary_notify(
+        stream, Pipeline, operator_name("delay", name, f), [], logic, state=lambda info: merged(list.__add__)(info, held)
+    )
 
 
-def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
+def delay_batch(stream: Stream[T, D], f: Callable[[T], T], *, name: str | None = None) -> Stream[T, D]:
     """Return the same containers, each at ``f(time)``; for containers of every kind. Errors as of ``delay``.
 
     >>> import timely
@@ -69,10 +71,12 @@ def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
             for batch in held.pop(complete.time, []):
                 session.give_batch(batch)
 
-    return unary_notify(stream, Pipeline, "delay_batch", [], logic, state=lambda info: merged(list.__add__)(info, held))
+    return unary_notify(
+        stream, Pipeline, operator_name("delay_batch", name, f), [], logic, state=lambda info: merged(list.__add__)(info, held)
+    )
 
 
-def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
+def reclock(stream: Stream[T, D], clock: Stream[T, Any], *, name: str | None = None) -> Stream[T, D]:
     """Return the same records, each at the first time at or after its own at which something comes on ``clock``.
 
     Coarser times mean less progress traffic. Where several such times are minimal, the first in the order of ``state_machine``
@@ -132,4 +136,4 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
         return logic
 
     order = order_key(scope_of(stream, "reclock").time, "reclock")
-    return binary_frontier(stream, clock, Pipeline, Pipeline, "reclock", constructor)
+    return binary_frontier(stream, clock, Pipeline, Pipeline, operator_name("reclock", name), constructor)

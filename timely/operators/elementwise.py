@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction
 from typing import Any
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, operator_name, records_of, scope_of
 from timely.errors import ConfigurationError
 from timely.operators.generic import stateless, unary_frontier
 from timely.operators.state import register_union_state
@@ -14,7 +14,7 @@ from timely.operators.type_variables import D, E, T
 from timely.progress import Antichain
 
 
-def map(stream: Stream[T, D], f: Callable[[D], E]) -> Stream[T, E]:
+def map(stream: Stream[T, D], f: Callable[[D], E], *, name: str | None = None) -> Stream[T, E]:
     """Return the stream of ``f(record)``, at the same times and in the same order.
 
     >>> import timely
@@ -22,10 +22,10 @@ def map(stream: Stream[T, D], f: Callable[[D], E]) -> Stream[T, E]:
     [(0, [2, 3])]
     """
     _check_plain(stream, "map", f)
-    return _by_record(stream, "map", lambda records: [f(record) for record in records])
+    return _by_record(stream, operator_name("map", name, f), lambda records: [f(record) for record in records])
 
 
-def filter(stream: Stream[T, D], predicate: Callable[[D], bool]) -> Stream[T, D]:
+def filter(stream: Stream[T, D], predicate: Callable[[D], bool], *, name: str | None = None) -> Stream[T, D]:
     """Return the stream of the records for which ``predicate(record)`` is true.
 
     >>> import timely
@@ -33,10 +33,12 @@ def filter(stream: Stream[T, D], predicate: Callable[[D], bool]) -> Stream[T, D]
     [(0, [0, 2, 4])]
     """
     _check_plain(stream, "filter", predicate)
-    return _by_record(stream, "filter", lambda records: [record for record in records if predicate(record)])
+    return _by_record(
+        stream, operator_name("filter", name, predicate), lambda records: [record for record in records if predicate(record)]
+    )
 
 
-def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E]:
+def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]], *, name: str | None = None) -> Stream[T, E]:
     """Return the stream of the elements of ``f(record)``, record by record.
 
     >>> import timely
@@ -52,10 +54,10 @@ def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E
             extend(f(record))
         return found
 
-    return _by_record(stream, "flat_map", flatten)
+    return _by_record(stream, operator_name("flat_map", name, f), flatten)
 
 
-def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
+def map_batch(stream: Stream[T, D], f: Callable[[Any], Any], *, name: str | None = None) -> Stream[T, Any]:
     """Return the stream of the containers ``f(container)``; an empty result sends nothing.
 
     >>> import timely
@@ -64,7 +66,7 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
     """
     _check_plain(stream, "map_batch", f)
 
-    return stateless(stream, Pipeline, "map_batch", lambda input, output: input.forward(output, f))
+    return stateless(stream, Pipeline, operator_name("map_batch", name, f), lambda input, output: input.forward(output, f))
 
 
 def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
@@ -80,7 +82,7 @@ def _by_record(stream: Stream[T, D], name: str, f: Callable[[list[D]], list[E]])
     return stateless(stream, Pipeline, name, lambda input, output: input.forward_records(output, f))
 
 
-def inspect(stream: Stream[T, D], f: Callable[[D], object]) -> Stream[T, D]:
+def inspect(stream: Stream[T, D], f: Callable[[D], object], *, name: str | None = None) -> Stream[T, D]:
     """Call ``f(record)`` for each record, and pass the records on.
 
     >>> import timely
@@ -94,10 +96,10 @@ def inspect(stream: Stream[T, D], f: Callable[[D], object]) -> Stream[T, D]:
             f(record)
 
     _check_plain(stream, "inspect", f)
-    return _inspect(stream, "inspect", inspect_all)
+    return _inspect(stream, operator_name("inspect", name, f), inspect_all)
 
 
-def inspect_time(stream: Stream[T, D], f: Callable[[T, D], object]) -> Stream[T, D]:
+def inspect_time(stream: Stream[T, D], f: Callable[[T, D], object], *, name: str | None = None) -> Stream[T, D]:
     """Call ``f(time, record)`` for each record, and pass the records on.
 
     >>> import timely
@@ -111,10 +113,10 @@ def inspect_time(stream: Stream[T, D], f: Callable[[T, D], object]) -> Stream[T,
             f(time, record)
 
     _check_plain(stream, "inspect_time", f)
-    return _inspect(stream, "inspect_time", inspect_all)
+    return _inspect(stream, operator_name("inspect_time", name, f), inspect_all)
 
 
-def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream[T, D]:
+def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object], *, name: str | None = None) -> Stream[T, D]:
     """Call ``f(time, container)`` for each message, and pass it on; the container must not be changed.
 
     >>> import timely
@@ -123,7 +125,7 @@ def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream
     ([(0, [1, 2])], [(0, [1, 2])])
     """
     _check_plain(stream, "inspect_batch", f)
-    return _inspect(stream, "inspect_batch", f)
+    return _inspect(stream, operator_name("inspect_batch", name, f), f)
 
 
 def _inspect(stream: Stream[T, D], name: str, f: Callable[[T, Any], object]) -> Stream[T, D]:
@@ -136,7 +138,11 @@ def _inspect(stream: Stream[T, D], name: str, f: Callable[[T, Any], object]) -> 
 
 
 def inspect_progress(
-    stream: Stream[T, D], on_batch: Callable[[T, Any], object], on_frontier: Callable[[Antichain[T]], object]
+    stream: Stream[T, D],
+    on_batch: Callable[[T, Any], object],
+    on_frontier: Callable[[Antichain[T]], object],
+    *,
+    name: str | None = None,
 ) -> Stream[T, D]:
     """Call ``on_batch(time, container)`` for each message and ``on_frontier(frontier)`` for each move of the frontier, and pass
     the messages on.
@@ -173,4 +179,4 @@ def inspect_progress(
 
         return logic
 
-    return unary_frontier(stream, Pipeline, "inspect_progress", constructor)
+    return unary_frontier(stream, Pipeline, operator_name("inspect_progress", name, on_batch), constructor)

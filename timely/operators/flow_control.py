@@ -24,6 +24,7 @@ from timely.dataflow import (
     Pipeline,
     ScopeBuilder,
     Stream,
+    operator_name,
     scope_of,
 )
 from timely.errors import ConfigurationError, GraphError, brief
@@ -170,7 +171,9 @@ def iterator_source(
     return source(scope, name, constructor)
 
 
-def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[Any, D]], Stream[Any, E]]) -> Stream[T, E]:
+def limit_in_flight(
+    stream: Stream[T, D], records: int, body: Callable[[Stream[Any, D]], Stream[Any, E]], *, name: str | None = None
+) -> Stream[T, E]:
     """Return ``body(stream)``, which processes at most ``records`` records at once on each worker; for a ``body`` that
     multiplies them.
 
@@ -187,7 +190,7 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
     [(0, [3000])]
     """
     records = check_bound("limit_in_flight", "records", records)
-    with scope_of(stream, "limit_in_flight").iterative("limit_in_flight") as inner:
+    with scope_of(stream, "limit_in_flight").iterative(operator_name("limit_in_flight", name, body)) as inner:
         done: ProbeHandle[Any] = ProbeHandle()
         result = body(unary_frontier(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
         if not isinstance(result, Stream) or result.scope is not inner:

@@ -20,6 +20,7 @@ from timely.dataflow import (
     Pipeline,
     ScopeBuilder,
     Stream,
+    operator_name,
     scope_of,
 )
 from timely.operators.notificator import Notificator
@@ -270,11 +271,11 @@ def stateless_outputs(
     return found
 
 
-def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:
+def empty(scope: ScopeBuilder[T], *, name: str | None = None) -> Stream[T, Any]:
     """Return a stream without records, complete from the start.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.empty())
     []
     """
-    return stateless_outputs(scope, [], Pipeline, "empty", lambda output: None, 1)[0]
+    return stateless_outputs(scope, [], Pipeline, operator_name("empty", name), lambda output: None, 1)[0]

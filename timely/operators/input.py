@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Literal, Self, cast
 
 import attrs
 
-from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
+from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope, operator_name
 from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError, brief
 from timely.operators.generic import source
 from timely.operators.state import SourcePosition
@@ -333,7 +333,9 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
     return source(scope, name, constructor)
 
 
-def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Literal["each"] | None = None) -> Stream[T, D]:
+def to_stream(
+    scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Literal["each"] | None = None, name: str | None = None
+) -> Stream[T, D]:
     """Return the stream of the records of ``iterable``, all at the minimum time, a few thousand per activation.
 
     Each worker sends its own ``iterable``. ``on=0`` has worker 0 alone send; ``on="each"`` declares that all send the same, which
@@ -383,7 +385,7 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Litera
 
         return logic
 
-    return source(scope, "to_stream", constructor)
+    return source(scope, operator_name("to_stream", name), constructor)
 
 
 def _summary_of(given: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, operator_name, records_of, scope_of
 from timely.operators.by_record import by_first
 from timely.operators.generic import binary_frontier
 from timely.operators.state import ChangeLog, key_route
@@ -20,7 +20,11 @@ State: TypeAlias = dict[Any, list[tuple[Any, Any]]]
 
 
 def join(
-    stream: Stream[T, tuple[K, V]], other: Stream[T, tuple[K, W]], key: Callable[[K], Any] | None = None
+    stream: Stream[T, tuple[K, V]],
+    other: Stream[T, tuple[K, W]],
+    key: Callable[[K], Any] | None = None,
+    *,
+    name: str | None = None,
 ) -> Stream[T, tuple[K, tuple[V, W]]]:
     """Return ``(key, (left, right))`` for every two pairs ``(key, left)`` and ``(key, right)``, at the least upper bound of
     their times.
@@ -75,7 +79,7 @@ def join(
         return logic
 
     pact, route = by_first(key), key_route(key)
-    return binary_frontier(stream, other, pact, pact, "join", constructor)
+    return binary_frontier(stream, other, pact, pact, operator_name("join", name), constructor)
 
 
 def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, bound: Callable[[T, T], T]) -> dict[T, list[Any]]:

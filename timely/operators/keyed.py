@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, operator_name, records_of, scope_of
 from timely.errors import brief
 from timely.operators.by_record import ByRecord, by_first, check_hashable
 from timely.operators.generic import unary_frontier
@@ -23,6 +23,8 @@ def state_machine(
     stream: Stream[T, tuple[K, V]],
     fold: Callable[[K, V, S | None], tuple[S | None, Iterable[E]]],
     key: Callable[[K], Any] | None = None,
+    *,
+    name: str | None = None,
 ) -> Stream[T, E]:
     """Return the outputs of ``fold(key, value, state)``, which returns ``(next state, outputs)``, for each pair ``(key, value)``.
 
@@ -94,10 +96,10 @@ def state_machine(
 
     route = key_route(key)
     order = order_key(scope_of(stream, "state_machine").time, "state_machine")
-    return unary_frontier(stream, by_first(key), "state_machine", constructor)
+    return unary_frontier(stream, by_first(key), operator_name("state_machine", name, fold), constructor)
 
 
-def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Stream[T, D]:
+def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None, *, name: str | None = None) -> Stream[T, D]:
     """Return each record once for each time at which it comes, as soon as it comes.
 
     Records are exchanged by ``key(record)``, or by themselves; ``RoutingError`` for one that is not hashable.
@@ -139,4 +141,4 @@ def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Str
         return logic
 
     route = key_route(key)
-    return unary_frontier(stream, ByRecord(key or (lambda record: record)), "distinct", constructor)
+    return unary_frontier(stream, ByRecord(key or (lambda record: record)), operator_name("distinct", name), constructor)

@@ -23,6 +23,7 @@ from timely.dataflow import (
     ScopeBuilder,
     Stream,
     check_scope,
+    operator_name,
     scope_of,
 )
 from timely.errors import GraphError, TimestampError, brief
@@ -65,7 +66,9 @@ def _by_one(spec: Any) -> PathSummary[Any] | None:
     return None if step is None else ProductSummary(time_domain(outer).identity, step)
 
 
-def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> tuple[LoopHandle[T], Stream[T, Any]]:
+def feedback(
+    scope: ScopeBuilder[T], summary: PathSummary[T] | None = None, *, name: str | None = None
+) -> tuple[LoopHandle[T], Stream[T, Any]]:
     """Return the handle of a new loop, and the stream of what comes round it, advanced by ``summary``.
 
     By default the innermost coordinate advances by one; ``TimestampError`` for times without one. When the dataflow is built:
@@ -81,13 +84,15 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     >>> timely.example(build)
     [(0, [7]), (1, [7]), (2, [7]), (3, [7])]
     """
-    return open_loop(scope, summary)
+    return open_loop(scope, summary, name=name)
 
 
 def open_loop(
     scope: ScopeBuilder[T],
     summary: PathSummary[T] | None,
     watch: Callable[[OperatorInfo], Callable[[Iterable[tuple[T, Any, int]]], None]] | None = None,
+    *,
+    name: str | None = None,
 ) -> tuple[LoopHandle[T], Stream[T, Any]]:
     """Do what ``feedback`` does; ``watch(info)`` returns what sees each ``(time, batch, records)`` that goes round."""
     check_scope(scope, "feedback")
@@ -97,7 +102,7 @@ def open_loop(
             f"feedback in scope {scope.path!r} needs a summary for times of type {time_domain(scope.time).name}: give one that"
             " strictly advances them, as in feedback(summary)"
         )
-    builder = OperatorBuilder(scope, "feedback")
+    builder = OperatorBuilder(scope, operator_name("feedback", name))
     port = builder.reserve_input(notify=False)
     output = builder.new_output({0: Antichain([chosen])})
 

@@ -7,7 +7,7 @@ from typing import Any, Generic
 
 import attrs
 
-from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream, scope_of
+from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream, operator_name, scope_of
 from timely.errors import GraphError, TimestampError, brief
 from timely.operators.type_variables import T
 from timely.progress import Antichain, TimeDomain
@@ -24,6 +24,11 @@ class ProbeHandle(Generic[T]):
 
     _ports: list[InputPort[T, Any]] = attrs.field(factory=list, init=False)
     _waiting: list[Activator] = attrs.field(factory=list, init=False)
+
+    def __repr__(self) -> str:
+        where = ", ".join(port.operator.path for port in self._ports) or "attached nowhere"
+        frontier = ", ".join(map(brief, self.frontier()))
+        return f"ProbeHandle({where}, {f'at {frontier}' if frontier else 'done'})"
 
     def attach(self, port: InputPort[T, Any]) -> None:
         """Show the frontier of ``port`` too; ``TimestampError`` for times of another type."""
@@ -98,7 +103,7 @@ class ProbeHandle(Generic[T]):
         return Antichain(element for port in self._ports for element in port.elements)
 
 
-def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
+def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None, *, name: str | None = None) -> ProbeHandle[T]:
     """Return a handle that shows the frontier of ``stream``: a new one, or ``handle``, attached here too.
 
     ``TimestampError`` for a handle that shows times of another type.
@@ -117,7 +122,7 @@ def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> Probe
     chosen: ProbeHandle[T] = ProbeHandle() if handle is None else handle
     scope = scope_of(stream, "probe")
     chosen.check_times(scope.subgraph.domain, f"a stream of scope {scope.path!r}")
-    builder = OperatorBuilder(scope, "probe")
+    builder = OperatorBuilder(scope, operator_name("probe", name))
     chosen.attach(builder.new_input(stream, Pipeline))
 
     def constructor(capabilities: list[Any], info: OperatorInfo) -> Callable[[InputPort[T, Any]], object]:

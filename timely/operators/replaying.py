@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeAlias
 import attrs
 from typing_extensions import override
 
-from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
+from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope, operator_name
 from timely.errors import CaptureError, StateError, TimelyError, brief
 from timely.operators.connection import ConnectionSource
 from timely.operators.events import Event, EventSource, Messages, StreamState
@@ -122,7 +122,7 @@ class _Track(Generic[T]):
             self._unopened = None
 
 
-def replay(scope: ScopeBuilder[T], *sources: Any) -> Stream[T, Any]:
+def replay(scope: ScopeBuilder[T], *sources: Any, name: str | None = None) -> Stream[T, Any]:
     """Return the stream that ``capture_into`` has recorded, at the times at which it was recorded.
 
     Each source is one recorded stream: a list of events, a ``timely.EventLink``, the path of a file or a ``timely.FileSource``, a
@@ -189,7 +189,7 @@ def replay(scope: ScopeBuilder[T], *sources: Any) -> Stream[T, Any]:
 
         return logic
 
-    return source(scope, "replay", constructor)
+    return source(scope, operator_name("replay", name), constructor)
 
 
 _Position: TypeAlias = tuple[str | None, int, bool]

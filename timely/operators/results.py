@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias
 
 import attrs
 
-from timely.dataflow import Stream
+from timely.dataflow import Stream, operator_name
 from timely.errors import RoutingError, brief
 from timely.operators.elementwise import flat_map, map
 from timely.operators.routing import partition
@@ -53,7 +53,7 @@ def either(result: Result[A, E], on_ok: Callable[[A], B], on_err: Callable[[E], 
     raise RoutingError(f"expected an Ok or an Err, and got {brief(result)}: wrap it in timely.operators.results.Ok(...)")
 
 
-def ok_err(stream: Stream[T, D], f: Callable[[D], Result[A, E]]) -> tuple[Stream[T, A], Stream[T, E]]:
+def ok_err(stream: Stream[T, D], f: Callable[[D], Result[A, E]], *, name: str | None = None) -> tuple[Stream[T, A], Stream[T, E]]:
     """Return two streams: the values of each ``f(record)`` that is an ``Ok``, and the errors of each that is an ``Err``.
 
     ``RoutingError`` for anything else.
@@ -69,41 +69,45 @@ def ok_err(stream: Stream[T, D], f: Callable[[D], Result[A, E]]) -> tuple[Stream
     def choose(record: D) -> tuple[int, Any]:
         return either(f(record), lambda value: (0, value), lambda error: (1, error))
 
-    oks, errors = partition(stream, 2, choose)
+    oks, errors = partition(stream, 2, choose, name=operator_name("ok_err", name, f))
     return oks, errors
 
 
-def ok(stream: Stream[T, Result[A, E]]) -> Stream[T, A]:
+def ok(stream: Stream[T, Result[A, E]], *, name: str | None = None) -> Stream[T, A]:
     """Return the stream of the values; without the errors.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([Ok(0), Err("x")]).apply(ok))
     [(0, [0])]
     """
-    return flat_map(stream, lambda record: either(record, lambda value: [value], lambda error: []))
+    return flat_map(
+        stream, lambda record: either(record, lambda value: [value], lambda error: []), name=operator_name("ok", name)
+    )
 
 
-def err(stream: Stream[T, Result[A, E]]) -> Stream[T, E]:
+def err(stream: Stream[T, Result[A, E]], *, name: str | None = None) -> Stream[T, E]:
     """Return the stream of the errors; without the values.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([Ok(0), Err("x")]).apply(err))
     [(0, ['x'])]
     """
-    return flat_map(stream, lambda record: either(record, lambda value: [], lambda error: [error]))
+    return flat_map(
+        stream, lambda record: either(record, lambda value: [], lambda error: [error]), name=operator_name("err", name)
+    )
 
 
-def map_ok(stream: Stream[T, Result[A, E]], f: Callable[[A], B]) -> Stream[T, Result[B, E]]:
+def map_ok(stream: Stream[T, Result[A, E]], f: Callable[[A], B], *, name: str | None = None) -> Stream[T, Result[B, E]]:
     """Return the stream with ``f(value)`` for each value; errors pass unchanged.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([Ok(0), Ok(1)]).apply(map_ok, lambda x: x + 10))
     [(0, [Ok(10), Ok(11)])]
     """
-    return and_then(stream, lambda value: Ok(f(value)))
+    return and_then(stream, lambda value: Ok(f(value)), name=operator_name("map_ok", name, f))
 
 
-def map_err(stream: Stream[T, Result[A, E]], f: Callable[[E], F]) -> Stream[T, Result[A, F]]:
+def map_err(stream: Stream[T, Result[A, E]], f: Callable[[E], F], *, name: str | None = None) -> Stream[T, Result[A, F]]:
     """Return the stream with ``f(error)`` for each error; values pass unchanged.
 
     >>> import timely
@@ -114,10 +118,12 @@ def map_err(stream: Stream[T, Result[A, E]], f: Callable[[E], F]) -> Stream[T, R
     def change(error: E) -> Result[A, F]:
         return Err(f(error))
 
-    return map(stream, lambda record: either(record, Ok, change))
+    return map(stream, lambda record: either(record, Ok, change), name=operator_name("map_err", name, f))
 
 
-def and_then(stream: Stream[T, Result[A, E]], f: Callable[[A], Result[B, E]]) -> Stream[T, Result[B, E]]:
+def and_then(
+    stream: Stream[T, Result[A, E]], f: Callable[[A], Result[B, E]], *, name: str | None = None
+) -> Stream[T, Result[B, E]]:
     """Return the stream with ``f(value)``, an ``Ok`` or an ``Err``, for each value; errors pass unchanged.
 
     >>> import timely
@@ -126,14 +132,14 @@ def and_then(stream: Stream[T, Result[A, E]], f: Callable[[A], Result[B, E]]) ->
     >>> timely.example(lambda scope: scope.to_stream([Ok(4), Ok(6)]).apply(and_then, halve))
     [(0, [Ok(2), Ok(3)])]
     """
-    return map(stream, lambda record: either(record, f, Err))
+    return map(stream, lambda record: either(record, f, Err), name=operator_name("and_then", name, f))
 
 
-def unwrap_or_else(stream: Stream[T, Result[A, E]], f: Callable[[E], A]) -> Stream[T, A]:
+def unwrap_or_else(stream: Stream[T, Result[A, E]], f: Callable[[E], A], *, name: str | None = None) -> Stream[T, A]:
     """Return the stream of the values, with ``f(error)`` in place of each error.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([Ok(0), Err("four")]).apply(unwrap_or_else, len))
     [(0, [0, 4])]
     """
-    return map(stream, lambda record: either(record, lambda value: value, f))
+    return map(stream, lambda record: either(record, lambda value: value, f), name=operator_name("unwrap_or_else", name, f))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from timely.dataflow import Exchange, InputPort, OutputPort, Pipeline, ScopeBuilder, Stream, records_of, scope_of
+from timely.dataflow import Exchange, InputPort, OutputPort, Pipeline, ScopeBuilder, Stream, operator_name, records_of, scope_of
 from timely.errors import GraphError, RoutingError, brief
 from timely.operators.generic import empty, stateless, stateless_outputs
 from timely.operators.type_variables import D, E, T
 
 
-def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None = None) -> Stream[T, D]:
+def concatenate(
+    streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None = None, *, name: str | None = None
+) -> Stream[T, D]:
     """Return the stream of the records of all ``streams``, each at its time; ``scope`` is needed for an empty list only.
 
     >>> import timely
@@ -29,26 +31,26 @@ def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None =
     if place is None:
         raise GraphError("concatenate of no streams needs to know the scope: use scope.concatenate([])")
     if not given:
-        return empty(place)
+        return empty(place, name=name)
 
     def logic(*ports: Any) -> None:
         for input in ports[:-1]:
             input.forward(ports[-1], _same)
 
-    return stateless_outputs(place, given, Pipeline, "concatenate", logic, 1)[0]
+    return stateless_outputs(place, given, Pipeline, operator_name("concatenate", name), logic, 1)[0]
 
 
-def concat(stream: Stream[T, D], *others: Stream[T, D]) -> Stream[T, D]:
+def concat(stream: Stream[T, D], *others: Stream[T, D], name: str | None = None) -> Stream[T, D]:
     """Return the stream of the records of ``stream`` and of ``others``, each at its time.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([1]).concat(scope.to_stream([2]), scope.empty()))
     [(0, [1, 2])]
     """
-    return concatenate([stream, *others])
+    return concatenate([stream, *others], name=operator_name("concat", name))
 
 
-def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]) -> Stream[T, D]:
+def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str], *, name: str | None = None) -> Stream[T, D]:
     """Send each record to worker ``key(record) % workers``; for Arrow batches ``key`` names a column, or several.
 
     Keys are what ``timely.dataflow.route`` takes: equal ones go to one worker, the same in every process and on every machine.
@@ -57,10 +59,12 @@ def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]
     >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).exchange(lambda x: x))
     [(0, [1, 2, 3])]
     """
-    return stateless(stream, Exchange(key), "exchange", lambda input, output: input.forward(output, _same))
+    return stateless(
+        stream, Exchange(key), operator_name("exchange", name, key), lambda input, output: input.forward(output, _same)
+    )
 
 
-def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
+def broadcast(stream: Stream[T, D], *, name: str | None = None) -> Stream[T, D]:
     """Send each record to every worker, in containers of any kind.
 
     >>> import timely
@@ -68,6 +72,7 @@ def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
     [(0, [1, 2])]
     """
 
+    called = operator_name("broadcast", name)
     peers = scope_of(stream, "broadcast").allocator.peers
 
     def send(input: InputPort[T, D], output: OutputPort[T]) -> None:
@@ -80,11 +85,11 @@ def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
             for _, batch in copies:
                 session.give_batch(batch)
 
-    copies = stateless(stream, Pipeline, "broadcast", send)
-    return stateless(copies, Exchange(lambda copy: copy[0]), "broadcast (received)", unpack)
+    copies = stateless(stream, Pipeline, called, send)
+    return stateless(copies, Exchange(lambda copy: copy[0]), f"{called} (received)", unpack)
 
 
-def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> list[Stream[T, E]]:
+def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]], *, name: str | None = None) -> list[Stream[T, E]]:
     """Return ``n`` streams, where ``f(record)`` returns ``(index of the stream, record to send)``.
 
     ``RoutingError`` for an index that is not between 0 and ``n - 1``, ``GraphError`` unless ``n`` is at least 1.
@@ -121,21 +126,22 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
                 if part:
                     output.session(capability).give_batch(part)
 
-    return stateless_outputs(scope_of(stream, "partition"), [stream], Pipeline, "partition", logic, n)
+    return stateless_outputs(scope_of(stream, "partition"), [stream], Pipeline, operator_name("partition", name, f), logic, n)
 
 
-def branch(stream: Stream[T, D], f: Callable[[D], bool]) -> tuple[Stream[T, D], Stream[T, D]]:
+def branch(stream: Stream[T, D], f: Callable[[D], bool], *, name: str | None = None) -> tuple[Stream[T, D], Stream[T, D]]:
     """Return two streams: the records for which ``f(record)`` is false, and those for which it is true.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(range(5)).branch(lambda x: x % 2 == 0)[1])
     [(0, [0, 2, 4])]
     """
-    first, second = partition(stream, 2, lambda record: (1 if f(record) else 0, record))
+    called = operator_name("branch", name, f)
+    first, second = partition(stream, 2, lambda record: (1 if f(record) else 0, record), name=called)
     return first, second
 
 
-def branch_when(stream: Stream[T, D], f: Callable[[T], bool]) -> tuple[Stream[T, D], Stream[T, D]]:
+def branch_when(stream: Stream[T, D], f: Callable[[T], bool], *, name: str | None = None) -> tuple[Stream[T, D], Stream[T, D]]:
     """Return two streams: what comes at times for which ``f(time)`` is false, and at those for which it is true.
 
     >>> import timely
@@ -147,7 +153,9 @@ def branch_when(stream: Stream[T, D], f: Callable[[T], bool]) -> tuple[Stream[T,
         for capability, batch in input:
             (yes if f(capability.time) else no).session(capability).give_batch(batch)
 
-    first, second = stateless_outputs(scope_of(stream, "branch_when"), [stream], Pipeline, "branch_when", logic, 2)
+    first, second = stateless_outputs(
+        scope_of(stream, "branch_when"), [stream], Pipeline, operator_name("branch_when", name, f), logic, 2
+    )
     return first, second
 
 

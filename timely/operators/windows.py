@@ -13,7 +13,18 @@ from typing import Any, Generic, TypeAlias
 import attrs
 from sortedcontainers import SortedDict
 
-from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Stream, records_of, route, scope_of
+from timely.dataflow import (
+    Capability,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    OutputPort,
+    Stream,
+    operator_name,
+    records_of,
+    route,
+    scope_of,
+)
 from timely.errors import ConfigurationError, TimestampError
 from timely.operators.by_record import ByRecord
 from timely.operators.pending import Pending
@@ -90,6 +101,8 @@ def windows(
     at: Callable[[D], Any],
     key: Callable[[D], Any] | None = None,
     due: Callable[[Any, T], T] | None = None,
+    *,
+    name: str | None = None,
 ) -> tuple[Stream[T, tuple[Any, Window, list[D]]], Stream[T, tuple[Window, D]]]:
     """Return two streams: ``(key, window, records)`` for each complete window, at the time of its end, and ``(window, record)``
     for each record that is late for a window, at the record's time.
@@ -149,7 +162,7 @@ def windows(
 
         return logic
 
-    return _complete_and_late(stream, keyed, "windows", constructor)
+    return _complete_and_late(stream, keyed, operator_name("windows", name), constructor)
 
 
 @attrs.define
@@ -165,6 +178,8 @@ def sessions(
     at: Callable[[D], Any],
     key: Callable[[D], Any] | None = None,
     due: Callable[[Any], T] | None = None,
+    *,
+    name: str | None = None,
 ) -> tuple[Stream[T, tuple[Any, Window, list[D]]], Stream[T, D]]:
     """Return two streams: ``(key, window, records)`` for each complete session, at the time of its end, and the late records.
 
@@ -231,7 +246,7 @@ def sessions(
 
         return logic
 
-    return _complete_and_late(stream, keyed, "sessions", constructor)
+    return _complete_and_late(stream, keyed, operator_name("sessions", name), constructor)
 
 
 def _complete_and_late(

@@ -116,7 +116,7 @@ class Description:
         return f"{self.path} on worker {self.worker}: {self.text}"
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Explanation:
     """Why the frontier at ``place`` is ``frontier``, as one worker sees it; for the end of a dataflow ``frontier`` is empty.
 
@@ -137,6 +137,9 @@ class Explanation:
     unfinished: tuple[Unfinished, ...] = ()
     dropped: bool = False
     described: tuple[Description, ...] = ()
+
+    def __repr__(self) -> str:
+        return str(self)  # what a prompt or a notebook shows of it
 
     def without_records(self) -> Explanation:
         """Return the explanation without texts that have records of the program."""

@@ -355,9 +355,7 @@ def connect_mesh(
         context = speaker(identity, identity.certificate)
         for peer in sorted(peer for peer in addresses if peer < index):
             sockets[peer] = _dial_peer(addresses[peer], context, Hello(run, generation, index, peer), deadline)
-        _Gate(index, {peer for peer in addresses if peer > index}, run, generation, sockets).run(
-            listener, identity, deadline
-        )
+        _Gate(index, {peer for peer in addresses if peer > index}, run, generation, sockets).run(listener, identity, deadline)
     except BaseException:
         for sock in sockets.values():
             sock.close()
@@ -381,9 +379,7 @@ def _dial_peer(address: Address, context: ssl.SSLContext, hello: Hello, deadline
 class _Gate:
     """Admits the workers above this one, each once."""
 
-    def __init__(
-        self, index: int, missing: set[int], run: bytes, generation: int, sockets: dict[int, ssl.SSLSocket]
-    ) -> None:
+    def __init__(self, index: int, missing: set[int], run: bytes, generation: int, sockets: dict[int, ssl.SSLSocket]) -> None:
         self._index = index
         self._missing = missing
         self._run = run

@@ -13,7 +13,7 @@ from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast, overload
 
-from timely.dataflow import ScopeBuilder
+from timely.dataflow import ScopeBuilder, fold_tracebacks
 from timely.dataflow.operator_state import StateRegistry
 from timely.dataflow.scope import ScopeContext
 from timely.errors import (
@@ -139,6 +139,10 @@ class Worker:
             self._abort(error)  # peers may be waiting for it already
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        state = "failed" if self._failed is not None else f"dataflows: {', '.join(self.dataflows) or 'none'}"
+        return f"Worker({self.index} of {self.peers}, {state})"
 
     # -- dataflows -----------------------------------------------------------------------------------------------------
 
@@ -355,10 +359,14 @@ class Worker:
 
         ``StalledError`` where waiting without a bound could never end: without peers nothing can arrive.
         """
-        self._check_outside()
-        if self._dataflows and self.idle:
-            self._park(timeout, "advance or close the inputs, and drop or downgrade the capabilities")
-        return self.step()
+        try:
+            self._check_outside()
+            if self._dataflows and self.idle:
+                self._park(timeout, "advance or close the inputs, and drop or downgrade the capabilities")
+            return self.step()
+        except Exception as error:
+            fold_tracebacks(error)
+            raise
 
     def step_while(self, predicate: Callable[[], bool]) -> None:
         """Step as long as ``predicate()`` is true, waiting when there is nothing to do.
@@ -370,16 +378,20 @@ class Worker:
             raise ConfigurationError(
                 f"step_while takes a function, as in step_while(lambda: probe.less_than(1)), not {brief(predicate)}"
             )
-        while predicate():
-            if not self._dataflows:
-                raise StalledError(
-                    "step_while: every dataflow is complete, and the predicate still holds; it never will change"
-                    " (a dataflow that is still being built runs after its with-block)"
-                )
-            if self._alone or self._timers.entries:
-                self.step_or_park(None if self._alone else _PATIENCE)
-            else:
-                self.rest()  # so that peers in all_gather know
+        try:
+            while predicate():
+                if not self._dataflows:
+                    raise StalledError(
+                        "step_while: every dataflow is complete, and the predicate still holds; it never will change"
+                        " (a dataflow that is still being built runs after its with-block)"
+                    )
+                if self._alone or self._timers.entries:
+                    self.step_or_park(None if self._alone else _PATIENCE)
+                else:
+                    self.rest()  # so that peers in all_gather know
+        except Exception as error:
+            fold_tracebacks(error)
+            raise
 
     def run(self) -> None:
         """Step until every dataflow is complete.
@@ -394,8 +406,12 @@ class Worker:
                 f"dataflow {self._being_built[-1]!r} is still being built, and there is no other to run: call run() after its"
                 " with-block"
             )
-        while self._dataflows:
-            self._run_on(_PATIENCE, _STEPS)
+        try:
+            while self._dataflows:
+                self._run_on(_PATIENCE, _STEPS)
+        except Exception as error:
+            fold_tracebacks(error)
+            raise
 
     def run_step(self, patience: float = _PATIENCE) -> bool:
         """One step of ``run``, for a caller who does something else in between; return whether more are to follow.
@@ -411,7 +427,11 @@ class Worker:
         >>> seen.extract()
         [(0, [1, 2])]
         """
-        return self._run_on(patience, 1)
+        try:
+            return self._run_on(patience, 1)
+        except Exception as error:
+            fold_tracebacks(error)
+            raise
 
     def rest(self, patience: float = _PATIENCE) -> bool:
         """One step for a caller who holds input back while much is in flight; return whether holding it back is in vain.
@@ -764,6 +784,8 @@ class Worker:
 
     def _abort(self, error: BaseException) -> None:
         """Stop every peer: this worker has failed."""
+        if isinstance(error, Exception):
+            fold_tracebacks(error)
         if self._failed is None:
             self._failed = error
             if isinstance(error, MemoryError) and (held := largest_queue(self.scopes)):

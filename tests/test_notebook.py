@@ -1,0 +1,181 @@
+"""What a notebook or a prompt shows: pictures, tables, explanations, a run in the background, and errors that cite the cell."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+import attrs
+import pyarrow as pa
+import pytest
+
+import timely
+
+
+class Point(NamedTuple):
+    x: int
+    y: str
+
+
+@attrs.frozen
+class Named:
+    name: str
+
+
+def shown(records: Any, **schema: Any) -> str:
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        numbers, stream = scope.new_input()
+        captured = stream.capture()
+    numbers.send_batch(records)
+    numbers.close()
+    worker.run()
+    text: str = captured._repr_html_()
+    return text
+
+
+@pytest.mark.parametrize(
+    ("records", "columns"),
+    [
+        ([Point(1, "a")], ["time", "x", "y"]),
+        ([Named("<b>")], ["time", "name"]),
+        ([("a", 1)], ["time", "0", "1"]),
+        ([7], ["time", "record"]),
+        (pa.record_batch({"node": [1], "rank": [0.5]}), ["time", "node", "rank"]),
+    ],
+)
+def test_a_capture_is_a_table(records: Any, columns: list[str]) -> None:
+    text = shown(records)
+    assert "".join(f"<th>{column}</th>" for column in columns) in text
+    assert "<td>0</td>" in text
+    assert "<b>" not in text
+
+
+def test_a_long_capture_is_shown_in_part() -> None:
+    text = shown(list(range(1000)))
+    assert text.count("<tr>") == 21
+    assert "... 980 rows more" in text
+
+
+def test_objects_say_what_they_are() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        assert repr(scope) == "ScopeBuilder('/df', time: int, operators: 0, being built)"
+        numbers, stream = scope.new_input()
+        captured, probe = stream.capture(), stream.probe()
+    assert repr(scope) == "ScopeBuilder('/df', time: int, operators: 3, built)"
+    assert scope._repr_html_().startswith("<svg")
+    numbers.send(1)
+    numbers.advance_to(5)
+    worker.step()
+    assert repr(worker) == "Worker(0 of 1, dataflows: df)"
+    assert repr(probe) == "ProbeHandle(/df/probe#2, at 5)"
+    assert repr(captured) == "Capture(/df/capture#1, records: 1, times: 1)"
+    assert repr(worker.explain(probe)).startswith("/df/probe#2 on worker 0 is at 5, because\n")
+    numbers.close()
+    worker.run()
+    assert repr(worker) == "Worker(0 of 1, dataflows: none)"
+    assert repr(probe) == "ProbeHandle(/df/probe#2, done)"
+
+
+# -- runs in the background ----------------------------------------------------------------------------------------------
+
+
+def counts(worker: timely.Worker) -> None:
+    """Send numbers until it is stopped."""
+    with worker.dataflow(name="numbers") as scope:
+        numbers, stream = scope.new_input()
+        probe = stream.exchange(lambda x: x).probe()
+    for epoch in range(1, 1 << 60):
+        numbers.send(epoch)
+        numbers.advance_to(epoch)
+        worker.step_while(lambda: probe.less_than(numbers.time))
+
+
+def until(condition: Any) -> None:
+    deadline = monotonic() + 60
+    while not condition():
+        assert monotonic() < deadline
+        sleep(0.01)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_in_the_background_is_looked_at_and_stopped(workers: int) -> None:
+    run = timely.start(counts, workers=workers)
+    until(lambda: "numbers: epoch " in repr(run))
+    assert run.running
+    assert repr(run).startswith(f"BackgroundRun({workers} worker")
+    assert "<svg" in run._repr_html_()
+    run.stop()
+    assert "stopped after" in repr(run)
+    with pytest.raises(timely.WorkerError, match="the run was stopped"):
+        run.result()
+    run.stop()
+
+
+def test_a_worker_that_waits_is_stopped_too() -> None:
+    def waits(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            numbers, _ = scope.new_input()
+        if worker.index:
+            numbers.close()
+        worker.run()
+
+    run = timely.start(waits, workers=2, watch=False)
+    until(lambda: run.explain() or not run.running)
+    run.stop()
+    assert not run.running
+
+
+def test_a_run_that_takes_no_step_cannot_be_stopped() -> None:
+    go_on, inside = threading.Event(), threading.Event()
+
+    def dawdles(worker: timely.Worker) -> None:
+        inside.set()
+        go_on.wait(60)
+
+    run = timely.start(dawdles)
+    inside.wait(60)
+    with pytest.raises(timely.WorkerError, match=r"a worker has not taken a step for 0.01 s"):
+        run.stop(0.01)
+    with pytest.raises(TimeoutError):
+        run.result(0.01)
+    go_on.set()
+    until(lambda: not run.running)
+
+
+def test_a_run_that_fails_says_why() -> None:
+    def fails(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            scope.to_stream([0]).map(lambda x: 1 // x).probe()
+
+    run = timely.start(fails)
+    with pytest.raises(timely.OperatorError, match="operator 'map'"):
+        run.result(60)
+    assert "failed after" in repr(run)
+    with pytest.raises(timely.ConfigurationError, match=r"start\(program\) takes a function"):
+        timely.start(3)  # type: ignore[arg-type]
+    with pytest.raises(timely.ConfigurationError, match="workers=0"):
+        timely.start(fails, workers=0)
+
+
+# -- cells ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_cites_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    InteractiveShell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    shell = InteractiveShell.instance()
+    try:
+        shell.history_manager.enabled = False
+        shell.run_cell(
+            "import timely\ndef build(scope):\n    return scope.to_stream([0]).map(lambda x: 1 // x)", store_history=True
+        )
+        cell = shell.execution_count - 1
+        error = shell.run_cell("timely.example(build)", store_history=True).error_in_exec
+        assert isinstance(error, timely.OperatorError)
+        assert f"'map' was built at cell In[{cell}]:3 in build" in str(error)
+    finally:
+        InteractiveShell.clear_instance()

@@ -1,0 +1,33 @@
+"""The name of an operator: the one that the user gives, else its kind and the user's function."""
+
+from __future__ import annotations
+
+import functools
+from types import CodeType, MethodType
+
+from timely.dataflow.origin import is_ours
+from timely.errors import GraphError, brief
+
+
+def operator_name(kind: str, given: str | None, function: object = None) -> str:
+    """Return ``given``, else ``"kind - function"``; the kind alone for lambdas, built-ins and functions of the library.
+
+    ``GraphError`` for a name that is no string with something in it.
+
+    >>> def clean(text):
+    ...     return text.strip()
+    >>> operator_name("map", None, clean), operator_name("map", None, lambda x: x), operator_name("map", "words", clean)
+    ('map - clean', 'map', 'words')
+    """
+    if given is not None:
+        if not isinstance(given, str) or not given:
+            raise GraphError(f"{kind}: name= is what pictures and errors call the operator, a string, not {brief(given)}")
+        return given
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, MethodType):
+        function = function.__func__
+    code, called = getattr(function, "__code__", None), getattr(function, "__name__", None)
+    if not isinstance(code, CodeType) or not isinstance(called, str) or called == "<lambda>" or is_ours(code.co_filename):
+        return kind
+    return f"{kind} - {called}"
