@@ -61,6 +61,7 @@ def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
 
     ``ConfigurationError`` for inputs and outputs that do not fit the program, before anything runs.
     """
+    require_package("pyarrow", "timely run", "arrow")
     from timely.cli.tables import is_standard, standard_input
 
     check(job)
@@ -119,7 +120,6 @@ def named(job: Job, built: object) -> Mapping[str, Any]:
 
 
 def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -> None:
-    require_package("pyarrow", "timely run", "arrow")
     outputs = _outputs(job)
 
     def program(worker: timely.Worker) -> tuple[dict[str, int], dict[str, Preview]]:
