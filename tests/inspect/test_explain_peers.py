@@ -146,11 +146,11 @@ def test_a_worker_that_is_stuck_in_an_operator_is_asked_all_the_same(workers: in
     (text, positions), _ = timely.execute(program, workers=workers, processes=processes)
     [(index, [operator], lines)] = positions
     assert index == 1
-    assert operator.startswith("'map - dawdle' (/df/map - dawdle#1, built at test_explain_peers.py:")
+    assert operator.startswith("'map · dawdle' (/df/map · dawdle#1, built at test_explain_peers.py:")
     assert any("in dawdle" in line for line in lines)
     assert all("in run_worker" not in line and "_bootstrap" not in line for line in lines)
     assert "1 on worker 0, 1 on worker 1" in text
-    assert "worker 1 runs operator 'map - dawdle'" in text
+    assert "worker 1 runs operator 'map · dawdle'" in text
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(2, 1), (1, 2)])

@@ -144,7 +144,7 @@ def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in()
         scope.to_stream([1]).map(dawdle)
     with Watchdog(worker, after=0.02, say=say):
         worker.run()
-    assert "'map - dawdle' (/df/map - dawdle#1" in heard[0]
+    assert "'map · dawdle' (/df/map · dawdle#1" in heard[0]
     assert "in dawdle" in heard[0] or "in wait" in heard[0]
 
 

@@ -44,9 +44,9 @@ def names(build: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("function", "name"),
     [
-        (clean, "map - clean"),
-        (partial(clean, add=2), "map - clean"),
-        (Cleaner().clean, "map - clean"),
+        (clean, "map · clean"),
+        (partial(clean, add=2), "map · clean"),
+        (Cleaner().clean, "map · clean"),
         (lambda x: x, "map"),
         (str, "map"),
         (str.upper, "map"),
@@ -85,7 +85,7 @@ def test_a_name_is_a_string_with_something_in_it(name: Any) -> None:
 def test_an_error_has_the_name() -> None:
     with pytest.raises(timely.OperatorError, match=r"operator 'halves' \(/example/halves#1\)"):
         timely.example(lambda scope: scope.to_stream([1]).map(lambda x: x / 0, name="halves"))
-    with pytest.raises(timely.OperatorError, match=r"operator 'map - clean' \(/example/map - clean#1\)"):
+    with pytest.raises(timely.OperatorError, match=r"operator 'map · clean' \(/example/map · clean#1\)"):
         timely.example(lambda scope: scope.to_stream([""]).map(clean))  # type: ignore[arg-type]
 
 

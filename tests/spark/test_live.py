@@ -86,15 +86,15 @@ def test_all_workers_are_on_the_page_while_they_work_and_afterwards(session: Spa
             assert run["name"] == "numbers"
             assert [(worker["worker"], worker["over"]) for worker in run["workers"]] == [(0, False), (1, False)]
             assert len({worker["process"] for worker in run["workers"]}) == 2
-            assert all(worker["running"] == ["/dataflow0/map_batch - wait#1"] for worker in run["workers"])
+            assert all(worker["running"] == ["/dataflow0/map_batch · wait#1"] for worker in run["workers"])
             assert run["dataflows"][0]["svg"].startswith("<svg")
 
         assert meanwhile(result, gate, look) == list(range(100))
         run = until(page, lambda run: all(worker["over"] for worker in run["workers"]))
     rows = {row["path"]: row for row in run["dataflows"][0]["operators"]}
-    assert [done[2:] for done in rows["/dataflow0/map_batch - wait#1"]["by_worker"]] == [[50, 50], [50, 50]]
-    assert all(done[1] > 0 for done in rows["/dataflow0/map_batch - wait#1"]["by_worker"])
-    assert rows["/dataflow0/map_batch - wait#1"]["frontiers"] == ((),)
+    assert [done[2:] for done in rows["/dataflow0/map_batch · wait#1"]["by_worker"]] == [[50, 50], [50, 50]]
+    assert all(done[1] > 0 for done in rows["/dataflow0/map_batch · wait#1"]["by_worker"])
+    assert rows["/dataflow0/map_batch · wait#1"]["frontiers"] == ((),)
 
 
 def test_nothing_is_told_where_there_is_no_page(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_a_browser_draws_it(session: SparkSession, tmp_path: Path) -> None:
 
         meanwhile(result, gate, look)
     assert "numbers on Spark · 2 workers" in drawn[0]
-    assert 'data-path="/dataflow0/map_batch - wait#1"' in drawn[0]
+    assert 'data-path="/dataflow0/map_batch · wait#1"' in drawn[0]
     assert "2 of 2 workers at work" in drawn[0]
-    assert drawn[0].count("in /dataflow0/map_batch - wait#1") == 2
+    assert drawn[0].count("in /dataflow0/map_batch · wait#1") == 2
     assert re.search('<g class="operator[a-z ]* running"', drawn[0])

@@ -186,8 +186,8 @@ def test_an_operator_that_raises(kind: str) -> None:
     with pytest.raises(OperatorError) as failure:
         over_three(failing(explode), kind)
     error = failure.value
-    assert (error.name, error.path, error.worker) == ("inspect", "/demo/box#1/inspect#0", 1)
-    assert "operator 'inspect' (/demo/box#1/inspect#0) on worker 1 raised KeyError" in str(error)
+    assert (error.name, error.path, error.worker) == ("inspect · inspect", "/demo/box#1/inspect · inspect#0", 1)
+    assert "operator 'inspect · inspect' (/demo/box#1/inspect · inspect#0) on worker 1 raised KeyError" in str(error)
     assert isinstance(error.__cause__, KeyError)
     # the line of the user's own function is in what gets printed, wherever it ran
     assert "explode" in "".join(traceback.format_exception(error))

@@ -10,14 +10,14 @@ from timely.errors import GraphError, brief
 
 
 def operator_name(kind: str, given: str | None, function: object = None) -> str:
-    """Return ``given``, else ``"kind - function"``; the kind alone for lambdas, built-ins and functions of the library.
+    """Return ``given``, else ``"kind · function"``; the kind alone for lambdas, built-ins and functions of the library.
 
     ``GraphError`` for a name that is no string with something in it.
 
     >>> def clean(text):
     ...     return text.strip()
     >>> operator_name("map", None, clean), operator_name("map", None, lambda x: x), operator_name("map", "words", clean)
-    ('map - clean', 'map', 'words')
+    ('map · clean', 'map', 'words')
     """
     if given is not None:
         if not isinstance(given, str) or not given:
@@ -30,4 +30,4 @@ def operator_name(kind: str, given: str | None, function: object = None) -> str:
     code, called = getattr(function, "__code__", None), getattr(function, "__name__", None)
     if not isinstance(code, CodeType) or not isinstance(called, str) or called == "<lambda>" or is_ours(code.co_filename):
         return kind
-    return f"{kind} - {called}"
+    return f"{kind} · {called}"
