@@ -213,7 +213,7 @@ def test_what_an_async_function_raises_names_the_operator(workers: int) -> None:
         with worker.dataflow(int, name="asking") as scope:
             scope.to_stream(range(5)).map_async(fail).probe()
 
-    message = r"'map_async' \(/asking/map_async#1\) on worker \d raised LookupError: no 3"
+    message = r"'map_async · fail' \(/asking/map_async · fail#1\) on worker \d raised LookupError: no 3"
     with pytest.raises(OperatorError, match=message) as failure:
         timely.execute(program, workers=workers)
     assert isinstance(failure.value.__cause__, LookupError)
@@ -327,7 +327,7 @@ def test_what_goes_wrong_when_it_is_let_go_of_is_logged(caplog: pytest.LogCaptur
         step_until(worker, lambda: begun == [1])
     [record] = caplog.records
     assert record.name == "asyncio"
-    assert "cancelled at the end of operator /asking/map_async#1" in caplog.text
+    assert "cancelled at the end of operator /asking/map_async · untidy#1" in caplog.text
     assert "it would not close" in caplog.text
 
 
@@ -382,10 +382,10 @@ def test_where_no_file_is_left_for_a_loop_the_operator_says_so(source: bool, roo
         with worker.dataflow(int, name="df") as scope:
             stream = scope.from_async("clock", ticks) if source else scope.to_stream([1]).map_async(double)
             stream.probe()
-        message = r"operator /df/\S+ awaits on a thread of its own, .*Too many open files; raise how many .*ulimit -n"
+        message = r"operator /df/.+#\d awaits on a thread of its own, .*Too many open files; raise how many .*ulimit -n"
         with room_for(room), pytest.raises(OperatorError, match=message) as failure:
             worker.run()
-    assert failure.value.name == ("clock" if source else "map_async")
+    assert failure.value.name == ("clock" if source else "map_async · double")
     assert isinstance(failure.value.__cause__, ConfigurationError)
     assert loop_threads() == []
 

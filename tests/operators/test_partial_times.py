@@ -385,7 +385,7 @@ def test_a_total_order_need_not_have_keys() -> None:
 
 def test_two_times_with_one_key_are_an_error() -> None:
     times = [Sizes(frozenset(some)) for some in ([1], [2])]
-    with pytest.raises(timely.OperatorError, match=r"'state_machine' .*sort_key\(\)") as raised:
+    with pytest.raises(timely.OperatorError, match=r"'state_machine · numbered' .*sort_key\(\)") as raised:
         run(lambda s: s.state_machine(numbered), [(time, (0, 0)) for time in times], time=Sizes)
     assert isinstance(raised.value.__cause__, TimestampError)
 

@@ -94,6 +94,35 @@ def test_another_graph_is_refused(tmp_path: Path, build: Build, difference: str,
     once(tmp_path, workers=workers, time=2)  # and it can still be gone on from
 
 
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_a_function_of_another_name_is_resumed(tmp_path: Path, in_flight: bool) -> None:
+    def first(key: str, value: int, state: int | None) -> tuple[int, list[int]]:
+        return (state or 0) + value, [(state or 0) + value]
+
+    def second(key: str, value: int, state: int | None) -> tuple[int, list[int]]:
+        return first(key, value, state)
+
+    def run(fold: Callable[..., Any], begin: int) -> list[Any]:
+        worker = timely.Worker()
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int, name="sums") as scope:
+                rows, stream = scope.new_input()
+                sums = stream.state_machine(fold)
+                seen, probe = sums.capture(), sums.probe()
+            rows.advance_to(begin)
+            rows.send(("a", begin + 1))
+            rows.advance_to(begin + 1)
+            if not in_flight:
+                worker.step_while(lambda: probe.less_than(begin + 1))
+            recovery.checkpoint(begin + 1, in_flight=in_flight)
+            rows.close()
+            worker.run()
+        return [value for _, batch in seen.extract() for value in batch]
+
+    assert run(first, 0) == [1]
+    assert run(second, 1)[-1] == 3
+
+
 def test_other_times_are_refused(tmp_path: Path) -> None:
     def program(worker: timely.Worker, times: Any) -> None:
         with Recovery(worker, tmp_path) as recovery:

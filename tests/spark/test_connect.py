@@ -82,8 +82,8 @@ def test_what_a_worker_raises_is_found_in_the_exception(connect: SparkSession) -
         result["numbers"].collect()
     error = ts.failure_of(raised.value)
     assert isinstance(error, OperatorError)
-    assert error.name == "map_batch" and error.worker == 0
-    assert "no; 'map_batch' was built at" in str(error)
+    assert error.name == "map_batch · fail" and error.worker == 0
+    assert "no; 'map_batch · fail' was built at" in str(error)
     assert not result.metrics
     with pytest.raises(SparkError, match="give it to timely.spark.failure_of"):
         result.failure  # noqa: B018

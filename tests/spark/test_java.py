@@ -67,9 +67,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(
-    ("said", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("25.0.2", 25), ("9-internal", 9)]
-)
+@pytest.mark.parametrize(("said", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("25.0.2", 25), ("9-internal", 9)])
 def test_versions_are_understood(tmp_path: Path, said: str, version: int) -> None:
     home = script(tmp_path / "home", says(said))
     assert java.java_version(str(home / "bin" / "java")) == version
@@ -106,9 +104,7 @@ def test_without_a_java_the_one_from_pip_is_used(bare: Path, tmp_path: Path) -> 
     assert java.find_java() == runtime
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(
-    bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_cache_that_cannot_be_written_is_done_without(bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     home = java.find_java().home
@@ -119,7 +115,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 
 def test_no_java_at_all_is_explained(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SparkError, match=r"pip install '\.\[spark\]'"):
+    with pytest.raises(SparkError, match=r'pip install "timely-dataflow\[spark\]"'):
         java.find_java()
 
 

@@ -138,7 +138,7 @@ def test_an_operator_that_raises_is_named(numbers: DataFrame, workers: int) -> N
     said = failure_of(result, "numbers")
     error = result.failure
     assert isinstance(error, OperatorError)
-    assert error.name == "map_batch"
+    assert error.name == "map_batch · fail"
     assert error.path in said
     assert all_in(
         ["OperatorError", "map_batch", f"worker {error.worker}", "ValueError", "no seventeens", "in fail\n"], said

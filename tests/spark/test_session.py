@@ -49,7 +49,7 @@ def test_a_missing_package_is_named(package: str) -> None:
 
 def test_missing_pandas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timely.spark.batch, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"pandas.*pip install '\.\[spark\]'"):
+    with pytest.raises(ConfigurationError, match=r'pandas.*pip install "timely-dataflow\[spark\]"'):
         ts.run(lambda scope: {}, {"x": cast(DataFrame, None)}, {"x": "x long"}, workers=1)
 
 

@@ -278,7 +278,7 @@ def test_an_operator_that_raises_ends_the_stream_after_a_second_try(session: Spa
     words.put(*EPOCHS)
     take = Taker()
     handle = start(session, words, where, take, build)
-    with pytest.raises(OperatorError, match="operator 'map' .* raised ValueError: less than nothing"):
+    with pytest.raises(OperatorError, match="operator 'map · check' .* raised ValueError: less than nothing"):
         handle.await_termination()
     assert handle.attempts == 2
     assert take.epochs == [0, 1, 2]

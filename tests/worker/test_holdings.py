@@ -33,7 +33,7 @@ def test_who_holds_most_is_named_with_the_time() -> None:
         worker.step()
 
     for workers in (1, 2):
-        with pytest.raises(timely.OutOfMemoryError, match="operator 'map'") as caught:
+        with pytest.raises(timely.OutOfMemoryError, match="operator 'map · greedy'") as caught:
             timely.execute(program, workers=workers)
         [note] = [note for note in caught.value.__notes__ if "most of what waits" in note]
         assert "input 0 of operator 'hoard'" in note

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from types import CodeType, MethodType
 
 from timely.dataflow.origin import is_ours
@@ -31,3 +32,12 @@ def operator_name(kind: str, given: str | None, function: object = None) -> str:
     if not isinstance(code, CodeType) or not isinstance(called, str) or called == "<lambda>" or is_ours(code.co_filename):
         return kind
     return f"{kind} · {called}"
+
+
+def without_functions(text: str) -> str:
+    """Return ``text`` with the paths in it as they are whatever the functions are called: what checkpoints go by.
+
+    >>> without_functions("operator /words/map · clean#1 with 1 input")
+    'operator /words/map#1 with 1 input'
+    """
+    return re.sub(r" · \w+(?=#[0-9])", "", text)

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
+from timely.dataflow.naming import without_functions
 from timely.dataflow.operator_state import Piece
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
@@ -56,7 +57,7 @@ class MessagesInFlight:
         """Yield every message that waits."""
         for operator in operators(self._scope.subgraph):
             for input, time, batch in operator.waiting():
-                yield None, (operator.path, input, time, batch)
+                yield None, (without_functions(operator.path), input, time, batch)
 
     def committed(self) -> None:
         """Do nothing: there is no log."""
@@ -64,7 +65,7 @@ class MessagesInFlight:
 
 def restore_messages(scope: ScopeBuilder[Any], messages: Iterable[Waiting]) -> None:
     """Put messages where they waited. ``ChangedDataflowError`` for an operator that is not there."""
-    found = {operator.path: operator for operator in operators(scope.subgraph)}
+    found = {without_functions(operator.path): operator for operator in operators(scope.subgraph)}
     for path, input, time, batch in messages:
         if path not in found:
             raise ChangedDataflowError(

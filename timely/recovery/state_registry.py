@@ -11,6 +11,7 @@ from itertools import chain, groupby
 from typing import Any, Final
 
 from timely.dataflow import ScopeBuilder
+from timely.dataflow.naming import without_functions
 from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError
 from timely.recovery.in_flight import MessagesInFlight, check_scopes, messages_key, restore_messages
@@ -249,7 +250,8 @@ class DataflowStateRegistry:
 
     def take(self, info: StatefulOperator, part: StatePart) -> None:
         """Register a part, and restore it."""
-        key = (self._number, info.path, part.number)
+        path = without_functions(info.path)
+        key = (self._number, path, part.number)
         state = RegisteredState(info, part)
         if self._built:
             raise StateError(
@@ -258,16 +260,16 @@ class DataflowStateRegistry:
         self._parts[key] = state
         if self._before is None:
             return
-        if not any(line.startswith(f"operator {info.path} ") for line in self._before):
-            raise self._changed(f"it has no operator {info.path}")
+        if not any(line.startswith(f"operator {path} ") for line in self._before):
+            raise self._changed(f"it has no operator {path}")
         if key not in self._unclaimed:
-            raise self._changed(f"its operator {info.path} had no part {part.number} of state")
+            raise self._changed(f"its operator {path} had no part {part.number} of state")
         self._unclaimed.discard(key)
         self._state.restore(key, part, state)
 
     def built(self, scope: ScopeBuilder[Any]) -> None:
         """Compare the graph with the checkpoint's, and check that every operator has declared its state."""
-        lines = list(describe(scope))
+        lines = list(map(without_functions, describe(scope)))
         if self._before is not None and lines != self._before:
             pairs = zip([*self._before, "nothing more"], [*lines, "nothing more"])
             was, now = next((was, now) for was, now in pairs if was != now)
