@@ -249,7 +249,7 @@ def test_what_a_program_can_do_without_is_not_drawn(here: Path, capsys: pytest.C
 
 def test_a_program_is_drawn_without_its_inputs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["draw", f"{here}:build"]) == 0
-    assert 'n_2["map_batch - count"]' in capsys.readouterr().out
+    assert 'n_2["map_batch · count"]' in capsys.readouterr().out
     assert main(["draw", f"{here}:build", "--output", "drawn.svg"]) == 0
     assert Path("drawn.svg").read_text().startswith("<svg")
 
