@@ -461,17 +461,15 @@ class Worker:
                 return False
             if self._flow.waiting:
                 return False
-            if self._stall.resting():
-                return True
             report = self._stall.news(final=False)
-            if report is not None:
+            if report is not None:  # also where peers rest already: they wait to hear of it
                 self._send_control(QuietMessage(report, False))
+            return self._stall.resting()
         except BaseException as error:
             self._abort(error)
             raise
         finally:
             self._stepping = False
-        return False
 
     def explain(self, what: Place) -> Explanation:
         """Return what ``timely.inspect.explain`` does of a stream, a probe, or the scope of a dataflow."""
