@@ -181,7 +181,7 @@ def test_why_an_attempt_failed_is_in_the_logs_of_the_driver(session: SparkSessio
     said = [record.getMessage() for record in caplog.records if record.name == "timely.spark.worker"]
     assert said
     assert "worker 0, attempt " in said[0]
-    assert "stops, and so do the others: operator 'map_batch" in said[0]
+    assert "stops, and so do the others: operator 'map_batch · fail'" in said[0]
 
 
 @pytest.mark.spark

@@ -425,7 +425,7 @@ def test_large_messages_both_ways_at_once(server: Rendezvous, pool: ThreadPoolEx
 
 
 @pytest.mark.parametrize("content", ["x" * LARGEST, {1, 2}])
-def test_what_cannot_be_told_is_refused_where_it_is_said(server: Rendezvous, pool: ThreadPoolExecutor, content: Any) -> None:
+def test_what_cannot_be_sent_is_refused_at_the_sender(server: Rendezvous, pool: ThreadPoolExecutor, content: Any) -> None:
     run = server.open_run(1)
     (joined,) = complete(server, run, pool, 1)
     for send in (joined.send, partial(run.send, 0)):

@@ -66,6 +66,6 @@ def test_an_operator_that_does_not_return_is_told_to_the_driver(
         logging.getLogger("timely.spark.worker").removeHandler(release)
     assert Path(file).exists()
     said = next(text for text in release.said if "has not returned" in text)
-    assert "operator 'map_batch" in said
+    assert "operator 'map_batch · dawdle'" in said
     assert "in dawdle" in said
     assert "attempt" in said

@@ -277,8 +277,9 @@ def parser() -> argparse.ArgumentParser:
         "explain",
         _explain,
         "run a program, and explain what it is stuck at",
-        "Runs a program. If it cannot end, nothing moves for a while, or a loop goes round without an end, says which operator"
-        " holds what, on which worker, where it was built, and how that reaches the end. The status is then 1.",
+        "Runs a program. It may be unable to end, stand still for a while, or go round in a loop without an exit. Then this says"
+        " which operator holds what, on which worker, and where it was built. It also says how that reaches the end. The status"
+        " is then 1.",
     )
     _add_workers(explain, 1)
     _add_patience(explain, 5.0)
