@@ -292,11 +292,12 @@ def test_peers_wait_as_long_as_somebody_is_expected_to_ring(busy: bool) -> None:
 
     def program(worker: timely.Worker) -> Any:
         source = Slow()
+        ended = threading.Event()
         with worker.dataflow() as scope:
             seen = scope.add_scope(source, name="slow")[0].exchange(lambda x: x).capture()
 
         def supply() -> None:
-            Transport.enough.wait(20)
+            (Transport.enough if busy else ended).wait(20)
             source.put([worker.index])
             source.put(None)
 
@@ -305,7 +306,7 @@ def test_peers_wait_as_long_as_somebody_is_expected_to_ring(busy: bool) -> None:
         try:
             worker.run()
         finally:
-            Transport.enough.set()
+            ended.set()
             thread.join()
         return seen.extract()
 
