@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,6 +35,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # What a test does must not depend on the limits of the container that it runs in.
 os.environ.setdefault("TIMELY_MEMORY", "none")
+
+# Bytecode is kept whatever the environment says: hundreds of tests start another Python.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 COVERED = pytest.StashKey[list[str]]()
 ARCHIVE = pytest.StashKey[subprocess.Popen[bytes]]()
