@@ -7,15 +7,21 @@ depend on the budget, and no temporary file outlives its process.
 
 from timely.memory.budget import MemoryBudget
 from timely.memory.estimate import MemoryEstimate
+from timely.memory.footprint import Footprint
 from timely.memory.limits import bytes_of, control_group_left, memory_limit, return_freed_memory, size_text
 from timely.memory.spool import Spool
+from timely.memory.watch import Account, MemoryWatch, held_most
 
 __all__ = [
+    "Account",
+    "Footprint",
     "MemoryBudget",
     "MemoryEstimate",
+    "MemoryWatch",
     "Spool",
     "bytes_of",
     "control_group_left",
+    "held_most",
     "memory_limit",
     "return_freed_memory",
     "size_text",

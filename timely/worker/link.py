@@ -83,6 +83,11 @@ class Link:
         return self._weight + self._out.size
 
     @property
+    def framed(self) -> int:
+        """How many bytes of frames wait in memory."""
+        return self._out.size - self._out.on_disk
+
+    @property
     def busy(self) -> bool:
         """Whether something has not been sent yet."""
         return not self.closed and bool(self.pending or self.backlog)

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from timely.errors import OUT_OF_MEMORY, OutOfMemoryError, PeerLostError, RoutingError, UnsendableError, error_text
@@ -279,6 +279,12 @@ class PeerTransport:
             for sender in taken:
                 if (inbox := self._inboxes[sender]).crowded:
                     inbox.call()
+
+    def held(self) -> Iterator[tuple[str, list[Any], int]]:
+        """Yield what is in memory here: where, messages, and bytes of those that are framed already. Any thread may ask."""
+        yield f"the inbox of worker {self.index}", [message for _, message, _ in tuple(self._inbox.items)], 0
+        for peer, link in self._links.items():
+            yield f"what waits for worker {peer}", list(link.pending), link.framed
 
     def crowded(self, limit: int) -> bool:
         """Return whether peers have not taken more than ``limit`` bytes; then ``wait`` ends also when they take some."""
