@@ -14,7 +14,7 @@ import select
 import socket
 import sys
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -27,7 +27,6 @@ from timely.worker.wire import LARGEST
 
 _LOOKS: Final = 10
 """How often to look, at a microsecond each, before going to sleep."""
-
 
 class Transport(Protocol):
     """The connections of one worker to its peers."""
@@ -149,9 +148,9 @@ class Inbox(Waker):
     def __init__(self) -> None:
         super().__init__()
         self.items: deque[tuple[int, Any, int]] = deque()
-        self.sent: dict[int, int] = {}
+        self.sent: defaultdict[int, int] = defaultdict(int)
         """About how many bytes each peer has sent."""
-        self.taken: dict[int, int] = {}
+        self.taken: defaultdict[int, int] = defaultdict(int)
         self.called = False
         self.crowded = False
         """Whether the owner waits for its peers to take what it has sent."""
@@ -167,7 +166,7 @@ class Inbox(Waker):
     def put(self, sender: int, message: Any, weight: int = 0) -> None:
         """Add a message of about so many bytes, and wake the owner if it waits."""
         if weight:
-            self.sent[sender] = self.sent.get(sender, 0) + weight
+            self.sent[sender] += weight
         if type(message) is AbortMessage:
             self.items.appendleft((sender, message, 0))  # nothing before it matters any more
         else:
@@ -273,7 +272,7 @@ class PeerTransport:
             sender, message, weight = items.popleft()
             arrived.append((sender, message))
             if weight:
-                taken[sender] = taken.get(sender, 0) + weight
+                taken[sender] += weight
                 total += weight
         if total:
             for sender in taken:
