@@ -66,6 +66,8 @@ class MemoryBudget:
         """The bytes that a worker may have sent to its peers, and they not taken, before sources wait."""
         self.total = total if total is None or total == math.inf else bytes_of(cast("int | str", total), "total")
         """The bytes that the process may occupy, or None."""
+        self._measured = 0
+        self._again = 0.0
         self._directory = None if directory is None else check_directory(directory)
         self._lock = threading.Lock()
         self._used = 0
@@ -175,6 +177,15 @@ class MemoryBudget:
 
             text = "%s are in memory: what is larger goes to temporary files in %s"
             logging.getLogger(__name__).info(text, size_text(self.limit), self.directory)
+
+    def note_measured(self, size: int, again: float) -> None:
+        """Note that workers held less than ``total`` in a process of ``size`` bytes, and when to measure again."""
+        self._measured, self._again = size, again
+
+    def is_unmeasured(self, size: int, now: float) -> bool:
+        """Return whether a process of so many bytes has grown enough since its workers were measured."""
+        grown = size - self._measured
+        return grown > self._measured // 4 or (grown > self._measured // 16 and now > self._again)
 
     def give_back(self, size: int = 0, on_disk: int = 0) -> None:
         """Count so many bytes fewer. Never waits, so that a finalizer may call it."""

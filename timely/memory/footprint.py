@@ -17,13 +17,16 @@ from typing import Any, Final
 from timely.memory.budget import MemoryBudget
 
 _WHOLE: Final = 1024
-"""Items of a collection that are all looked at, unless it is itself in a sample."""
+"""Items of a collection that are all looked at, unless it is itself in a sample, or much was looked at before."""
 
 _SAMPLE: Final = 128
 _FEW: Final = 8
 _DEEP: Final = 12
-_MOST: Final = 100_000
-"""Objects that are looked at for one operator, in some 0.1 s."""
+_MANY: Final = 5_000
+"""Objects from which on few items of each collection are looked at; each takes about a microsecond."""
+
+_MOST: Final = 200_000
+"""Objects that are looked at in all: it ends for every graph of objects."""
 
 _PLAIN: Final = frozenset({str, bytes, int, float, complex, bool, type(None)})
 _COLLECTIONS: Final = (list, dict, set, frozenset, deque)
@@ -51,6 +54,7 @@ class Footprint:
         self._outside = outside
         self._kinds: dict[type, bool] = {}
         self._seen: set[int] = set()
+        self._looks = 0
 
     def next(self) -> Footprint:
         """Return another one, at nothing, that does not count what was counted here."""
@@ -61,9 +65,8 @@ class Footprint:
     def add(self, held: Any, times: Collection[Any] = (), time: Any = None) -> None:
         """Add an object with all that it refers to; what it does not hold by time is at ``time``, or at none."""
         stack: list[tuple[Any, float, Any, int]] = [(held, 1.0, time, 0)]
-        left = _MOST
-        while stack and left:
-            left -= 1
+        while stack and self._looks < _MOST:
+            self._looks += 1
             object_, scale, at, depth = stack.pop()
             kind = type(object_)
             if scale != 1.0 or (depth and kind in _PLAIN):  # what several refer to is counted in parts
@@ -114,7 +117,8 @@ class Footprint:
 
     def _sample(self, items: Iterable[Any], many: int, scale: float, at: Any, depth: int) -> list[tuple[Any, float, Any, int]]:
         """Return some of so many items, each with how many it stands for."""
-        most = _FEW if scale != 1.0 else many if many <= _WHOLE else _SAMPLE
+        few = scale != 1.0 or self._looks > _MANY
+        most = _FEW if few else many if many <= _WHOLE else _SAMPLE
         step = max(1, many // max(most, 1))
         found = _some(items, many, step)
         each = scale * many / len(found) if found else 0.0

@@ -21,8 +21,6 @@ from timely.memory.limits import return_freed_memory, size_text, system_memory_l
 _INTERVAL: Final = 0.01
 """Seconds between two looks at the size of the process."""
 
-_MOST_STEPS: Final = 256
-
 _RESERVE: Final = 64 << 20
 """Bytes that the system has left when a run is ended, or an eighth of what it had at first, if that is less."""
 
@@ -32,12 +30,18 @@ _STALE: Final = 0.25
 _GROWN: Final = 1 << 20
 """Bytes that are no growth yet."""
 
+_PAUSE: Final = 20
+"""How many times as long as it takes to measure nothing is measured again."""
+
 _TRIES: Final = 3
 """How often to measure a worker that changes what is measured meanwhile."""
 
 
 class Account(NamedTuple):
-    """What is held at one place of a worker: about so many bytes and records, and of both what is known by time."""
+    """What is held at one place of a worker: about so many bytes and records, and of both what is held by time.
+
+    ``waits`` are the times that the operator there waits for, least first.
+    """
 
     place: str
     subject: ErrorSubject
@@ -45,13 +49,14 @@ class Account(NamedTuple):
     size: float
     records: float
     times: Mapping[Any, tuple[float, float]]
+    waits: Sequence[Any] = ()
 
 
 class MemoryWatch:
     """Ends a run whose workers hold more than the ``total`` of ``budget``, or whose process comes near what the system has left.
 
-    One for each worker: ``accounts()`` returns what it holds, ``collect()`` frees garbage. ``look`` returns after how many steps
-    it is to be called again. ``OutOfMemoryError`` names the place that holds most in the process, and the time.
+    One for each worker: ``accounts()`` returns what it holds, ``collect()`` frees garbage. ``OutOfMemoryError`` names the place
+    that holds most in the process, and the time.
 
     >>> hoard = ErrorSubject("operator", "hoard", "/dataflow0/hoard#1", "")
     >>> account = Account("operator 'hoard'", hoard, 0, 3e7, 1e4, {7: (2e7, 8e3)})
@@ -69,28 +74,23 @@ class MemoryWatch:
         collect: Callable[[], object] = lambda: None,
     ) -> None:
         self._process = _Process.current()
+        self._budget = budget
         self._total = math.inf if budget.total is None else budget.total
-        self._off = budget.total == math.inf
         self._accounts = accounts
         self._collect = collect
-        self._steps = 1
-        self._looked = perf_counter()
         self.raised: OutOfMemoryError | None = None
         """The error that says who holds most already."""
         self._process.add(self)
 
-    def look(self) -> int:
-        """Look whether memory is short; return the steps until the next look, of about ten milliseconds."""
-        if self._off:
-            return 1 << 30
-        now = perf_counter()
-        passed, self._looked = now - self._looked, now
-        self._steps = max(1, min(int(self._steps * _INTERVAL / max(passed, 1e-6)), _MOST_STEPS))
-        size = resident()
+    def look(self) -> float:
+        """Look whether memory is short; return when to look again, by ``time.perf_counter``."""
+        if self._budget.total == math.inf:
+            return math.inf
+        size, now = resident(), perf_counter()
         short = self._process.is_short(size, now)
-        if short or size > max(self._total, self._process.measured):
+        if short or (size > self._total and self._budget.is_unmeasured(size, now)):
             self._measure(short)
-        return self._steps
+        return now + _INTERVAL
 
     def accounts(self) -> list[Account]:
         """Return what this worker holds; nothing if it changes too fast."""
@@ -107,19 +107,21 @@ class MemoryWatch:
         if not process.measuring.acquire(blocking=False):
             return  # another worker does it
         try:
+            begun = perf_counter()
             self._collect()
             return_freed_memory()
             size = resident()
             if short and process.is_short(size, perf_counter()):
                 why = f"this process has {size_text(size)}, and the system has {size_text(process.left)} left for it"
             elif size > self._total:
-                process.measured = size + max(size // 16, _GROWN)
                 why = f"more than memory={size_text(self._total)}"
                 short = False
             else:
                 return
             accounts = process.accounts()
             held = min(sum(account.size for account in accounts), size)
+            now = perf_counter()
+            self._budget.note_measured(size, now + _PAUSE * (now - begun))
             if short or held > self._total:
                 self.raised = _out_of_memory(f"the workers of this process hold about {size_text(held)}, {why}", accounts)
                 raise self.raised
@@ -131,7 +133,7 @@ def _out_of_memory(text: str, accounts: Sequence[Account]) -> OutOfMemoryError:
     if not accounts:
         return OutOfMemoryError(f"{text}. {OUT_OF_MEMORY}")
     most = max(accounts, key=lambda account: account.size)
-    advice = "Have times complete sooner (advance or close the inputs), or use finer ones. " if most.times else ""
+    advice = "Have times complete sooner (advance or close the inputs), or use finer ones. " if most.times or most.waits else ""
     subject = most.subject
     return OutOfMemoryError(f"{text}. {held_most(accounts)}. {advice}{OUT_OF_MEMORY}", subject.name, subject.path, most.worker)
 
@@ -145,12 +147,14 @@ def held_most(accounts: Sequence[Account]) -> str:
     """
     if not accounts:
         return ""
-    place, subject, worker, size, records, times = max(accounts, key=lambda account: account.size)
+    place, subject, worker, size, records, times, waits = max(accounts, key=lambda account: account.size)
     text = f"Most of it is held by {place} on worker {worker}: about {_amount(size, records)}"
     if times:
         time = max(times, key=lambda time: times[time][0])
         part = times[time]
         text += f" at time {brief(time)}" if part[0] > 0.99 * size else f", of it {_amount(*part)} at time {brief(time)}"
+    elif waits:
+        text += f", while it waits for time {brief(waits[0])}"
     return f"{text}; {subject.name!r} was built at {subject.built}" if subject.built else text
 
 
@@ -168,8 +172,6 @@ class _Process:
         self._lock = threading.Lock()
         self._watches: WeakSet[MemoryWatch] = WeakSet()
         self.measuring = threading.Lock()
-        self.measured = 0
-        """The size of the process from which on to measure again; it was not too large at less."""
         self.left = 0
         """What the system had left."""
         self._reserve = -1

@@ -10,6 +10,7 @@ from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.errors import ErrorSubject
 from timely.memory import Account, Footprint
+from timely.order import linear_extension
 from timely.scopes import Subgraph
 from timely.worker.dataflows import InstalledDataflow
 from timely.worker.messages import DataMessage
@@ -38,13 +39,15 @@ def _inside(subgraph: Subgraph[Any, Any], worker: int, footprint: Footprint) -> 
     for child, time in subgraph.held():
         times.setdefault(child.index, set()).add(time)
     for child in tuple(subgraph.children):
-        operator = child.scope
+        operator, held = child.scope, times.get(child.index, set())
         if isinstance(operator, Operator):
             subject = operator.place()
             state, queues = operator.logic, [(port.label, port.queue) for port in operator.input_ports]
+            waits = held or {time for port in operator.input_ports if port.observed for time in tuple(port.elements)}
         elif isinstance(operator, CustomScope):
             subject = operator.place()
             state, queues = operator.scope, [(inlet.label, inlet.queue) for inlet in operator.inlets]
+            waits = held
         else:
             continue
         for label, queue in queues:
@@ -53,8 +56,9 @@ def _inside(subgraph: Subgraph[Any, Any], worker: int, footprint: Footprint) -> 
                 footprint.add(batch, time=time)
             yield _account(label, subject, worker, footprint)
         footprint = footprint.next()
-        footprint.add(state, times.get(child.index, ()))
-        yield _account(f"{subject.kind} {subject.name!r} ({subject.path})", subject, worker, footprint)
+        footprint.add(state, held)
+        place = f"{subject.kind} {subject.name!r} ({subject.path})"
+        yield _account(place, subject, worker, footprint)._replace(waits=list(linear_extension(waits)))
 
 
 def _waiting(queue: Queue[Any]) -> Iterator[tuple[Any, Any]]:

@@ -28,6 +28,7 @@ from timely.worker.wire import LARGEST
 _LOOKS: Final = 10
 """How often to look, at a microsecond each, before going to sleep."""
 
+
 class Transport(Protocol):
     """The connections of one worker to its peers."""
 

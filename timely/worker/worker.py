@@ -123,8 +123,8 @@ class Worker:
         self._flow = FlowControl(self.index, budget.in_flight)
         self._dataflows: dict[int, InstalledDataflow] = {}
         self._memory = MemoryWatch(budget, lambda: accounts_of(self.transport, self._dataflows.values()), find_garbage)
-        self._look_in = 1
-        """Steps until memory is looked at again."""
+        self._look_at = 0.0
+        """When to look at the memory again."""
         self._queue = ActivationQueue()  # of the dataflows, by number
         self._being_built: list[str] = []
         self._early: dict[int, list[tuple[int, Any]]] = {}
@@ -303,9 +303,8 @@ class Worker:
     def _step_once(self) -> None:
         """Deliver what has arrived, run what is active, and send what that led to."""
         alone, queue = self._alone, self._queue
-        self._look_in -= 1
-        if not self._look_in:
-            self._look_in = self._memory.look()
+        if perf_counter() >= self._look_at:
+            self._look_at = self._memory.look()
         if not alone:
             for sender, message in self.transport.receive():
                 self._deliver(sender, message)
