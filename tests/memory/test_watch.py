@@ -1,4 +1,7 @@
-"""One memory budget for all that workers hold: who holds most is named, with the time; what fits changes no result."""
+"""One memory budget for all that workers hold: who holds most is named, with the time; what fits changes no result.
+
+White box: no public function returns how much memory the process has.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,7 @@ import pytest
 
 import timely
 from timely import differential as dd
-from timely.memory import Footprint, MemoryBudget, control_group_left
-from timely.memory.limits import system_memory_left
+from timely.memory import Footprint, MemoryBudget, control_group_left, system_memory_left
 from timely.monitor.memory import resident_memory
 
 SMALL = "20MB"

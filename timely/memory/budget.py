@@ -67,7 +67,7 @@ class MemoryBudget:
         self.total = total if total is None or total == math.inf else bytes_of(cast("int | str", total), "total")
         """The bytes that the process may occupy, or None."""
         self._measured = 0
-        self._again = 0.0
+        self._room = self._again = 0.0
         self._directory = None if directory is None else check_directory(directory)
         self._lock = threading.Lock()
         self._used = 0
@@ -178,14 +178,15 @@ class MemoryBudget:
             text = "%s are in memory: what is larger goes to temporary files in %s"
             logging.getLogger(__name__).info(text, size_text(self.limit), self.directory)
 
-    def note_measured(self, size: int, again: float) -> None:
-        """Note that workers held less than ``total`` in a process of ``size`` bytes, and when to measure again."""
+    def note_measured(self, size: int, held: float, again: float) -> None:
+        """Note that workers held so much, less than ``total``, in a process of ``size`` bytes, and when to measure again."""
         self._measured, self._again = size, again
+        self._room = max((self.total or 0.0) - held, size // 16)
 
     def is_unmeasured(self, size: int, now: float) -> bool:
-        """Return whether a process of so many bytes has grown enough since its workers were measured."""
+        """Return whether a process of so many bytes has grown so much that its workers may hold more than ``total``."""
         grown = size - self._measured
-        return grown > self._measured // 4 or (grown > self._measured // 16 and now > self._again)
+        return grown > self._room and (now > self._again or grown > self._measured // 8)
 
     def give_back(self, size: int = 0, on_disk: int = 0) -> None:
         """Count so many bytes fewer. Never waits, so that a finalizer may call it."""

@@ -30,7 +30,7 @@ _STALE: Final = 0.25
 _GROWN: Final = 1 << 20
 """Bytes that are no growth yet."""
 
-_PAUSE: Final = 20
+_PAUSE: Final = 3
 """How many times as long as it takes to measure nothing is measured again."""
 
 _TRIES: Final = 3
@@ -121,7 +121,7 @@ class MemoryWatch:
             accounts = process.accounts()
             held = min(sum(account.size for account in accounts), size)
             now = perf_counter()
-            self._budget.note_measured(size, now + _PAUSE * (now - begun))
+            self._budget.note_measured(size, held, now + _PAUSE * (now - begun))
             if short or held > self._total:
                 self.raised = _out_of_memory(f"the workers of this process hold about {size_text(held)}, {why}", accounts)
                 raise self.raised
