@@ -168,7 +168,7 @@ def stash(workers: int, processes: int) -> None:
     except timely.OutOfMemoryError as error:
         assert "held by operator 'stash'" in str(error), error
         assert "at time 0" in str(error), error
-    print(json.dumps([max(peaks)]))
+    print(json.dumps([max(peaks[:])]))
 
 
 def run(quick: bool = False, seconds: float = SECONDS) -> list[Row]:

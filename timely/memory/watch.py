@@ -6,6 +6,7 @@ near the end of what the system has, it measures what all workers of the process
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import threading
@@ -40,7 +41,7 @@ _TRIES: Final = 3
 class Account(NamedTuple):
     """What is held at one place of a worker: about so many bytes and records, and of both what is held by time.
 
-    ``waits`` are the times that the operator there waits for, least first.
+    ``waits`` has a least time of those that the operator there waits for, if there is any.
     """
 
     place: str
@@ -55,8 +56,8 @@ class Account(NamedTuple):
 class MemoryWatch:
     """Ends a run whose workers hold more than the ``total`` of ``budget``, or whose process comes near what the system has left.
 
-    One for each worker: ``accounts()`` returns what it holds, ``collect()`` frees garbage. ``OutOfMemoryError`` names the place
-    that holds most in the process, and the time.
+    One for each worker: ``accounts()`` returns what it holds. ``OutOfMemoryError`` names the place that holds most in the
+    process, and the time.
 
     >>> hoard = ErrorSubject("operator", "hoard", "/dataflow0/hoard#1", "")
     >>> account = Account("operator 'hoard'", hoard, 0, 3e7, 1e4, {7: (2e7, 8e3)})
@@ -67,17 +68,11 @@ class MemoryWatch:
     timely.errors.OutOfMemoryError: the workers of this process hold about 29 MB, more than memory=1.0 MB. Most of it is...
     """
 
-    def __init__(
-        self,
-        budget: MemoryBudget,
-        accounts: Callable[[], Iterable[Account]],
-        collect: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, budget: MemoryBudget, accounts: Callable[[], Iterable[Account]]) -> None:
         self._process = _Process.current()
         self._budget = budget
         self._total = math.inf if budget.total is None else budget.total
         self._accounts = accounts
-        self._collect = collect
         self.raised: OutOfMemoryError | None = None
         """The error that says who holds most already."""
         self._process.add(self)
@@ -108,7 +103,7 @@ class MemoryWatch:
             return  # another worker does it
         try:
             begun = perf_counter()
-            self._collect()
+            gc.collect()  # not what is frozen: in a forked process that would copy pages
             return_freed_memory()
             size = resident()
             if short and process.is_short(size, perf_counter()):
@@ -130,7 +125,7 @@ class MemoryWatch:
 
 
 def _out_of_memory(text: str, accounts: Sequence[Account]) -> OutOfMemoryError:
-    if not accounts:
+    if not any(account.size for account in accounts):
         return OutOfMemoryError(f"{text}. {OUT_OF_MEMORY}")
     most = max(accounts, key=lambda account: account.size)
     advice = "Have times complete sooner (advance or close the inputs), or use finer ones. " if most.times or most.waits else ""
@@ -145,7 +140,7 @@ def held_most(accounts: Sequence[Account]) -> str:
     >>> held_most([Account("operator 'hoard'", hoard, 0, 3e7, 1e4, {7: (2e7, 8e3)})])[:71]
     "Most of it is held by operator 'hoard' on worker 0: about 29 MB in 10,0"
     """
-    if not accounts:
+    if not any(account.size for account in accounts):
         return ""
     place, subject, worker, size, records, times, waits = max(accounts, key=lambda account: account.size)
     text = f"Most of it is held by {place} on worker {worker}: about {_amount(size, records)}"
@@ -207,7 +202,7 @@ class _Process:
         self.left = left
         if self._reserve < 0:
             self._reserve = min(_RESERVE, left // 8)
-        if left < self._reserve:
-            return grown > 0
-        self._size, self._near = size, size + (left - self._reserve) // 4
-        return False
+        short = left < self._reserve and grown > 0
+        if not short:
+            self._size, self._near = size, size + (left - self._reserve) // 4
+        return short

@@ -10,7 +10,6 @@ from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.errors import ErrorSubject
 from timely.memory import Account, Footprint
-from timely.order import linear_extension
 from timely.scopes import Subgraph
 from timely.worker.dataflows import InstalledDataflow
 from timely.worker.messages import DataMessage
@@ -58,7 +57,16 @@ def _inside(subgraph: Subgraph[Any, Any], worker: int, footprint: Footprint) -> 
         footprint = footprint.next()
         footprint.add(state, held)
         place = f"{subject.kind} {subject.name!r} ({subject.path})"
-        yield _account(place, subject, worker, footprint)._replace(waits=list(linear_extension(waits)))
+        yield _account(place, subject, worker, footprint)._replace(waits=_least(waits))
+
+
+def _least(times: Iterable[Any]) -> tuple[Any, ...]:
+    """Return one of the minimal times; none if there is none."""
+    least: tuple[Any, ...] = ()
+    for time in times:
+        if not least or time <= least[0]:
+            least = (time,)
+    return least
 
 
 def _waiting(queue: Queue[Any]) -> Iterator[tuple[Any, Any]]:

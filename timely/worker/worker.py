@@ -122,7 +122,7 @@ class Worker:
         budget = MemoryBudget.current()
         self._flow = FlowControl(self.index, budget.in_flight)
         self._dataflows: dict[int, InstalledDataflow] = {}
-        self._memory = MemoryWatch(budget, lambda: accounts_of(self.transport, self._dataflows.values()), find_garbage)
+        self._memory = MemoryWatch(budget, lambda: accounts_of(self.transport, self._dataflows.values()))
         self._look_at = 0.0
         """When to look at the memory again."""
         self._queue = ActivationQueue()  # of the dataflows, by number
@@ -792,8 +792,12 @@ class Worker:
             fold_tracebacks(error)
         if self._failed is None:
             self._failed = error
-            if isinstance(error, MemoryError) and error is not self._memory.raised:
-                error.add_note(held_most(self._memory.accounts()))
+            if (
+                isinstance(error, MemoryError)
+                and error is not self._memory.raised
+                and (held := held_most(self._memory.accounts()))
+            ):
+                error.add_note(held)
             try:
                 with contextlib.suppress(RoutingError):
                     self.transport.flush()  # what cannot be sent is dropped by this, and does not block the next message
