@@ -5,18 +5,21 @@ takes a hundred microseconds for each record, ten times what a producer alone ta
 most, with its interpreter. A stopped consumer has its process stopped by a signal for the whole time: what the producer grows by
 is given. A loop sends each record round to another worker, with a bound of 64 KB on what is in flight, and has to end. A large
 record is one string of bytes; what its receiver held at most, beyond what it held before, is given over the record's size.
+A stash holds such strings for a time that never completes, under ``memory="200MB"``: what the process had at most is given, when
+the error came that names the operator and the time.
 ``python -m benchmarks.bounds 600`` has producers run for ten minutes.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import timely
 from benchmarks.report import Row, table
@@ -27,6 +30,8 @@ from timely.monitor.memory import record_memory
 MIB = 1 << 20
 SECONDS = 10.0
 LARGE = 256 * MIB
+BUDGET = 200
+"""MiB that a process with a stash may take."""
 _PAUSE = 1e-4
 _CHILD = "from benchmarks import bounds; bounds.{name}({arguments})"
 
@@ -132,6 +137,40 @@ def large_record(size: int) -> None:
     print(json.dumps([timely.execute(program, processes=2)[1]]))
 
 
+def stash(workers: int, processes: int) -> None:
+    """Print the peak, in MiB, of the process that ran out of its budget, since an operator holds all that comes."""
+    peaks = multiprocessing.get_context("fork").Array("d", workers * processes)
+
+    def hold() -> Callable[..., None]:
+        held: dict[int, tuple[timely.Capability[int], list[str]]] = {}
+
+        def logic(input: timely.InputPort[int, str], output: timely.OutputPort[int]) -> None:
+            for capability, batch in input:
+                if capability.time not in held:
+                    held[capability.time] = capability.retain(), []
+                held[capability.time][1].extend(batch)
+
+        return logic
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.exchange(hash).unary(timely.Pipeline, "stash", lambda _, info: hold()).probe()
+        try:
+            for number in range(0, 100_000_000, 4096):
+                handle.send_batch([f"{number + each:01000d}" for each in range(4096)])
+                worker.step()
+        finally:
+            peaks[worker.index] = record_memory() / MIB
+
+    try:
+        timely.execute(program, workers=workers, processes=processes, memory=f"{BUDGET}MB", watch=False)
+    except timely.OutOfMemoryError as error:
+        assert "held by operator 'stash'" in str(error), error
+        assert "at time 0" in str(error), error
+    print(json.dumps([max(peaks[:])]))
+
+
 def run(quick: bool = False, seconds: float = SECONDS) -> list[Row]:
     """Return all rows; one round is enough for what is bounded."""
     seconds = min(seconds, 3.0) if quick else seconds
@@ -148,6 +187,10 @@ def run(quick: bool = False, seconds: float = SECONDS) -> list[Row]:
         rows.append(Row(f"loop with 64 KB in flight, {processes} processes: seconds", took, 60, less=True))
     [over] = _apart("large_record", LARGE)
     rows.append(Row(f"record of {LARGE // MIB} MiB: receiver's peak over the record", over, 1.5, 1.2, less=True))
+    for workers, processes in ((1, 1), (2, 1), (1, 2)):
+        [peak] = _apart("stash", workers, processes)
+        name = f"stash under {BUDGET} MiB, {workers} threads, {processes} processes: peak at the error, MiB"
+        rows.append(Row(name, peak, 2 * BUDGET, 1.6 * BUDGET, less=True))
     return rows
 
 

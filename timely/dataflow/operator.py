@@ -182,6 +182,11 @@ class Operator(PortOwner[T]):
             if not operator.running:
                 self.scope.run_now(operator.index)
 
+    @property
+    def logic(self) -> object:
+        """What the constructor returned, with the state that it refers to."""
+        return self._logic
+
     def waiting(self) -> Iterator[tuple[int, T, Any]]:
         """Yield the messages that wait at the inputs, ``(input, time, batch)``, in the order in which they are read."""
         for port in self.input_ports:

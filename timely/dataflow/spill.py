@@ -140,6 +140,10 @@ class SpillQueue(Generic[T]):
         parts = tuple(self._head), tuple(self._disk), tuple(self._tail)
         return [(message.time, message.records) for part in parts for message in part]
 
+    def in_memory(self) -> list[tuple[T, Any]]:
+        """Return the time and the container of each message that is not on disk. Any thread may call it."""
+        return [(message.time, message.batch) for part in (tuple(self._head), tuple(self._tail)) for message in part]
+
     def append(self, message: tuple[T, Any, int]) -> None:
         """Add a message, and spill beyond the threshold. A ``SpillError`` loses nothing: what is not on disk is in memory."""
         time, batch, records = message

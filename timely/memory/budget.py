@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, cast
 
 from timely.memory.limits import address_space_left, bytes_of, memory_limit, save_address_space, size_text
 from timely.memory.temporary import check_directory
@@ -21,6 +22,8 @@ _LEAST_IN_FLIGHT: Final = 1 << 20
 _SHARE: Final = 0.5
 """The part of the rest that is for what is kept; the other part is for dictionaries and messages."""
 
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+
 _stack: ContextVar[tuple[MemoryBudget, ...]] = ContextVar("timely_memory_budgets", default=())
 
 
@@ -33,6 +36,9 @@ class MemoryBudget:
 
     ``in_flight`` is how much each worker may have sent that its peers have not taken: beyond it sources wait. The default is
     32 MB, or half of a smaller limit, and at least 1 MB. See ``docs/flow_control.md``.
+
+    ``total`` is what the process may occupy: ``OutOfMemoryError`` ends a run whose workers hold more in all, spilled or not. None
+    is what the system has, ``math.inf`` has nobody look.
 
     >>> budget = MemoryBudget("1MB")
     >>> budget.take(800_000), budget.take(800_000), budget.used
@@ -50,6 +56,7 @@ class MemoryBudget:
         directory: str | os.PathLike[str] | None = None,
         *,
         in_flight: int | str | None = None,
+        total: float | str | None = None,
     ) -> None:
         self.limit = None if limit is None else bytes_of(limit)
         """The most bytes in memory, or None."""
@@ -57,6 +64,10 @@ class MemoryBudget:
             in_flight = _IN_FLIGHT if self.limit is None else max(min(_IN_FLIGHT, self.limit // 2), _LEAST_IN_FLIGHT)
         self.in_flight = bytes_of(in_flight, "in_flight")
         """The bytes that a worker may have sent to its peers, and they not taken, before sources wait."""
+        self.total = total if total is None or total == math.inf else bytes_of(cast("int | str", total), "total")
+        """The bytes that the process may occupy, or None."""
+        self._measured = 0
+        self._room = self._again = 0.0
         self._directory = None if directory is None else check_directory(directory)
         self._lock = threading.Lock()
         self._used = 0
@@ -80,15 +91,16 @@ class MemoryBudget:
         """
         if memory is None and (text := os.environ.get("TIMELY_MEMORY")):
             if text == "none":
-                return cls(None, directory)
+                return cls(None, directory, total=math.inf)
             memory = text
         if address_space_left() is not None:
             save_address_space()
         if memory is None:
-            left = memory_limit(processes)
+            total, left = None, memory_limit(processes)
         else:
-            left = bytes_of(memory) - _resident()
-        return cls(None if left is None else max(int((left - _WORK) * _SHARE), 1), directory)
+            total = bytes_of(memory)
+            left = total - resident()
+        return cls(None if left is None else max(int((left - _WORK) * _SHARE), 1), directory, total=total)
 
     @classmethod
     def given(cls, memory: int | str | MemoryBudget | None, processes: int = 1) -> MemoryBudget:
@@ -114,8 +126,8 @@ class MemoryBudget:
     def __exit__(self, *_: object) -> None:
         _stack.set(_stack.get()[:-1])
 
-    def __reduce__(self) -> tuple[Callable[..., MemoryBudget], tuple[int | None, str | None, int]]:
-        return _budget, (self.limit, self._directory, self.in_flight)  # of another process, where nothing is used yet
+    def __reduce__(self) -> tuple[Callable[..., MemoryBudget], tuple[int | None, str | None, int, float | None]]:
+        return _budget, (self.limit, self._directory, self.in_flight, self.total)  # of another process, where nothing is used yet
 
     def __repr__(self) -> str:
         limit = "no limit" if self.limit is None else f"{size_text(self.used)} of {size_text(self.limit)}"
@@ -166,6 +178,16 @@ class MemoryBudget:
             text = "%s are in memory: what is larger goes to temporary files in %s"
             logging.getLogger(__name__).info(text, size_text(self.limit), self.directory)
 
+    def note_measured(self, size: int, held: float, again: float) -> None:
+        """Note that workers held so much, less than ``total``, in a process of ``size`` bytes, and when to measure again."""
+        self._measured, self._again = size, again
+        self._room = max((self.total or 0.0) - held, size // 16)
+
+    def is_unmeasured(self, size: int, now: float) -> bool:
+        """Return whether a process of so many bytes has grown so much that its workers may hold more than ``total``."""
+        grown = size - self._measured
+        return grown > self._room and (now > self._again or grown > self._measured // 8)
+
     def give_back(self, size: int = 0, on_disk: int = 0) -> None:
         """Count so many bytes fewer. Never waits, so that a finalizer may call it."""
         self._released.append((size, on_disk))
@@ -181,8 +203,8 @@ class MemoryBudget:
                 self._on_disk -= on_disk
 
 
-def _budget(limit: int | None, directory: str | None, in_flight: int) -> MemoryBudget:
-    return MemoryBudget(limit, directory, in_flight=in_flight)
+def _budget(limit: int | None, directory: str | None, in_flight: int, total: float | None) -> MemoryBudget:
+    return MemoryBudget(limit, directory, in_flight=in_flight, total=total)
 
 
 def readable_back(rows: Any) -> bool:
@@ -192,10 +214,13 @@ def readable_back(rows: Any) -> bool:
     return not any(hasattr(kind, "extension_name") or hasattr(kind, "index_type") or "view" in str(kind) for kind in inner)
 
 
-def _resident() -> int:
+def resident() -> int:
     """Return the bytes of memory that this process occupies; 0 where the system does not say."""
     try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        file = os.open("/proc/self/statm", os.O_RDONLY)  # anew: a forked process has its own
+        try:
+            return int(os.read(file, 100).split()[1]) * _PAGE
+        finally:
+            os.close(file)
     except (OSError, ValueError, IndexError):
         return 0

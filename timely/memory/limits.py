@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -105,10 +106,31 @@ def address_space_left() -> int | None:
     return max(soft - pages * resource.getpagesize(), 0)
 
 
-def control_group_left(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgroup") -> int | None:
+def system_memory_left(meminfo: str = "/proc/meminfo") -> int | None:
+    """Return the bytes that are left before the kernel kills a process: of its control group, or of the machine with its swap.
+
+    Page cache counts as left, since the kernel drops it first. None where the system does not say.
+
+    >>> left = system_memory_left()
+    >>> left is None or left >= 0
+    True
+    """
+    group, machine = control_group_left(cached=("inactive_file", "active_file")), None
+    try:
+        lines = (line.split() for line in Path(meminfo).read_text().splitlines())
+        machine = sum(int(words[1]) << 10 for words in lines if words[0] in ("MemAvailable:", "SwapFree:"))
+    except (OSError, ValueError, IndexError):
+        pass
+    return min((left for left in (group, machine) if left is not None), default=None)
+
+
+def control_group_left(
+    root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgroup", cached: tuple[str, ...] = ("inactive_file",)
+) -> int | None:
     """Return the bytes that the control group of this process has left, or None if it has no limit.
 
-    The limit of each group above counts too. ``root`` is where control groups are mounted, ``groups`` lists this process's.
+    The limit of each group above counts too. ``root`` is where control groups are mounted, ``groups`` lists this process's, and
+    what ``cached`` says of their memory counts as left.
     """
     try:
         lines = Path(groups).read_text().splitlines()
@@ -119,19 +141,19 @@ def control_group_left(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/c
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controllers == "":
-            base, names = Path(root), ("memory.max", "memory.current", "inactive_file")
+            base, names, prefix = Path(root), ("memory.max", "memory.current"), ""
         elif "memory" in controllers.split(","):
-            base, names = Path(root, "memory"), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            base, names, prefix = Path(root, "memory"), ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_"
         else:
             continue
         group = base / path.strip("/")
         for folder in (group, *group.parents):  # in a container the path may be that of the host, and only the root be there
-            if folder.is_relative_to(base) and (left := _left(folder, *names)) is not None:
+            if folder.is_relative_to(base) and (left := _left(folder, *names, [prefix + name for name in cached])) is not None:
                 lefts.append(left)
     return min(lefts, default=None)
 
 
-def _left(folder: Path, limit: str, usage: str, cached: str) -> int | None:
+def _left(folder: Path, limit: str, usage: str, cached: Iterable[str]) -> int | None:
     """Return what one control group has left. The page cache that it can give back does not count as used."""
     try:
         most = int((folder / limit).read_text())
@@ -141,4 +163,4 @@ def _left(folder: Path, limit: str, usage: str, cached: str) -> int | None:
         return None
     if most >= _UNLIMITED:
         return None
-    return max(most - used + int(stat.get(cached, 0)), 0)
+    return max(most - used + sum(int(stat.get(name, 0)) for name in cached), 0)

@@ -77,14 +77,11 @@ def weight_of(batch: Any) -> int:
         size = getattr(batch, "nbytes", None)
         return size if isinstance(size, int) else 64 * len(batch)
     many = len(batch)
-    if many < 2:
-        return _weight(batch[0]) if many else 0
-    return many * (_weight(batch[0]) + _weight(batch[-1])) // 2
+    if many == 1:
+        return _weight(batch[0])
+    return many * (_weight(batch[0]) + _weight(batch[-1])) // 2 if many else 0
 
 
 def _weight(record: Any) -> int:
     size = 8 + getsizeof(record)
-    if type(record) is tuple:
-        for part in record:
-            size += getsizeof(part)
-    return size
+    return sum(map(getsizeof, record), size) if type(record) is tuple else size

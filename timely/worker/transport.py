@@ -14,8 +14,8 @@ import select
 import socket
 import sys
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from timely.errors import OUT_OF_MEMORY, OutOfMemoryError, PeerLostError, RoutingError, UnsendableError, error_text
@@ -149,9 +149,9 @@ class Inbox(Waker):
     def __init__(self) -> None:
         super().__init__()
         self.items: deque[tuple[int, Any, int]] = deque()
-        self.sent: dict[int, int] = {}
+        self.sent: defaultdict[int, int] = defaultdict(int)
         """About how many bytes each peer has sent."""
-        self.taken: dict[int, int] = {}
+        self.taken: defaultdict[int, int] = defaultdict(int)
         self.called = False
         self.crowded = False
         """Whether the owner waits for its peers to take what it has sent."""
@@ -167,7 +167,7 @@ class Inbox(Waker):
     def put(self, sender: int, message: Any, weight: int = 0) -> None:
         """Add a message of about so many bytes, and wake the owner if it waits."""
         if weight:
-            self.sent[sender] = self.sent.get(sender, 0) + weight
+            self.sent[sender] += weight
         if type(message) is AbortMessage:
             self.items.appendleft((sender, message, 0))  # nothing before it matters any more
         else:
@@ -273,12 +273,18 @@ class PeerTransport:
             sender, message, weight = items.popleft()
             arrived.append((sender, message))
             if weight:
-                taken[sender] = taken.get(sender, 0) + weight
+                taken[sender] += weight
                 total += weight
         if total:
             for sender in taken:
                 if (inbox := self._inboxes[sender]).crowded:
                     inbox.call()
+
+    def held(self) -> Iterator[tuple[str, list[Any], int]]:
+        """Yield what is in memory here: where, messages, and bytes of those that are framed already. Any thread may ask."""
+        yield f"the inbox of worker {self.index}", [message for _, message, _ in tuple(self._inbox.items)], 0
+        for peer, link in self._links.items():
+            yield f"what waits for worker {peer}", list(link.pending), link.framed
 
     def crowded(self, limit: int) -> bool:
         """Return whether peers have not taken more than ``limit`` bytes; then ``wait`` ends also when they take some."""

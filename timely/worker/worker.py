@@ -29,7 +29,7 @@ from timely.errors import (
     brief,
     error_text,
 )
-from timely.memory import MemoryBudget
+from timely.memory import MemoryBudget, MemoryWatch, held_most
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ActivationQueue, ProgressAggregator, ProgressExchange, ProgressGroups
@@ -40,7 +40,7 @@ from timely.worker.explanation import Explanation, Place
 from timely.worker.flow_control import PATIENCE, FlowControl
 from timely.worker.gc_control import GarbageControl, collector_paused, find_garbage
 from timely.worker.graph_check import GraphCheck, describe
-from timely.worker.holdings import largest_queue
+from timely.worker.holdings import accounts_of
 from timely.worker.messages import (
     AbortMessage,
     AllGatherMessage,
@@ -119,8 +119,12 @@ class Worker:
         self._stall = StallDetector(self.index, self.peers)
         self._graph_check = GraphCheck(self.index, self.peers)
         self._all_gather = AllGather(self.index, self.peers)
-        self._flow = FlowControl(self.index, 0 if self._alone else MemoryBudget.current().in_flight)
+        budget = MemoryBudget.current()
+        self._flow = FlowControl(self.index, budget.in_flight)
         self._dataflows: dict[int, InstalledDataflow] = {}
+        self._memory = MemoryWatch(budget, lambda: accounts_of(self.transport, self._dataflows.values()))
+        self._look_at = 0.0
+        """When to look at the memory again."""
         self._queue = ActivationQueue()  # of the dataflows, by number
         self._being_built: list[str] = []
         self._early: dict[int, list[tuple[int, Any]]] = {}
@@ -299,6 +303,8 @@ class Worker:
     def _step_once(self) -> None:
         """Deliver what has arrived, run what is active, and send what that led to."""
         alone, queue = self._alone, self._queue
+        if perf_counter() >= self._look_at:
+            self._look_at = self._memory.look()
         if not alone:
             for sender, message in self.transport.receive():
                 self._deliver(sender, message)
@@ -786,7 +792,11 @@ class Worker:
             fold_tracebacks(error)
         if self._failed is None:
             self._failed = error
-            if isinstance(error, MemoryError) and (held := largest_queue(self.scopes)):
+            if (
+                isinstance(error, MemoryError)
+                and error is not self._memory.raised
+                and (held := held_most(self._memory.accounts()))
+            ):
                 error.add_note(held)
             try:
                 with contextlib.suppress(RoutingError):
