@@ -122,13 +122,33 @@ def join(
     return binary_frontier(stream, other, pact, pact, operator_name("join", name), constructor)
 
 
+class _ByTime(dict[Any, Callable[[Any], None]]):
+    """What adds a pair to those at the bound of ``time`` and the other record's time: each bound is computed once a batch."""
+
+    __slots__ = ("_bound", "_found", "_time")
+
+    def __init__(self, time: Any, bound: Callable[[Any, Any], Any], found: dict[Any, list[Any]]) -> None:
+        super().__init__()
+        self._time, self._bound, self._found = time, bound, found
+
+    def __missing__(self, other: Any) -> Callable[[Any], None]:
+        add = self[other] = self._found.setdefault(self._bound(self._time, other), []).append
+        return add
+
+
 def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, bound: Callable[[T, T], T]) -> dict[T, list[Any]]:
     """Return the pairs of a batch with the other side's records, by time; store the batch in ``mine``."""
     found: dict[T, list[Any]] = {}
-    for key, value in records_of(batch):
-        if mine is not None:
+    add, records, partners = _ByTime(time, bound, found), records_of(batch), others.get
+    if mine is not None:
+        for key, value in records:
             mine.setdefault(key, []).append((time, value))
-        for other_time, other in others.get(key, ()):
-            pair = (key, (other, value) if flip else (value, other))
-            found.setdefault(bound(time, other_time), []).append(pair)
+    if flip:
+        for key, value in records:
+            for other_time, other in partners(key, ()):
+                add[other_time]((key, (other, value)))
+    else:
+        for key, value in records:
+            for other_time, other in partners(key, ()):
+                add[other_time]((key, (value, other)))
     return found
