@@ -254,16 +254,18 @@ def sessions(
             # where each end has a time of its own, only events before that time can extend the session
             more_until = input.frontier.less_than if due is None else input.frontier.less_equal
             found: dict[T, list[tuple[Any, Window, list[D]]]] = {}
+            ended: dict[Any, None] = {}
             for _, keys in ends.take(lambda end: not more_until(end)):
-                for k in keys:
-                    known = open_sessions.pop(k, [])
-                    over = bisect_left(known, True, key=lambda session: more_until(time_of(session.end)))
-                    for session in known[:over]:
-                        window = Window(session.start, session.end)
-                        found.setdefault(time_of(session.end), []).append((k, window, sorted(session.records, key=at)))
-                    if over < len(known):
-                        open_sessions[k] = known[over:]
-                        ends.at(time_of(known[over].end), dict)[k] = None
+                ended |= keys
+            for k in ended:
+                known = open_sessions.pop(k, [])
+                over = bisect_left(known, True, key=lambda session: more_until(time_of(session.end)))
+                for session in known[:over]:
+                    window = Window(session.start, session.end)
+                    found.setdefault(time_of(session.end), []).append((k, window, sorted(session.records, key=at)))
+                if over < len(known):
+                    open_sessions[k] = known[over:]
+                    ends.at(time_of(known[over].end), dict)[k] = None
             for end, complete in found.items():
                 out.session(held.allowing(end), end).give_batch(complete)
             held.downgrade(ends.minimum())
