@@ -105,7 +105,19 @@ class CapabilitySet(Generic[T]):
                 capability.port.check(time)
 
     def allowing(self, time: T, deed: str = "use") -> Capability[T]:
-        """Return one of the capabilities, to send at ``time``; it remains the set's. ``CapabilityError`` if none allows it."""
+        """Return one of the capabilities, to send at ``time``; it remains the set's. ``CapabilityError`` if none allows it.
+
+        >>> import timely
+        >>> def constructor(capability, info):
+        ...     held = timely.CapabilitySet([capability])
+        ...     def logic(output):
+        ...         for time in (7, 5) if held else ():
+        ...             output.session(held.allowing(time), time).give(10 * time)
+        ...         held.drop()
+        ...     return logic
+        >>> timely.example(lambda scope: scope.source("two times", constructor))
+        [(5, [50]), (7, [70])]
+        """
         for capability in self._capabilities:
             if capability.time <= time:
                 return capability

@@ -46,8 +46,8 @@ def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
 
     >>> import numpy as np
     >>> main, buffer = pickled(["a message", np.arange(3), np.arange(4096)])
-    >>> pickle.loads(main, buffers=[buffer])
-    ['a message', array([0, 1, 2]), array([   0,    1,    2, ..., 4093, 4094, 4095])]
+    >>> pickle.loads(main, buffers=[buffer])[:2], len(buffer)
+    (['a message', array([0, 1, 2])], 32768)
     """
     buffers: list[memoryview] = []
 
