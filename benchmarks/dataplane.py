@@ -4,6 +4,7 @@ Every figure is of the processor's time, and every run's result is looked at. ``
 through map, filter and map. ``words``: two million words in lines of ten, by record and on Arrow columns. ``exchange``: Arrow
 batches dealt by a column of integers, among one worker or two threads; a worker takes a step after each that it sends, or after
 ten, which it then deals together. ``batches of one``: what a message costs from an input through map, filter and map to a probe.
+:mod:`benchmarks.keyed` has the operators with state.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import timely
+from benchmarks import keyed
 from benchmarks.measure import as_workers, in_turn
 from benchmarks.report import Row
 
@@ -336,4 +338,4 @@ def run(rounds: int = 5) -> list[Row]:
         Row("batches of one, a step after each, batches/s", 1 / took["one"]),
         Row("batches of one, a step after a hundred, batches/s", 1 / took["hundred"]),
     ]
-    return rows
+    return [*rows, *keyed.rows(rounds)]

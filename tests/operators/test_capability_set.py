@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from timely import Antichain, Capability, CapabilityError, CapabilitySet, Product
+from timely import Antichain, Capability, CapabilityError, CapabilitySet, Product, TimestampError
 
 PAIRS: Any = Product[int, int]
 times = st.builds(Product, st.integers(0, 4), st.integers(0, 4))
@@ -173,3 +173,28 @@ def test_what_is_no_time_is_refused_by_every_capability(wrong: Any) -> None:
     for message in caught:
         assert "put 0 of operator 'late' (/example/late#1): " in message
         assert "is not a time of type int" in message
+
+
+def test_sessions_later_than_their_capability() -> None:
+    """Only a capability permits that, and only at or after its time."""
+
+    def constructor(capability: Any, info: Any) -> Any:
+        held = [capability.delayed(3)]
+        capability.drop()
+
+        def logic(input: Any, output: Any) -> None:
+            for arrived, _ in input:
+                with pytest.raises(CapabilityError, match=r"does not permit to send at 2: that needs a capability, at or before"):
+                    output.session(held[0], 2)
+                with pytest.raises(CapabilityError, match=r"does not permit to send at 4: that needs a capability"):
+                    output.session(arrived, 4)
+                with pytest.raises(TimestampError):
+                    output.session(held[0], "4")
+                output.session(held[0], 4).give("four")
+                output.session(held[0]).give("three")
+                held.pop().drop()
+
+        return logic
+
+    found = timely.example(lambda scope: scope.to_stream([1]).unary(timely.Pipeline, "later", constructor))
+    assert found == [(3, ["three"]), (4, ["four"])]

@@ -15,7 +15,7 @@ import timely
 from tests.operators.test_join import Set
 from timely import Product
 from timely.operators.pending import Pending
-from timely.operators.windows import Window, _put, _Session, sessions, tumbling, windows
+from timely.operators.windows import _put, _Session, sessions, tumbling, windows
 from timely.progress import Antichain
 
 KINDS: list[st.SearchStrategy[Any]] = [
@@ -139,12 +139,11 @@ def test_many_pending_times_cost_as_much_as_they_are(name: str) -> None:
 
 def test_one_long_session_costs_as_much_as_its_records() -> None:
     """Only a clock would show it from outside: records move from the shorter list to the longer one."""
-    capability: Any = None
-    long = _Session(Window(0, 10), capability, list(range(100)))
+    long = _Session(0, 10, list(range(100)))
     known = [long]
     for event in range(1, 50):
-        _put(known, _Session(Window(event, event + 10), capability, [event]))
+        _put(known, _Session(event, event + 10, [event]))
         [session] = known
         assert session.records is long.records
     assert len(long.records) == 149
-    assert session.window == Window(0, 59)
+    assert (session.start, session.end) == (0, 59)

@@ -40,6 +40,15 @@ def _grouped(scope: Any, stream: Any) -> Any:
     return stream.map_batch(columns).group_by("key", rows="count", total=("value", "sum"))
 
 
+def _joined(scope: Any, stream: Any) -> Any:
+    """Rows of columns joined with themselves, of which some wait for their time to be complete."""
+
+    def columns(name: str) -> Any:
+        return lambda pairs: pa.record_batch({"key": [str(key) for key, _ in pairs], name: [value for _, value in pairs]})
+
+    return stream.map_batch(columns("left")).join(stream.map_batch(columns("right")), on="key")
+
+
 def _delayed(scope: Any, stream: Any) -> Any:
     return stream.delay(lambda pair, time: time + pair[1])
 
@@ -106,6 +115,7 @@ UNARY: dict[str, Build] = {
     "value_counts": lambda scope, stream: stream.value_counts(),
     "reduce_by_key": lambda scope, stream: stream.reduce_by_key(int.__add__),
     "group_by": _grouped,
+    "join on columns": _joined,
     "distinct": lambda scope, stream: stream.distinct(),
     "distinct by key": lambda scope, stream: stream.distinct(key=lambda pair: pair[0]),
     "delay": _delayed,

@@ -78,7 +78,7 @@ class CapabilitySet(Generic[T]):
         ``CapabilityError`` unless ``time`` is at or after a time of the set, ``TimestampError`` unless it is a time of the scope.
         """
         self._check(time)
-        return self._allowing(time, "delay").delayed(time)
+        return self.allowing(time, "delay").delayed(time)
 
     def downgrade(self, frontier: Iterable[T]) -> None:
         """Drop all times that are not at or after an element of ``frontier``; with an empty one, everything.
@@ -89,7 +89,7 @@ class CapabilitySet(Generic[T]):
         for time in times:
             self._check(time)
         minimal: Antichain[T] = Antichain(times)
-        sources = [self._allowing(time, "downgrade") for time in minimal]
+        sources = [self.allowing(time, "downgrade") for time in minimal]
         replaced = self._capabilities
         self._capabilities = [source.delayed(time) for source, time in zip(sources, minimal, strict=True)]
         for capability in replaced:
@@ -104,7 +104,20 @@ class CapabilitySet(Generic[T]):
             if capability.port is not None:
                 capability.port.check(time)
 
-    def _allowing(self, time: T, deed: str) -> Capability[T]:
+    def allowing(self, time: T, deed: str = "use") -> Capability[T]:
+        """Return one of the capabilities, to send at ``time``; it remains the set's. ``CapabilityError`` if none allows it.
+
+        >>> import timely
+        >>> def constructor(capability, info):
+        ...     held = timely.CapabilitySet([capability])
+        ...     def logic(output):
+        ...         for time in (7, 5) if held else ():
+        ...             output.session(held.allowing(time), time).give(10 * time)
+        ...         held.drop()
+        ...     return logic
+        >>> timely.example(lambda scope: scope.source("two times", constructor))
+        [(5, [50]), (7, [70])]
+        """
         for capability in self._capabilities:
             if capability.time <= time:
                 return capability

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LARGE: Final = 1 << 15
-"""Bytes of a column from which on pickling its buffers is cheaper than copying them into a stream."""
+"""Bytes of a buffer from which on it stands beside the pickle: a column's own buffers then cost less than a copy of them."""
 
 
 def dumps(message: Any, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
@@ -45,19 +45,27 @@ def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
     """Return a pickle of ``message`` and its large buffers; with ``plain`` one that ``unpickled_plain`` reads.
 
     >>> import numpy as np
-    >>> main, buffer = pickled(["a message", np.arange(3)])
-    >>> pickle.loads(main, buffers=[buffer])
-    ['a message', array([0, 1, 2])]
+    >>> main, buffer = pickled(["a message", np.arange(3), np.arange(4096)])
+    >>> pickle.loads(main, buffers=[buffer])[:2], len(buffer)
+    (['a message', array([0, 1, 2])], 32768)
     """
-    buffers: list[pickle.PickleBuffer] = []
-    callback: Callable[[pickle.PickleBuffer], object] = buffers.append
+    buffers: list[memoryview] = []
+
+    def callback(buffer: pickle.PickleBuffer) -> bool:
+        """Return whether a buffer is small enough to be copied into the pickle; put a larger one beside it."""
+        memory = buffer.raw()
+        if len(memory) < _LARGE:
+            return True
+        buffers.append(memory)
+        return False
+
     if plain:
         stream = io.BytesIO()
         _PlainPickler(stream, 5, buffer_callback=callback).dump(message)
         main = stream.getvalue()
     else:
         main = dumps(message, callback)
-    return [main, *[buffer.raw() for buffer in buffers]] if buffers else [main]
+    return [main, *buffers]
 
 
 def unpickled_plain(parts: Sequence[Part]) -> Any:

@@ -179,13 +179,14 @@ class OutputPort(CountedOutput[T], Generic[T]):
 
     # Overloaded for the type checker alone: the compiled method accepts anything, and raises its own error.
     @overload
-    def session(self, capability: Capability[T]) -> Session[T]: ...
+    def session(self, capability: Capability[T], time: T | None = None) -> Session[T]: ...
     @overload
     def session(self, capability: InputCapability[T]) -> Session[T]: ...
-    def session(self, capability: Any) -> Session[T]:
+    def session(self, capability: Any, time: T | None = None) -> Session[T]:
         """Open a session for ``capability``; it ends with its ``with`` block, or else with the activation.
 
-        ``CapabilityError`` if the capability does not permit to send here.
+        It sends at the capability's time, or at a later ``time``, for which no capability of its own is made. ``CapabilityError``
+        if the capability does not permit to send here, or then; ``TimestampError`` for what is no time of the scope.
         """
         operator = self.operator
         if not operator.running:
@@ -200,7 +201,13 @@ class OutputPort(CountedOutput[T], Generic[T]):
             ).caused_by(None)
         if not permitted:
             raise given.refused_by(self)
-        session: Session[T] = Session(self, given.time)
+        if time is None:
+            time = given.time
+        elif not isinstance(given, Capability) or not given.reaches(time):
+            raise CapabilityError(
+                f"{self.label}: {brief(given)} does not permit to send at {brief(time)}: that needs a capability, at or before it"
+            )
+        session: Session[T] = Session(self, time)
         operator.sessions.append(session)
         return session
 

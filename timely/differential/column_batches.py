@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from timely.differential.columns import Array, summed
+from timely.operators.sorted_keys import spread
 
 _NO_KEYS: Final = np.zeros(0, np.int64)
 _END: Final = 1 << 63
@@ -197,18 +198,6 @@ def whole(key: Any) -> int | None:
 def _view(array: Array) -> memoryview:
     contiguous: Any = np.ascontiguousarray(array)
     return memoryview(contiguous)
-
-
-def spread(numbers: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
-    """Return, for ranges of rows, the number of the range and the row of each.
-
-    >>> numbers, rows = spread(np.array([5, 6]), np.array([10, 20]), np.array([2, 1]))
-    >>> numbers.tolist(), rows.tolist()
-    ([5, 5, 6], [10, 11, 20])
-    """
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(numbers, lengths), np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
 
 
 def joined_batches(parts: Sequence[Batch], now: Mapping[Any, Any]) -> Batch:

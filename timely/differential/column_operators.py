@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from timely.differential.column_batches import Batch, Gathered, spread
+from timely.differential.column_batches import Batch, Gathered
 from timely.differential.columns import LARGE, Array, Updates, as_integers, greatest_of, summed
 from timely.differential.join_results import JoinResult
+from timely.operators.sorted_keys import spread
 from timely.order import less_equal
 
 

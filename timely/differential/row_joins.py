@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from timely.differential.column_batches import spread
 from timely.differential.column_store import ColumnDelta
 from timely.differential.columns import LARGE, each_once
 from timely.differential.join_results import JoinResult
 from timely.differential.row_columns import Array, Columns, rows_at
 from timely.differential.row_store import RowBatch, RowDelta
 from timely.differential.trace import Cursor
+from timely.operators.sorted_keys import SortedKeys, equal_keys, pairs
 
 
 class SortedRows(NamedTuple):
@@ -97,7 +97,9 @@ def _joined(
     for when, other in against:
         for mine in parts:
             bound = lub(time, when)
-            for keys, first, second in _pairs(mine, other, 10 * limit):
+            for keys, first, second in pairs(
+                SortedKeys(mine.keys, mine.offsets), SortedKeys(other.keys, other.offsets), 10 * limit
+            ):
                 one = None if mine.columns is None else rows_at(mine.columns, first)
                 two = None if other.columns is None else rows_at(other.columns, second)
                 left, right = (two, one) if side else (one, two)
@@ -105,34 +107,6 @@ def _joined(
                 yield len(keys)
     if loose:
         yield from _with_loose_rows(time, delta, parts, loose, others, side, lub, result, found)
-
-
-def _pairs(one: SortedRows, other: SortedRows, limit: int) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield the keys and the row numbers of all pairs of rows with equal keys, so many at a time."""
-    first, second = _equal(one.keys, other.keys)
-    if not len(first):
-        return
-    lengths, more = np.diff(one.offsets)[first], np.diff(other.offsets)[second]
-    numbers, rows = spread(np.arange(len(first)), one.offsets[first], lengths)
-    starts, counts = other.offsets[second][numbers], more[numbers]
-    keys, ends, at = one.keys[first][numbers], np.cumsum(counts), 0
-    while at < len(rows):
-        done = int(ends[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(ends, done + limit, side="right")))
-        places, right = spread(np.arange(at, stop), starts[at:stop], counts[at:stop])
-        yield keys[places], rows[places], right
-        at = stop
-
-
-def _equal(one: Array, other: Array) -> tuple[Array, Array]:
-    """Return the places of the numbers that two sorted arrays of unique numbers have both."""
-    if len(one) > len(other):
-        second, first = _equal(other, one)
-        return first, second
-    places = np.searchsorted(other, one)
-    inside = np.flatnonzero(places < len(other))
-    chosen = inside[other[places[inside]] == one[inside]]
-    return chosen, places[chosen]
 
 
 def _with_loose_rows(
@@ -152,7 +126,7 @@ def _with_loose_rows(
     rows = delta.rows_by_key if isinstance(delta, RowDelta) else None
     results: dict[Any, list[Any]] = {}
     for mine in parts:
-        places, _ = _equal(mine.keys, held)
+        places, _ = equal_keys(mine.keys, held)
         for place in places.tolist():
             key = int(mine.keys[place])
             values = [None] if rows is None else [rows.row(row) for row in range(*mine.offsets[place : place + 2].tolist())]

@@ -5,10 +5,11 @@ Invariant: which pairs come out, and at which times, depends on the two streams 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, overload
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, operator_name, records_of, scope_of
+from timely.errors import GraphError, require_package
 from timely.operators.by_record import by_first
 from timely.operators.generic import binary_frontier
 from timely.operators.state import ChangeLog, key_route
@@ -19,13 +20,30 @@ State: TypeAlias = dict[Any, list[tuple[Any, Any]]]
 """The records of one side: for each key, times and values."""
 
 
+@overload
 def join(
     stream: Stream[T, tuple[K, V]],
     other: Stream[T, tuple[K, W]],
     key: Callable[[K], Any] | None = None,
     *,
     name: str | None = None,
-) -> Stream[T, tuple[K, tuple[V, W]]]:
+) -> Stream[T, tuple[K, tuple[V, W]]]: ...
+
+
+@overload
+def join(
+    stream: Stream[T, Any], other: Stream[T, Any], *, on: str | Sequence[str], name: str | None = None
+) -> Stream[T, Any]: ...
+
+
+def join(
+    stream: Stream[T, Any],
+    other: Stream[T, Any],
+    key: Callable[[Any], Any] | None = None,
+    *,
+    on: str | Sequence[str] | None = None,
+    name: str | None = None,
+) -> Stream[T, Any]:
     """Return ``(key, (left, right))`` for every two pairs ``(key, left)`` and ``(key, right)``, at the least upper bound of
     their times.
 
@@ -39,7 +57,29 @@ def join(
     ...     return names.join(scope.to_stream([(2, "II"), (3, "III")]).delay(lambda x, time: 5))
     >>> timely.example(build)
     [(5, [(2, ('two', 'II'))])]
+
+    With ``on`` the streams carry Arrow record batches, and the result is batches with the columns ``on``, the others of the
+    left side and the others of the right side, one row for every two rows that agree in ``on``. Rows are exchanged by ``on``. A
+    missing value or NaN agrees with nothing; dictionary-encoded columns come back plain. ``SchemaError`` for columns that both
+    sides have and are not in ``on``, for keys of different types (whole numbers of any width agree, and so does text), and for
+    a side whose batches differ in their columns.
+
+    >>> import pyarrow as pa
+    >>> def build(scope):
+    ...     (orders, left), (prices, right) = scope.new_input(), scope.new_input()
+    ...     orders.send_batch(pa.record_batch({"item": ["tea", "cup"], "n": [5, 1]}))
+    ...     prices.send_batch(pa.record_batch({"price": [3, 4], "item": ["tea", "pot"]}))
+    ...     return left.join(right, on="item")
+    >>> timely.example(build)
+    [(0, [('tea', 5, 3)])]
     """
+    if on is not None:
+        if key is not None:
+            raise GraphError("join takes key=, a function of the key of pairs, or on=, columns of Arrow batches, not both")
+        require_package("pyarrow", "join on columns", "arrow")
+        from timely.operators.column_joins import join_columns  # imports NumPy and Arrow
+
+        return join_columns(stream, other, on, operator_name("join", name))
     bound: Callable[[T, T], T] = lattice(scope_of(stream, "join").time).lub
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
@@ -82,13 +122,33 @@ def join(
     return binary_frontier(stream, other, pact, pact, operator_name("join", name), constructor)
 
 
+class _ByTime(dict[Any, Callable[[Any], None]]):
+    """What adds a pair to those at the bound of ``time`` and the other record's time: each bound is computed once a batch."""
+
+    __slots__ = ("_bound", "_found", "_time")
+
+    def __init__(self, time: Any, bound: Callable[[Any, Any], Any], found: dict[Any, list[Any]]) -> None:
+        super().__init__()
+        self._time, self._bound, self._found = time, bound, found
+
+    def __missing__(self, other: Any) -> Callable[[Any], None]:
+        add = self[other] = self._found.setdefault(self._bound(self._time, other), []).append
+        return add
+
+
 def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, bound: Callable[[T, T], T]) -> dict[T, list[Any]]:
     """Return the pairs of a batch with the other side's records, by time; store the batch in ``mine``."""
     found: dict[T, list[Any]] = {}
-    for key, value in records_of(batch):
-        if mine is not None:
+    add, records, partners = _ByTime(time, bound, found), records_of(batch), others.get
+    if mine is not None:
+        for key, value in records:
             mine.setdefault(key, []).append((time, value))
-        for other_time, other in others.get(key, ()):
-            pair = (key, (other, value) if flip else (value, other))
-            found.setdefault(bound(time, other_time), []).append(pair)
+    if flip:
+        for key, value in records:
+            for other_time, other in partners(key, ()):
+                add[other_time]((key, (other, value)))
+    else:
+        for key, value in records:
+            for other_time, other in partners(key, ()):
+                add[other_time]((key, (value, other)))
     return found

@@ -6,7 +6,8 @@ Invariant: no time is taken before an earlier one that is due, and each is taken
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator
-from typing import Generic
+from heapq import heappop, heappush
+from typing import Any, Generic
 
 from timely.operators.type_variables import T, V
 from timely.order import linear_extension
@@ -17,11 +18,14 @@ class Pending(Generic[T, V]):
     """Values by time: ``pending[time] = value``, and ``take(due)`` for the times that are due.
 
     A time that is not due shields all beyond it: inserting, and finding nothing due, cost one comparison per minimal time.
+    ``total`` is for times of which every two can be compared: a binary heap then.
     """
 
-    __slots__ = ("_fresh", "_heap", "_members", "_values")
+    __slots__ = ("_fresh", "_heap", "_members", "_sorted", "_total", "_values")
 
-    def __init__(self) -> None:
+    def __init__(self, total: bool = False) -> None:
+        self._total = total
+        self._sorted: list[Any] = []
         self._values: dict[T, V] = {}
         self._fresh: list[T] = []  # not in the heap yet: usually there is one time, which never needs to be
         self._members: dict[T, int] = {}
@@ -61,6 +65,14 @@ class Pending(Generic[T, V]):
 
     def minimum(self) -> tuple[T, ...]:
         """Return the minimal times."""
+        if self._total:
+            times, values = self._sorted, self._values
+            for time in self._fresh:
+                heappush(times, time)
+            self._fresh.clear()
+            while times and times[0] not in values:
+                heappop(times)
+            return (times[0],) if times else ()
         for time in self._fresh:
             if time in self._values:
                 self._heap.add(time)
@@ -78,6 +90,11 @@ class Pending(Generic[T, V]):
         Where ``due`` holds of a time, it must hold of the earlier ones.
         """
         values = self._values
+        while self._total and values:
+            (time,) = self.minimum()
+            if not due(time):
+                return
+            yield time, values.pop(time)
         while values:
             if len(values) == 1:  # the usual case, which compares nothing
                 (time,) = values

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias
 
 import attrs
-from sortedcontainers import SortedDict
 
 from timely.dataflow import (
     Capability,
+    CapabilitySet,
+    InputCapability,
     InputPort,
     OperatorBuilder,
     OperatorInfo,
@@ -125,16 +126,18 @@ def windows(
     domain = scope_of(stream, "windows").subgraph.domain
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        held: Pending[T, tuple[Capability[T], dict[tuple[Any, Window], list[D]]]] = Pending()
+        contents: Pending[T, dict[tuple[Any, Window], list[D]]] = Pending(domain.total)
+        held: CapabilitySet[T] = CapabilitySet()  # at or before each end: windows have no capabilities of their own
 
         def save() -> Iterator[tuple[T, Any, Window, list[D]]]:
-            for end in held:
-                for (k, window), records in held[end][1].items():
+            for end in contents:
+                for (k, window), records in contents[end].items():
                     yield end, k, window, records
 
         def load(items: Iterable[tuple[T, Any, Window, list[D]]]) -> None:
             for end, k, window, records in items:
-                held.at(end, lambda: (capabilities[0].delayed(end), {}))[1][k, window] = records  # noqa: B023  # called at once
+                held.insert(capabilities[0].delayed(end))
+                contents.at(end, dict)[k, window] = records
 
         register_keyed_state(info, save, load, lambda item: route(item[1]))
         for capability in capabilities:
@@ -151,14 +154,16 @@ def windows(
                         if not (time <= end and time != end):
                             missed.append((window, record))
                             continue
-                        if end not in held:
-                            held[end] = (capability.delayed(end), {})
-                        held[end][1].setdefault((keyed(record), window), []).append(record)
+                        if end not in contents:
+                            contents[end] = {}
+                        contents[end].setdefault((keyed(record), window), []).append(record)
                 too_late.session(capability).give_batch(missed)
+                held.insert(capability.retain())
             frontier = input.frontier
-            for _, (ending, contents) in held.take(lambda end: not frontier.less_than(end)):
-                out.session(ending).give_many((key, window, records) for (key, window), records in contents.items())
-                ending.drop()
+            for end, ended in contents.take(lambda end: not frontier.less_than(end)):
+                found = [(key, window, records) for (key, window), records in ended.items()]
+                out.session(held.allowing(end), end).give_batch(found)
+            held.downgrade(contents.minimum())
 
         return logic
 
@@ -166,9 +171,9 @@ def windows(
 
 
 @attrs.define
-class _Session(Generic[T, D]):
-    window: Window
-    end: Capability[T]
+class _Session(Generic[D]):
+    start: Any
+    end: Any
     records: list[D]
 
 
@@ -203,23 +208,37 @@ def sessions(
     time_of: Callable[[Any], T] = due or (lambda end: end)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        held: dict[Any, list[_Session[T, D]]] = {}
-        # Keys by the time at which a session of theirs ended when last seen: 20 µs an epoch, and 25 with Pending.
-        ends: SortedDict = SortedDict()
+        open_sessions: dict[Any, list[_Session[D]]] = {}
+        # Keys by the time at which a session of theirs ended when it began: an event that extends it changes nothing here.
+        ends: Pending[T, dict[Any, None]] = Pending(total=True)
+        held: CapabilitySet[T] = CapabilitySet()
 
         def save() -> Iterator[tuple[T, Any, Window, list[D]]]:
-            for k, known in held.items():
+            for k, known in open_sessions.items():
                 for session in known:
-                    yield session.end.time, k, session.window, session.records
+                    yield time_of(session.end), k, Window(session.start, session.end), session.records
 
         def load(items: Iterable[tuple[T, Any, Window, list[D]]]) -> None:
             for time, k, window, records in items:
-                held.setdefault(k, []).append(_Session(window, capabilities[0].delayed(time), records))
-                ends.setdefault(time, {})[k] = None
+                open_sessions.setdefault(k, []).append(_Session(window.start, window.end, records))
+                held.insert(capabilities[0].delayed(time))
+                ends.at(time, dict)[k] = None
 
         register_keyed_state(info, save, load, lambda item: route(item[1]))
         for capability in capabilities:
             capability.drop()
+
+        def put(k: Any, event: Any, record: D, now: InputCapability[T]) -> None:
+            known = open_sessions.setdefault(k, [])
+            if known and known[-1].start <= event < known[-1].end:
+                known[-1].records.append(record)
+                known[-1].end = max(known[-1].end, event + gap)
+                return
+            end = time_of(event + gap)
+            if type(end) is not type(now.time) or not now.time <= end:
+                now.delayed(end).drop()  # raises for what is no time, or too early
+            ends.at(end, dict)[k] = None
+            _put(known, _Session(event, event + gap, [record]))
 
         def logic(input: InputPort[T, D], out: OutputPort[T], too_late: OutputPort[T]) -> None:
             for capability, batch in input:
@@ -227,22 +246,29 @@ def sessions(
                 for record in records_of(batch):
                     event = at(record)
                     if capability.time <= time_of(event):
-                        end = capability.delayed(time_of(event + gap))
-                        ends.setdefault(end.time, {})[keyed(record)] = None
-                        _put(held.setdefault(keyed(record), []), _Session(Window(event, event + gap), end, [record]))
+                        put(keyed(record), event, record, capability)
                     else:
                         missed.append(record)
                 too_late.session(capability).give_batch(missed)
+                held.insert(capability.retain())
             # where each end has a time of its own, only events before that time can extend the session
             more_until = input.frontier.less_than if due is None else input.frontier.less_equal
-            while ends and not more_until(ends.peekitem(0)[0]):
-                for k in ends.popitem(0)[1]:
-                    known = held.pop(k, [])
-                    over = bisect_left(known, True, key=lambda session: more_until(session.end.time))
-                    for session in known[:over]:
-                        out.session(session.end).give((k, session.window, sorted(session.records, key=at)))
-                    if over < len(known):
-                        held[k] = known[over:]
+            found: dict[T, list[tuple[Any, Window, list[D]]]] = {}
+            ended: dict[Any, None] = {}
+            for _, keys in ends.take(lambda end: not more_until(end)):
+                ended |= keys
+            for k in ended:
+                known = open_sessions.pop(k, [])
+                over = bisect_left(known, True, key=lambda session: more_until(time_of(session.end)))
+                for session in known[:over]:
+                    window = Window(session.start, session.end)
+                    found.setdefault(time_of(session.end), []).append((k, window, sorted(session.records, key=at)))
+                if over < len(known):
+                    open_sessions[k] = known[over:]
+                    ends.at(time_of(known[over].end), dict)[k] = None
+            for end, complete in found.items():
+                out.session(held.allowing(end), end).give_batch(complete)
+            held.downgrade(ends.minimum())
 
         return logic
 
@@ -259,14 +285,15 @@ def _complete_and_late(
     return complete, late
 
 
-def _put(known: list[_Session[T, D]], new: _Session[T, D]) -> None:
+def _put(known: list[_Session[D]], new: _Session[D]) -> None:
     """Insert a session among those of its key, which are disjoint and in order, merging those that it overlaps."""
-    first = bisect_right(known, new.window.start, key=lambda session: session.window.end)
-    after = bisect_left(known, new.window.end, lo=first, key=lambda session: session.window.start)
+    if not known or known[-1].end <= new.start:
+        known.append(new)
+        return
+    first = bisect_right(known, new.start, key=lambda session: session.end)
+    after = bisect_left(known, new.end, lo=first, key=lambda session: session.start)
     for session in known[first:after]:
-        later = max(session, new, key=lambda one: one.window.end)
-        window = Window(min(session.window.start, new.window.start), later.window.end)
         more, fewer = sorted((session.records, new.records), key=len, reverse=True)
         more.extend(fewer)
-        new = _Session(window, later.end, more)
+        new = _Session(min(session.start, new.start), max(session.end, new.end), more)
     known[first:after] = [new]

@@ -52,7 +52,7 @@ def parse(word: str) -> Ok[int] | Err[str]:
 
 
 def keyed(pairs: Stream[int, tuple[str, int]], numbers: Stream[int, int]) -> None:
-    numbers.join(pairs)  # expect: arg-type misc
+    numbers.join(pairs)  # expect: call-arg
     pairs.join(numbers)  # expect: arg-type
     pairs.join(pairs, key=lambda word: word.no_such_method())  # expect: attr-defined
     pairs.aggregate(add, name)  # expect: misc

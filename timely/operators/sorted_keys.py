@@ -1,0 +1,106 @@
+"""Pairs of rows with equal keys, of two sides whose rows are sorted by a whole number: a sort-merge join on columns.
+
+It imports NumPy, so it is imported only where there are columns. Rows of key ``keys[i]`` are ``offsets[i]`` to
+``offsets[i + 1]``; keys are ascending, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_RADIX: Final = 16
+"""Bits of a digit: NumPy sorts such short numbers by counting."""
+
+_PASSES: Final = 3
+"""Digits up to which a radix sort is faster than NumPy's own: a million numbers of two digits 27 ms, of three 56, and 80."""
+
+
+class SortedKeys(NamedTuple):
+    """The keys of sorted rows, and where the rows of each begin."""
+
+    keys: Array
+    offsets: Array
+
+
+def sorted_keys(numbers: Array, runs: bool = False) -> tuple[SortedKeys, Array]:
+    """Return the keys of rows with these numbers, and the row numbers in the order of the keys; equal ones keep their order.
+
+    With ``runs`` the numbers are sorted runs one after the other, which a stable sort merges in linear time.
+
+    >>> found, order = sorted_keys(np.array([7, 5, 7]))
+    >>> found.keys.tolist(), found.offsets.tolist(), order.tolist()
+    ([5, 7], [0, 1, 3], [1, 0, 2])
+    """
+    rows = len(numbers)
+    if not rows:
+        return SortedKeys(numbers, np.zeros(1, np.int64)), np.zeros(0, np.int64)
+    low = int(numbers.min())
+    bits = (int(numbers.max()) - low).bit_length()
+    if runs or bits > _RADIX * _PASSES:
+        order = np.argsort(numbers, kind="stable")
+    else:
+        order = np.argsort((numbers - low).astype(np.uint16), kind="stable")
+        for shift in range(_RADIX, bits, _RADIX):
+            digits = ((numbers - low) >> shift).astype(np.uint16)
+            order = order[np.argsort(digits[order], kind="stable")]
+    ordered = numbers[order]
+    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    offsets = np.concatenate((np.zeros(1, np.int64), starts, np.array([rows])))
+    return SortedKeys(ordered[offsets[:-1]], offsets), order
+
+
+def spread(numbers: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
+    """Return, for ranges of rows, the number of the range and the row of each.
+
+    >>> numbers, rows = spread(np.array([5, 6]), np.array([10, 20]), np.array([2, 1]))
+    >>> numbers.tolist(), rows.tolist()
+    ([5, 5, 6], [10, 11, 20])
+    """
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    if total == len(lengths) and (lengths == 1).all():
+        return numbers, starts
+    return np.repeat(numbers, lengths), np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def pairs(one: SortedKeys, other: SortedKeys, limit: int) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield keys, rows of ``one`` and rows of ``other``: all pairs with equal keys, about ``limit`` at a time.
+
+    >>> (one, _), (other, _) = sorted_keys(np.array([5, 7])), sorted_keys(np.array([7, 7, 8]))
+    >>> [[column.tolist() for column in found] for found in pairs(one, other, 10)]
+    [[[7, 7], [1, 1], [0, 1]]]
+    """
+    first, second = equal_keys(one.keys, other.keys)
+    if not len(first):
+        return
+    lengths, more = np.diff(one.offsets)[first], np.diff(other.offsets)[second]
+    numbers, rows = spread(np.arange(len(first)), one.offsets[first], lengths)
+    starts, counts = other.offsets[second][numbers], more[numbers]
+    keys, ends, at = one.keys[first][numbers], np.cumsum(counts), 0
+    while at < len(rows):
+        done = int(ends[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(ends, done + limit, side="right")))
+        places, right = spread(np.arange(at, stop), starts[at:stop], counts[at:stop])
+        yield keys[places], rows[places], right
+        at = stop
+
+
+def equal_keys(one: Array, other: Array) -> tuple[Array, Array]:
+    """Return the places of the numbers that two arrays have both, each ascending and of different numbers.
+
+    >>> one, other = equal_keys(np.array([1, 3, 5]), np.array([3, 4, 5]))
+    >>> one.tolist(), other.tolist()
+    ([1, 2], [0, 2])
+    """
+    if len(one) > len(other):
+        second, first = equal_keys(other, one)
+        return first, second
+    places = np.searchsorted(other, one)
+    inside = np.flatnonzero(places < len(other))
+    chosen = inside[other[places[inside]] == one[inside]]
+    return chosen, places[chosen]
