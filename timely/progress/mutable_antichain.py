@@ -42,10 +42,15 @@ class MutableAntichain(Generic[T]):
         ([], [], [(3, 1), (5, -1)])
         """
         rebuild = False
-        for time, diff in [(time, whole_number(diff)) for time, diff in changes]:
+        applied = [(time, whole_number(diff)) for time, diff in changes]
+        for time, diff in applied:
             self._counts.update(time, diff)
             rebuild = rebuild or self._matters(time, diff)
-        return self._rebuild() if rebuild else []
+        try:
+            return self._rebuild() if rebuild else []
+        except (TypeError, ValueError):  # times that do not compare
+            self._counts.extend([(time, -diff) for time, diff in applied])
+            raise
 
     def _matters(self, time: T, diff: int) -> bool:
         """Return whether a change may move the frontier."""
@@ -55,11 +60,12 @@ class MutableAntichain(Generic[T]):
 
     def _rebuild(self) -> list[tuple[T, int]]:
         """Replace the frontier, which callers may hold, by a new one, and return how it changed."""
-        before = self._frontier.elements
-        self._frontier = Antichain([time for time, count in self._counts if count > 0])
-        after = self._frontier.elements
-        changes = {time: -1 for time in before if time not in after}
-        changes.update((time, 1) for time in after if time not in before)
+        after = Antichain([time for time, count in self._counts if count > 0])
+        changes = dict.fromkeys(self._frontier, -1)
+        for time in after:
+            if changes.pop(time, None) is None:
+                changes[time] = 1
+        self._frontier = after
         return [(time, changes[time]) for time in linear_extension(changes)]
 
     @property
