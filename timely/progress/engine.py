@@ -321,17 +321,13 @@ class PartialTracker(Tracker[T], Generic[T]):
                         elements[:] = after
                         queue.add(number)
                     else:
-                        known = dict.fromkeys(before)
-                        new: list[Any] = []
+                        old, new = set(before), set(after)
+                        for time in before:
+                            if time not in new:
+                                changes.append((observer, time, -1))
                         for time in after:
-                            if time in known:
-                                del known[time]
-                            else:
-                                new.append(time)
-                        for time in known:
-                            changes.append((observer, time, -1))
-                        for time in new:
-                            changes.append((observer, time, 1))
+                            if time not in old:
+                                changes.append((observer, time, 1))
                 for successor in successors:
                     if not marked[successor]:
                         marked[successor] = True
