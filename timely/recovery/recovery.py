@@ -333,7 +333,7 @@ class Recovery:
         with _unpicklable(lambda: "the checkpoint has notes"):
             note = dumps(note)
             pickle.loads(note)
-        with collector_paused():  # which would go through all of the state every few blocks: a quarter of the time
+        with collector_paused(stays=False):  # which would go through all of the state every few blocks: a quarter of the time
             self._owner.write(writer.name, chunks())
         self._writers[name] = writer
         return WorkerSnapshot(FileInfo(writer.size, writer.digest), full, writer.sizes, note, writer.files)
