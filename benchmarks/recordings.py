@@ -90,7 +90,7 @@ def _over(batches: Batches, each: int) -> tuple[float, float]:
 
 
 def checkpoint(values: int, size: int) -> tuple[float, float, float]:
-    """Return the seconds of a full checkpoint, and of a later one, over those of a pickle; and what part of the bytes that wrote."""
+    """Return the seconds of a full checkpoint and of a later one over those of a pickle, and the part of bytes that wrote."""
     state = {number: b"%0*d" % (size, number) for number in range(values)}
 
     def register(info: OperatorInfo) -> None:
