@@ -71,7 +71,7 @@ def test_garbage_in_cycles_is_found_while_a_worker_runs(kept: int, monkeypatch: 
 
     def work(time: int) -> None:
         window.append(Node(alive))
-        del window[: -kept or None]
+        del window[:-kept or None]
         most[0] = max(most[0], len(alive))
 
     worker = Worker()
