@@ -4,7 +4,7 @@ One unit is the same work everywhere. ``barrier``: one operator in a feedback lo
 is notified at t, without data; a unit is one iteration. ``nested``: the same inside an iterative scope, 50 inner iterations for
 each outer one. ``event_driven``: a dataflow of an input, a region with a chain of operators, and a probe; a unit is one epoch:
 perhaps one record, ``advance_to``, and steps until the probe has passed. ``pingpong``: one record travels round a loop with
-an exchange in it; a unit is one round.
+an exchange in it; a unit is one round. ``frontier``: one pointstamp goes or comes among many at incomparable times.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import timely
 from benchmarks.measure import REFERENCE_LOOP, YARDSTICK, in_turn
 from benchmarks.report import Row
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Pipeline, Product, Stream, Worker
+from timely.progress import GraphBuilder, Source, Target
 
 INNER = 50
 
@@ -139,6 +140,26 @@ def pingpong(rounds: int) -> Callable[[Worker], float]:
     return program
 
 
+def crowded_frontier(times: int, rounds: int) -> float:
+    """Return the seconds of one update of a place with so many incomparable times: one of them goes, or comes back."""
+    graph: GraphBuilder[Product[int, int]] = GraphBuilder(Product[int, int])
+    graph.add_node("sends", 0, 1, [])
+    graph.add_node("observes", 1, 0, [[]])
+    graph.add_edge(Source("sends", 0), Target("observes", 0))
+    tracker = graph.build()
+    place = Source("sends", 0)
+    for number in range(times):
+        tracker.update(place, Product(number, times - number), 1)
+    assert len(tracker.propagate()) == times
+    start = time.process_time()
+    for number in range(rounds):
+        chosen = Product(number % times, times - number % times)
+        for diff in (-1, 1):
+            tracker.update(place, chosen, diff)
+            assert tracker.propagate() == [(Target("observes", 0), chosen, diff)]
+    return (time.process_time() - start) / (2 * rounds)
+
+
 def _alone(program: Callable[[Worker], float]) -> Callable[[], float]:
     return lambda: timely.execute(program)[0]
 
@@ -160,6 +181,8 @@ def run(rounds: int = 5) -> list[Row]:
     for length in lengths:
         works[f"event_driven 1x{length}, no record"] = _alone(event_driven(length, 5_000, record=False))
         works[f"event_driven 1x{length}, one record"] = _alone(event_driven(length, 20_000 // length, record=True))
+    for times in (1, 100, 1000):
+        works[f"frontier of {times}"] = lambda times=times: crowded_frontier(times, 1_000)  # type: ignore[misc]
     medians = in_turn(works, rounds)
     scale = REFERENCE_LOOP / medians[YARDSTICK]
     iterations = 1 / medians["barrier"]
@@ -174,6 +197,10 @@ def run(rounds: int = 5) -> list[Row]:
         Row("pingpong, rounds/s", 1 / medians["pingpong"]),
         Row("pingpong, two processes, rounds/s", 1 / medians["pingpong, two processes"]),
     ]
+    for times in (1, 100, 1000):
+        rows.append(Row(f"one update of a frontier of {times:,} incomparable times, us", 1e6 * medians[f"frontier of {times}"]))
+    growth = medians["frontier of 1000"] / medians["frontier of 100"]
+    rows.append(Row("one update of a frontier: of 1,000 times over of 100", growth, floor=10, aim=5, less=True))
     for length in lengths:
         for kind in ("no record", "one record"):
             name = f"event_driven 1x{length}, {kind}"

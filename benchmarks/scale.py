@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import timely
-from benchmarks.measure import in_turn
+from benchmarks.measure import Measured, in_turn
 from benchmarks.report import Row
 from timely import (
     Antichain,
@@ -288,6 +288,55 @@ def _idle(idle: int, length: int, rounds: int) -> Row:
     return Row(f"an epoch beside {idle:,} idle dataflows of {length:,} operators", ratio, floor=1.05, aim=1, less=True)
 
 
+def _lively(program: Program, units: int, dataflows: int, epochs: int) -> tuple[float, float]:
+    """Return the seconds of a unit for an epoch with one record, and for closing, with the garbage collector on."""
+    gc.collect()
+    with timely.Worker() as worker:
+        handles = []
+        for _ in range(dataflows):
+            with worker.dataflow() as scope:
+                handles.append(program(scope, units))
+        _rest(worker)
+        all_units = units * dataflows
+        start = time.process_time()
+        for epoch in range(1, epochs + 1):
+            for numbers in _first(handles):
+                numbers.send(epoch)
+                numbers.advance_to(epoch)
+            _rest(worker)
+        ran = time.process_time()
+        for numbers in _first(handles):
+            numbers.close()
+        worker.run()
+        return (ran - start) / epochs / all_units, (time.process_time() - ran) / all_units
+
+
+def _rest(worker: timely.Worker) -> None:
+    while not worker.idle:
+        worker.step()
+
+
+def _first(handles: list[Any]) -> list[Any]:
+    return [found[0] if isinstance(found, tuple) else found for found in handles]
+
+
+def _side_by_side(rounds: int) -> list[Row]:
+    """Return the rows of an epoch and of closing: one large dataflow over as many operators in small ones."""
+    found: dict[str, list[float]] = {"an epoch": [], "closing": [], "closing, over 1,000 alone": []}
+    for _ in range(rounds):
+        large, small = _lively(fan_out, 3 * LARGE, 1, 3), _lively(fan_out, SMALL, 3 * LARGE // SMALL, 3)
+        found["an epoch"].append(large[0] / small[0])
+        one, many, alone = _lively(chain, LARGE, 1, 1), _lively(chain, SMALL, LARGE // SMALL, 1), _lively(chain, SMALL, 1, 1)
+        found["closing"].append(one[1] / many[1])
+        found["closing, over 1,000 alone"].append(one[1] / alone[1])
+    epoch, closing, over_alone = map(Measured, found.values())
+    return [
+        Row(f"a fan-out of {3 * LARGE:,} over {3 * LARGE // SMALL} of {SMALL:,}: an epoch with a record", epoch, 1.3, 1, True),
+        Row(f"closing a chain of {LARGE:,} over {LARGE // SMALL} of {SMALL:,}, the collector on", closing, 1.5, 1, True),
+        Row(f"closing a chain of {LARGE:,}, each over each of {SMALL:,} alone, the collector on", over_alone, note="caches"),
+    ]
+
+
 def _growth(name: str, program: Program, rounds: int) -> list[Row]:
     """Return the rows of one shape: the sizes take turns."""
     found: dict[int, list[tuple[float, float]]] = {SMALL: [], LARGE: []}
@@ -330,4 +379,4 @@ def run(rounds: int = 5) -> list[Row]:
         ratio = medians[f"{name}, {LARGE}"] / medians[f"{name}, {SMALL}"]
         rows.append(Row(f"{name}: time for each of {LARGE:,} over each of {SMALL:,}", ratio, floor=1.5, aim=1, less=True))
     rows += [_idle(idle, length, rounds) for idle, length in ((1_000, 10), (100, 1_000))]
-    return rows
+    return rows + _side_by_side(rounds)

@@ -100,6 +100,18 @@ def reaches(times: list[Any], time: Any) -> bool:
     return False
 
 
+def beyond(times: list[Any], time: Any) -> list[Any]:
+    """Return those of ``times`` that are at or after ``time``.
+
+    >>> beyond([Product(0, 5), Product(3, 0), Product(4, 5)], Product(0, 4))
+    [(0, 5), (4, 5)]
+    """
+    if type(time) is _PRODUCT:
+        outer, inner = time
+        return [pair for pair in times if outer <= pair[0] and inner <= pair[1]]
+    return [other for other in times if time <= other]
+
+
 def sort_key(time: Any) -> Any:
     """Return a key that extends the order of ``time``'s type to a total one, or None where the type offers none.
 

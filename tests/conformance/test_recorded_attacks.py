@@ -164,10 +164,16 @@ plain = st.recursive(
 )
 
 
+SHARED = ("met before and after values that are verified together", (1, 2))
+
+
 @settings(max_examples=60)
 @given(plain)
 @example([[0] * 5000, {(number, str(number)) for number in range(300)}])
 @example([("shared",) * 3] * 5000)
+@example(
+    [SHARED, [(str(number), number) for number in range(300)], SHARED, [1.5, "a", None, 2], SHARED[0], {"b": 1, "c": 2}, SHARED]
+)
 def test_plain_data_is_read_as_it_was_written(value: Any) -> None:
     events = [Progress([(0, 1)]), timely.Messages(0, [value]), Progress([(0, -1)])]
     found = round_trip(events)

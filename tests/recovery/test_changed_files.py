@@ -42,11 +42,11 @@ def changed(data: bytes, changes: list[tuple[float, bytes]], kept: float) -> byt
 
 
 def check_state(edits: list[tuple[float, bytes]], kept: float) -> None:
-    writer = StateWriter()
+    writer = StateWriter("one")
     written = b"".join(writer.chunks([(KEY, ITEMS)]))
     data = changed(written, edits, kept)
     try:
-        file = StateFile("one", lambda: io.BytesIO(data), len(written), writer.digest)
+        file = StateFile("one", lambda name: io.BytesIO(data), len(written), writer.digest)
         found: list[Any] = [*file.routed(KEY, 0, 1), *file.own(KEY)]
     except CheckpointError:
         assert data != written

@@ -184,7 +184,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     once(tmp_path, version="one")
 
 
-def seal(path: Path, body: bytes, form: int = 2) -> None:
+def seal(path: Path, body: bytes, form: int = 3) -> None:
     """Write a manifest or a fence of a format."""
     start = f"timely {'fence' if path.suffix == '.fence' else 'checkpoint'} {form} ".encode()
     digest = hashlib.blake2b(start + body, digest_size=16).hexdigest()
@@ -210,7 +210,7 @@ def test_another_format_is_refused_though_an_older_checkpoint_could_be_read(tmp_
     once(tmp_path)
     newest = sorted(tmp_path.glob(f"*.{kind}"))[-1]
     seal(newest, newest.read_bytes().split(b"\n", 1)[1], form=7)
-    with pytest.raises(ChangedDataflowError, match=rf"{newest.name} at .*: it has format 7, and this version .* reads format 2"):
+    with pytest.raises(ChangedDataflowError, match=rf"{newest.name} at .*: it has format 7, and this version .* reads format 3"):
         once(tmp_path)
 
 

@@ -26,12 +26,12 @@ saved = st.lists(st.tuples(routes, st.integers(0, 9)), max_size=60)
 
 def written(parts: dict[Key, list[Any]]) -> tuple[bytes, StateWriter]:
     """The bytes of a file, and its writer."""
-    writer = StateWriter()
+    writer = StateWriter("file")
     return b"".join(writer.chunks(parts.items())), writer
 
 
 def opened(data: bytes, writer: StateWriter) -> StateFile:
-    return StateFile("file", lambda: io.BytesIO(data), writer.size, writer.digest)
+    return StateFile("file", lambda name: io.BytesIO(data), writer.size, writer.digest)
 
 
 @pytest.fixture(params=[(1 << 15, 1 << 24), (4, 1 << 24), (64, 128)], ids=["large blocks", "small blocks", "many blocks"])
@@ -99,7 +99,7 @@ def test_damage_that_comes_later_is_noticed_before_anything_is_unpickled() -> No
 
     content, writer = written({KEYS[0]: [(None, Sentinel())]})
     file = opened(content, writer)
-    file._open = lambda: io.BytesIO(b"\x00" + content[1:])
+    file._open = lambda name: io.BytesIO(b"\x00" + content[1:])
     with pytest.raises(CheckpointError, match="is damaged: the digest of the"):
         list(file.own(KEYS[0]))
 
@@ -118,14 +118,14 @@ def test_little_more_than_what_is_gathered_is_in_memory() -> None:
         for n in range(60_000):
             yield n, b"%01000d" % n
 
-    writer = StateWriter()
+    writer = StateWriter("file")
     sink = io.BytesIO()
     for chunk in writer.chunks([(KEYS[0], state())]):
         sink.write(chunk)
     data = sink.getvalue()
     tracemalloc.start()
     try:
-        again = StateWriter()
+        again = StateWriter("file")
         assert sum(map(len, again.chunks([(KEYS[0], state())]))) == len(data)
         assert sum(1 for _ in opened(data, writer).routed(KEYS[0], 0, 2)) == 30_000
         peak = tracemalloc.get_traced_memory()[1]

@@ -17,7 +17,7 @@ from timely.dataflow.naming import operator_name
 from timely.dataflow.operator import Operator, why_not_run
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
-from timely.dataflow.pickling import pickled, unpickled_plain
+from timely.dataflow.pickling import PlainPickles, pickled, unpickled_plain
 from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
@@ -63,6 +63,7 @@ __all__ = [
     "make",
     "operator_name",
     "pandas_frame",
+    "PlainPickles",
     "pickled",
     "polars_frame",
     "preview",

@@ -49,6 +49,7 @@ def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
     >>> pickle.loads(main, buffers=[buffer])[:2], len(buffer)
     (['a message', array([0, 1, 2])], 32768)
     """
+<<<<<<< HEAD
     buffers: list[memoryview] = []
 
     def callback(buffer: pickle.PickleBuffer) -> bool:
@@ -66,6 +67,39 @@ def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
     else:
         main = dumps(message, callback)
     return [main, *buffers]
+=======
+    if plain:
+        return PlainPickles().pickled(message)
+    buffers: list[pickle.PickleBuffer] = []
+    main = dumps(message, buffers.append)
+    return [main, *[buffer.raw() for buffer in buffers]] if buffers else [main]
+>>>>>>> control
+
+
+class PlainPickles:
+    """Pickles one message after another, as ``pickled`` does with ``plain``; a new pickler takes longer than a small message."""
+
+    def __init__(self) -> None:
+        self._stream = io.BytesIO()
+        self._buffers: list[pickle.PickleBuffer] = []
+        callback: Callable[[pickle.PickleBuffer], object] = self._buffers.append
+        self._pickler = _PlainPickler(self._stream, 5, buffer_callback=callback)
+
+    def pickled(self, message: Any) -> list[bytes | memoryview]:
+        """Return the pickle of a message and its large buffers.
+
+        >>> pickles = PlainPickles()
+        >>> pickles.pickled(["a"]) == pickles.pickled(["a"])
+        True
+        """
+        try:
+            self._pickler.dump(message)
+            return [self._stream.getvalue(), *[buffer.raw() for buffer in self._buffers]]
+        finally:  # nothing of it stays, so that the next does not refer to it
+            self._pickler.clear_memo()
+            self._buffers.clear()
+            self._stream.seek(0)
+            self._stream.truncate()
 
 
 def unpickled_plain(parts: Sequence[Part]) -> Any:

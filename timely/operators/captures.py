@@ -25,7 +25,7 @@ from timely.dataflow import (
     warn,
 )
 from timely.errors import CaptureError, SchemaError, require_package
-from timely.operators.events import EventSink, Messages, Progress
+from timely.operators.events import Event, EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
 from timely.operators.type_variables import D, T
 from timely.order import linear_extension
@@ -176,7 +176,8 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str],
     >>> events
     [Progress(changes=((0, 1),)), Messages(time=0, batch=['a', 'b']), Progress(changes=((0, -1),))]
     """
-    append = _sink(sink).append
+    found = _sink(sink)
+    append, append_all = found.append, getattr(found, "append_all", None)
     minimum = scope_of(stream, "capture_into").subgraph.domain.minimum
 
     def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:
@@ -185,16 +186,25 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str],
 
         def logic(input: InputPort[T, D]) -> None:
             nonlocal recorded
+            events: list[Event[T]] = []
             if recorded is None:
                 recorded = [minimum]
-                append(Progress([(minimum, 1)]))
+                events.append(Progress([(minimum, 1)]))
             for capability, batch in input:
-                append(Messages(capability.time, batch))
+                events.append(Messages(capability.time, batch))
             now = list(input.frontier)
-            changes = [(time, -1) for time in recorded if time not in now] + [(time, 1) for time in now if time not in recorded]
-            if changes:
+            if now != recorded:
+                before, after = set(recorded), set(now)
+                changes = [(time, -1) for time in recorded if time not in after]
+                changes += [(time, 1) for time in now if time not in before]
                 recorded = now
-                append(Progress(changes))
+                if changes:
+                    events.append(Progress(changes))
+            if append_all is not None:
+                append_all(events)
+            else:
+                for event in events:
+                    append(event)
 
         return logic
 

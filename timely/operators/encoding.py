@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeAlias
 
 import attrs
 
-from timely.dataflow import pickled, unpickled_plain
+from timely.dataflow import PlainPickles, unpickled_plain
 from timely.errors import CaptureError
 from timely.operators.events import Event, Messages, Progress, StreamState
 from timely.operators.type_variables import T
@@ -24,6 +24,8 @@ Piece: TypeAlias = bytes | memoryview
 
 _FRAME: Final = struct.Struct("<QQII")
 _SUM: Final = struct.Struct("<Q")
+_SMALL: Final = 1 << 16
+"""Bytes of a frame up to which a copy costs less than another checksum and another part to be written."""
 HEADER: Final = _FRAME.size + _SUM.size
 
 LARGEST: Final = 2 << 30
@@ -44,17 +46,21 @@ class Damaged(Exception):
     """A frame is not as it was written."""
 
 
-def frame(number: int, content: Any) -> list[Piece]:
-    """Return the pieces of the frame for ``content``, to be written one after another."""
-    parts: list[Piece] = pickled(content, plain=True)
-    sizes = [len(part) for part in parts]
+def frame(number: int, parts: list[Piece]) -> list[Piece]:
+    """Return the pieces of the frame for what was pickled into ``parts``, to be written one after another."""
+    sizes = list(map(len, parts))
     body: list[Piece] = [struct.pack(f"<{len(sizes)}Q", *sizes)]
-    for part, size in zip(parts, sizes, strict=True):
-        body += [part, b"\0" * (-size % 8)]
-    checksum = 0
+    for part, over in zip(parts, sizes, strict=True):
+        body.append(part)
+        if over % 8:
+            body.append(bytes(-over % 8))
+    if sum(sizes) < _SMALL:
+        body = [b"".join(body)]
+    size = checksum = 0
     for part in body:
+        size += len(part)
         checksum = zlib.crc32(part, checksum)
-    head = _FRAME.pack(number, sum(map(len, body)), len(sizes), checksum)
+    head = _FRAME.pack(number, size, len(sizes), checksum)
     return [head + _SUM.pack(zlib.crc32(head)), *body]
 
 
@@ -91,16 +97,19 @@ class Encoder(Generic[T]):
     """Encodes the events of one stream; the last event is followed by the frame that ends the stream."""
 
     state: StreamState[T] = attrs.field(factory=StreamState)
+    _pickles: PlainPickles = attrs.field(factory=PlainPickles)
 
     def encode(self, event: Event[T]) -> list[Piece]:
         """Return the bytes of the next event; ``CaptureError`` if it breaks the rules or cannot be pickled."""
         number = self.state.events
         try:
-            pieces = frame(number, _content(event))
+            pieces = frame(number, self._pickles.pickled(_content(event)))
         except Exception as error:
             raise self.state.broken(f"event {number} cannot be recorded: {error}") from error
         self.state.apply(event)
-        return [*pieces, *frame(number + 1, (_END, number + 1))] if self.state.over else pieces
+        if self.state.over:
+            pieces += frame(number + 1, self._pickles.pickled((_END, number + 1)))
+        return pieces
 
 
 def _content(event: Any) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Generic
 
 from typing_extensions import override
@@ -28,6 +28,8 @@ MAGIC: Final = b"timely events\r\n\x1a"
 VERSION: Final = 1
 _PREAMBLE: Final = MAGIC + struct.pack("<Q", VERSION)
 _MOST_PARTS: Final = 512
+_AHEAD: Final = 1 << 16
+"""Bytes that are read at once, and those that are encoded before they are written."""
 
 
 class FileSink(Generic[T]):
@@ -68,27 +70,51 @@ class FileSink(Generic[T]):
 
     def append(self, event: Event[T]) -> None:
         """Write the next event; close the file after the last."""
-        if self.closed:
-            over = "it is complete" if self._encoder.state.over else "it was closed before the stream was over"
-            raise self._encoder.state.broken(f"{self.path!r} takes no more events: {over}")
-        self._write(self._encoder.encode(event), event)
-        if self._encoder.state.over:
+        self.append_all([event])
+
+    def append_all(self, events: Iterable[Event[T]]) -> None:
+        """Write several events: as ``append`` of each, but a large part of them at once."""
+        parts: list[Piece] = []
+        waiting: list[tuple[Event[T], int]] = []
+        size = 0
+        try:
+            for event in events:
+                if self.closed or self._encoder.state.over:
+                    over = "it is complete" if self._encoder.state.over else "it was closed before the stream was over"
+                    raise self._encoder.state.broken(f"{self.path!r} takes no more events: {over}")
+                encoded = self._encoder.encode(event)
+                parts += encoded
+                size += sum(map(len, encoded))
+                waiting.append((event, size))
+                if size > _AHEAD:
+                    written, parts, waiting, size = (parts, waiting), [], [], 0
+                    self._write(*written)
+        finally:
+            if parts:
+                self._write(parts, waiting)
+        if self._encoder.state.over and not self.closed:
             os.fsync(self._file)
             self.close()
 
-    def _write(self, parts: Sequence[Piece], event: Event[T] | None = None) -> None:
-        left = [memoryview(part).cast("B") for part in parts if len(part)]
+    def _write(self, parts: list[Piece], events: Sequence[tuple[Event[T], int]] = ()) -> None:
+        """Write the parts of events, each of which ends after so many bytes."""
+        done = 0
         try:
-            while left:
-                written = os.writev(self._file, left[:_MOST_PARTS])
-                while left and written >= len(left[0]):
-                    written -= len(left.pop(0))
-                if written:
-                    left[0] = left[0][written:]
+            while parts:
+                count = os.writev(self._file, parts[:_MOST_PARTS])
+                done += count
+                whole = 0
+                while whole < len(parts) and count >= len(parts[whole]):
+                    count -= len(parts[whole])
+                    whole += 1
+                parts = parts[whole:]
+                if count:
+                    parts[0] = memoryview(parts[0])[count:]
         except OSError as error:
             self.close()
-            if event is not None:
-                self._encoder.state.revert(event)
+            for event, end in reversed(events):
+                if end > done:
+                    self._encoder.state.revert(event)
             raise self._encoder.state.broken(f"{self.path!r} cannot be written, and breaks off here: {error}") from error
 
     def close(self) -> None:
@@ -116,6 +142,8 @@ class FileSource(EventSource[T]):
         self._file = -1
         self._position = 0
         self._good = 0
+        self._ahead = memoryview(b"")
+        self._ahead_at = 0
         if not follow:
             self._open()
 
@@ -167,21 +195,30 @@ class FileSource(EventSource[T]):
         """Return the header and body of the next frame, or ``None`` if it is incomplete."""
         if self._position == 0 and not self._has_preamble():
             return None
-        header = os.pread(self._file, HEADER, self._position)
-        if len(header) < HEADER:
+        header = self._read(self._position, HEADER)
+        if header is None:
             return None
-        size, _, _ = parse_header(header, self._decoder.frames, self._decoder.trusted)
-        start = self._position + HEADER
-        if self._size() < start + size:
-            return None
-        body = memoryview(bytearray(size))
-        read = 0
-        while read < size:
-            count = os.preadv(self._file, [body[read:]], start + read)
-            if count == 0:
+        size, pieces, _ = parse_header(header, self._decoder.frames, self._decoder.trusted)
+        body = self._read(self._position + HEADER, size)
+        if body is not None and pieces > 1:
+            body = memoryview(bytearray(body)) if len(body) < len(self._ahead) else body  # an array that stays is to hold no more
+        return None if body is None else (header, body)
+
+    def _read(self, start: int, size: int) -> memoryview | None:
+        """Return bytes of the file, or ``None`` if they are not all there."""
+        at = start - self._ahead_at
+        if at < 0 or at + size > len(self._ahead):
+            if size > _AHEAD and self._size() < start + size:  # which may be announced and never come
                 return None
-            read += count
-        return header, body
+            ahead = memoryview(bytearray(max(size, _AHEAD)))
+            read, more = 0, 1
+            while read < size and more:
+                more = os.preadv(self._file, [ahead[read:]], start + read)
+                read += more
+            self._ahead, self._ahead_at, at = ahead[:read], start, 0
+            if read < size:
+                return None
+        return self._ahead[at : at + size]
 
     def _has_preamble(self) -> bool:
         """Check how the file begins; return whether that is complete."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from timely.errors import TimestampError
-from timely.order import PartialOrder
+from timely.order import PartialOrder, reaches
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -59,10 +59,7 @@ class Antichain(Generic[T]):
 
     def less_equal(self, time: T) -> bool:
         """Return whether an element is at or before ``time``: whether ``time`` may still appear."""
-        for element in self._elements:
-            if element <= time:
-                return True
-        return False
+        return reaches(self._elements, time)
 
     def less_than(self, time: T) -> bool:
         """Return whether an element is strictly before ``time``."""
@@ -88,15 +85,11 @@ class Antichain(Generic[T]):
 
     def copy(self) -> Antichain[T]:
         """Return an independent copy."""
-        twin: Antichain[T] = Antichain()
-        twin._elements = self._elements.copy()
-        return twin
+        return of_incomparable(self._elements)
 
     def beside(self, other: Antichain[T]) -> Antichain[T]:
         """Return the elements of both antichains, uncompared: the caller knows that they are incomparable."""
-        both: Antichain[T] = Antichain()
-        both._elements = self._elements + other._elements
-        return both
+        return of_incomparable(self._elements + other._elements)
 
     def __le__(self, other: Antichain[T], /) -> bool:
         for element in other._elements:
@@ -129,3 +122,14 @@ class Antichain(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Antichain({self._elements!r})"
+
+
+def of_incomparable(elements: Iterable[T]) -> Antichain[T]:
+    """Return the antichain of elements of which the caller knows that they are incomparable.
+
+    >>> of_incomparable([3])
+    Antichain([3])
+    """
+    found: Antichain[T] = Antichain()
+    found._elements = list(elements)
+    return found

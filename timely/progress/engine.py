@@ -11,9 +11,9 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from timely.order import PartialOrder, Product, less_equal
+from timely.order import PartialOrder, Product, less_equal, reaches
 from timely.progress.compiler import NOWHERE, Plan
-from timely.progress.minimal_heap import MinimalHeap
+from timely.progress.minimal_heap import FEW, MinimalHeap
 from timely.progress.timestamp import PathSummary, ProductSummary, Step
 from timely.progress.tracker import Tracker
 
@@ -30,17 +30,17 @@ _pop: Final = heappop
 SMALL: Final = 64
 """Heaps up to this size are not worth compacting."""
 
-FEW: Final = 16
-"""Up to this number of partially ordered times, comparing all is faster than a heap."""
-
 
 def make_tracker(plan: Plan[T]) -> Tracker[T]:
     """Return a tracker for a plan, with the engine for the order of its times."""
     return TotalTracker(plan) if plan.topology.domain.total else PartialTracker(plan)
 
 
-Cell: TypeAlias = tuple[list[Any], dict[Any, int], tuple[tuple[int, Advance], ...], tuple[int, ...], int]
-"""A cell's times (a heap, or those that crossed zero), counts, predecessors and how they advance, successors, and observer."""
+Cell: TypeAlias = tuple[list[Any], dict[Any, int], tuple[tuple[int, Advance, bool], ...], tuple[int, ...], int]
+"""A cell's times (a heap, or those that crossed zero), counts, predecessors, successors, and observer.
+
+With each predecessor there is how its times advance, and whether incomparable ones stay so.
+"""
 
 Entry: TypeAlias = tuple[dict[Any, int] | None, Advance, int, dict[Any, int], list[Any]]
 """The counts of a contracted location, how its times advance to its cell, the cell, and that cell's counts and times."""
@@ -66,6 +66,13 @@ def _stays(summary: PathSummary[Any]) -> bool:
     return type(summary) is Step and summary == Step(0)
 
 
+def _embeds(summary: PathSummary[Any] | None) -> bool:
+    """Return whether a summary surely keeps incomparable times incomparable."""
+    if type(summary) is ProductSummary:
+        return _embeds(summary.outer) and _embeds(summary.inner)
+    return summary is None or type(summary) is Step
+
+
 def _cells(plan: Plan[Any], counts: list[dict[Any, int]]) -> list[Cell]:
     """Return the cells of a plan, with these counts."""
     successors: list[list[int]] = [[] for _ in plan.predecessors]
@@ -75,7 +82,7 @@ def _cells(plan: Plan[Any], counts: list[dict[Any, int]]) -> list[Cell]:
                 successors[start].append(end)
     cells: list[Cell] = []
     for cell, observer in enumerate(plan.observers):
-        predecessors = tuple([(start, _advance(plan, summary)) for start, summary in plan.predecessors[cell]])
+        predecessors = tuple([(start, _advance(plan, way), _embeds(way)) for start, way in plan.predecessors[cell]])
         cells.append(([], counts[cell], predecessors, tuple(successors[cell]), observer))
     return cells
 
@@ -161,7 +168,7 @@ class TotalTracker(Tracker[T], Generic[T]):
                 _pop(heap)
                 del counts[least]
                 least = None
-            for start, advance in predecessors:
+            for start, advance, _ in predecessors:
                 time = values[start]
                 if time is None:
                     continue
@@ -292,15 +299,20 @@ class PartialTracker(Tracker[T], Generic[T]):
                     after = self._own_minimum(cell, counts, crossed)
                 self._own[cell] = after
                 crossed.clear()
-            for start, advance in predecessors:
-                for time in values[start]:
+            for start, advance, embeds in predecessors:
+                times = values[start]
+                if len(times) == 1:
+                    time = times[0]
                     if advance is not None:
                         time = advance(time)
                         if time is None:
                             continue
                     after = _with(after, time) if after else (time,)
+                elif times:
+                    moved = times if advance is None else _advanced(times, advance, embeds)
+                    after = _union(after, moved) if after else moved
             before = values[cell]
-            if after != before and (len(after) < 2 or set(after) != set(before)):
+            if after != before and (len(after) < 2 or len(after) != len(before) or set(after) != set(before)):
                 values[cell] = after
                 if observer >= 0:  # not NOWHERE; a literal saves a look-up, 3 % of a round trip
                     watcher = watchers[observer]
@@ -309,11 +321,12 @@ class PartialTracker(Tracker[T], Generic[T]):
                         elements[:] = after
                         queue.add(number)
                     else:
+                        old, new = set(before), set(after)
                         for time in before:
-                            if time not in after:
+                            if time not in new:
                                 changes.append((observer, time, -1))
                         for time in after:
-                            if time not in before:
+                            if time not in old:
                                 changes.append((observer, time, 1))
                 for successor in successors:
                     if not marked[successor]:
@@ -337,7 +350,7 @@ class PartialTracker(Tracker[T], Generic[T]):
             for time in crossed:
                 if counts.get(time, 0) > 0:
                     heap.add(time)
-        return heap.minimum(counts)
+        return heap.minimum(counts, crossed)
 
     def _value(self, cell: int) -> tuple[T, ...]:
         return self._values[cell]
@@ -354,3 +367,21 @@ def _with(antichain: tuple[Any, ...], time: Any) -> tuple[Any, ...]:
         if less_equal(other, time):
             return antichain
     return (*[other for other in antichain if not less_equal(time, other)], time)
+
+
+def _advanced(times: tuple[Any, ...], advance: Callable[[Any], Any], embeds: bool) -> tuple[Any, ...]:
+    """Return the minimal ones of times advanced along a path."""
+    moved = [time for time in [advance(time) for time in times] if time is not None]
+    if embeds or len(moved) < 2:
+        return tuple(moved)
+    least: tuple[Any, ...] = ()
+    for time in moved:
+        least = _with(least, time) if least else (time,)
+    return least
+
+
+def _union(antichain: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the minimal ones of two antichains: comparing only what the first does not have with what it has."""
+    known, times = set(antichain), list(antichain)
+    new = [time for time in other if time not in known and not reaches(times, time)]
+    return (*[time for time in antichain if not reaches(new, time)], *new) if new else antichain

@@ -6,18 +6,21 @@ members are among them. Few times are faster compared directly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
 
-from timely.order import PartialOrder
+from timely.order import PartialOrder, beyond, less_equal, reaches
 
 T = TypeVar("T", bound=PartialOrder)
+
+FEW: Final = 6
+"""Up to this number of partially ordered times, comparing all is faster than a heap."""
 
 
 class MinimalHeap(Generic[T]):
     """A heap of times; the caller keeps the counts.
 
-    To add a time costs one comparison for each minimal time. A minimal time that goes costs a pairing of its children:
+    To add a time costs up to two comparisons for each minimal time. A minimal time that goes costs a pairing of its children:
     logarithmic on average where times are totally ordered.
 
     >>> from timely.order import Product
@@ -34,7 +37,7 @@ class MinimalHeap(Generic[T]):
 
     def __init__(self, times: Iterable[T] = ()) -> None:
         self._children: dict[T, list[T]] = {}
-        self._roots: list[T] = []
+        self._roots: dict[T, None] = {}
         for time in times:
             self.add(time)
 
@@ -47,28 +50,35 @@ class MinimalHeap(Generic[T]):
             self._children[time] = []
             self._insert(time)
 
-    def minimum(self, counts: Mapping[T, int]) -> tuple[T, ...]:
-        """Return the minimal members of positive count. Members found with another count are removed."""
-        while True:
-            gone = [time for time in self._roots if counts.get(time, 0) <= 0]
-            if not gone:
-                return tuple(self._roots)
-            self._roots = [time for time in self._roots if counts.get(time, 0) > 0]
-            for root in gone:
-                for time in self._paired(self._children.pop(root)):
-                    self._insert(time)
+    def minimum(self, counts: dict[T, int], changed: list[T] | None = None) -> tuple[T, ...]:
+        """Return the minimal members of positive count. Members found with another count are removed.
+
+        ``changed`` has all members whose counts have become positive, or ceased to be, since the last call; None: any may have.
+        """
+        roots = self._roots
+        gone = [time for time in (roots if changed is None else changed) if time in roots and counts.get(time, 0) <= 0]
+        while gone:
+            time = gone.pop()
+            if time in roots:
+                del roots[time]
+                for child in self._paired(self._children.pop(time)):
+                    self._insert(child)
+                    if counts.get(child, 0) <= 0:
+                        gone.append(child)
+        return tuple(roots)
 
     def _insert(self, time: T) -> None:
         """Insert a time without a parent below a root, or as one."""
-        for root in self._roots:
-            if root <= time:
-                self._children[root].append(time)
-                return
-        beyond = [root for root in self._roots if time <= root]
-        if beyond:
-            self._children[time].extend(beyond)
-            self._roots = [root for root in self._roots if root not in beyond]
-        self._roots.append(time)
+        roots = list(self._roots)
+        if reaches(roots, time):
+            for root in roots:
+                if less_equal(root, time):
+                    self._children[root].append(time)
+                    return
+        for root in beyond(roots, time):
+            self._children[time].append(root)
+            del self._roots[root]
+        self._roots[time] = None
 
     def _paired(self, times: list[T]) -> list[T]:
         """Merge times two by two, and return those without a parent."""

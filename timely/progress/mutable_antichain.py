@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import Generic, SupportsIndex, TypeVar
 
 from timely.order import PartialOrder, linear_extension
-from timely.progress.antichain import Antichain
+from timely.progress.antichain import Antichain, of_incomparable
 from timely.progress.change_batch import ChangeBatch
 from timely.progress.count_sink import whole_number
+from timely.progress.minimal_heap import FEW, MinimalHeap
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -24,43 +25,69 @@ class MutableAntichain(Generic[T]):
     ([(1, -1), (2, 1)], Antichain([2]))
     """
 
-    __slots__ = ("_counts", "_frontier")
+    __slots__ = ("_counts", "_crossed", "_frontier", "_heap")
 
     def __init__(self, elements: Iterable[T] = ()) -> None:
         self._counts: ChangeBatch[T] = ChangeBatch()
         self._frontier: Antichain[T] = Antichain()
+        self._heap: MinimalHeap[T] | None = None  # of many times
+        self._crossed: list[T] = []  # times whose counts have crossed zero since the heap was right
         self.update_iter([(element, 1) for element in elements])
 
     def update_iter(self, changes: Iterable[tuple[T, SupportsIndex]]) -> list[tuple[T, int]]:
         """Apply ``changes`` and return those of the frontier, consolidated and in order: -1 for what left, +1 for what came.
 
-        Linear in the changes and the frontier; a change that may move the frontier rebuilds it from all times. ``ProgressError``,
-        before anything changes, for a change that is no whole number.
+        Linear in the changes and the frontier. ``ProgressError``, before anything changes, for a change that is no whole number.
 
         >>> times = MutableAntichain([5])
         >>> times.update_iter([(3, -1)]), times.update_iter([(3, 1)]), times.update_iter([(3, 1)])
         ([], [], [(3, 1), (5, -1)])
         """
+        applied = [(time, whole_number(diff)) for time, diff in changes]
+        counts, frontier = self._counts.counts, self._frontier
         rebuild = False
-        for time, diff in [(time, whole_number(diff)) for time, diff in changes]:
-            self._counts.update(time, diff)
-            rebuild = rebuild or self._matters(time, diff)
-        return self._rebuild() if rebuild else []
-
-    def _matters(self, time: T, diff: int) -> bool:
-        """Return whether a change may move the frontier."""
-        if diff < 0:
-            return time in self._frontier.elements
-        return not self._frontier.less_equal(time)
+        for time, diff in applied:
+            known = counts.get(time, 0)
+            count = known + diff
+            if (known > 0) != (count > 0) and self._heap is not None:
+                self._crossed.append(time)
+            if count:
+                counts[time] = count
+            elif diff:
+                del counts[time]
+            if not rebuild:
+                rebuild = time in frontier if diff < 0 else not frontier.less_equal(time)
+        try:
+            return self._rebuild() if rebuild else []
+        except (TypeError, ValueError):  # times that do not compare
+            self._counts.extend([(time, -diff) for time, diff in applied])
+            self._heap = None
+            raise
 
     def _rebuild(self) -> list[tuple[T, int]]:
         """Replace the frontier, which callers may hold, by a new one, and return how it changed."""
-        before = self._frontier.elements
-        self._frontier = Antichain([time for time, count in self._counts if count > 0])
-        after = self._frontier.elements
-        changes = {time: -1 for time in before if time not in after}
-        changes.update((time, 1) for time in after if time not in before)
+        after = self._minimal()
+        changes: dict[T, int] = dict.fromkeys(self._frontier, -1)
+        for time in after:
+            if changes.pop(time, None) is None:
+                changes[time] = 1
+        self._frontier = after
         return [(time, changes[time]) for time in linear_extension(changes)]
+
+    def _minimal(self) -> Antichain[T]:
+        """Return the minimal times of positive count."""
+        counts, heap, crossed = self._counts.counts, self._heap, self._crossed
+        self._crossed = []
+        if len(counts) <= FEW:
+            self._heap = None
+            return Antichain([time for time, count in counts.items() if count > 0])
+        if heap is None or len(heap) + len(crossed) > 2 * len(counts):
+            heap = self._heap = MinimalHeap([time for time, count in counts.items() if count > 0])
+        else:
+            for time in crossed:
+                if counts.get(time, 0) > 0:
+                    heap.add(time)
+        return of_incomparable(heap.minimum(counts, crossed))
 
     @property
     def frontier(self) -> Antichain[T]:
@@ -91,6 +118,7 @@ class MutableAntichain(Generic[T]):
         """Remove all counts."""
         self._counts.clear()
         self._frontier = Antichain()
+        self._heap, self._crossed = None, []
 
     def __repr__(self) -> str:
         return f"MutableAntichain({self._counts.counts!r})"

@@ -20,7 +20,10 @@ from timely.errors import ChangedDataflowError, CheckpointError, brief, error_te
 from timely.recovery.state_file import Key, digest
 from timely.recovery.store import PARTIAL
 
-FORMAT: Final = 2
+FORMAT: Final = 3
+_READ: Final = (2, 3)
+"""Formats that are read; in the older one each state file has all of its blocks itself."""
+
 MANIFEST: Final = ".manifest"
 FENCE: Final = ".fence"
 CLAIM: Final = ".claim"
@@ -179,7 +182,7 @@ def _unseal(kind: str, data: bytes) -> dict[str, Any]:
         raise CheckpointError(f"it does not begin as a {kind} does")
     if digest(data[: head.start(3)] + data[head.end() :]) != head[3].decode():
         raise CheckpointError("its digest is not that of its content")
-    if int(head[2]) != FORMAT:
+    if int(head[2]) not in _READ:
         raise ChangedDataflowError(
             f"it has format {int(head[2])}, and this version of the library reads format {FORMAT}: use the version that wrote it,"
             " or another directory to start anew"

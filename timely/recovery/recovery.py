@@ -8,7 +8,6 @@ several runs on one store only the newest can commit. Source: Naiad section 3.4,
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import pickle
@@ -36,11 +35,12 @@ from timely.recovery.in_flight import MessagesInFlight
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, generation_of, state_name
 from timely.recovery.ownership import Ownership
 from timely.recovery.quiesce import check_time, pause, quiesce
-from timely.recovery.state_file import Key, StateFile, StateWriter
-from timely.recovery.state_registry import RegisteredState, WorkerState
+from timely.recovery.state_file import Key, Known, StateFile, StateWriter
+from timely.recovery.state_registry import FLOOR, LAYERS, RegisteredState, WorkerState
 from timely.recovery.store import Store, is_lost, open_store
 from timely.recovery.takeover import Takeover, end_line
 from timely.worker import Worker, internals
+from timely.worker.gc_control import collector_paused
 
 T = TypeVar("T")
 
@@ -68,6 +68,8 @@ class WorkerSnapshot:
     full: dict[Key, bool]
     sizes: dict[Key, int]
     notes: bytes
+    files: set[str]
+    """The names of the files that have its blocks: its own, and earlier ones with what has not changed."""
 
 
 class Recovery:
@@ -126,6 +128,7 @@ class Recovery:
         self._keep = keep
         self._full_every = full_every
         self._broken = False
+        self._writers: dict[str, StateWriter] = {}  # of the checkpoints that this run has taken, by name
         self._names: list[str] = []
         self._version = version or ""
         self._number = 0
@@ -214,7 +217,7 @@ class Recovery:
         def check() -> str:
             try:
                 for name, info in mine:
-                    StateFile(name, functools.partial(self._store.open, name), info.size, info.digest).check()
+                    StateFile(name, self._store.open, info.size, info.digest).check()
             except CheckpointError as error:
                 if isinstance(error.__cause__, OSError) and not is_lost(error.__cause__):
                     raise  # it may be good
@@ -300,8 +303,7 @@ class Recovery:
 
     def _write(self, name: str, notes: Any, in_flight: bool) -> WorkerSnapshot:
         """Write this worker's state file. Errors while items are read are the operator's, any others those of notes or store."""
-        worker, writer = self._worker, StateWriter()
-        parts = self._state.parts
+        worker, parts = self._worker, self._state.parts
         place = {key[:2]: number for number, key in enumerate(parts)}
         # Operators downstream first: where one makes results only to save them, that may still change what it shares upstream.
         states: dict[Key, RegisteredState | MessagesInFlight] = {
@@ -312,6 +314,7 @@ class Recovery:
         before = {} if self._last is None else self._last.layers
         whole = self._broken or (self._full_every is not None and int(name.rpartition("-")[2]) % self._full_every == 0)
         full = {key: state.is_full(before.get(key, []), whole) for key, state in states.items()}
+        writer = StateWriter(state_name(name, worker.index), None if whole else self._unchanged())
         current: RegisteredState | MessagesInFlight | None = None
 
         def contents() -> Iterator[tuple[Key, Iterator[Piece]]]:
@@ -330,8 +333,28 @@ class Recovery:
         with _unpicklable(lambda: "the checkpoint has notes"):
             note = dumps(note)
             pickle.loads(note)
-        self._owner.write(state_name(name, worker.index), chunks())
-        return WorkerSnapshot(FileInfo(writer.size, writer.digest), full, writer.sizes, note)
+        with collector_paused(stays=False):  # which would go through all of the state every few blocks: a quarter of the time
+            self._owner.write(writer.name, chunks())
+        self._writers[name] = writer
+        return WorkerSnapshot(FileInfo(writer.size, writer.digest), full, writer.sizes, note, writer.files)
+
+    def _unchanged(self) -> Known:
+        """Return the blocks that need not be written again, if they are the same: those of parts without a log.
+
+        They are those of the oldest checkpoint that stays, so that the others share no such file with the new one, nor its fate.
+        None where its files are many, or mostly hold what has changed since.
+        """
+        base = self._base()
+        writer = self._writers.get(base.name) if base is not None else None
+        if base is None or writer is None or len(writer.files) >= LAYERS:
+            return {}
+        if sum(base.files[name].size for name in writer.files) > 2 * sum(writer.sizes.values()) + FLOOR:
+            return {}
+        return writer.known(key for key, state in self._state.parts.items() if state.log is None)
+
+    def _base(self) -> Manifest | None:
+        """Return the checkpoint that will go when the next one has been committed."""
+        return self._good[self._keep - 1] if len(self._good) >= self._keep else None
 
     def _manifest(self, name: str, time: Any, written: list[WorkerSnapshot], in_flight: bool) -> Manifest:
         """Return the manifest of what all workers wrote."""
@@ -342,7 +365,9 @@ class Recovery:
             new = Layer(name, peers, full, sum(snapshot.sizes.get(key, 0) for snapshot in written))
             layers[key] = [new] if full else [*before.get(key, []), new]
         needed = {state_name(layer.checkpoint, w) for found in layers.values() for layer in found for w in range(layer.peers)}
-        files = {} if last is None else {file: info for file, info in last.files.items() if file in needed}
+        needed.update(*(snapshot.files for snapshot in written))
+        earlier = [found.files for found in (self._base(), last) if found is not None]
+        files = {file: info for found in earlier for file, info in found.items() if file in needed}
         files.update((state_name(name, index), snapshot.file) for index, snapshot in enumerate(written))
         notes = [pickle.loads(snapshot.notes) for snapshot in written]
         parent = None if last is None else last.name
@@ -371,6 +396,7 @@ class Recovery:
         self._last = manifest
         self._broken = False
         self._good = retained([manifest, *self._good], self._keep, spare=self._full_every is not None)
+        self._writers = {found.name: writer for found in self._good if (writer := self._writers.get(found.name)) is not None}
         self._state.forget_files()
         for state in self._state.parts.values():
             state.committed()

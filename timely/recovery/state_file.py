@@ -4,16 +4,19 @@ A block is one pickle of ``(routes, items)`` of one state part. Its routes agree
 so that any number of workers can skip most blocks of others. Items without a route are in blocks with modulus 0. The manifest
 holds the digest of the index, the index those of the blocks, and nothing is unpickled before its digest was verified. Digests
 find damage, not malice: whoever can write to the store can run code in the workers. Memory holds some blocks, never all state.
+A block that an earlier file has already is not written again: the index says where it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import math
 import pickle
 import struct
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final, TypeAlias
 
@@ -30,7 +33,9 @@ BLOCK: Final = 1 << 15
 BUFFERED: Final = 1 << 24
 """Approximate bytes of items that are buffered before they are written."""
 
-_MAGIC: Final = b"timely-1"
+_MAGIC: Final = b"timely-2"
+_MAGIC_1: Final = b"timely-1"
+"""Of files whose blocks have digests by BLAKE2, which takes twice as long, and are all in the file itself."""
 _TRAILER: Final = struct.Struct(">QQ8s")
 _ITEM_LIMIT: Final = 1 << 17
 
@@ -43,51 +48,83 @@ def digest(data: bytes | bytearray | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
+def _block_digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
 @attrs.frozen
 class Block:
-    """The position and digest of one block; its routes have this ``residue``, or modulus 0 says that it has none."""
+    """The position and digest of one block; its routes have this ``residue``, or modulus 0 says that it has none.
+
+    ``file`` has it: the state file with this name.
+    """
 
     modulus: int
     residue: int
     offset: int
     length: int
     digest: str
+    file: str
 
     def concerns(self, index: int, peers: int) -> bool:
         """Return whether the block may hold items of worker ``index`` of ``peers``."""
         return self.modulus > 0 and (self.residue - index) % math.gcd(self.modulus, peers) == 0
 
 
+Known: TypeAlias = dict[Key, dict[str, Block]]
+"""Blocks of state parts by their digests."""
+
+
 class StateWriter:
     """Produces one state file as ``chunks``; afterwards ``size``, ``digest`` and the ``sizes`` of the parts are known.
 
-    >>> writer = StateWriter()
+    Blocks that are ``known`` are not written again.
+
+    >>> writer = StateWriter("name")
     >>> data = b"".join(writer.chunks([((0, "/flow/count#1", 0), [(7, "seven"), (None, "own")])]))
     >>> len(data) == writer.size, writer.sizes[0, "/flow/count#1", 0] < len(data)
     (True, True)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, known: Known | None = None) -> None:
+        self.name = name
         self.size = 0
         self.digest = ""
         self.sizes: dict[Key, int] = {}
+        self._known = known or {}
         self._blocks: dict[Key, list[Block]] = {}
 
     def chunks(self, parts: Iterable[tuple[Key, Iterable[Piece]]]) -> Iterator[bytes]:
         """Yield the content of the file; reads each part's items to their end."""
         for key, items in parts:
+            known = self._known.get(key, {})
             for modulus, residue, data in blocks(items):
-                self._blocks.setdefault(key, []).append(Block(modulus, residue, self.size, len(data), digest(data)))
                 self.sizes[key] = self.sizes.get(key, 0) + len(data)
-                self.size += len(data)
-                yield data
-        table = [[*key, [list(attrs.astuple(block)) for block in found]] for key, found in self._blocks.items()]
+                found = _block_digest(data)
+                block = Block(modulus, residue, self.size, len(data), found, self.name)
+                before = known.get(found)
+                if before is not None and (before.modulus, before.residue) == (modulus, residue):
+                    block = before
+                self._blocks.setdefault(key, []).append(block)
+                if block is not before:
+                    self.size += len(data)
+                    yield data
+        table = [[*key, [list(attrs.astuple(block)) for block in blocks]] for key, blocks in self._blocks.items()]
         index = json.dumps(table).encode()
         trailer = _TRAILER.pack(self.size, len(index), _MAGIC)
         self.digest = digest(index)
         self.size += len(index) + len(trailer)
         yield index
         yield trailer
+
+    @property
+    def files(self) -> set[str]:
+        """The names of the files that have the blocks, its own included."""
+        return {self.name, *(block.file for found in self._blocks.values() for block in found)}
+
+    def known(self, keys: Iterable[Key]) -> Known:
+        """Return the blocks of some parts."""
+        return {key: {block.digest: block for block in self._blocks.get(key, ())} for key in keys}
 
 
 def blocks(items: Iterable[Piece]) -> Iterator[tuple[int, int, bytes]]:
@@ -107,70 +144,80 @@ def blocks(items: Iterable[Piece]) -> Iterator[tuple[int, int, bytes]]:
             yield modulus, residue, data
         each = written // len(buffered) + 1
         limit = max(1, min(8 * limit, _ITEM_LIMIT, BUFFERED // each))
+        limit = 1 << limit.bit_length() - 1  # so that items which grow a little leave the blocks of others as they were
 
 
 def _partition(items: Iterable[Piece], modulus: int) -> Iterator[tuple[int, int, bytes]]:
-    parts: dict[int, tuple[list[int], list[Any]]] = {}
+    parts: dict[int, tuple[list[int], list[Any]]] = defaultdict(lambda: ([], []))
     for route, item in items:
         if route is not None:
-            routes, found = parts.setdefault(int(route) % modulus, ([], []))
-            routes.append(int(route))
+            route = int(route)
+            routes, found = parts[route % modulus]
+            routes.append(route)
             found.append(item)
     for residue, part in parts.items():
         yield modulus, residue, dumps(part)
 
 
 class StateFile:
-    """Reads one state file; ``expected`` is the digest of its index. ``CheckpointError`` for damage."""
+    """Reads one state file, and what it refers to; ``expected`` is the digest of its index. ``CheckpointError`` for damage."""
 
-    def __init__(self, name: str, open: Callable[[], BinaryIO], size: int, expected: str) -> None:
+    def __init__(self, name: str, open: Callable[[str], BinaryIO], size: int, expected: str) -> None:
         self.name = name
         self._open = open
         self._blocks: dict[Key, list[Block]] = {}
+        self._digest: Callable[[bytes], str] = _block_digest
         try:
             self._read_index(size, expected)
         except OSError as error:
             raise CheckpointError(f"state file {name} cannot be read: {file_error_text(error)}") from error
 
     def _read_index(self, size: int, expected: str) -> None:
-        with self._file() as file:
+        with self._file(self.name) as file:
             if file.seek(0, 2) != size:
                 raise self._damaged(f"it has {file.tell()} bytes where {size} were written")
             file.seek(size - _TRAILER.size)
             at, length, magic = _TRAILER.unpack(file.read(_TRAILER.size))
-            if magic != _MAGIC or at + length + _TRAILER.size != size:
+            if magic not in (_MAGIC, _MAGIC_1) or at + length + _TRAILER.size != size:
                 raise self._damaged("its trailer is not what was written")
             file.seek(at)
             index = file.read(length)
             if digest(index) != expected:
                 raise self._damaged("the digest of its index is not the one that the manifest has")
+            own: tuple[str, ...] = ()
+            if magic == _MAGIC_1:
+                self._digest, own = digest, (self.name,)
             for dataflow, path, part, found in json.loads(index):
-                self._blocks[dataflow, path, part] = [Block(*block) for block in found]
+                self._blocks[dataflow, path, part] = [Block(*block, *own) for block in found]
 
-    def _file(self) -> BinaryIO:
+    def _file(self, name: str) -> BinaryIO:
         try:
-            return self._open()
+            return self._open(name)
         except OSError as error:
-            raise CheckpointError(f"state file {self.name} cannot be opened: {file_error_text(error)}") from error
+            raise CheckpointError(f"state file {name} cannot be opened: {file_error_text(error)}") from error
 
     def _damaged(self, why: str) -> CheckpointError:
         return CheckpointError(f"state file {self.name} is damaged: {why}")
 
     def check(self) -> None:
-        """Read the whole file and verify all digests."""
-        with self._file() as file:
+        """Read the whole file and verify all digests, but not what it refers to."""
+        with self._file(self.name) as file:
             for found in self._blocks.values():
                 for block in found:
-                    self._read(file, block)
+                    if block.file == self.name:
+                        self._read(file, block)
 
     def _read(self, file: BinaryIO, block: Block) -> bytes:
         try:
             file.seek(block.offset)
             data = file.read(block.length)
         except OSError as error:
-            raise CheckpointError(f"state file {self.name} cannot be read: {file_error_text(error)}") from error
-        if digest(data) != block.digest:
-            raise self._damaged(f"the digest of the {block.length} bytes from {block.offset} is not the one that was noted")
+            raise CheckpointError(f"state file {block.file} cannot be read: {file_error_text(error)}") from error
+        if self._digest(data) != block.digest:
+            where = "" if block.file == self.name else f" of {block.file}"
+            raise self._damaged(
+                f"the digest of the {block.length} bytes from {block.offset}{where} is not the one that was noted"
+            )
         return data
 
     def has_own(self, key: Key) -> bool:
@@ -194,7 +241,8 @@ class StateFile:
         chosen = [block for block in self._blocks.get(key, ()) if wanted(block)]
         if not chosen:
             return
-        with self._file() as file:
+        with contextlib.ExitStack() as stack:
+            files = {name: stack.enter_context(self._file(name)) for name in {block.file for block in chosen}}
             for block in chosen:
-                routes, items = pickle.loads(self._read(file, block))
+                routes, items = pickle.loads(self._read(files[block.file], block))
                 yield block, routes, items

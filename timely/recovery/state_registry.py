@@ -163,7 +163,7 @@ class WorkerState:
         assert self.start is not None
         if name not in self._files:
             info = self.start.files[name]
-            self._files[name] = StateFile(name, lambda: self.store.open(name), info.size, info.digest)
+            self._files[name] = StateFile(name, self.store.open, info.size, info.digest)
         return self._files[name]
 
     def restore(self, key: Key, part: StatePart, state: RegisteredState) -> None:

@@ -20,7 +20,7 @@ _IDLE: Final = 0.5
 """How much may be frozen since the last full collection, as a part of what was alive then."""
 
 _LEAST: Final = 100_000
-"""Objects too few for a full collection."""
+"""Objects too few for a full collection, or to be moved."""
 
 
 class GarbageControlled(Protocol):
@@ -77,14 +77,16 @@ class GarbageControl:
 
 
 @contextlib.contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause the collector, for a block whose objects nearly all stay."""
+def collector_paused(*, stays: bool = True) -> Iterator[None]:
+    """Pause the collector, for a block whose objects nearly all stay, or else nearly none of them."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            if stays:
+                _SHARED.grow_old()
             gc.enable()
 
 
@@ -118,6 +120,22 @@ class _Shared:
         self._frozen = False
         self._alive = 0
         self._fresh = 0
+        self._moved_after = -1
+
+    def grow_old(self) -> None:
+        """Move many new objects to the oldest generation, unvisited: the next collection of the youngest would go through all.
+
+        Without that, closing a dataflow of 10,000 operators took four times as long. Python does not count what is moved, so
+        that it would never look for garbage there if each of many dataflows was: once between two full collections.
+        """
+        with self.lock:
+            collections = gc.get_stats()[2]["collections"]
+            if gc.get_count()[0] < _LEAST or collections == self._moved_after:
+                return
+            if not gc.get_freeze_count():  # to unfreeze would take in what others froze
+                self._moved_after = collections
+                gc.freeze()
+                gc.unfreeze()
 
     def enter(self) -> None:
         """Take over from Python if this is the first control."""
