@@ -49,31 +49,22 @@ def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
     >>> pickle.loads(main, buffers=[buffer])[:2], len(buffer)
     (['a message', array([0, 1, 2])], 32768)
     """
-<<<<<<< HEAD
-    buffers: list[memoryview] = []
+    if plain:
+        return PlainPickles().pickled(message)
+    buffers = _LargeBuffers()
+    main = dumps(message, buffers)
+    return [main, *buffers]
 
-    def callback(buffer: pickle.PickleBuffer) -> bool:
-        """Return whether a buffer is small enough to be copied into the pickle; put a larger one beside it."""
+
+class _LargeBuffers(list[memoryview]):
+    """The buffers that stand beside a pickle. Called with a buffer, as a pickler does, it says whether the pickle is to have a copy."""
+
+    def __call__(self, buffer: pickle.PickleBuffer) -> bool:
         memory = buffer.raw()
         if len(memory) < _LARGE:
             return True
-        buffers.append(memory)
+        self.append(memory)
         return False
-
-    if plain:
-        stream = io.BytesIO()
-        _PlainPickler(stream, 5, buffer_callback=callback).dump(message)
-        main = stream.getvalue()
-    else:
-        main = dumps(message, callback)
-    return [main, *buffers]
-=======
-    if plain:
-        return PlainPickles().pickled(message)
-    buffers: list[pickle.PickleBuffer] = []
-    main = dumps(message, buffers.append)
-    return [main, *[buffer.raw() for buffer in buffers]] if buffers else [main]
->>>>>>> control
 
 
 class PlainPickles:
@@ -81,9 +72,8 @@ class PlainPickles:
 
     def __init__(self) -> None:
         self._stream = io.BytesIO()
-        self._buffers: list[pickle.PickleBuffer] = []
-        callback: Callable[[pickle.PickleBuffer], object] = self._buffers.append
-        self._pickler = _PlainPickler(self._stream, 5, buffer_callback=callback)
+        self._buffers = _LargeBuffers()
+        self._pickler = _PlainPickler(self._stream, 5, buffer_callback=self._buffers)
 
     def pickled(self, message: Any) -> list[bytes | memoryview]:
         """Return the pickle of a message and its large buffers.
@@ -94,7 +84,7 @@ class PlainPickles:
         """
         try:
             self._pickler.dump(message)
-            return [self._stream.getvalue(), *[buffer.raw() for buffer in self._buffers]]
+            return [self._stream.getvalue(), *self._buffers]
         finally:  # nothing of it stays, so that the next does not refer to it
             self._pickler.clear_memo()
             self._buffers.clear()
