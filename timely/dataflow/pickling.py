@@ -57,7 +57,7 @@ def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
 
 
 class _LargeBuffers(list[memoryview]):
-    """The buffers that stand beside a pickle. Called with a buffer, as a pickler does, it says whether the pickle is to have a copy."""
+    """The buffers that stand beside a pickle. A pickler calls it with each buffer: it returns whether the pickle has a copy."""
 
     def __call__(self, buffer: pickle.PickleBuffer) -> bool:
         memory = buffer.raw()
