@@ -29,7 +29,7 @@ def test_who_waits_is_woken_once_for_all_that_comes_before_it_looks() -> None:
     inboxes: dict[int, Inbox] = {0: inbox, 1: Inbox()}
     transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
     for rings in (1, 2):
-        inbox.waiting = True  # as it is while it waits
+        inbox.armed.append(None)  # as it is while it waits
         for number in range(3):
             peer.send(0, ("data", number))
         assert inbox.times == rings
@@ -51,7 +51,7 @@ def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more() -> None
         transport.wake()
     assert inbox.times == 0
     transport.wait()  # it was called: it ends
-    inbox.waiting = True  # as it is while it waits
+    inbox.armed.append(None)  # as it is while it waits
     transport.wake()
     assert inbox.times == 1
     transport.wait()
