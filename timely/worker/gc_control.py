@@ -1,8 +1,9 @@
 """``GarbageControl``: Python's cyclic garbage collector runs between the steps of a worker, and mostly while it waits.
 
 Python's own full collections take tenths of a second with millions of objects. Here the young generations are collected between
-steps, and survivors are frozen (``gc.freeze``) until as much again has come. Invariant: memory stays bounded by a small multiple
-of what is alive, and leaving restores everything.
+steps, and survivors are frozen (``gc.freeze``) until as much again has come. Free-threaded Python has one generation only: all
+is collected when as much again has come. Invariant: memory stays bounded by a small multiple of what is alive, and leaving
+restores everything.
 """
 
 from __future__ import annotations
@@ -10,17 +11,25 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sysconfig
 import threading
+import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
+
+_GENERATIONS: Final = not sysconfig.get_config_var("Py_GIL_DISABLED")
+"""Whether Python's collector has generations. That of free-threaded Python collects everything, whichever is asked for."""
 
 _BUSY: Final = 1.0
 _IDLE: Final = 0.5
-"""How much may be frozen since the last full collection, as a part of what was alive then."""
+"""How much may have come since the last full collection, as a part of what was alive then."""
 
 _LEAST: Final = 100_000
 """Objects too few for a full collection."""
+
+_TRIES: Final = 1000
+"""How often to try to collect, with a millisecond in between, while another thread does."""
 
 
 class GarbageControlled(Protocol):
@@ -65,27 +74,29 @@ class GarbageControl:
         young, middle, old = gc.get_count()
         limits = gc.get_threshold()
         if young > limits[0] > 0:
-            if old > limits[2] and middle > limits[1]:
+            if not _GENERATIONS:
+                _SHARED.collect_grown(_BUSY)
+            elif old > limits[2] and middle > limits[1]:
                 _SHARED.collect_all(_BUSY)
             else:
                 gc.collect(1 if middle > limits[1] else 0)
 
     def idle(self) -> None:
         """Collect all that is not frozen. The worker calls it before it waits."""
-        if gc.get_count()[2]:
+        if not _GENERATIONS:
+            _SHARED.collect_grown(_IDLE)
+        elif gc.get_count()[2]:
             _SHARED.collect_all(_IDLE)
 
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
     """Pause the collector, for a block whose objects nearly all stay."""
-    enabled = gc.isenabled()
-    gc.disable()
+    _SHARED.pause()
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        _SHARED.resume()
 
 
 @contextlib.contextmanager
@@ -105,41 +116,68 @@ def unfrozen() -> Iterator[None]:
 def find_garbage() -> None:
     """Collect everything, frozen objects too."""
     with unfrozen():
-        gc.collect()
+        for _ in range(_TRIES):
+            cycle: list[Any] = []
+            cycle.append(cycle)
+            del cycle  # there is garbage now, so that a collection finds some
+            if gc.collect():
+                break
+            time.sleep(0.001)  # another thread collects, and may not have called all finalizers
 
 
 class _Shared:
-    """The state of all controls of a process: how many are entered, and what is frozen."""
+    """What a process has one of: how many pause Python's own collections, how many controls are entered, and what is frozen."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # reentrant: a collected generator may leave its control
-        self._inside = 0
+        self._paused = 0
         self._enabled = False
+        self._inside = 0
         self._frozen = False
         self._alive = 0
         self._fresh = 0
 
+    def pause(self) -> None:
+        """Have Python collect nothing by itself until as many have resumed as have paused it, on whatever threads."""
+        with self.lock:
+            if self._paused == 0:
+                self._enabled = gc.isenabled()
+            self._paused += 1
+            gc.disable()
+
+    def resume(self) -> None:
+        """Let Python collect as it did before the first pause, if this was the last."""
+        with self.lock:
+            self._paused -= 1
+            if self._paused == 0 and self._enabled:
+                gc.enable()
+
     def enter(self) -> None:
         """Take over from Python if this is the first control."""
         with self.lock:
+            self.pause()
             self._inside += 1
             if self._inside == 1:
-                self._enabled = gc.isenabled()
                 self._frozen = gc.get_freeze_count() > 0
-                gc.disable()
                 gc.collect()
-                self._freeze()
+                self._settle()
 
     def leave(self) -> None:
         """Restore everything if this was the last control."""
         with self.lock:
             self._inside -= 1
-            if self._inside == 0:
+            if self._inside == 0 and _GENERATIONS:
                 gc.unfreeze()
                 if self._frozen:
                     gc.freeze()
-                if self._enabled:
-                    gc.enable()
+            self.resume()
+
+    def collect_grown(self, part: float) -> None:
+        """Collect everything if what has come since the last time, less what has gone, is ``part`` of what was alive."""
+        with self.lock:
+            if gc.get_count()[0] > part * max(self._alive, _LEAST):
+                gc.collect()
+                self._settle()
 
     def collect_all(self, part: float) -> None:
         """Collect what is not frozen and freeze what survives; collect everything if that is ``part`` of what was alive."""
@@ -149,13 +187,15 @@ class _Shared:
             if self._fresh > part * max(self._alive, _LEAST):
                 gc.unfreeze()
                 gc.collect()
-                self._freeze()
+                self._settle()
             else:
                 gc.freeze()
 
-    def _freeze(self) -> None:
+    def _settle(self) -> None:
+        """Count what a full collection has left, and freeze it where that spares the next ones work."""
         self._alive, self._fresh = len(gc.get_objects(2)), 0
-        gc.freeze()
+        if _GENERATIONS:
+            gc.freeze()
 
 
 _SHARED: Final = _Shared()

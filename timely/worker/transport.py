@@ -144,9 +144,9 @@ class Waker:
 class Inbox(Waker):
     """Messages to one worker from others of its process; wakes it when it waits.
 
-    No lock, since a finalizer may call it in the middle of itself. Threads meet in deques, whose appends and pops are atomic
-    (``docs/architecture.md``, threads). A sender appends its message, and then pops from ``armed``; the owner appends to ``armed``,
-    and then looks at what came. Whoever comes second finds what the first has appended, so no wake-up is lost.
+    No lock, since a finalizer may call it in the middle of itself. Threads meet in deques, whose appends and pops are atomic. A
+    sender appends its message, and then pops from ``armed``; the owner appends to ``armed``, and then looks at what came. Whoever
+    comes second finds what the first has appended, so no wake-up is lost. See ``docs/architecture.md``, threads.
     """
 
     __slots__ = ("armed", "called", "crowded", "due", "items", "taken")
