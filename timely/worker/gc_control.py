@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import sysconfig
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-_GENERATIONS: Final = not sysconfig.get_config_var("Py_GIL_DISABLED")
+_GENERATIONS: Final = "free-threading build" not in sys.version
 """Whether Python's collector has generations. That of free-threaded Python collects everything, whichever is asked for."""
 
 _BUSY: Final = 1.0
