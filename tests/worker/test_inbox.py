@@ -160,7 +160,7 @@ def test_a_capability_that_another_thread_lets_go_of_is_dropped_also_while_its_o
     with worker.dataflow(int) as scope:
         probe = scope.source("holds", constructor).probe()
     worker.run()
-    assert probe.done
+    assert probe.done()
 
 
 def test_an_inbox_is_closed_after_the_wake_up_that_is_under_way() -> None:

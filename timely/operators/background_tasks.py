@@ -81,7 +81,7 @@ class BackgroundTasks(Generic[R]):
         self._activator = info.activator.new_sync_activator()
         self._running: _TaskSet[R] = _TaskSet(self)
         self._loop: LoopThread | None = None
-        self._abandoned: weakref.finalize[[], BackgroundTasks[R]] | None = None
+        self._abandoned: weakref.finalize[..., BackgroundTasks[R]] | None = None
         info.at_end(self.end)
 
     def start(self, task: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
