@@ -1,6 +1,7 @@
 """Where messages from other threads arrive: who waits is woken, and no more often than need be.
 
-White box: how often a waiting worker is woken costs time and changes nothing else.
+White box: how often a waiting worker is woken costs time and changes nothing else; and what another thread does between two
+steps of a wait is made to happen there.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 import timely
 from timely.worker import PeerTransport, Worker, thread_transports
 from timely.worker.internals import abort, sync_activator
+from timely.worker.messages import DataMessage
 from timely.worker.transport import Inbox
 
 
@@ -86,10 +91,86 @@ def test_dropped_handles_and_dataflows_wake_no_running_worker() -> None:
     inboxes[1].close()
 
 
+class Late(deque[Any]):
+    """Has ``then()`` called on another thread right after somebody has looked whether there is anything."""
+
+    then: Callable[[], object] | None = None
+
+    def __len__(self) -> int:
+        found = super().__len__()
+        then, self.then = self.then, None
+        if then is not None:
+            on_another_thread(then)
+        return found
+
+
+class LateCounts(dict[int, int]):
+    """Has ``then()`` called on another thread right after somebody has read a count."""
+
+    then: Callable[[], object] | None = None
+
+    def get(self, key: int, default: int = 0) -> int:  # type: ignore[override]
+        found = super().get(key, default)
+        then, self.then = self.then, None
+        if then is not None:
+            on_another_thread(then)
+        return found
+
+
+def on_another_thread(action: Callable[[], object]) -> None:
+    thread = threading.Thread(target=action)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("calls", [False, True], ids=["message", "call"])
+def test_what_comes_right_after_the_owner_has_looked_ends_its_wait(calls: bool) -> None:
+    one, two = thread_transports(2)
+    late = one._inbox.items = Late()
+    late.then = one.wake if calls else lambda: two.send(0, ("data", 1))
+    begun = time.monotonic()
+    one.wait(10)
+    assert time.monotonic() - begun < 5
+    assert one.receive() == ([] if calls else [(1, ("data", 1))])
+    one.close()
+    two.close()
+
+
+def test_what_is_taken_right_after_the_sender_has_counted_ends_its_wait() -> None:
+    one, two = thread_transports(2)
+    one.send(1, DataMessage(0, 0, 0, [b"x" * 1000] * 10))
+    late = two._inbox.taken = LateCounts()
+    late.then = two.receive
+    assert one.crowded(5000)  # as far as it saw
+    begun = time.monotonic()
+    one.wait(10)
+    assert time.monotonic() - begun < 5
+    assert not one.crowded(5000)
+    one.close()
+    two.close()
+
+
+def test_what_activates_while_the_action_runs_has_it_run_again() -> None:
+    worker = Worker()
+    runs: list[int] = []
+
+    def action() -> None:
+        runs.append(len(runs))
+        if len(runs) == 1:
+            on_another_thread(activator.activate)
+
+    activator = sync_activator(worker, action)
+    activator.activate()
+    worker.step()
+    worker.step()
+    worker.step()
+    assert runs == [0, 1]
+
+
 def test_no_wake_up_is_lost_between_threads() -> None:
     """Each waits for the other's message without a bound on the time, as often as there is to say."""
     one, two = thread_transports(2)
-    rounds, seen = 3000, [0, 0]
+    rounds, seen = 500, [0, 0]
 
     def play(transport: PeerTransport) -> None:
         while seen[transport.index] < rounds:
@@ -125,7 +206,7 @@ def test_no_activation_is_lost_between_threads() -> None:
     activator = sync_activator(worker, read)
 
     def write() -> None:
-        for number in range(20_000):
+        for number in range(5_000):
             done.append(number)
             activator.activate()
 
@@ -133,11 +214,11 @@ def test_no_activation_is_lost_between_threads() -> None:
     for writer in writers:
         writer.start()
     until = time.monotonic() + 20
-    while len(seen) < 40_000 and time.monotonic() < until:
+    while len(seen) < 10_000 and time.monotonic() < until:
         transport.wait(20)
         worker.step()
-    assert Counter(seen) == Counter([*range(20_000), *range(20_000)])
-    assert len(runs) <= 40_000
+    assert Counter(seen) == Counter([*range(5_000), *range(5_000)])
+    assert len(runs) <= 10_000
     worker.close()
 
 
