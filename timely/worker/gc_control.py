@@ -73,10 +73,11 @@ class GarbageControl:
         """Collect what Python would have collected by now. The worker calls it between two steps."""
         young, middle, old = gc.get_count()
         limits = gc.get_threshold()
-        if young > limits[0] > 0:
-            if not _GENERATIONS:
+        if not _GENERATIONS:
+            if limits[0] > 0:
                 _SHARED.collect_grown(_BUSY)
-            elif old > limits[2] and middle > limits[1]:
+        elif young > limits[0] > 0:
+            if old > limits[2] and middle > limits[1]:
                 _SHARED.collect_all(_BUSY)
             else:
                 gc.collect(1 if middle > limits[1] else 0)
@@ -136,6 +137,7 @@ class _Shared:
         self._frozen = False
         self._alive = 0
         self._fresh = 0
+        self._counted = 0
 
     def pause(self) -> None:
         """Have Python collect nothing by itself until as many have resumed as have paused it, on whatever threads."""
@@ -174,10 +176,14 @@ class _Shared:
 
     def collect_grown(self, part: float) -> None:
         """Collect everything if what has come since the last time, less what has gone, is ``part`` of what was alive."""
-        with self.lock:
-            if gc.get_count()[0] > part * max(self._alive, _LEAST):
-                gc.collect()
-                self._settle()
+        if self._has_grown(part):
+            with self.lock:
+                if self._has_grown(part):  # no other thread was faster
+                    gc.collect()
+                    self._settle()
+
+    def _has_grown(self, part: float) -> bool:
+        return gc.get_count()[0] - self._counted > part * max(self._alive, _LEAST)
 
     def collect_all(self, part: float) -> None:
         """Collect what is not frozen and freeze what survives; collect everything if that is ``part`` of what was alive."""
@@ -194,6 +200,7 @@ class _Shared:
     def _settle(self) -> None:
         """Count what a full collection has left, and freeze it where that spares the next ones work."""
         self._alive, self._fresh = len(gc.get_objects(2)), 0
+        self._counted = gc.get_count()[0]  # below 0 without generations: what was collected is subtracted after the count began anew
         if _GENERATIONS:
             gc.freeze()
 
