@@ -136,7 +136,7 @@ class Counting:
 
     def collect(self, generation: int = 2) -> None:
         self.done.append(generation)
-        self.count = (-50, 0, 0)  # as without generations, where what is collected is subtracted after the count began anew
+        self.count = (-50, 0, 0)  # as without generations: what was collected is subtracted after a new beginning
 
     def freeze(self) -> None:
         self.done.append("aside")

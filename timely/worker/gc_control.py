@@ -200,7 +200,7 @@ class _Shared:
     def _settle(self) -> None:
         """Count what a full collection has left, and freeze it where that spares the next ones work."""
         self._alive, self._fresh = len(gc.get_objects(2)), 0
-        self._counted = gc.get_count()[0]  # below 0 without generations: what was collected is subtracted after the count began anew
+        self._counted = gc.get_count()[0]  # below 0 where what was collected is subtracted after a new beginning
         if _GENERATIONS:
             gc.freeze()
 
