@@ -4,6 +4,8 @@ The modules below are translated to C by mypyc, from the same source, and compil
 for that build alone. ``TIMELY_COMPILE=0 pip wheel .`` makes a pure wheel in seconds, for any machine; with ``TIMELY_COMPILE=1``
 a build that cannot compile fails. The pure modules are in a compiled wheel as well, for readers, tracebacks and type checkers.
 
+Free-threaded Python gets the pure engine. Other threads read attributes of native classes without a lock, which may crash there.
+
 Metadata say where the project lives: ``TIMELY_HOME``, or the repository of the GitHub workflow that builds. The links of the
 README then lead there; a build without a home keeps them relative.
 What may be asked for otherwise is in pyproject.toml; docs/decisions/compiled-engine.md has the reasons.
@@ -65,8 +67,13 @@ CHECKS = ["--follow-imports=silent", "--ignore-missing-imports", "--no-warn-unus
 EDITABLE = not {"develop", "editable_wheel"}.isdisjoint(sys.argv)
 
 
+FREE_THREADED = "free-threading build" in sys.version
+
+
 def can_compile() -> bool:
-    """Return whether a C compiler and the headers of this Python are there."""
+    """Return whether a C compiler and the headers of this Python are there, and the engine may be compiled for it."""
+    if FREE_THREADED:
+        return False
     command = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "").split()
     compiler = os.name == "nt" or (bool(command) and shutil.which(command[0]) is not None)
     return compiler and Path(sysconfig.get_paths()["include"], "Python.h").exists()
@@ -94,6 +101,8 @@ def extensions() -> list[Extension]:
     """Return what there is to compile: nothing, unless that was asked for."""
     if not COMPILE:
         return []
+    if FREE_THREADED:
+        sys.exit("TIMELY_COMPILE: the engine is pure on free-threaded Python, where other threads may not read native attributes")
     if EDITABLE:
         sys.exit("TIMELY_COMPILE: an editable install is of sources that change, and would go on running what was compiled once")
     if importlib.util.find_spec("mypyc") is None:

@@ -10,7 +10,8 @@ from benchmarks.report import Row
 
 GROUPS = (
     *("control", "latency", "compiled", "dataplane", "exchange", "pauses"),
-    *("graphs", "differential", "state_on_disk", "recordings", "views", "two_workers", "memory", "bounds", "spark", "streaming"),
+    *("graphs", "differential", "state_on_disk", "recordings", "views", "two_workers", "threads"),
+    *("memory", "bounds", "spark", "streaming"),
     *("sizing", "startup", "scale", "counts", "peers"),
 )
 """The modules here that have ``run(rounds)``; it may take more of the options below. ``spark``, ``streaming``: with a session."""

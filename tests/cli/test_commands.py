@@ -397,6 +397,20 @@ def test_rows_have_the_times_of_a_column(here: Path, capsys: pytest.CaptureFixtu
     assert "'dya' is not in ['src', 'dst', 'day']" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("column", ["day", "at"])
+def test_rows_have_the_times_of_a_column_of_dates(here: Path, column: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["src,dst,day,at,zoned", "1,2,2024-01-07,2024-01-07 10:00:00,2024-01-07 10:00:00Z"]
+    Path("days.csv").write_text("\n".join([*lines, "1,3,1969-12-05,1969-12-05 10:00:01,1969-12-05 10:00:01Z", ""]))
+    assert main(["run", f"{here}:some", "--input", "edges=days.csv", "--time", column]) == 0
+    head, _, first, second = (line.split(" | ") for line in capsys.readouterr().out.splitlines()[1:5])
+    assert head[:2] == [f"{'time':<{len(first[0])}}", "src"]
+    assert [row[0].strip() for row in (first, second)] == (
+        ["1969-12-05", "2024-01-07"] if column == "day" else ["1969-12-05 10:00:01", "2024-01-07 10:00:00"]
+    )
+    assert main(["run", f"{here}:some", "--input", "edges=days.csv", "--time", "zoned"]) == 1
+    assert "--time edges=zoned: times are whole numbers, dates, or timestamps without a time zone" in capsys.readouterr().err
+
+
 def test_workers_with_different_columns_make_no_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("differ.py").write_text(
         "import pyarrow as pa\n"
@@ -486,6 +500,23 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     (tmp_path / "script").write_text("\n".join([capsys.readouterr().out, *asks]))
     answer = subprocess.run(["bash", str(tmp_path / "script")], capture_output=True, text=True, cwd=tmp_path)
     assert answer.stdout.splitlines() == ["run", "--overwrite", "program.py", "other", "edges.csv", "spark"]
+
+
+def test_fish_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("fish is not there")
+    main(["completion", "fish"])
+    for name in ("timely", "program.py", "edges.csv"):
+        (tmp_path / name).touch(mode=0o755)  # the first is the command, which fish looks for
+    asks = ["demo --engine s", "run --ov", "run program.py --input edges=ed", "run program.py --input ed"]
+    script = "\n".join([capsys.readouterr().out, *(f'complete -C "timely {words}"' for words in asks)])
+    (tmp_path / "script").write_text(script)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    answer = subprocess.run([fish, "script"], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    found = [line.split("\t")[0] for line in answer.stdout.splitlines()]
+    assert found == ["spark", "--overwrite", "edges=edges.csv", "edges.csv"]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -447,3 +447,18 @@ def test_an_ipc_file_with_changed_bytes_is_read_or_refused(tmp_path: Path) -> No
 @pytest.mark.soak
 def test_very_many_changed_ipc_files_are_read_or_refused(tmp_path: Path) -> None:
     check_changed_ipc_files(tmp_path / "a.arrow", 5_000)
+
+
+def test_timestamps_of_nanoseconds_are_times_where_no_digit_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "at.parquet"
+    for nanoseconds, expected in ((5_000, datetime(1970, 1, 1, 0, 0, 0, 5)), (5_001, None)):
+        written(pa.table({"at": pa.array([nanoseconds], pa.timestamp("ns"))}), path)
+        worker = timely.Worker()
+        with worker.dataflow(datetime) as scope:
+            found = scope.read_parquet(path, time="at").capture()
+        if expected is not None:
+            worker.run()
+            assert [time for time, _ in found.messages] == [expected]
+        else:
+            with pytest.raises(timely.OperatorError, match="a time is finer than microseconds"):
+                worker.run()

@@ -1,12 +1,23 @@
 """Where messages from other threads arrive: who waits is woken, and no more often than need be.
 
-White box: how often a waiting worker is woken costs time and changes nothing else.
+White box: how often a waiting worker is woken costs time and changes nothing else; and what another thread does between two
+steps of a wait is made to happen there.
 """
 
 from __future__ import annotations
 
-from timely.worker import PeerTransport, Worker
-from timely.worker.internals import abort
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from timely.worker import PeerTransport, Worker, thread_transports
+from timely.worker.internals import abort, sync_activator
+from timely.worker.messages import DataMessage
 from timely.worker.transport import Inbox
 
 
@@ -29,7 +40,7 @@ def test_who_waits_is_woken_once_for_all_that_comes_before_it_looks() -> None:
     inboxes: dict[int, Inbox] = {0: inbox, 1: Inbox()}
     transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
     for rings in (1, 2):
-        inbox.waiting = True  # as it is while it waits
+        inbox.armed.append(None)  # as it is while it waits
         for number in range(3):
             peer.send(0, ("data", number))
         assert inbox.times == rings
@@ -51,7 +62,7 @@ def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more() -> None
         transport.wake()
     assert inbox.times == 0
     transport.wait()  # it was called: it ends
-    inbox.waiting = True  # as it is while it waits
+    inbox.armed.append(None)  # as it is while it waits
     transport.wake()
     assert inbox.times == 1
     transport.wait()
@@ -78,3 +89,188 @@ def test_dropped_handles_and_dataflows_wake_no_running_worker() -> None:
     abort(worker, RuntimeError("the test is over"))
     worker.close()
     inboxes[1].close()
+
+
+class Late(deque[Any]):
+    """Has ``then()`` called on another thread right after somebody has looked whether there is anything."""
+
+    then: Callable[[], object] | None = None
+
+    def __len__(self) -> int:
+        found = super().__len__()
+        then, self.then = self.then, None
+        if then is not None:
+            on_another_thread(then)
+        return found
+
+
+class LateCounts(dict[int, int]):
+    """Has ``then()`` called on another thread right after somebody has read a count."""
+
+    then: Callable[[], object] | None = None
+
+    def get(self, key: int, default: int = 0) -> int:  # type: ignore[override]
+        found = super().get(key, default)
+        then, self.then = self.then, None
+        if then is not None:
+            on_another_thread(then)
+        return found
+
+
+def on_another_thread(action: Callable[[], object]) -> None:
+    thread = threading.Thread(target=action)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("calls", [False, True], ids=["message", "call"])
+def test_what_comes_right_after_the_owner_has_looked_ends_its_wait(calls: bool) -> None:
+    one, two = thread_transports(2)
+    late = one._inbox.items = Late()
+    late.then = one.wake if calls else lambda: two.send(0, ("data", 1))
+    begun = time.monotonic()
+    one.wait(10)
+    assert time.monotonic() - begun < 5
+    assert one.receive() == ([] if calls else [(1, ("data", 1))])
+    one.close()
+    two.close()
+
+
+def test_what_is_taken_right_after_the_sender_has_counted_ends_its_wait() -> None:
+    one, two = thread_transports(2)
+    one.send(1, DataMessage(0, 0, 0, [b"x" * 1000] * 10))
+    late = two._inbox.taken = LateCounts()
+    late.then = two.receive
+    assert one.crowded(5000)  # as far as it saw
+    begun = time.monotonic()
+    one.wait(10)
+    assert time.monotonic() - begun < 5
+    assert not one.crowded(5000)
+    one.close()
+    two.close()
+
+
+def test_what_activates_while_the_action_runs_has_it_run_again() -> None:
+    worker = Worker()
+    runs: list[int] = []
+
+    def action() -> None:
+        runs.append(len(runs))
+        if len(runs) == 1:
+            on_another_thread(activator.activate)
+
+    activator = sync_activator(worker, action)
+    activator.activate()
+    worker.step()
+    worker.step()
+    worker.step()
+    assert runs == [0, 1]
+
+
+def test_no_wake_up_is_lost_between_threads() -> None:
+    """Each waits for the other's message without a bound on the time, as often as there is to say."""
+    one, two = thread_transports(2)
+    rounds, seen = 500, [0, 0]
+
+    def play(transport: PeerTransport) -> None:
+        while seen[transport.index] < rounds:
+            transport.wait()
+            for sender, _ in transport.receive():
+                seen[transport.index] += 1
+                transport.send(sender, ("data", seen[transport.index]))
+
+    players = [threading.Thread(target=play, args=(transport,), daemon=True) for transport in (one, two)]
+    for player in players:
+        player.start()
+    one.send(1, ("data", 0))
+    for player in players:
+        player.join(20)
+    assert seen == [rounds, rounds]
+    one.close()
+    two.close()
+
+
+def test_no_activation_is_lost_between_threads() -> None:
+    """What another thread has done before it activates is there when the action runs, and the action runs once for it."""
+    done: deque[int] = deque()
+    seen: list[int] = []
+    runs: list[int] = []
+
+    def read() -> None:
+        runs.append(len(seen))
+        while done:
+            seen.append(done.popleft())
+
+    transport = thread_transports(1)[0]
+    worker = Worker(transport)
+    activator = sync_activator(worker, read)
+
+    def write() -> None:
+        for number in range(5_000):
+            done.append(number)
+            activator.activate()
+
+    writers = [threading.Thread(target=write, daemon=True) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    until = time.monotonic() + 20
+    while len(seen) < 10_000 and time.monotonic() < until:
+        transport.wait(20)
+        worker.step()
+    assert Counter(seen) == Counter([*range(5_000), *range(5_000)])
+    assert len(runs) <= 10_000
+    worker.close()
+
+
+def test_a_capability_that_another_thread_lets_go_of_is_dropped_also_while_its_operator_runs() -> None:
+    """The operator's own check at its end need not see what the other thread has noted."""
+    holder: list[timely.Capability[int]] = []
+    worker = Worker()
+
+    def constructor(capability: timely.Capability[int], info: timely.OperatorInfo) -> Callable[..., None]:
+        holder.append(capability)
+
+        def logic(output: timely.OutputPort[int]) -> None:
+            if holder:
+                thread = threading.Thread(target=holder.clear)
+                thread.start()
+                thread.join()
+
+        return logic
+
+    with worker.dataflow(int) as scope:
+        probe = scope.source("holds", constructor).probe()
+    worker.run()
+    assert probe.done()
+
+
+def test_an_inbox_is_closed_after_the_wake_up_that_is_under_way() -> None:
+    """One that comes later would be written to another file of the same number."""
+    written, may_write = threading.Event(), threading.Event()
+
+    class Slow(Inbox):
+        __slots__ = ()
+
+        def wake(self) -> None:
+            written.set()
+            may_write.wait(10)
+            super().wake()
+
+    inboxes: dict[int, Inbox] = {0: Slow(), 1: Inbox()}
+    transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
+    sender = threading.Thread(target=peer.send, args=(0, ("data", 1)))
+    inboxes[0].armed.append(None)  # as it is while it waits
+    sender.start()
+    written.wait(10)
+    assert not inboxes[0].armed
+    transport.receive()
+    inboxes[0].due += 1  # as it is when the wait ends without it
+    closing = threading.Thread(target=transport.close)
+    closing.start()
+    closing.join(0.02)
+    assert closing.is_alive()
+    may_write.set()
+    closing.join(10)
+    sender.join(10)
+    assert not closing.is_alive()
+    peer.close()

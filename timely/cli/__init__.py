@@ -378,7 +378,7 @@ def _add_program(
     added: argparse.ArgumentParser = commands.add_parser(name, help=help, description=description)
     added.add_argument("program", metavar="MODULE:BUILD", help="a file or a module, and the function in it that builds")
     _add_pairs(added, "--input", _table, "NAME=FILE", "table to read; - is the standard input, as CSV, and -.json as JSON")
-    _add_pairs(added, "--time", _time, "[NAME=]COLUMN", "column with the times of the rows, whole numbers (default: all at 0)")
+    _add_pairs(added, "--time", _time, "[NAME=]COLUMN", "column with the times of the rows, numbers or dates (default: all at 0)")
     added.set_defaults(command=command)
     return added
 

@@ -11,7 +11,10 @@ _VALUES: Final[dict[str, dict[str, str]]] = {
     "NAME=FILE": {
         "bash": "_timely_file_of_pair",
         "zsh": "{compset -P '*='; _files}",
-        "fish": "(__fish_complete_path (commandline -ct))",
+        "fish": (
+            "(set -l name (string match -r '^[^=]*=' -- (commandline -ct); or echo);"
+            " printf '%s\\n' \\$name(__fish_complete_path (string replace -r '^[^=]*=' '' -- (commandline -ct))))"
+        ),
     },
     "MODULE:BUILD": {"bash": "_timely_file_of_program", "zsh": "{_files -g '*.py'}", "fish": "(__fish_complete_suffix .py)"},
 }

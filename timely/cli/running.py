@@ -6,6 +6,7 @@ Both engines call the same program with the same rows, and write the same output
 from __future__ import annotations
 
 import contextlib
+import datetime
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -179,10 +180,10 @@ def _show(job: Job, found: Sequence[Mapping[str, Preview]], say: Callable[[str],
         print(f"timely: no row was kept: keep them with {keep}", file=sys.stderr)
 
 
-def build(job: Job, worker: timely.Worker, parts: Mapping[str, Any]) -> tuple[timely.ScopeBuilder[int], dict[str, _FirstRows]]:
+def build(job: Job, worker: timely.Worker, parts: Mapping[str, Any]) -> tuple[timely.ScopeBuilder[Any], dict[str, _FirstRows]]:
     """Build a job's dataflow; return the scope, and what will have the first rows of each stream if the job has no outputs."""
     seen: dict[str, _FirstRows] = {}
-    with worker.dataflow(int, name=job.program.title) as scope:
+    with worker.dataflow(_type_of_times(job), name=job.program.title) as scope:
         inputs = {name: _read(scope, name, path, job.times.get(name)) for name, path in job.inputs.items()}
         outputs = named(job, job.program.build(scope, **inputs))
         for name, part in parts.items():
@@ -194,15 +195,47 @@ def build(job: Job, worker: timely.Worker, parts: Mapping[str, Any]) -> tuple[ti
     return scope, seen
 
 
+def _type_of_times(job: Job) -> type[Any]:
+    """Return the type of the columns with times: ``int``, ``date`` or ``datetime``. ``ConfigurationError`` where they differ."""
+    if not job.times:
+        return int
+    import pyarrow as pa
+
+    from timely.files.formats import format_of
+    from timely.files.scanning import Options, plan
+
+    found: dict[str, type[Any]] = {}
+    for name, column in job.times.items():
+        path = job.inputs[name]
+        schema = plan(path, format_of(path, f"table {name!r}"), Options(), 1, f"input {name!r}")[0].schema
+        if column not in schema.names:
+            continue  # reading says so, with the columns that there are
+        kind = schema.field(column).type
+        if pa.types.is_date(kind):
+            found[name] = datetime.date
+        elif pa.types.is_timestamp(kind) and kind.tz is None:
+            found[name] = datetime.datetime
+        elif pa.types.is_integer(kind):
+            found[name] = int
+        else:
+            raise ConfigurationError(
+                f"--time {name}={column}: times are whole numbers, dates, or timestamps without a time zone, and these are {kind}"
+            )
+    if len(set(found.values())) > 1:
+        text = ", ".join(f"{kind.__name__} in {name}" for name, kind in found.items())
+        raise ConfigurationError(f"--time takes columns of one type, and these are {text}: convert one of them")
+    return next(iter(found.values()), int)
+
+
 @attrs.define
 class _FirstRows:
     """The first containers of a stream, and how many records follow."""
 
-    messages: list[tuple[int, Any]] = attrs.field(factory=list)
+    messages: list[tuple[Any, Any]] = attrs.field(factory=list)
     left: int = _PREVIEW
     more: int = 0
 
-    def add(self, time: int, container: Any) -> None:
+    def add(self, time: Any, container: Any) -> None:
         if self.left > 0:
             self.messages.append((time, container))
             self.left -= len(container)
@@ -215,7 +248,7 @@ class _FirstRows:
         return attrs.evolve(shown, total=shown.total + self.more)
 
 
-def _read(scope: timely.ScopeBuilder[int], name: str, path: Path, time: str | None) -> timely.Stream[int, Any]:
+def _read(scope: timely.ScopeBuilder[Any], name: str, path: Path, time: str | None) -> timely.Stream[Any, Any]:
     from timely.files.formats import format_of
     from timely.files.reading import RowOrder, read_files
     from timely.files.scanning import Options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from html import escape
@@ -126,7 +127,9 @@ def _fields(record: Any) -> dict[str, Any]:
 def _text(cell: Any) -> str:
     if cell is _ABSENT:
         return ""
-    text = cell if isinstance(cell, str) else "null" if cell is None else brief(cell)
+    if cell is None:
+        return "null"
+    text = str(cell) if isinstance(cell, str | datetime.date) else brief(cell)  # a datetime is a date
     text = text.encode("unicode_escape").decode() if not text.isprintable() else text
     return text if len(text) <= _CELL else f"{text[: _CELL - 4]} ..."
 

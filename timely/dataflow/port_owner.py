@@ -7,6 +7,7 @@ more is only noted, which nothing can interrupt, and dropped when an activation 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -136,13 +137,13 @@ class UnreferencedCapabilities:
     """The capabilities of one dataflow that nothing refers to, until they can be dropped.
 
     ``note`` is for any thread at any moment, ``drop`` for the worker's thread when nothing else goes on. The worker is woken for
-    what is noted while the operator does not run.
+    what another thread notes, and for what is noted while the operator does not run.
     """
 
     __slots__ = ("_activator", "_ended", "noted")
 
     def __init__(self, new_sync_activator: Callable[[Callable[[], None]], SyncActivator]) -> None:
-        self.noted: list[tuple[CountedOutput[Any], Any]] = []
+        self.noted: deque[tuple[CountedOutput[Any], Any]] = deque()  # whose appends and pops are atomic
         self._activator = new_sync_activator(self.drop)
         self._ended = False
 
@@ -152,14 +153,16 @@ class UnreferencedCapabilities:
             return
         self.noted.append((port, time))  # first of all, so that whoever runs the operator finds it when that is over
         operator = port.operator
-        if operator.built and not operator.running:
+        if (operator.built and not operator.running) or not self._activator.here:  # others see its flags too late
             self._activator.activate()
 
     def drop(self) -> None:
         """Drop what was noted."""
         noted = self.noted
         while noted:
-            port, time = noted.pop()
+            port, time = noted.popleft()
+            if self._ended:
+                continue  # noted by another thread meanwhile
             port.capabilities.update_at(port.number, time, -1)
             if not port.operator.running:
                 port.operator.touch()
@@ -167,4 +170,4 @@ class UnreferencedCapabilities:
     def end(self) -> None:
         """Note nothing any more: the dataflow is complete or dropped, and nobody counts its capabilities."""
         self._ended = True
-        self.noted.clear()
+        self.drop()

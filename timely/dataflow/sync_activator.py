@@ -5,12 +5,16 @@ Nothing else of a dataflow may be touched from a thread other than its worker's.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Protocol
 
 
 class SyncActivatorHost(Protocol):
-    """Where activations from other threads are queued: a worker."""
+    """Where activations from other threads are queued: a worker. ``thread`` is the one that steps it."""
+
+    thread: int
 
     def receive_activation(self, activator: SyncActivator, /) -> None:
         """Queue an activation, from any thread, and wake the worker if it waits."""
@@ -22,19 +26,22 @@ class SyncActivator:
     Set ``expected`` while another thread may still activate: the worker waits then where nothing else can happen any more.
     """
 
-    __slots__ = ("_action", "_active", "_host", "expected")
+    __slots__ = ("_action", "_host", "_idle", "expected")
 
     def __init__(self, action: Callable[[], None], host: SyncActivatorHost) -> None:
         self.expected = False
         self._action = action
         self._host = host
-        self._active = False
+        self._idle: deque[None] = deque([None], maxlen=1)
+        """Has an element unless an activation is under way. Whoever pops it queues one: appends and pops are atomic."""
 
     def activate(self) -> None:
         """Have the action called, from any thread."""
-        if not self._active:
-            self._active = True
-            self._host.receive_activation(self)
+        try:
+            self._idle.pop()
+        except IndexError:
+            return  # what the caller has done so far precedes the action, which runs after the next append
+        self._host.receive_activation(self)
 
     def ring(self) -> None:
         """Deprecated: use ``activate``."""
@@ -42,5 +49,10 @@ class SyncActivator:
 
     def deliver(self) -> None:
         """Call the action; for the worker. Activations from now on are delivered anew."""
-        self._active = False
+        self._idle.append(None)  # first: what is done after this is activated anew
         self._action()
+
+    @property
+    def here(self) -> bool:
+        """Whether this thread steps the worker."""
+        return get_ident() == self._host.thread

@@ -100,6 +100,11 @@ class RowSender(Generic[T]):
             if found.null_count:
                 missing = int(np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))[0])
                 raise SchemaError(f"{self._place(file, row + missing)} has no time: drop such rows first, or give them one")
+            if pa.types.is_timestamp(found.type) and found.type.unit == "ns":  # which Python's datetime does not have
+                try:
+                    found = found.cast(pa.timestamp("us", found.type.tz))
+                except pa.ArrowInvalid as error:
+                    raise SchemaError(f"{self._where}: a time is finer than microseconds: {error}") from None
             coded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
             return coded.indices.to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
         numbers: dict[Any, int] = {}

@@ -75,6 +75,7 @@ class LocalWorkers:
         self._listener: threading.Thread | None = None
         self._stop_workers: Callable[[], object] | None = None
         self._stopped = False
+        self._lock = threading.RLock()  # reentrant: a signal may call stop() in the middle of when_stopped()
         for other, (receiver, sender) in enumerate(channels):
             sender.setblocking(False)
             if other != place:
@@ -88,8 +89,10 @@ class LocalWorkers:
 
     def when_stopped(self, stop_workers: Callable[[], object]) -> None:
         """Call ``stop_workers`` on ``stop``, or now if that was called already."""
-        self._stop_workers = stop_workers
-        if self._stopped:
+        with self._lock:
+            self._stop_workers = stop_workers
+            stopped = self._stopped
+        if stopped:
             stop_workers()
 
     def stop(self) -> None:
@@ -100,9 +103,11 @@ class LocalWorkers:
         >>> workers.when_stopped(lambda: print("stopped"))
         stopped
         """
-        self._stopped = True
-        if self._stop_workers is not None:
-            self._stop_workers()
+        with self._lock:
+            self._stopped = True
+            stop_workers = self._stop_workers
+        if stop_workers is not None:
+            stop_workers()
 
     def __enter__(self) -> Self:
         _OPEN.append(self)

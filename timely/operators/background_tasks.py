@@ -7,13 +7,13 @@ Nothing on the loop's thread refers to the worker, so that one that is garbage c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import selectors
 import socket
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -40,6 +40,12 @@ class LoopThread:
             self.loop.close()
             raise
         weakref.finalize(self, self.loop.call_soon_threadsafe, over.set).atexit = False
+
+
+def _call_unless_closed(loop: asyncio.AbstractEventLoop, action: Callable[[], object]) -> None:
+    """Have a loop call ``action()``, from a finalizer on any thread. The loop may have been finalized first, and have ended."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(action)
 
 
 def _run(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
@@ -75,7 +81,7 @@ class BackgroundTasks(Generic[R]):
         self._activator = info.activator.new_sync_activator()
         self._running: _TaskSet[R] = _TaskSet(self)
         self._loop: LoopThread | None = None
-        self._abandoned: weakref.finalize[[], BackgroundTasks[R]] | None = None
+        self._abandoned: weakref.finalize[..., BackgroundTasks[R]] | None = None
         info.at_end(self.end)
 
     def start(self, task: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
@@ -91,8 +97,7 @@ class BackgroundTasks(Generic[R]):
                     f"operator {self._path} awaits on a thread of its own, which takes three open files and cannot be started:"
                     f" {file_error_text(error)}"
                 ) from error
-            cancel = partial(self._loop.loop.call_soon_threadsafe, self._running.cancel)  # may run on any thread
-            self._abandoned = weakref.finalize(self, cancel)
+            self._abandoned = weakref.finalize(self, _call_unless_closed, self._loop.loop, self._running.cancel)
             self._abandoned.atexit = False
         self.call(self._running.begin, self._path, task, arguments)
 

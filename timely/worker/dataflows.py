@@ -10,6 +10,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import Any, Final, Protocol
 
 from timely.dataflow import Operator, ScopeBuilder, SyncActivator
@@ -40,7 +41,8 @@ class SyncActivations:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self.pending: deque[SyncActivator] = deque()
+        self.thread = get_ident()
+        self.pending: deque[SyncActivator] = deque()  # whose appends and pops are atomic
 
     def receive_activation(self, activator: SyncActivator) -> None:
         """Run an activator in the next step, and wake the worker if it waits. Any thread may call this."""

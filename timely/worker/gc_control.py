@@ -1,8 +1,9 @@
 """``GarbageControl``: Python's cyclic garbage collector runs between the steps of a worker, and mostly while it waits.
 
 Python's own full collections take tenths of a second with millions of objects. Here the young generations are collected between
-steps, and survivors are frozen (``gc.freeze``) until as much again has come. Invariant: memory stays bounded by a small multiple
-of what is alive, and leaving restores everything.
+steps, and survivors are frozen (``gc.freeze``) until as much again has come. Free-threaded Python has one generation only: all
+is collected when as much again has come. Invariant: memory stays bounded by a small multiple of what is alive, and leaving
+restores everything.
 """
 
 from __future__ import annotations
@@ -10,17 +11,25 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
+
+_GENERATIONS: Final = "free-threading build" not in sys.version
+"""Whether Python's collector has generations. That of free-threaded Python collects everything, whichever is asked for."""
 
 _BUSY: Final = 1.0
 _IDLE: Final = 0.5
-"""How much may be frozen since the last full collection, as a part of what was alive then."""
+"""How much may have come since the last full collection, as a part of what was alive then."""
 
 _LEAST: Final = 100_000
 """Objects too few for a full collection, or to be moved."""
+
+_TRIES: Final = 1000
+"""How often to try to collect, with a millisecond in between, while another thread does."""
 
 
 class GarbageControlled(Protocol):
@@ -64,7 +73,10 @@ class GarbageControl:
         """Collect what Python would have collected by now. The worker calls it between two steps."""
         young, middle, old = gc.get_count()
         limits = gc.get_threshold()
-        if young > limits[0] > 0:
+        if not _GENERATIONS:
+            if limits[0] > 0:
+                _SHARED.collect_grown(_BUSY)
+        elif young > limits[0] > 0:
             if old > limits[2] and middle > limits[1]:
                 _SHARED.collect_all(_BUSY)
             else:
@@ -72,22 +84,20 @@ class GarbageControl:
 
     def idle(self) -> None:
         """Collect all that is not frozen. The worker calls it before it waits."""
-        if gc.get_count()[2]:
+        if not _GENERATIONS:
+            _SHARED.collect_grown(_IDLE)
+        elif gc.get_count()[2]:
             _SHARED.collect_all(_IDLE)
 
 
 @contextlib.contextmanager
 def collector_paused(*, stays: bool = True) -> Iterator[None]:
     """Pause the collector, for a block whose objects nearly all stay, or else nearly none of them."""
-    enabled = gc.isenabled()
-    gc.disable()
+    _SHARED.pause()
     try:
         yield
     finally:
-        if enabled:
-            if stays:
-                _SHARED.grow_old()
-            gc.enable()
+        _SHARED.resume(stays)
 
 
 @contextlib.contextmanager
@@ -107,57 +117,90 @@ def unfrozen() -> Iterator[None]:
 def find_garbage() -> None:
     """Collect everything, frozen objects too."""
     with unfrozen():
-        gc.collect()
+        for _ in range(_TRIES):
+            cycle: list[Any] = []
+            cycle.append(cycle)
+            del cycle  # there is garbage now, so that a collection finds some
+            if gc.collect():
+                break
+            time.sleep(0.001)  # another thread collects, and may not have called all finalizers
 
 
 class _Shared:
-    """The state of all controls of a process: how many are entered, and what is frozen."""
+    """What a process has one of: how many pause Python's own collections, how many controls are entered, and what is frozen."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # reentrant: a collected generator may leave its control
-        self._inside = 0
+        self._paused = 0
         self._enabled = False
+        self._inside = 0
         self._frozen = False
         self._alive = 0
         self._fresh = 0
+        self._counted = 0
         self._moved_after = -1
 
-    def grow_old(self) -> None:
+    def pause(self) -> None:
+        """Have Python collect nothing by itself until as many have resumed as have paused it, on whatever threads."""
+        with self.lock:
+            if self._paused == 0:
+                self._enabled = gc.isenabled()
+            self._paused += 1
+            gc.disable()
+
+    def resume(self, stays: bool = False) -> None:
+        """Let Python collect as it did before the first pause, if this was the last. Nearly all that is new ``stays``, or not."""
+        with self.lock:
+            self._paused -= 1
+            if self._paused == 0 and self._enabled:
+                if stays and _GENERATIONS:
+                    self._grow_old()
+                gc.enable()
+
+    def _grow_old(self) -> None:
         """Move many new objects to the oldest generation, unvisited: the next collection of the youngest would go through all.
 
         Without that, closing a dataflow of 10,000 operators took four times as long. Python does not count what is moved, so
         that it would never look for garbage there if each of many dataflows was: once between two full collections.
         """
-        with self.lock:
-            collections = gc.get_stats()[2]["collections"]
-            if gc.get_count()[0] < _LEAST or collections == self._moved_after:
-                return
-            if not gc.get_freeze_count():  # to unfreeze would take in what others froze
-                self._moved_after = collections
-                gc.freeze()
-                gc.unfreeze()
+        collections = gc.get_stats()[2]["collections"]
+        if gc.get_count()[0] < _LEAST or collections == self._moved_after:
+            return
+        if not gc.get_freeze_count():  # to unfreeze would take in what others froze
+            self._moved_after = collections
+            gc.freeze()
+            gc.unfreeze()
 
     def enter(self) -> None:
         """Take over from Python if this is the first control."""
         with self.lock:
+            self.pause()
             self._inside += 1
             if self._inside == 1:
-                self._enabled = gc.isenabled()
                 self._frozen = gc.get_freeze_count() > 0
-                gc.disable()
                 gc.collect()
-                self._freeze()
+                self._settle()
 
     def leave(self) -> None:
         """Restore everything if this was the last control."""
         with self.lock:
             self._inside -= 1
-            if self._inside == 0:
+            if self._inside == 0 and _GENERATIONS:
                 gc.unfreeze()
                 if self._frozen:
                     gc.freeze()
-                if self._enabled:
-                    gc.enable()
+            self.resume()
+
+    def collect_grown(self, part: float) -> None:
+        """Collect everything if what has come since the last time, less what has gone, is ``part`` of what was alive."""
+        if self._has_grown(part):
+            with self.lock:
+                if self._has_grown(part):  # no other thread was faster
+                    gc.collect()
+                    self._settle()
+
+    def _has_grown(self, part: float) -> bool:
+        return gc.get_count()[0] - self._counted > part * max(self._alive, _LEAST)
 
     def collect_all(self, part: float) -> None:
         """Collect what is not frozen and freeze what survives; collect everything if that is ``part`` of what was alive."""
@@ -167,13 +210,16 @@ class _Shared:
             if self._fresh > part * max(self._alive, _LEAST):
                 gc.unfreeze()
                 gc.collect()
-                self._freeze()
+                self._settle()
             else:
                 gc.freeze()
 
-    def _freeze(self) -> None:
+    def _settle(self) -> None:
+        """Count what a full collection has left, and freeze it where that spares the next ones work."""
         self._alive, self._fresh = len(gc.get_objects(2)), 0
-        gc.freeze()
+        self._counted = gc.get_count()[0]  # below 0 where what was collected is subtracted after a new beginning
+        if _GENERATIONS:
+            gc.freeze()
 
 
 _SHARED: Final = _Shared()

@@ -25,6 +25,9 @@ from timely.worker.link import ROOM, TAKEN, Frames, Link
 from timely.worker.messages import AbortMessage, DataMessage
 from timely.worker.wire import LARGEST
 
+_UNDER_WAY: Final = 1000.0
+"""Milliseconds for a wake-up that is under way. It never comes if its thread has ended meanwhile."""
+
 _LOOKS: Final = 10
 """How often to look, at a microsecond each, before going to sleep."""
 
@@ -125,12 +128,12 @@ class Waker:
         """The descriptor that becomes readable when the owner is woken."""
         return self._reader.fileno()
 
-    def hush(self) -> None:
-        """Discard the wake-ups so far."""
+    def hush(self) -> int:
+        """Discard the wake-ups so far, and return how many there were."""
         try:
-            self._reader.recv(4096)
+            return len(self._reader.recv(4096))
         except OSError:
-            pass  # there were none, or it is closed
+            return 0  # there were none, or it is closed
 
     def close(self) -> None:
         """Close both ends."""
@@ -141,40 +144,60 @@ class Waker:
 class Inbox(Waker):
     """Messages to one worker from others of its process; wakes it when it waits.
 
-    No lock: ``sent`` is counted by the senders, each its own, and ``taken`` by the owner.
+    No lock, since a finalizer may call it in the middle of itself. Threads meet in deques, whose appends and pops are atomic. A
+    sender appends its message, and then pops from ``armed``; the owner appends to ``armed``, and then looks at what came. Whoever
+    comes second finds what the first has appended, so no wake-up is lost. See ``docs/architecture.md``, threads.
     """
 
-    __slots__ = ("called", "crowded", "items", "sent", "taken", "waiting")
+    __slots__ = ("armed", "called", "crowded", "due", "items", "taken")
 
     def __init__(self) -> None:
         super().__init__()
         self.items: deque[tuple[int, Any, int]] = deque()
-        self.sent: defaultdict[int, int] = defaultdict(int)
-        """About how many bytes each peer has sent."""
         self.taken: defaultdict[int, int] = defaultdict(int)
-        self.called = False
-        self.crowded = False
-        """Whether the owner waits for its peers to take what it has sent."""
-        self.waiting = False
+        """About how many bytes of each peer the owner has taken; only the owner writes it."""
+        self.armed: deque[None] = deque(maxlen=1)
+        """Has an element while the owner waits: whoever pops it wakes the owner."""
+        self.called: deque[None] = deque(maxlen=1)
+        """Has an element if the next wait is to end at once."""
+        self.crowded: deque[None] = deque(maxlen=1)
+        """Has an element if the owner waits for its peers to take what it has sent: whoever pops it calls the owner."""
+        self.due = 0
+        """How many wake-ups are under way, as the owner knows it."""
 
     def call(self) -> None:
         """End the current wait, or else the next one, at once."""
-        self.called = True
-        if self.waiting:
-            self.waiting = False
-            self.wake()  # only if needed: a write releases the interpreter's lock, which takes 5 ms to get back
+        self.called.append(None)
+        self._ring()
 
     def put(self, sender: int, message: Any, weight: int = 0) -> None:
         """Add a message of about so many bytes, and wake the owner if it waits."""
-        if weight:
-            self.sent[sender] += weight
         if type(message) is AbortMessage:
             self.items.appendleft((sender, message, 0))  # nothing before it matters any more
         else:
             self.items.append((sender, message, weight))
-        if self.waiting:
-            self.waiting = False  # one wake-up is enough until it has looked
-            self.wake()
+        self._ring()
+
+    def _ring(self) -> None:
+        if popped(self.armed):  # one wake-up is enough until it has looked
+            self.wake()  # only if needed: a write releases the interpreter's lock, which takes 5 ms to get back
+
+    def close(self) -> None:
+        """Close both ends, after the last wake-up: one that comes later would be written to another file of the same number."""
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        while self.due > 0 and poll.poll(_UNDER_WAY):
+            self.due -= self.hush()
+        super().close()
+
+
+def popped(tokens: deque[None]) -> bool:
+    """Pop an element, and return whether there was one. Only one thread gets each."""
+    try:
+        tokens.pop()
+    except IndexError:
+        return False
+    return True
 
 
 def _linked(sock: socket.socket, largest: int, room: bytearray, in_memory: int) -> Link:
@@ -205,6 +228,8 @@ class PeerTransport:
         room = bytearray(ROOM if sockets else 0)
         in_memory = MemoryBudget.current().in_flight // max(len(sockets), 1) if sockets else 0
         self._links = {peer: _linked(sock, largest, room, in_memory) for peer, sock in sockets.items()}
+        self._sent: defaultdict[int, int] = defaultdict(int)
+        """About how many bytes went to each inbox."""
         self._most = 0
         """What has not been taken, at most, and was weighed."""
         self._finished: set[int] = set()
@@ -229,6 +254,7 @@ class PeerTransport:
             weight = weight_of(message.batch)
             self._most += weight
             if link is None:
+                self._sent[peer] += weight
                 self._inboxes[peer].put(self.index, message, weight)
             else:
                 link.send(message, weight)
@@ -277,7 +303,7 @@ class PeerTransport:
                 total += weight
         if total:
             for sender in taken:
-                if (inbox := self._inboxes[sender]).crowded:
+                if popped((inbox := self._inboxes[sender]).crowded):
                     inbox.call()
 
     def held(self) -> Iterator[tuple[str, list[Any], int]]:
@@ -288,18 +314,19 @@ class PeerTransport:
 
     def crowded(self, limit: int) -> bool:
         """Return whether peers have not taken more than ``limit`` bytes; then ``wait`` ends also when they take some."""
-        if self._most <= limit and not self._inbox.crowded:
+        if self._most <= limit:
             return False
+        self._inbox.crowded.append(None)  # before it looks: who takes more from now on calls
         index, total = self.index, 0
         for link in self._links.values():
             total += link.waiting
-        for inbox in self._inboxes.values():
-            sent = inbox.sent.get(index)
-            if sent is not None:
-                total += sent - inbox.taken.get(index, 0)
+        for peer, sent in self._sent.items():
+            total += sent - self._inboxes[peer].taken.get(index, 0)
         self._most = total
-        self._inbox.crowded = found = total > limit
-        return found
+        if total > limit:
+            return True
+        popped(self._inbox.crowded)
+        return False
 
     def _why_lost(self, peer: int) -> str:
         """Return what an error says of a lost peer."""
@@ -338,7 +365,7 @@ class PeerTransport:
     def wait(self, timeout: float | None = None) -> None:
         """Wait until something has arrived, a peer can take more, or the time is up."""
         inbox = self._inbox
-        inbox.waiting = True
+        inbox.armed.append(None)  # before it looks: who adds something from now on wakes it
         try:
             if inbox.called or inbox.items or self._lost:
                 return
@@ -351,9 +378,11 @@ class PeerTransport:
                 link.write()
             for descriptor, _ in self._ready:
                 if descriptor not in self._by_descriptor:
-                    inbox.hush()
+                    inbox.due -= inbox.hush()
         finally:
-            inbox.waiting = inbox.called = False
+            if not popped(inbox.armed):
+                inbox.due += 1
+            popped(inbox.called)
 
     def _look(self) -> list[tuple[int, int]]:
         """Return what has arrived by now: peers in step answer sooner than a sleeping thread wakes up."""
@@ -385,7 +414,8 @@ class PeerTransport:
             if not peers:
                 break
             self._lost.clear()
-            self._inbox.items.clear()
+            while self._inbox.items:
+                self._inbox.items.popleft()
             self.wait(min(0.2, left))
             self.flush()
             self._drain(peers)

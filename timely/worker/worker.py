@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import get_ident
 from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast, overload
@@ -286,6 +287,7 @@ class Worker:
         if self.gc_control is not None:
             self.gc_control.between()
         self._stepping = True
+        self._activations.thread = get_ident()
 
     def _check_outside(self) -> None:
         """Raise ``WorkerError`` if an operator is running."""
