@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -104,7 +104,7 @@ class Late(deque[Any]):
         return found
 
 
-class LateCounts(dict[int, int]):
+class LateCounts(defaultdict[int, int]):
     """Has ``then()`` called on another thread right after somebody has read a count."""
 
     then: Callable[[], object] | None = None
@@ -139,7 +139,7 @@ def test_what_comes_right_after_the_owner_has_looked_ends_its_wait(calls: bool) 
 def test_what_is_taken_right_after_the_sender_has_counted_ends_its_wait() -> None:
     one, two = thread_transports(2)
     one.send(1, DataMessage(0, 0, 0, [b"x" * 1000] * 10))
-    late = two._inbox.taken = LateCounts()
+    late = two._inbox.taken = LateCounts(int)
     late.then = two.receive
     assert one.crowded(5000)  # as far as it saw
     begun = time.monotonic()
