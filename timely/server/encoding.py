@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from timely.differential.tables.kinds import Column, Kind, arrow_schema, conversion
+from timely.differential.tables.kinds import Column, Kind, arrow_schema, conversion, lower_case
 from timely.errors import ConfigurationError, SchemaError, SqlError, brief
 from timely.server.contents import COMPARISONS, Row, RowCondition
 from timely.server.views import Answer
@@ -149,7 +149,7 @@ def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str
     found = []
     for parameter, text in parameters:
         name, _, comparison = parameter.partition(".")
-        place = places.get(name.lower())
+        place = places.get(lower_case(name))
         if place is None:
             raise ConfigurationError(f"there is no column {name!r}: there are {', '.join(places)}")
         if comparison == "null" and text == "true":

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from timely.dataflow import OutputSchema
 from timely.differential.tables.arrow_rows import ArrowRows, arrow_table
-from timely.differential.tables.kinds import plain_type
+from timely.differential.tables.kinds import lower_case, plain_type
 from timely.errors import SchemaError
 from timely.files.formats import format_of
 from timely.files.scanning import Fragment, Options, plan
@@ -35,15 +35,15 @@ def read_table(path: Path, place: str, schema: pa.Schema | None = None) -> pa.Ta
     scan, [fragment] = plan(path, kind, Options(), 1, place)
     if schema is not None and kind.name in ("csv", "json"):
         types = {field.name: _readable(field.type) if kind.name == "json" else field.type for field in schema}
-        fields = [field.with_type(types.get(field.name.lower(), field.type)) for field in scan.schema]
+        fields = [field.with_type(types.get(lower_case(field.name), field.type)) for field in scan.schema]
         if kind.name == "json":  # which leaves out what is null
-            names = {field.name.lower() for field in fields}
+            names = {lower_case(field.name) for field in fields}
             fields += [pa.field(name, found) for name, found in types.items() if name not in names]
         scan = attrs.evolve(scan, schema=pa.schema(fields))
     whole = Fragment(0, fragment.path, os.path.getsize(path))
     loose = pa.schema([field.with_nullable(True) for field in scan.schema])  # as batches come
     found = pa.Table.from_batches(scan.batches(whole), loose)
-    named = pa.schema([field.with_name(field.name.lower()) for field in scan.schema])
+    named = pa.schema([field.with_name(lower_case(field.name)) for field in scan.schema])
     return arrow_table(pa.Table.from_arrays(found.columns, schema=named), f"{place}: {str(path)!r}")
 
 
@@ -96,7 +96,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     at: timestamp[us]
     """
     types = [pa.string() if pa.types.is_null(field.type) else plain_type(field.type) for field in schema]
-    return pa.schema([pa.field(field.name.lower(), kind, field.nullable) for field, kind in zip(schema, types, strict=True)])
+    return pa.schema([pa.field(lower_case(field.name), kind, field.nullable) for field, kind in zip(schema, types, strict=True)])
 
 
 def change_schema(schema: pa.Schema) -> pa.Schema:
