@@ -9,7 +9,7 @@ from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.capability_set import CapabilitySet
 from timely.dataflow.container import Container, records_of
 from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
-from timely.dataflow.data_frames import pandas_frame, polars_frame
+from timely.dataflow.data_frames import frame_data, pandas_frame, polars_frame
 from timely.dataflow.first_rows import Preview, joined, preview
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
@@ -59,6 +59,7 @@ __all__ = [
     "check_scope",
     "declared_schema",
     "fold_tracebacks",
+    "frame_data",
     "joined",
     "make",
     "operator_name",

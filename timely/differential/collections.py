@@ -524,7 +524,7 @@ def from_columns(
     ...     session.insert_columns(pa.table({"name": ["ada", "bob"], "age": [36, 7]}))
     ...     session.close()
     ...     adults.to_arrow(0).to_pylist()
-    [{'name': 'ada', 'age': 36, 'count': 1}]
+    [{'name': 'ada', 'age': 36}]
     """
     return new_collection(scope, diff=diff, schema=schema, name=name)
 

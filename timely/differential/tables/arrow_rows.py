@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
+from timely.dataflow import frame_data
 from timely.differential.arrow_tables import Fields
 from timely.differential.columns import paired
 from timely.differential.row_columns import rows_of_batch
@@ -28,6 +29,10 @@ def arrow_table(found: Any, place: str) -> pa.Table:
     >>> arrow_table(pa.record_batch({"n": pa.array([1, 2], pa.int32())}), "here").to_pydict()
     {'n': [1, 2]}
     """
+    try:
+        found = frame_data(found)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(f"{place}: {brief(found)} cannot be read as Arrow data: {error}") from error
     if isinstance(found, pa.Table):
         table = found
     elif isinstance(found, pa.RecordBatch):
@@ -132,6 +137,23 @@ class RowFields(Fields):
         if type(diff) is int:
             return rows_of_batch(found, diff) if diff else []
         return paired(list(ArrowRows(found)), diff, label)
+
+
+def counted_reader(schema: pa.Schema, count: str, place: str) -> Callable[[Any], Any]:
+    """Return what makes updates of Arrow batches of ``schema`` in which the column ``count`` says how often a row is added."""
+    read = table_reader(schema, place)
+
+    def updates(container: Any) -> Any:
+        found: list[tuple[Row, int]] = []
+        for batch in [container] if is_arrow(container) else container:
+            table = read(batch)
+            counts = table.column(count)
+            if counts.null_count:
+                raise SchemaError(f"{place}: column {count!r} says how often a row is there, and has nulls")
+            found += zip(ArrowRows(table.drop_columns([count])), counts.to_pylist(), strict=True)
+        return found
+
+    return updates
 
 
 def stream_reader(schema: pa.Schema, place: str) -> Callable[[Any], Any]:

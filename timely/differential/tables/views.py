@@ -23,7 +23,7 @@ from timely.differential.inputs import InputSession, new_sender
 from timely.differential.linear import linear
 from timely.differential.outputs import Output, output
 from timely.differential.rings import INTEGERS
-from timely.differential.tables.arrow_rows import RowFields, arrow_table, by_batches, is_arrow, plain_schema, stream_reader
+from timely.differential.tables.arrow_rows import RowFields, arrow_table, by_batches, counted_reader, is_arrow, plain_schema, stream_reader
 from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.column_stages import checked, pruned
 from timely.differential.tables.correlation import keep_order_names, name_outputs, restore_all, with_unique_tables
@@ -38,7 +38,7 @@ from timely.differential.tables.sorting import first_rows, sort_key
 from timely.differential.tables.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
 from timely.differential.tables.translation import translate
 from timely.differential.tables.using import expand_stars, mark_using
-from timely.errors import GraphError, SqlError, brief
+from timely.errors import GraphError, SchemaError, SqlError, brief
 from timely.operators.input import to_stream
 from timely.order import PartialOrder
 
@@ -563,7 +563,9 @@ def _parsed(expression: Expression) -> exp.Expr:
     return parsed
 
 
-def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, name: str = "table") -> Table[Any]:
+def table(
+    source: Any, data: Any = None, *, schema: pa.Schema | None = None, count: str | None = None, name: str = "table"
+) -> Table[Any]:
     """Return a table: of an input, of a collection, of Arrow data, or of a stream of Arrow batches.
 
     - ``table(scope, schema)``: one that its ``session`` changes.
@@ -572,6 +574,10 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
       exports Arrow: a PyArrow table or batch, a DataFrame of polars or pandas, a relation of DuckDB.
     - ``table(stream, schema)``: the rows of a stream of Arrow batches, or of tuples, each at its time; ``scope.read_parquet`` and
       the like make such streams.
+
+    ``count`` names a column of Arrow data, which the table does not have, that says how often each row is added, or taken away:
+    ``to_batches`` and ``to_pandas(counts=True)`` make one. An index of pandas without a name is left out, and one with a name
+    is a column.
 
     Rows are checked against the schema when they come: ``SchemaError`` for others.
 
@@ -594,19 +600,32 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
             raise GraphError(f"table: {brief(data)} is no pyarrow.Schema, and no Arrow data")
         found = arrow_table(data, name)
         batches = to_stream(source, found.combine_chunks().to_batches(), on=0)
-        return table(batches, found.schema if schema is None else schema, name=name)
+        return table(batches, found.schema if schema is None else schema, count=count, name=name)
     if schema is None:
         raise GraphError("table: give the pyarrow.Schema of its rows, or Arrow data, which has one")
+    given = schema
+    if count is not None:
+        schema = _without_counts(schema, count, source, name)
     columns = columns_of(schema)
     session: InputSession[Any, Any] | None = None
     if isinstance(source, Collection):
         rows = source
     elif isinstance(source, Stream):
-        rows = Collection(linear(source, name, stream_reader(schema, name)))
+        read = stream_reader(schema, name) if count is None else counted_reader(given, count, name)
+        rows = Collection(linear(source, name, read))
     else:
         sender, stream = new_sender(source, name)
         session, rows = InputSession(sender, INTEGERS, RowFields(schema, name)), Collection(stream)
     return Table(checked(rows, row_check(columns, schema), columns, plain_schema(schema), name), columns, session)
+
+
+def _without_counts(schema: pa.Schema, count: str, source: Any, name: str) -> pa.Schema:
+    if not isinstance(source, Stream):
+        raise GraphError(f"{name}: count= names a column of Arrow data: give data or a stream; session.update takes counts too")
+    place = schema.get_field_index(count)
+    if place < 0 or not pa.types.is_integer(schema.field(place).type):
+        raise SchemaError(f"{name}: count={count!r} names no column of whole numbers; there are {', '.join(schema.names)}")
+    return schema.remove(place)
 
 
 def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T, Any]) -> Table[T]:
