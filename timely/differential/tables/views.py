@@ -17,7 +17,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 from typing_extensions import TypeVar
 
-from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow import ScopeBuilder, Stream, warn
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession, new_sender
 from timely.differential.linear import linear
@@ -30,7 +30,7 @@ from timely.differential.tables.correlation import keep_order_names, name_output
 from timely.differential.tables.join_order import conjuncts, select_less, using_names
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, lower_case, row_check
 from timely.differential.tables.recent_rows import recent_rows
-from timely.differential.tables.refusals import mark_positions, naming_the_line, no_table, refusal
+from timely.differential.tables.refusals import mark_positions, naming_the_line, no_table, position_of, refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.row_limits import limit_inside
 from timely.differential.tables.scalar_compiler import NameScope, Scalar, compile_scalar
@@ -631,7 +631,8 @@ def _without_counts(schema: pa.Schema, count: str, source: Any, name: str) -> pa
 def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T, Any]) -> Table[T]:
     """Return a query over ``tables``, or collections with a schema, as a table that stays right; the dialect is DuckDB's.
 
-    ``SqlError`` for what is not kept up to date, with the construct and its position in the text.
+    ``SqlError`` for what is not kept up to date, with the construct and its position in the text. A view has no order:
+    ``ORDER BY`` without ``LIMIT`` has no effect, which a ``TimelyWarning`` says.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -652,13 +653,34 @@ def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T
     ...     reached.at(0), reached.at(1)
     ({(1,): 1, (2,): 1, (3,): 1}, {(1,): 1, (2,): 1})
     """
+    found = query_over(scope, query, tables)
+    warn_of_order(query)
+    return found
+
+
+def query_over(scope: ScopeBuilder[T], query: str, tables: Mapping[str, Table[T] | Collection[T, Any]]) -> Table[T]:
+    """Return what ``sql`` does, for whoever warns of an order by themselves."""
+    return _translated(scope, _tree_of(query), query, {lower_case(name): _as_table(found) for name, found in tables.items()})
+
+
+def _tree_of(query: str) -> exp.Expr:
     try:
         trees = [tree for tree in parse_sql(query, read="duckdb") if tree is not None]
     except (ParseError, TokenError) as error:
         raise SqlError(f"the query cannot be parsed: {error}") from None
     if len(trees) != 1:
         raise SqlError(f"a view is one query, and here are {len(trees)}")
-    return _translated(scope, trees[0], query, {lower_case(name): _as_table(found) for name, found in tables.items()})
+    return trees[0]
+
+
+def warn_of_order(query: str, view: str = "") -> None:
+    """Warn of an ``ORDER BY`` that decides nothing: neither which rows there are, nor in which order they are read."""
+    tree = _tree_of(query)
+    order, distinct = tree.args.get("order"), tree.args.get("distinct")
+    if order is None or tree.args.get("limit") or tree.args.get("offset") or (distinct is not None and distinct.args.get("on")):
+        return
+    mark_positions(tree, query)
+    warn(f"{view}a view has no order: ORDER BY{position_of(order)} has no effect without LIMIT; sort when you read")
 
 
 def _as_table(found: Any) -> Any:
