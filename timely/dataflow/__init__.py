@@ -25,7 +25,7 @@ from timely.dataflow.sync_activator import SyncActivator
 from timely.dataflow.tracebacks import fold_tracebacks
 
 if TYPE_CHECKING:
-    from timely.dataflow.output_schema import OutputSchema, declared_schema
+    from timely.dataflow.output_schema import OutputSchema, declared_schema, declared_types
 
 __all__ = [
     "Activator",
@@ -58,6 +58,7 @@ __all__ = [
     "add_scope",
     "check_scope",
     "declared_schema",
+    "declared_types",
     "fold_tracebacks",
     "frame_data",
     "joined",
@@ -81,7 +82,7 @@ if not TYPE_CHECKING:  # where type checkers see it, they accept every name
 
     def __getattr__(name: str) -> Any:
         # Schemas load PyArrow, which most programs do not need.
-        if name in ("OutputSchema", "declared_schema"):
+        if name in ("OutputSchema", "declared_schema", "declared_types"):
             from timely.dataflow import output_schema
 
             return getattr(output_schema, name)

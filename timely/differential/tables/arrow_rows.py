@@ -78,6 +78,16 @@ class ArrowRows:
             yield from zip(*(column.to_pylist() for column in batch.columns))
 
 
+def data_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of data for a table: columns that have no value, and so no type, are texts.
+
+    >>> data_schema(pa.schema([("n", pa.int8()), ("note", pa.null())]))
+    n: int8
+    note: string
+    """
+    return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
+
+
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with the types that tables have."""
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema])

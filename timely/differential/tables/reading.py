@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
 from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder
+from timely.differential.tables.arrow_rows import data_schema
 from timely.differential.tables.views import Table, table
 from timely.errors import ConfigurationError
 from timely.files.places import Paths
 from timely.files.reading import RowOrder, read_files
 from timely.files.row_times import Time
-from timely.files.scanning import Options, format_of_files, plan
+from timely.files.scanning import ColumnTypes, Options, format_of_files, plan
 from timely.operators.probes import ProbeHandle
 from timely.order import PartialOrder
 
@@ -25,7 +25,7 @@ def read_table(
     path: Paths,
     *,
     columns: Sequence[str] | None = None,
-    schema: pa.Schema | str | None = None,
+    schema: ColumnTypes | None = None,
     time: Time | None = None,
     in_order: bool = False,
     probe: ProbeHandle[T] | None = None,
@@ -64,4 +64,4 @@ def read_table(
         raise ConfigurationError(f"{place}: delimiter= and null_values= are for CSV, and these files are {kind.name}")
     scan, _ = plan(path, kind, options, 1, place)
     rows = read_files(scope, path, kind, options, RowOrder(time, in_order, probe, times), name=name, place=place)
-    return table(rows, scan.schema, count=count, name=name)
+    return table(rows, data_schema(scan.schema), count=count, name=name)

@@ -23,7 +23,16 @@ from timely.differential.inputs import InputSession, new_sender
 from timely.differential.linear import linear
 from timely.differential.outputs import Output, output
 from timely.differential.rings import INTEGERS
-from timely.differential.tables.arrow_rows import RowFields, arrow_table, by_batches, counted_reader, is_arrow, plain_schema, stream_reader
+from timely.differential.tables.arrow_rows import (
+    RowFields,
+    arrow_table,
+    by_batches,
+    counted_reader,
+    data_schema,
+    is_arrow,
+    plain_schema,
+    stream_reader,
+)
 from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.column_stages import checked, pruned
 from timely.differential.tables.correlation import keep_order_names, name_outputs, restore_all, with_unique_tables
@@ -600,7 +609,7 @@ def table(
             raise GraphError(f"table: {brief(data)} is no pyarrow.Schema, and no Arrow data")
         found = arrow_table(data, name)
         batches = to_stream(source, found.combine_chunks().to_batches(), on=0)
-        return table(batches, found.schema if schema is None else schema, count=count, name=name)
+        return table(batches, data_schema(found.schema) if schema is None else schema, count=count, name=name)
     if schema is None:
         raise GraphError("table: give the pyarrow.Schema of its rows, or Arrow data, which has one")
     given = schema
