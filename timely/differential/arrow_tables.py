@@ -139,8 +139,8 @@ class Fields:
         self._width = len(names)
         self._required = [number for number, field in enumerate(schema) if not field.nullable]
 
-    def check(self, record: Any, label: str) -> None:
-        """Raise ``ContainerError`` unless ``record`` is a tuple with a value for each field."""
+    def checked(self, record: Any, label: str) -> Any:
+        """Return a record as it is sent; ``ContainerError`` unless it is a tuple with a value for each field."""
         if not isinstance(record, tuple) or len(record) != self._width:
             raise ContainerError(
                 f"{label}: a record is a tuple of its {self._width} fields ({', '.join(self.schema.names)}), not {brief(record)}"
@@ -148,6 +148,7 @@ class Fields:
         for number in self._required:
             if record[number] is None:
                 raise ContainerError(f"{label}: field {self.schema.names[number]!r} is not nullable: {brief(record)}")
+        return record
 
     def check_columns(self, columns: Sequence[Any], label: str) -> None:
         """Raise ``ContainerError`` unless ``columns`` is one Arrow batch or table with the names and types of the schema."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from timely.dataflow import frame_data
 from timely.differential.arrow_tables import Fields
 from timely.differential.columns import paired
 from timely.differential.row_columns import rows_of_batch
-from timely.differential.tables.kinds import Column, arrow_schema, columns_of, plain_type, row_check
+from timely.differential.tables.kinds import Column, arrow_schema, columns_of, lower_case, plain_type, row_check
 from timely.errors import SchemaError, brief
 
 Row = tuple[Any, ...]
@@ -124,17 +124,29 @@ def table_reader(schema: pa.Schema, place: str) -> Callable[[Any], pa.Table]:
 
 
 class RowFields(Fields):
-    """The schema of a table's session: rows are checked by the table, and Arrow data here."""
+    """The schema of a table's session: rows are tuples, or dictionaries by name, and their values are checked."""
 
-    __slots__ = ("_read",)
+    __slots__ = ("_check", "_names", "_read")
 
     def __init__(self, schema: pa.Schema, place: str) -> None:
         super().__init__(schema)
         self._read = table_reader(schema, place)
+        columns = columns_of(schema)
+        self._names = [column.name for column in columns]
+        self._check = row_check(columns, schema)
 
     @override
-    def check(self, record: Any, label: str) -> None:
-        pass
+    def checked(self, record: Any, label: str) -> Any:
+        try:
+            return self._check(self._by_position(record) if isinstance(record, Mapping) else record)
+        except SchemaError as error:
+            raise SchemaError(f"{label}: {error}") from None
+
+    def _by_position(self, record: Mapping[str, Any]) -> Row:
+        named = {lower_case(str(name)): value for name, value in record.items()}
+        if named.keys() != {*self._names}:
+            raise SchemaError(f"a row of this table has the columns {', '.join(self._names)}, and {brief(record)} came")
+        return tuple([named[name] for name in self._names])
 
     @override
     def check_columns(self, columns: Sequence[Any], label: str) -> None:
