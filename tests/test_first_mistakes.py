@@ -261,7 +261,7 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
     "a frame of pandas": (
         sent(pd.DataFrame({"a": [1]})),
         ContainerError,
-        r"type DataFrame .*pyarrow.RecordBatch.from_pandas\(frame\)",
+        r"type DataFrame .*pyarrow.RecordBatch.from_pandas\(frame, preserve_index=False\)",
     ),
     "a table of Arrow": (sent(pa.table({"a": [1]})), ContainerError, r"type Table .*the batches of its to_batches\(\)"),
     "a time for a capability": (

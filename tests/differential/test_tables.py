@@ -197,3 +197,24 @@ def test_importing_collections_loads_neither_sqlglot_nor_arrow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+# -- tables as edges -----------------------------------------------------------------------------------------------
+
+GRAPHS: Any = [dd.graphs.connected_components, dd.graphs.triangle_count, lambda edges: dd.graphs.k_core(edges, 1)]
+
+
+@pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
+def test_algorithms_of_graphs_ask_for_the_collection_of_a_table() -> None:
+    with timely.Worker() as worker, worker.dataflow(int) as scope:
+        edges = dd.table(scope, pa.table({"src": ["a"], "dst": ["b"]}))
+        for algorithm in (*GRAPHS, lambda edges: dd.graphs.breadth_first_search(edges, edges.collection)):
+            with pytest.raises(GraphError, match=r"not Table\(.*\): use table.collection"):
+                algorithm(edges)
+
+
+@pytest.mark.parametrize("algorithm", GRAPHS)
+def test_an_edge_without_an_end_is_named(algorithm: Any) -> None:
+    edges = pa.table({"src": ["a", "a"], "dst": ["b", None]})
+    with pytest.raises(timely.OperatorError, match=r"(components|count|core): edge \('a', None\) has no end: leave such edges out"):
+        timely.example(lambda scope: algorithm(dd.table(scope, edges).collection).stream)
