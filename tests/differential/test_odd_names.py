@@ -151,7 +151,7 @@ def test_computed_columns_are_called_what_they_are() -> None:
 
 
 WRONG_NAMES = {
-    "select contry from orders": "contry at line 1, column 8: there is no column of this name; orders has id, country: did you mean country",
+    "select contry from orders": "contry at line 1, column 8: there is no column of this name; orders has",
     "select country from order_s": "order_s at line 1, column 21: there is no table order_s; there are: orders",
     "select x.country from orders": "x.country at line 1, column 8: there is no table x in FROM; there are: orders",
     "select x.* from orders": "x.* at line 1, column 8: there is no table x in FROM; there are: orders",
@@ -170,3 +170,4 @@ def test_a_name_that_is_not_there_is_named_with_those_that_are(query: str) -> No
             dd.sql(scope, query, orders=orders)
         orders.output()
     assert str(raised.value).startswith(WRONG_NAMES[query])
+    assert ("orders has id, country: did you mean country?" in str(raised.value)) is ("select contry" in query)

@@ -216,5 +216,7 @@ def test_algorithms_of_graphs_ask_for_the_collection_of_a_table() -> None:
 @pytest.mark.parametrize("algorithm", GRAPHS)
 def test_an_edge_without_an_end_is_named(algorithm: Any) -> None:
     edges = pa.table({"src": ["a", "a"], "dst": ["b", None]})
-    with pytest.raises(timely.OperatorError, match=r"(components|count|core): edge \('a', None\) has no end: leave such edges out"):
+    with pytest.raises(
+        timely.OperatorError, match=r"(components|count|core): edge \('a', None\) has no end: leave such edges out"
+    ):
         timely.example(lambda scope: algorithm(dd.table(scope, edges).collection).stream)

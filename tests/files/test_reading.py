@@ -188,14 +188,14 @@ MANY = "1234\n" * 300_000
 """More than Arrow infers types from."""
 
 REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
-    "a value that does not parse": ({"a.csv": "n\n1\n", "b.csv": "n\n2\nzz\n"}, {}, r"b\.csv.*'n' is int64, and row 3 has 'zz': schema="),
+    "a value that does not parse": ({"a.csv": "n\n1\n", "b.csv": "n\n2\nzz\n"}, {}, r"b\.csv.*is int64, .* has 'zz': schema="),
     "a value that is declared otherwise": ({"a.csv": "n\n1.5\n"}, {"schema": "n long"}, r"a\.csv.*has '1.5'"),
-    "a value that is missing": ({"a.csv": f"n\n{MANY}N/A\n"}, {}, r"'n' is int64, and row 300002 has 'N/A': null_values=\['', 'N/A'\] reads"),
+    "a value that is missing": ({"a.csv": f"n\n{MANY}N/A\n"}, {}, r"and row 300002 has 'N/A': null_values=\['', 'N/A'"),
     "a larger number": ({"a.csv": f"n\n{MANY}1.5\n"}, {}, r"has '1.5': schema=\{'n': 'double'\} reads it as a number"),
     "another delimiter": ({"a.csv": "n;m\n1;2,5\n"}, {}, r"2 values, and the header 1: 1;2,5; .* delimiter=';'"),
-    "a code after the first megabyte": ({"a.csv": f"n\n{MANY}007\n"}, {}, r"'n' of .*a\.csv' has '007'.*\{'n': 'string'\} reads it as text"),
+    "a code after the first megabyte": ({"a.csv": f"n\n{MANY}007\n"}, {}, r"'n' of .*a\.csv' has '007'.*\{'n': 'string'\}"),
     "a code in another file": ({"a.csv": "n,m\n1,2\n", "b.csv": "n,m\n1,-01\n"}, {}, r"'m' of .*b\.csv' has '-01'"),
-    "a code with a delimiter like a date": ({"a.csv": f"n/m\n{MANY.replace('1', '1/2')}01/2\n"}, {"delimiter": "/"}, r"'n' of .* has '01'"),
+    "a code before a slash": ({"a.csv": f"n/m\n{MANY.replace('1', '1/2')}01/2\n"}, {"delimiter": "/"}, r"'n' of .*'01'"),
     "a type of no column": ({"a.csv": "n\n1\n"}, {"schema": {"m": "long"}}, r"a\.csv' has no column 'm'; it has 'n'"),
     "no type": ({"a.csv": "n\n1\n"}, {"schema": {"n": "whole"}}, r"'whole' is no type of a column, for 'n'"),
     "a short line": ({"a.csv": "n,m\n1,2\n3\n"}, {}, r"a\.csv.*row 3 has 1 values, and the header 2"),

@@ -55,7 +55,7 @@ def test_an_answer_is_in_the_order_that_duckdb_has(port: int, query: str) -> Non
     assert found.status == 200, found.content
     t = pa.table(list(zip(*ROWS, strict=True)), schema=SCHEMA)
     assert t.num_rows == len(ROWS)
-    assert [tuple(row.values()) for row in found.content["rows"]] == duckdb.sql(query).fetchall()
+    assert [tuple(row.values()) for row in found.content["rows"]] == duckdb.execute(query).fetchall()
     assert not found.content["more"]
 
 

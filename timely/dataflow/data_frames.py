@@ -40,7 +40,8 @@ def frame_data(data: Any) -> Any:
     >>> frame_data(frame).column_names, frame_data(frame.set_index("n")).column_names
     (['word', 'n'], ['n', 'word'])
     """
-    if not isinstance(data, getattr(sys.modules.get("pandas"), "DataFrame", ())):
+    kind: Any = getattr(sys.modules.get("pandas"), "DataFrame", ())
+    if not isinstance(data, kind):
         return data
     import pyarrow as pa
 

@@ -61,8 +61,8 @@ def declared_types(types: Mapping[str, Any], place: str) -> dict[str, pa.DataTyp
         known = kind if isinstance(kind, pa.DataType) else _TYPES.get(str(kind).strip().lower())
         if not isinstance(name, str) or known is None:
             raise ConfigurationError(
-                f"{place}: {brief(kind)} is no type of a column, for {brief(name)}. Types are {', '.join(_TYPES)}; for others give"
-                " one of PyArrow"
+                f"{place}: {brief(kind)} is no type of a column, for {brief(name)}. Types are {', '.join(_TYPES)}; for others"
+                " give one of PyArrow"
             )
         found[name] = known
     return found

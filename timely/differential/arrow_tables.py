@@ -72,9 +72,7 @@ def _times(record: Any, count: Any, place: str) -> int:
 def check_no_count(names: Sequence[str], place: str) -> None:
     """Raise ``ContainerError`` where a field has the name of the column of counts."""
     if COUNT in names:
-        raise ContainerError(
-            f"{place}: a field of its records is called {COUNT!r}, as the column of counts is: rename the field, as in SQL's 'as n'"
-        )
+        raise ContainerError(f"{place}: a field of its records is called {COUNT!r}, as the column of counts is: rename the field")
 
 
 def table_of_columns(columns: Sequence[Any], counts: Any, schema: pa.Schema | None, place: str) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What the values of CSV say of their columns: codes such as ``01067`` are texts, and errors name the column, the value and a remedy."""
+"""What the values of CSV say of their columns: codes such as ``01067`` are texts, and errors name the value and a remedy."""
 
 from __future__ import annotations
 

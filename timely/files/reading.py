@@ -59,9 +59,10 @@ def read_parquet(
 
     ``path`` is a file, a folder, a glob, or a list of these. Names of folders such as ``year=2024`` become columns. ``columns``
     names the columns to read; ``schema`` also declares their types, as ``"node long"`` or a ``pyarrow.Schema``. A dictionary,
-    as ``{"zip": "string"}``, declares the types of these columns alone. Rows come at the minimum time, or at ``time``: the name of a column, or a function from a batch to one time for each row. A time is complete
-    when all is read; with ``in_order``, for rows in order of time, when a later one was read. Then the source may wait for a
-    ``probe`` downstream: before it reads on, no more than ``times`` times are sent that the probe has not passed.
+    as ``{"zip": "string"}``, declares the types of these columns alone. Rows come at the minimum time, or at ``time``: the name
+    of a column, or a function from a batch to one time for each row. A time is complete when all is read; with ``in_order``, for
+    rows in order of time, when a later one was read. Then the source may wait for a ``probe`` downstream: before it reads on, no
+    more than ``times`` times are sent that the probe has not passed.
 
     ``ConfigurationError`` for a missing file or another extension, ``SchemaError`` for columns and values that are not as
     declared or as in the first file, ``TimestampError`` for a time that is not the scope's or not in order.
@@ -93,8 +94,8 @@ def read_csv(
     """Return the rows of CSV files with a header, also compressed ones (``.gz``), as ``read_parquet`` does.
 
     Types are those of the first megabyte of the first file, unless ``schema`` declares them. A column with a code such as ``007``
-    is text, and so is one without a value; ``SchemaError`` for a code after the first megabyte. ``null_values`` are the unquoted texts that mean a missing value, in all columns. The delimiter is a comma, and a tab
-    in ``.tsv``.
+    is text, and so is one without a value; ``SchemaError`` for a code after the first megabyte. ``null_values`` are the unquoted
+    texts that mean a missing value, in all columns. The delimiter is a comma, and a tab in ``.tsv``.
 
     >>> import pathlib, tempfile, timely
     >>> path = pathlib.Path(tempfile.mkdtemp(), "codes.csv")

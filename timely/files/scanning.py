@@ -117,8 +117,8 @@ class Scan:
         for batch in batches_as_texts(found, names):
             for name, value in codes_in(zip(names, batch.columns, strict=True)).items():
                 raise SchemaError(
-                    f"{self.place}: column {name!r} of {path!r} has {value!r}, and only numbers in its first megabyte, or in"
-                    f" the first file: {self.declare.format(name=name, kind='string')} reads it as text, another type without its zero"
+                    f"{self.place}: column {name!r} of {path!r} has {value!r}, where earlier values are numbers:"
+                    f" {self.declare.format(name=name, kind='string')} reads it as text"
                 )
 
     def _dataset_batches(self, fragment: Fragment, fields: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ _UNKNOWN = "an answer is put in the order of columns that it has: select this to
 
 @attrs.frozen
 class AnswerOrder:
-    """How to put the rows of ``query`` in order: it has the ``width`` columns of the answer, and then those of the order alone."""
+    """How to put the rows of ``query`` in order: it has the ``width`` columns of the answer, then those of the order alone."""
 
     query: str
     width: int

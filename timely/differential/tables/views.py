@@ -566,7 +566,9 @@ def _parsed(expression: Expression) -> exp.Expr:
         or len(found.expressions) != 1
         or any(value for name, value in found.args.items() if name not in ("expressions",))
     ):
-        raise SqlError(f"{brief(expression)} is not one expression of SQL")
+        several = isinstance(found, exp.Select) and len(found.expressions) > 1
+        advice = ": give each as an argument of its own" if several else ""
+        raise SqlError(f"{brief(expression)} is not one expression of SQL{advice}")
     parsed: exp.Expr = found.expressions[0]
     parsed.pop()
     return parsed
