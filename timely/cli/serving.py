@@ -33,13 +33,13 @@ class Settings:
     query_seconds: float
 
 
-class Reporter:
+class ProblemLog:
     """Says what goes wrong with inputs and views, once, and when it is over.
 
     >>> said = []
-    >>> reporter = Reporter(said.append)
+    >>> log = ProblemLog(said.append)
     >>> for problems in ([], ["input a: no"], ["input a: no"], ["view v: no"], []):
-    ...     reporter.report(problems)
+    ...     log.report(problems)
     >>> said
     ['timely: input a: no', 'timely: view v: no', 'timely: input a: read again', 'timely: view v: has a result again']
     """
@@ -98,11 +98,11 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
         ):
             for warning in warned:
                 say(f"timely: {warning.message}")
-            reporter = Reporter(say)
-            reporter.report(_problems(watcher, views))
+            log = ProblemLog(say)
+            log.report(_problems(watcher, views))
             say(f"serving {len(views.overview()[1])} tables and views at {server.url}")
             while not over.wait(settings.poll):
-                reporter.report(_problems(watcher, views))
+                log.report(_problems(watcher, views))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
