@@ -175,7 +175,9 @@ def test_fields_that_a_json_object_has_not_are_null_and_late_ones_are_not_lost(t
     rows = [{"n": n, "pad": padding} for n in range(20_000)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows) + json.dumps({"n": -1, "pad": "", "late": 5}))
     assert "unexpected field" in (message := refused(lambda scope: scope.read_json(path)))
-    assert "declare all columns with schema=" in message and "a.jsonl" in message
+    assert "schema={'name': 'type'} declares it" in message and "a.jsonl" in message
+    counts = found(lambda scope: scope.read_json(path, schema={"late": "long"}).filter(lambda row: row[2] is not None))
+    assert counts == Counter({(0, (-1, "", 5)): 1})
     counts = found(lambda scope: scope.read_json(path, schema="n long, late long").filter(lambda row: row[1] is not None))
     assert counts == Counter({(0, (-1, 5)): 1})
     assert found(lambda scope: scope.read_json(path, columns=["n"]).count().map(lambda n: (n,))) == Counter({(0, (20_001,)): 1})

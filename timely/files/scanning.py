@@ -172,7 +172,7 @@ class _Blame:
             elif "onver" in said or "changed" in said:
                 said += f"; {scan.declare.format(name='name', kind='double')} declares the type of a column"
             elif "unexpected field" in said:
-                said += "; declare all columns with schema=, since the types are those of the beginning of the first file"
+                said += f", which the first megabyte has not; {scan.declare.format(name='name', kind='type')} declares it"
             quoted = pa.ArrowInvalid(printable(str(error)))  # a traceback shows it, and it quotes the file
             raise SchemaError(f"{scan.place}: {self._path!r} cannot be read as {scan.format}: {said}") from quoted
         if isinstance(error, OSError):
@@ -343,7 +343,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     known = pa.schema([*physical, *keys])
     whole = given and not isinstance(options.schema, Mapping)
     if isinstance(options.schema, Mapping):
-        schema = _with_types(known, declared_types(options.schema, place), first.path, place)
+        schema = _with_types(known, declared_types(options.schema, place), first.path, place, more=kind.name == "json")
     else:
         schema = known if options.schema is None else declared_schema(options.schema, place)
     if options.columns is not None:
@@ -388,8 +388,11 @@ def _texts_in(schema: pa.Schema, scan: Scan, fragment: Fragment) -> pa.Schema:
     return pa.schema([field.with_type(pa.string()) if field.name in texts else field for field in schema])
 
 
-def _with_types(schema: pa.Schema, types: Mapping[str, pa.DataType], path: str, place: str) -> pa.Schema:
-    for name in types:
+def _with_types(schema: pa.Schema, types: Mapping[str, pa.DataType], path: str, place: str, *, more: bool) -> pa.Schema:
+    """Return a schema with other types for some columns; there may be ``more`` columns in JSON, which come later."""
+    for name, kind in types.items():
+        if more and name not in schema.names:
+            schema = schema.append(pa.field(name, kind))
         if schema.names.count(name) != 1:
             raise SchemaError(f"{place}: {path!r} has no column {name!r}; it has {', '.join(map(repr, schema.names))}")
     return pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema])
