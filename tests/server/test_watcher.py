@@ -122,7 +122,7 @@ def test_a_bad_file_is_not_applied_and_blocks_no_other(tmp_path: Path) -> None:
     watched.look()
     assert (
         watched.rows()[("b", 2)] == 1
-        and "row 2 has 'x': in the script, create table t (..., n string, ...)" in watched.problems[0]
+        and "row 2 has 'x': in the script, create table t (..., \"n\" string, ...)" in watched.problems[0]
     )
     bad.unlink()
     watched.look()
@@ -274,7 +274,7 @@ def test_a_code_in_a_column_of_numbers_is_not_applied(tmp_path: Path) -> None:
     watched = Watched(WatchedInput("t", path))
     write(path, "zip,n", "10115,1", "01067,2")
     assert watched.look() == 0 and watched.rows() == {(10115, 1): 1}
-    assert "column 'zip' of " in watched.problems[0] and "create table t (..., zip string, ...)" in watched.problems[0]
+    assert "column 'zip' of " in watched.problems[0] and 'create table t (..., "zip" string, ...)' in watched.problems[0]
     assert Watched(WatchedInput("t", path)).rows() == {("10115", 1): 1, ("01067", 2): 1}
     numbers = pa.schema([("zip", pa.int64()), ("n", pa.int64())])
     assert Watched(WatchedInput("t", path, numbers)).rows() == {(10115, 1): 1, (1067, 2): 1}

@@ -62,10 +62,11 @@ def may_have_codes(path: str, delimiter: str) -> bool:
     return False
 
 
-def remedy(error: str, columns: Sequence[str], declare: str) -> str | None:
+def remedy(error: str, columns: Sequence[str], declare: str, *, options: bool = True) -> str | None:
     """Return what Arrow says of a file, with the name of the column and a remedy; ``None`` for what says nothing of values.
 
-    ``declare`` is how a column ``{name}`` is declared to be of a type ``{kind}``.
+    ``declare`` is how a column ``{name}`` is declared to be of a type ``{kind}``; ``options`` says whether other options of the
+    reader can be given.
 
     >>> remedy("In CSV column #1: CSV conversion error to int64: invalid value 'n/a'", ["id", "n"], "{name}: {kind}")
     "column 'n' is int64, and has 'n/a': null_values=['', 'n/a'] reads it as missing, n: string reads it as text"
@@ -80,7 +81,7 @@ def remedy(error: str, columns: Sequence[str], declare: str) -> str | None:
         text = "" if value is None else value[1]
         what = f"has {text!r}" if value is not None else f"has another value ({why})"
         ways = []
-        if value is not None and text.strip().lower() in _MARKERS:
+        if options and value is not None and text.strip().lower() in _MARKERS:
             ways.append(f"null_values=['', {text!r}] reads it as missing")
         if re.fullmatch(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?", text):
             ways.append(f"{declare.format(name=name, kind='double')} reads it as a number")
@@ -94,7 +95,8 @@ def remedy(error: str, columns: Sequence[str], declare: str) -> str | None:
     if found[2] == "1":
         others = [each for each in ";\t|" if each in found[4] and columns and each in columns[0]]
         if others:
-            text += f"; values seem to be separated by another character: delimiter={others[0]!r}"
+            how = f"delimiter={others[0]!r}" if options else "separate them by commas, or by tabs in .tsv"
+            text += f"; values seem to be separated by another character: {how}"
     return text
 
 

@@ -86,6 +86,8 @@ class Scan:
     numeric: frozenset[str] = frozenset()
     """Columns of CSV whose values have been found to be numbers: what is a code instead, such as ``007``, is an error."""
     declare: str = _DECLARE
+    options: bool = True
+    """Whether the program can give options, which errors then propose."""
 
     def batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a fragment, none of them empty; ``SchemaError`` for what is not as planned."""
@@ -168,7 +170,7 @@ class _Blame:
         if isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
             scan, said = self._scan, str(error)
             if scan.format == "csv":
-                said = remedy(said, self._header(), scan.declare) or said
+                said = remedy(said, self._header(), scan.declare, options=scan.options) or said
             elif "onver" in said or "changed" in said:
                 said += f"; {scan.declare.format(name='name', kind='double')} declares the type of a column"
             elif "unexpected field" in said:
@@ -309,7 +311,7 @@ class Options:
     delimiter: str | None = None
     null_values: Sequence[str] = ("",)
     declare: str | None = None
-    """How somebody declares the type of a column, for errors."""
+    """How somebody declares the type of a column who can give no options, for errors."""
 
 
 def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str) -> tuple[Scan, list[Fragment]]:
@@ -330,7 +332,17 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
             )
     given = options.schema is not None
     declare = options.declare or (_DECLARE if not given or isinstance(options.schema, Mapping) else _DECLARED)
-    scan = Scan(place, kind.name, pa.schema([]), False, False, options.delimiter, tuple(options.null_values), declare=declare)
+    scan = Scan(
+        place,
+        kind.name,
+        pa.schema([]),
+        False,
+        False,
+        options.delimiter,
+        tuple(options.null_values),
+        declare=declare,
+        options=options.declare is None,
+    )
     with scan.blaming(first.path):
         physical = _physical_schema(scan, first)
         _ = physical.names  # raises for one that is no text

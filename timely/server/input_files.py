@@ -33,7 +33,7 @@ def read_table(path: Path, place: str, schema: pa.Schema | None = None, *, decla
     cannot be read is a ``SchemaError`` or ``ConfigurationError``.
     """
     kind = format_of(path, place)
-    declare = f"in the script, create table {place.removeprefix('input ')} (..., {{name}} {{kind}}, ...)"
+    declare = f'in the script, create table {place.removeprefix("input ")} (..., "{{name}}" {{kind}}, ...)'
     scan, [fragment] = plan(path, kind, Options(declare=declare), 1, place)
     if schema is not None and kind.name in ("csv", "json"):
         types = {field.name: _readable(field.type) if kind.name == "json" else field.type for field in schema}
