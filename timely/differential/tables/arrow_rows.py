@@ -158,7 +158,7 @@ class RowFields(Fields):
         found = self._read(batch)
         if type(diff) is int:
             return rows_of_batch(found, diff) if diff else []
-        return paired(list(ArrowRows(found)), diff, label)
+        return paired([self._check(row) for row in ArrowRows(found)], diff, label)
 
 
 def counted_reader(schema: pa.Schema, count: str, place: str) -> Callable[[Any], Any]:

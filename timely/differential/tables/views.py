@@ -627,7 +627,9 @@ def table(
     else:
         sender, stream = new_sender(source, name)
         session, rows = InputSession(sender, INTEGERS, RowFields(schema, name)), Collection(stream)
-    return Table(checked(rows, row_check(columns, schema), columns, plain_schema(schema), name), columns, session)
+    check = row_check(columns, schema)
+    found = checked(rows, check, columns, plain_schema(schema), name, by_session=session is not None)
+    return Table(found, columns, session)
 
 
 def _without_counts(schema: pa.Schema, count: str, source: Any, name: str) -> pa.Schema:
