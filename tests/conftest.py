@@ -28,9 +28,7 @@ from tests.support.spark_programs import SparkPrograms
 settings.register_profile("default", max_examples=30, deadline=None)
 settings.register_profile("ci", max_examples=30, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("more", max_examples=200, deadline=None)
-settings.register_profile(
-    "soak", max_examples=50, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("soak", max_examples=50, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # What a test does must not depend on the limits of the container that it runs in.
@@ -116,9 +114,7 @@ def cover(request: pytest.FixtureRequest) -> Callable[[int, str], None]:
 
 
 @pytest.fixture
-def soak(
-    request: pytest.FixtureRequest, soak_seconds: float, cover: Callable[[int, str], None]
-) -> Callable[..., None]:
+def soak(request: pytest.FixtureRequest, soak_seconds: float, cover: Callable[[int, str], None]) -> Callable[..., None]:
     """Return a function that runs a property, with the arguments that Hypothesis does not make, until the time is up.
 
     What runs when the time is up is finished: a pass of so many cases as the profile says.

@@ -261,7 +261,7 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
     "a frame of pandas": (
         sent(pd.DataFrame({"a": [1]})),
         ContainerError,
-        r"type DataFrame .*pyarrow.RecordBatch.from_pandas\(frame\)",
+        r"type DataFrame .*pyarrow.RecordBatch.from_pandas\(frame, preserve_index=False\)",
     ),
     "a table of Arrow": (sent(pa.table({"a": [1]})), ContainerError, r"type Table .*the batches of its to_batches\(\)"),
     "a time for a capability": (
@@ -433,9 +433,7 @@ class Incomparable(Half):
         return self
 
 
-@pytest.mark.parametrize(
-    ("summary", "missing"), [(Half, r"followed_by\(\), __le__\(\)"), (Incomparable, r"__le__\(\)")]
-)
+@pytest.mark.parametrize(("summary", "missing"), [(Half, r"followed_by\(\), __le__\(\)"), (Incomparable, r"__le__\(\)")])
 def test_a_summary_that_lacks_something(summary: Any, missing: str) -> None:
     with pytest.raises(TimestampError, match=rf"summary of node 0 \(feedback\), .*: it is no path summary, and lacks {missing};"):
         timely.example(looped(lambda back, again: again.connect_loop(back), summary()))

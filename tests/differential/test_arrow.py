@@ -37,7 +37,7 @@ def test_columns_of_records(records: list[Any], expected: dict[str, list[Any]]) 
     with Worker() as worker:
         with worker.dataflow(int) as scope:
             result = dd.collection(scope, records).output()
-        table = result.to_arrow(0)
+        table = result.to_arrow(0, counts=True)
     assert table.to_pydict() == expected
     assert list(table.column_names) == list(expected)
 
@@ -52,7 +52,7 @@ def test_counts_of_every_kind() -> None:
                 result = collection.output()
             session.update("x", count)
             session.close()
-            found += result.to_arrow(0).column("count").to_pylist()
+            found += result.to_arrow(0, counts=True).column("count").to_pylist()
     assert found == [-2, 0.5, [1, 2]]
 
 
@@ -66,9 +66,9 @@ def test_each_time_and_pandas() -> None:
         session.advance_to(1)
         session.remove(("k", 1))
         with pytest.raises(dd.NotCompleteError):
-            result.to_arrow(1)
+            result.to_arrow(1, counts=True)
         session.close()
-        frame = result.to_pandas(0)
+        frame = result.to_pandas(0, counts=True)
         assert result.to_pandas(1).empty
     pandas.testing.assert_frame_equal(frame, pandas.DataFrame({"key": ["k"], "value": [1], "count": [1]}), check_dtype=False)
 
@@ -79,7 +79,7 @@ def test_what_is_no_column(records: list[Any]) -> None:
         with worker.dataflow(int) as scope:
             result = dd.collection(scope, records).output()
         with pytest.raises(ContainerError, match="column 'key'"):
-            result.to_arrow(0)
+            result.to_arrow(0, counts=True)
 
 
 @pytest.mark.parametrize("rows", [10, 1000])
@@ -153,7 +153,7 @@ def test_records_with_a_schema() -> None:
         session.close()
         assert result.at(0) == {("ada", 36, True): 1}
         assert everything.at(1) == {("ada", 36, True): 1, ("cy", None, True): 1}
-        table = result.to_arrow(1)
+        table = result.to_arrow(1, counts=True)
     names: list[str] = table.schema.names
     assert names == ["name", "age", "here", "count"] and not table.schema.field("count").nullable
     assert table.to_pylist() == [{"name": "ada", "age": 36, "here": True, "count": 1}]
@@ -176,8 +176,8 @@ def test_records_of_one_column_are_tuples(kind: Any, rows: int) -> None:
         assert result.at(0) == expected
         assert all(type(record[0]) is type(column[0].as_py()) for record in result.at(0))
         assert count.at(0) == dict.fromkeys(expected, 1)
-        assert result.to_arrow(0).column_names == ["only", "count"]
-        assert result.to_arrow(0).num_rows == len(expected)
+        assert result.to_arrow(0, counts=True).column_names == ["only", "count"]
+        assert result.to_arrow(0, counts=True).num_rows == len(expected)
 
 
 def test_pairs_of_whole_numbers_stay_columns() -> None:
@@ -192,7 +192,7 @@ def test_pairs_of_whole_numbers_stay_columns() -> None:
         session.insert_columns(pa.table({"src": [1, None], "dst": [2, 3]}, schema=schema))
         session.close()
         assert result.at(0) == {(1, 2): 2, (2, 3): 1, (None, 3): 1}
-        assert result.to_arrow(0).to_pydict()["src"].count(None) == 1
+        assert result.to_arrow(0, counts=True).to_pydict()["src"].count(None) == 1
     assert kinds == ["Updates", "RowColumns"]
 
 
@@ -243,7 +243,7 @@ def test_what_is_no_schema() -> None:
             result = collection.output()
         session.close()
         with pytest.raises(ContainerError, match="'count'"):
-            result.to_arrow(0)
+            result.to_arrow(0, counts=True)
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------------

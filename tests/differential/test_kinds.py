@@ -117,7 +117,7 @@ def test_values_of_every_kind_come_out_as_arrow_data_and_go_in_again() -> None:
             session.insert(number)
         session.insert(0)
         session.close()
-        data = output.to_arrow(0)
+        data = output.to_arrow(0, counts=True)
         held = output.at(0)
     assert data.schema.field("price").type == pa.decimal128(38, 2) and data.schema.field("place").type.field(0).name == "street"
     with timely.Worker() as worker:

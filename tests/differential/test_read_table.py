@@ -55,6 +55,23 @@ def test_a_later_file_with_more_columns_is_refused_unless_the_program_says_what_
     assert held(tmp_path, schema="x long") == held(tmp_path, columns=["x"]) == {(1,): 1, (2,): 1}
 
 
+@pytest.mark.parametrize("extension", ["parquet", "csv", "jsonl"])
+def test_a_column_without_a_value_is_text(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"rows.{extension}"
+    rows = pa.table({"n": [1], "note": pa.nulls(1)})
+    if extension == "parquet":
+        pa.parquet.write_table(rows, path)
+    else:
+        path.write_text({"csv": "n,note\n1,\n", "jsonl": '{"n":1,"note":null}\n'}[extension])
+    for source in (path, rows):
+        with timely.Worker() as worker:
+            with worker.dataflow(int) as scope:
+                table = dd.read_table(scope, source) if source is path else dd.table(scope, source)
+                output = table.select("n", "note || 'x' as note").output()
+            worker.run()
+            assert repr(table) == "Table(n INTEGER, note VARCHAR)" and output.at(0) == {(1, None): 1}
+
+
 def test_each_row_is_read_once_on_several_workers(tmp_path: Path) -> None:
     for part in range(5):
         (tmp_path / f"{part}.csv").write_text(f"n\n{part}\n{part + 10}\n")

@@ -203,6 +203,24 @@ def test_data_of_other_libraries() -> None:
     assert [type(value).__name__ for value in next(iter(rows_of(frame)))] == ["datetime", "float"]
 
 
+def test_an_index_of_pandas_is_a_column_only_where_it_has_a_name() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"c": ["x", "y", "x"], "n": [2, 1, 2]})
+    assert rows_of(frame.sort_values("n")) == rows_of(frame.iloc[[2, 0, 1]]) == {("x", 2): 2, ("y", 1): 1}
+    assert rows_of(frame.groupby("c").sum()) == {("x", 4): 1, ("y", 1): 1}
+    assert rows_of(frame.groupby(["n", "c"]).size().to_frame("rows")) == {(1, "y", 1): 1, (2, "x", 2): 1}
+    with pytest.raises(SchemaError, match=r"reset_index\(drop=True\)"):
+        rows_of(frame.set_index("n", drop=False))
+    assert timely.example(lambda scope: scope.read_arrow(frame.sort_values("n"))) == [(0, [("x", 2), ("x", 2), ("y", 1)])]
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            table = dd.table(scope, pa.schema([("c", pa.string()), ("n", pa.int64())]))
+            output = table.output()
+        table.session.insert_columns(frame.sort_values("n"))
+        table.session.close()
+        assert output.at(0) == {("x", 2): 2, ("y", 1): 1}
+
+
 def test_data_of_polars() -> None:
     polars = pytest.importorskip("polars")
     assert rows_of(polars.DataFrame({"id": [1, 2], "name": ["ada", None]})) == {(1, "ada"): 1, (2, None): 1}
@@ -253,9 +271,56 @@ def test_an_output_has_the_schema_of_its_table() -> None:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             output = dd.table(scope, DATA).select("score", "name as who").output()
-        found = output.to_arrow(0)
+        found = output.to_arrow(0, counts=True)
     assert found.schema.names == ["score", "who", "count"] and found.schema.types[:2] == [pa.float64(), pa.string()]
     assert found.to_pylist() == [{"score": 0.5, "who": "ada", "count": 1}, {"score": 1.0, "who": None, "count": 2}]
+
+
+def test_rows_that_are_equal_come_out_each_and_go_in_again(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            pairs = dd.table(scope, pa.table({"a": ["a", "a", "b"], "x": [1, 1, 5]}))
+            output = pairs.output()
+            pairs.to_batches().write_csv(tmp_path / "pairs")
+        worker.run()
+        frame, counted = output.to_pandas(), output.to_pandas(counts=True)
+    assert frame.to_dict("list") == {"a": ["a", "a", "b"], "x": [1, 1, 5]}
+    assert counted.to_dict("list") == {"a": ["a", "b"], "x": [1, 5], "count": [2, 1]}
+    held = {("a", 1): 2, ("b", 5): 1}
+    assert rows_of(frame) == rows_of(counted, count="count") == held
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            again = dd.read_table(scope, tmp_path / "pairs", count="count").output()
+        worker.run()
+        assert again.at(0) == held
+    for count, data in (("n", frame), ("a", frame), ("count", pa.schema([("count", pa.int64())]))):
+        with pytest.raises((SchemaError, GraphError), match="count="):
+            rows_of(data, count=count)
+    with pytest.raises(timely.OperatorError, match="has nulls"):
+        rows_of(pandas.DataFrame({"a": ["x"]}).assign(n=pandas.array([None], "Int64")), count="n")
+
+
+def test_rows_that_are_there_less_than_once_are_no_rows_of_a_frame() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, rows = dd.new_collection(scope)
+            output = rows.output()
+        session.update("x", -2)
+        session.close()
+        with pytest.raises(timely.DifferenceError, match="'x' has the count -2: more of it was removed than was there"):
+            output.to_arrow()
+        assert output.to_arrow(counts=True).to_pylist() == [{"record": "x", "count": -2}]
+
+
+def test_a_column_may_be_called_count() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            output = dd.table(scope, DATA).group_by().agg("count(*) as count").output()
+        worker.run()
+        assert output.to_arrow().to_pylist() == [{"count": 3}]
+        with pytest.raises(timely.ContainerError, match="called 'count'"):
+            output.to_arrow(counts=True)
 
 
 # -- errors --------------------------------------------------------------------------------------------------------

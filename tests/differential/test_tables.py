@@ -134,6 +134,7 @@ def test_values_have_the_types_of_the_schema() -> None:
         [1, "ada", 1],
         (2**63, "ada", 1),
         (1, "ada", 1.0),
+        {"id": 1, "name": "ada"},
     ],
     ids=str,
 )
@@ -142,11 +143,30 @@ def test_other_rows_are_refused(row: Any) -> None:
         with worker.dataflow(int) as scope:
             people = dd.table(scope, PEOPLE)
             output = people.output()
-        people.session.insert(row)
+        for send in (people.session.insert, people.session.remove, lambda row: people.session.insert_batch([row])):
+            with pytest.raises(SchemaError, match=r"^input 'table' "):  # at the line that has the row
+                send(row)
         people.session.close()
+        assert output.at(0) == {}
+        with worker.dataflow(int) as scope:
+            output = dd.table(dd.collection(scope, [row]), PEOPLE).output()
         with pytest.raises(timely.OperatorError) as caught:
             output.at(0)
         assert isinstance(caught.value.__cause__, SchemaError)
+
+
+def test_rows_by_name() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            people = dd.table(scope, pa.schema([("Full Name", pa.string()), ("age", pa.float64())]))
+            output = people.output()
+        people.session.insert({"age": 36, "full name": "ada"})
+        people.session.update_at({"FULL NAME": "bob", "AGE": None}, 1, 2)
+        for row in ({"age": 1}, {"full name": "x", "age": 1, "more": 2}, {"full name": 7, "age": 1}):
+            with pytest.raises(SchemaError, match="full name"):
+                people.session.insert(row)
+        people.session.close()
+        assert output.at(1) == {("ada", 36.0): 1, ("bob", None): 2}
 
 
 @pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
@@ -177,3 +197,26 @@ def test_importing_collections_loads_neither_sqlglot_nor_arrow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+# -- tables as edges -----------------------------------------------------------------------------------------------
+
+GRAPHS: Any = [dd.graphs.connected_components, dd.graphs.triangle_count, lambda edges: dd.graphs.k_core(edges, 1)]
+
+
+@pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
+def test_algorithms_of_graphs_ask_for_the_collection_of_a_table() -> None:
+    with timely.Worker() as worker, worker.dataflow(int) as scope:
+        edges = dd.table(scope, pa.table({"src": ["a"], "dst": ["b"]}))
+        for algorithm in (*GRAPHS, lambda edges: dd.graphs.breadth_first_search(edges, edges.collection)):
+            with pytest.raises(GraphError, match=r"not Table\(.*\): use table.collection"):
+                algorithm(edges)
+
+
+@pytest.mark.parametrize("algorithm", GRAPHS)
+def test_an_edge_without_an_end_is_named(algorithm: Any) -> None:
+    edges = pa.table({"src": ["a", "a"], "dst": ["b", None]})
+    with pytest.raises(
+        timely.OperatorError, match=r"(components|count|core): edge \('a', None\) has no end: leave such edges out"
+    ):
+        timely.example(lambda scope: algorithm(dd.table(scope, edges).collection).stream)

@@ -36,7 +36,7 @@ def test_rows_of_batches_are_records_at_their_times() -> None:
         handle.close()
         assert output.at(0) == {("a", 1): 1, (None, None): 1}
         assert output.at(2) == {("a", 1): 2, (None, None): 1}
-        assert output.to_arrow().schema == WORDS.append(pa.field("count", pa.int64(), nullable=False))
+        assert output.to_arrow(counts=True).schema == WORDS.append(pa.field("count", pa.int64(), nullable=False))
         assert ones.at(0) == {(1,): 2, (None,): 1}
 
 
@@ -150,7 +150,7 @@ def test_a_count_of_packages_is_what_arrow_says() -> None:
             totals = table.group_by("section").agg("count(*) as n", "sum(installed_kib) as kib")
             output, changes = totals.output(worker=0), totals.to_batches().capture()
         worker.run()
-        return output.to_arrow().to_pylist() if worker.index == 0 else [], changes.to_arrow().to_pylist()
+        return output.to_arrow(counts=True).to_pylist() if worker.index == 0 else [], changes.to_arrow().to_pylist()
 
     [(rows, some), (_, others)] = timely.execute(program, workers=2)
     assert sorted(map(repr, some + others)) == sorted(map(repr, rows))

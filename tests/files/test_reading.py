@@ -175,7 +175,9 @@ def test_fields_that_a_json_object_has_not_are_null_and_late_ones_are_not_lost(t
     rows = [{"n": n, "pad": padding} for n in range(20_000)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows) + json.dumps({"n": -1, "pad": "", "late": 5}))
     assert "unexpected field" in (message := refused(lambda scope: scope.read_json(path)))
-    assert "declare all columns with schema=" in message and "a.jsonl" in message
+    assert "schema={'name': 'type'} declares it" in message and "a.jsonl" in message
+    counts = found(lambda scope: scope.read_json(path, schema={"late": "long"}).filter(lambda row: row[2] is not None))
+    assert counts == Counter({(0, (-1, "", 5)): 1})
     counts = found(lambda scope: scope.read_json(path, schema="n long, late long").filter(lambda row: row[1] is not None))
     assert counts == Counter({(0, (-1, 5)): 1})
     assert found(lambda scope: scope.read_json(path, columns=["n"]).count().map(lambda n: (n,))) == Counter({(0, (20_001,)): 1})
@@ -184,10 +186,21 @@ def test_fields_that_a_json_object_has_not_are_null_and_late_ones_are_not_lost(t
 IN_ORDER = {"time": "n", "in_order": True}
 PARQUET = r"b\.parquet' should end in one of .*: read it with read_parquet"
 
+MANY = "1234\n" * 300_000
+"""More than Arrow infers types from."""
+
 REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
-    "a value that does not parse": ({"a.csv": "n\n1\n", "b.csv": "n\n2\nzz\n"}, {}, r"b\.csv.*invalid value 'zz'.*schema="),
-    "a value that is declared otherwise": ({"a.csv": "n\n1.5\n"}, {"schema": "n long"}, r"a\.csv.*invalid value '1.5'"),
-    "a short line": ({"a.csv": "n,m\n1,2\n3\n"}, {}, r"a\.csv.*Expected 2 columns, got 1"),
+    "a value that does not parse": ({"a.csv": "n\n1\n", "b.csv": "n\n2\nzz\n"}, {}, r"b\.csv.*is int64, .* has 'zz': schema="),
+    "a value that is declared otherwise": ({"a.csv": "n\n1.5\n"}, {"schema": "n long"}, r"a\.csv.*has '1.5'"),
+    "a value that is missing": ({"a.csv": f"n\n{MANY}N/A\n"}, {}, r"and row 300002 has 'N/A': null_values=\['', 'N/A'"),
+    "a larger number": ({"a.csv": f"n\n{MANY}1.5\n"}, {}, r"has '1.5': schema=\{'n': 'double'\} reads it as a number"),
+    "another delimiter": ({"a.csv": "n;m\n1;2,5\n"}, {}, r"2 values, and the header 1: 1;2,5; .* delimiter=';'"),
+    "a code after the first megabyte": ({"a.csv": f"n\n{MANY}007\n"}, {}, r"'n' of .*a\.csv' has '007'.*\{'n': 'string'\}"),
+    "a code in another file": ({"a.csv": "n,m\n1,2\n", "b.csv": "n,m\n1,-01\n"}, {}, r"'m' of .*b\.csv' has '-01'"),
+    "a code before a slash": ({"a.csv": f"n/m\n{MANY.replace('1', '1/2')}01/2\n"}, {"delimiter": "/"}, r"'n' of .*'01'"),
+    "a type of no column": ({"a.csv": "n\n1\n"}, {"schema": {"m": "long"}}, r"a\.csv' has no column 'm'; it has 'n'"),
+    "no type": ({"a.csv": "n\n1\n"}, {"schema": {"n": "whole"}}, r"'whole' is no type of a column, for 'n'"),
+    "a short line": ({"a.csv": "n,m\n1,2\n3\n"}, {}, r"a\.csv.*row 3 has 1 values, and the header 2"),
     "an empty file": ({"a.csv": ""}, {}, r"a\.csv.*Empty CSV file"),
     "a missing column in another file": ({"a.csv": "n,m\n1,2\n", "b.csv": "n,k\n1,2\n"}, {}, r"b\.csv' has no column 'm'"),
     "one more column in another file": ({"a.csv": "n\n1\n", "b.csv": "n,m\n1,2\n"}, {}, r"b\.csv' has a column 'm' that"),
@@ -218,6 +231,40 @@ def test_what_cannot_be_read_is_refused_with_its_file(tmp_path: Path, case: str)
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert re.search(message, told := refused(lambda scope: scope.read_csv(tmp_path, **options))), told
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "-", ":"])
+@pytest.mark.parametrize("code", ["01067", "-07", '"007"', " 00", "+01", "00", "01.5"])
+def test_a_column_with_a_code_is_text(tmp_path: Path, delimiter: str, code: str) -> None:
+    path = tmp_path / "a.csv"
+    if delimiter in code:
+        code = f'"{code}"'
+    path.write_text(
+        delimiter.join("anz") + "\n" + "".join(delimiter.join(row) + "\n" for row in (["1", "2", "10"], ["2", "0", code]))
+    )
+    rows = found(lambda scope: scope.read_csv(path, delimiter=delimiter))
+    assert rows == Counter({(0, (1, 2, "10")): 1, (0, (2, 0, code.strip('"'))): 1})
+
+
+def test_numbers_dates_and_times_are_no_codes(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "n,x,day,at,t\n"
+        + "0,0.5,2024-01-05,2024-01-05 09:00:00,09:05:00\n-10,-0.25,2024-01-05,2024-01-05 09:00:00,09:05:00\n" * 2
+    )
+    kinds = timely.example(lambda scope: scope.read_csv(path).map_batch(lambda batch: [str(kind) for kind in batch.schema.types]))
+    assert kinds == [(0, sorted(["int64", "double", "date32[day]", "timestamp[s]", "time32[s]"]))]
+
+
+def test_some_types_are_declared_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("zip,n,note\n10115,1,\n,2,\n")
+    assert found(lambda scope: scope.read_csv(tmp_path, schema={"zip": "varchar", "n": pa.float64()})) == Counter(
+        {(0, ("10115", 1.0, None)): 1, (0, (None, 2.0, None)): 1}
+    )
+    (tmp_path / "b.csv").write_text("zip,n,note\n007,1,\n")
+    assert found(lambda scope: scope.read_csv(tmp_path, schema={"zip": "long"}, columns=["zip"])) == Counter(
+        {(0, (10115,)): 1, (0, (None,)): 1, (0, (7,)): 1}
+    )
 
 
 def test_types_of_files_that_have_them_stay_or_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,19 +28,23 @@ create view best as select customer, total from totals order by total desc limit
 
 
 @contextmanager
-def served(*arguments: Any) -> Iterator[int]:
-    """The port of a command that runs."""
+def served(*arguments: Any, said: list[str] | None = None) -> Iterator[int]:
+    """The port of a command that runs; ``said`` gets the lines that it prints."""
     command = [sys.executable, "-m", "timely.cli", "serve", "--port", "0", "--poll", "0.05", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
-            line = process.stdout.readline()
-            found = re.search(r"http://127\.0\.0\.1:([0-9]+)/", line)
-            assert found is not None, line + process.stderr.read()
+            lines, found = [], None
+            while found is None:
+                lines.append(process.stdout.readline())
+                found = re.search(r"http://127\.0\.0\.1:([0-9]+)/", lines[-1])
+                assert lines[-1], "".join(lines) + process.stderr.read()
             yield int(found[1])
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0 and process.stderr.read() == ""
+            if said is not None:
+                said += [line.rstrip().replace(found[1], "PORT") for line in (*lines, *process.stdout)]
         finally:
             process.kill()
 
@@ -51,10 +56,11 @@ def wait_for_status(port: int, status: str) -> None:
 
 
 def test_views_follow_a_file(tmp_path: Path) -> None:
-    (tmp_path / "views.sql").write_text(SCRIPT)
+    (tmp_path / "views.sql").write_text(SCRIPT + "create view sorted as select total from totals order by total;")
     path = tmp_path / "orders.csv"
     path.write_text("customer,price\nada,30\nbob,5\n")
-    with served(tmp_path / "views.sql", "--input", f"orders={path}") as port:
+    said: list[str] = []
+    with served(tmp_path / "views.sql", "--input", f"orders={path}", said=said) as port:
         assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 30}]
         with (
             Events(port, "/views/best/changes") as events,
@@ -80,6 +86,14 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
             assert events.next().data["changes"][1]["row"] == {"customer": "eve", "total": 1}
         wait_for_status(port, "ok")  # a file counts as applied after its epoch, so shortly after the event
         assert ask(port, "/tables/orders", "POST", {"insert": []}).status == 403
+        time.sleep(0.3)  # the terminal is told shortly after
+    assert [re.sub(r"'/.*?'", "FILE", line) for line in said] == [
+        "timely: view sorted: a view has no order: ORDER BY at line 4, column 48 has no effect without LIMIT; sort when you read",
+        "serving 4 tables and views at http://127.0.0.1:PORT/",
+        "timely: input orders: FILE cannot be read as csv: column 'price' is int64, and row 2 has 'thirty': in the script,"
+        ' create table orders (..., "price" string, ...) reads it as text',
+        "timely: input orders: read again",
+    ]
 
 
 def test_a_table_that_clients_write(tmp_path: Path) -> None:
@@ -98,6 +112,7 @@ def test_a_table_that_clients_write(tmp_path: Path) -> None:
         ("", ["--input", "orders=none.csv"], "input orders has no columns, since there is no file 'none.csv'"),
         ("", ["--input", "orders=orders.csv", "--changes", "order"], "--changes order: there is no input of that name"),
         ("create view orders as select 1 as n", ["--input", "orders=orders.csv"], "a table or view orders already"),
+        ("", ["--input", "orders=orders.csv", "--port", "TAKEN"], "; try --port "),
         ("", ["--input", "orders=orders.csv", "--host", "256.1.1.1", "--port", "1"], "cannot be served there"),
     ],
 )
@@ -113,5 +128,13 @@ def test_mistakes_end_the_command_with_a_message(
     (tmp_path / "orders.csv").write_text("customer,price\nada,30\n")
     if script is not None:
         (tmp_path / "views.sql").write_text(script)
-    assert main(["serve", "views.sql", *arguments]) == 1
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", "views.sql", *(port if each == "TAKEN" else each for each in arguments)]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_an_input_without_a_name_gets_one_in_the_message(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "views.sql", "--input", "data/my-orders.csv.gz"])
+    assert "'data/my-orders.csv.gz' has no name: write my_orders=data/my-orders.csv.gz" in capsys.readouterr().err

@@ -446,5 +446,5 @@ def test_views_hold_what_new_views_compute_also_where_some_fail(seed: int, epoch
 def test_a_refusal_names_a_place_in_the_query_and_no_line_of_the_server() -> None:
     views = Views()
     views.table("orders", pa.schema([("price", pa.int64())]))
-    with pytest.raises(SqlError, match="none$"):
+    with pytest.raises(SqlError, match="orders has price$"):
         views.view("wrong", "select missing from orders")

@@ -120,7 +120,10 @@ def test_a_bad_file_is_not_applied_and_blocks_no_other(tmp_path: Path) -> None:
     assert watched.problems == [] and watched.rows()[("b", 2)] == 1
     write(bad, "k,n", "b,x")
     watched.look()
-    assert watched.rows()[("b", 2)] == 1 and "invalid value 'x'" in watched.problems[0]
+    assert (
+        watched.rows()[("b", 2)] == 1
+        and "row 2 has 'x': in the script, create table t (..., \"n\" string, ...)" in watched.problems[0]
+    )
     bad.unlink()
     watched.look()
     assert ("b", 2) not in watched.rows() and watched.problems == []
@@ -264,6 +267,26 @@ def test_columns_that_a_script_declares(tmp_path: Path, lines: tuple[str, ...]) 
     assert watched.rows("days") == {(day, Decimal("1.50")): 1, (None, None): 1}
     write(path, *lines[1:2], '{"price": "1"}' if "json" in lines[0] else ",1,")
     assert watched.look() == 0 and "column 'code' is declared not null, and has nulls" in watched.problems[0]
+
+
+def test_a_code_in_a_column_of_numbers_is_not_applied(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "zip,n", "10115,1")
+    watched = Watched(WatchedInput("t", path))
+    write(path, "zip,n", "10115,1", "01067,2")
+    assert watched.look() == 0 and watched.rows() == {(10115, 1): 1}
+    assert "column 'zip' of " in watched.problems[0] and 'create table t (..., "zip" string, ...)' in watched.problems[0]
+    assert Watched(WatchedInput("t", path)).rows() == {("10115", 1): 1, ("01067", 2): 1}
+    numbers = pa.schema([("zip", pa.int64()), ("n", pa.int64())])
+    assert Watched(WatchedInput("t", path, numbers)).rows() == {(10115, 1): 1, (1067, 2): 1}
+
+
+def test_names_of_columns_are_any_texts(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "Order ID,amount (eur)", "7,1.5", "8,2")
+    script = 'create table t ("Order ID" bigint, "amount (eur)" double); create view v as select "order id" + 1 as "a.b" from t'
+    columns = pa.schema([("order id", pa.int64()), ("amount (eur)", pa.float64())])
+    for schema in (None, columns):
+        watched = Watched(WatchedInput("t", path, schema), script=script)
+        assert watched.rows() == {(7, 1.5): 1, (8, 2.0): 1} and watched.rows("v") == {(8,): 1, (9,): 1}
 
 
 def test_an_input_that_is_not_there_yet(tmp_path: Path) -> None:

@@ -425,5 +425,8 @@ def _time(text: str) -> tuple[str | None, str]:
 
 
 def _table(text: str) -> tuple[str, Path]:
+    if text and "=" not in text:
+        name = re.sub(r"\W", "_", Path(text).name.partition(".")[0].lower())
+        raise argparse.ArgumentTypeError(f"{text!r} has no name: write {name if name.isidentifier() else 'name'}={text}")
     name, value = _pair(text)
     return name, Path(value)

@@ -6,12 +6,13 @@ import gc
 import logging
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
-from timely.errors import ConfigurationError, file_error_text
+from timely.errors import ConfigurationError, TimelyWarning, file_error_text
 from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
 from timely.server.script import TableDefinition, parse_script
 from timely.worker.gc_control import collector_paused
@@ -32,6 +33,33 @@ class Settings:
     query_seconds: float
 
 
+class ProblemLog:
+    """Says what goes wrong with inputs and views, once, and when it is over.
+
+    >>> said = []
+    >>> log = ProblemLog(said.append)
+    >>> for problems in ([], ["input a: no"], ["input a: no"], ["view v: no"], []):
+    ...     log.report(problems)
+    >>> said
+    ['timely: input a: no', 'timely: view v: no', 'timely: input a: read again', 'timely: view v: has a result again']
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._known: list[str] = []
+
+    def report(self, problems: Sequence[str]) -> None:
+        """Say what is new in ``problems``, each ``kind name: text``, and which kinds and names are in it no more."""
+        for problem in problems:
+            if problem not in self._known:
+                self._say(f"timely: {problem}")
+        left = {problem.partition(":")[0] for problem in problems}
+        for source in dict.fromkeys(problem.partition(":")[0] for problem in self._known):
+            if source not in left:
+                self._say(f"timely: {source}: {'has a result' if source.startswith('view ') else 'read'} again")
+        self._known = list(problems)
+
+
 def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Callable[[str], object]) -> None:
     """Serve the views of a script over inputs until the process is interrupted or terminated."""
     try:
@@ -50,7 +78,9 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
     views = Views(Limits(queries=settings.max_queries, rows=settings.max_rows, query_seconds=settings.query_seconds))
     with collector_paused():  # what is loaded stays: to look for garbage in it took a third of the time
         watcher = InputWatcher(views, watched, settings.poll)
-        views.run_script(text)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", TimelyWarning)
+            views.run_script(text)
         gc.freeze()
     over = threading.Event()
     before = {number: signal.signal(number, lambda *_: over.set()) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -66,10 +96,18 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
             ) as server,
             watcher,
         ):
-            for problem in watcher.problems:
-                say(f"timely: {problem}")
+            for warning in warned:
+                say(f"timely: {warning.message}")
+            log = ProblemLog(say)
+            log.report(_problems(watcher, views))
             say(f"serving {len(views.overview()[1])} tables and views at {server.url}")
-            over.wait()
+            while not over.wait(settings.poll):
+                log.report(_problems(watcher, views))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _problems(watcher: InputWatcher, views: Views) -> list[str]:
+    failed = [f"{each.kind} {each.name}: {each.error}" for each in views.overview()[1] if each.error]
+    return [*watcher.problems, *failed, *([f"the server: {views.broken}"] if views.broken else [])]

@@ -9,7 +9,7 @@ from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.capability_set import CapabilitySet
 from timely.dataflow.container import Container, records_of
 from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
-from timely.dataflow.data_frames import pandas_frame, polars_frame
+from timely.dataflow.data_frames import frame_data, pandas_frame, polars_frame
 from timely.dataflow.first_rows import Preview, joined, preview
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
@@ -25,7 +25,7 @@ from timely.dataflow.sync_activator import SyncActivator
 from timely.dataflow.tracebacks import fold_tracebacks
 
 if TYPE_CHECKING:
-    from timely.dataflow.output_schema import OutputSchema, declared_schema
+    from timely.dataflow.output_schema import OutputSchema, declared_schema, declared_types
 
 __all__ = [
     "Activator",
@@ -58,7 +58,9 @@ __all__ = [
     "add_scope",
     "check_scope",
     "declared_schema",
+    "declared_types",
     "fold_tracebacks",
+    "frame_data",
     "joined",
     "make",
     "operator_name",
@@ -81,7 +83,7 @@ if not TYPE_CHECKING:  # where type checkers see it, they accept every name
 
     def __getattr__(name: str) -> Any:
         # Schemas load PyArrow, which most programs do not need.
-        if name in ("OutputSchema", "declared_schema"):
+        if name in ("OutputSchema", "declared_schema", "declared_types"):
             from timely.dataflow import output_schema
 
             return getattr(output_schema, name)

@@ -23,8 +23,8 @@ _NOT_BY_RECORD: Final = {
     "builtins.str": "send() sends one record, send_batch() a list of them",
     "builtins.bytes": "send() sends one record, send_batch() a list of them",
     "builtins.dict": "send() sends one record, send_batch() a list of them, such as list(batch.items())",
-    "pandas.DataFrame": "make an Arrow batch of it with pyarrow.RecordBatch.from_pandas(frame)",
-    "pandas.core.frame.DataFrame": "make an Arrow batch of it with pyarrow.RecordBatch.from_pandas(frame)",
+    "pandas.DataFrame": "make an Arrow batch of it with pyarrow.RecordBatch.from_pandas(frame, preserve_index=False)",
+    "pandas.core.frame.DataFrame": "make an Arrow batch of it with pyarrow.RecordBatch.from_pandas(frame, preserve_index=False)",
     "pyarrow.lib.Table": "send the batches of its to_batches(), one by one",
 }
 """Types whose iteration does not give records, and what to send instead."""

@@ -1,10 +1,11 @@
-"""Arrow tables as DataFrames of other libraries, which are imported when they are asked for."""
+"""Arrow tables as DataFrames of other libraries, and back. The libraries are imported by those who ask for a DataFrame."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
-from timely.errors import ConfigurationError
+from timely.errors import ConfigurationError, SchemaError, brief
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,3 +27,30 @@ def polars_frame(table: pa.Table) -> Any:
     except ModuleNotFoundError as error:
         raise ConfigurationError("to_polars needs polars: pip install polars") from error
     return polars.from_arrow(table)
+
+
+def frame_data(data: Any) -> Any:
+    """Return a pandas DataFrame as an Arrow table, and other objects as they are.
+
+    An index without a name only numbers the rows, and is left out. One with names becomes the first columns, as
+    ``reset_index()`` has them; ``SchemaError`` where a column has such a name already.
+
+    >>> import pandas
+    >>> frame = pandas.DataFrame({"word": ["to", "be"], "n": [2, 1]}).sort_values("n")
+    >>> frame_data(frame).column_names, frame_data(frame.set_index("n")).column_names
+    (['word', 'n'], ['n', 'word'])
+    """
+    kind: Any = getattr(sys.modules.get("pandas"), "DataFrame", ())
+    if not isinstance(data, kind):
+        return data
+    import pyarrow as pa
+
+    if data.index.nlevels > 1 or data.index.name is not None:
+        try:
+            data = data.reset_index()
+        except ValueError as error:
+            raise SchemaError(
+                f"the index of a DataFrame becomes columns {brief(list(data.index.names))}: {error}; leave it out with"
+                " reset_index(drop=True), or rename it"
+            ) from None
+    return pa.Table.from_pandas(data, preserve_index=False)

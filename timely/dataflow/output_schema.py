@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -41,12 +41,31 @@ _TYPES: Final = {
     "real": pa.float32(),
     "double": pa.float64(),
     "string": pa.string(),
+    "varchar": pa.string(),
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
 """Spark's names of types."""
+
+
+def declared_types(types: Mapping[str, Any], place: str) -> dict[str, pa.DataType]:
+    """Return the types of some columns: types of PyArrow, or Spark's names; ``ConfigurationError`` for others.
+
+    >>> declared_types({"zip": "string", "price": pa.decimal128(8, 2)}, "here")
+    {'zip': DataType(string), 'price': Decimal128Type(decimal128(8, 2))}
+    """
+    found = {}
+    for name, kind in types.items():
+        known = kind if isinstance(kind, pa.DataType) else _TYPES.get(str(kind).strip().lower())
+        if not isinstance(name, str) or known is None:
+            raise ConfigurationError(
+                f"{place}: {brief(kind)} is no type of a column, for {brief(name)}. Types are {', '.join(_TYPES)}; for others"
+                " give one of PyArrow"
+            )
+        found[name] = known
+    return found
 
 
 def declared_schema(columns: pa.Schema | str, place: str) -> pa.Schema:

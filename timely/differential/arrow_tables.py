@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from timely.differential.updates import Update
-from timely.errors import ContainerError, brief
+from timely.errors import ContainerError, DifferenceError, brief
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,14 +19,19 @@ COUNT: Final = "count"
 """The name of the last column of a table of records."""
 
 
-def table_of(updates: Iterable[Update], schema: pa.Schema | None, place: str, *, pairs: bool = False) -> pa.Table:
-    """Return records and their counts as a table, in order where they can be compared: a column a field, and ``count``.
+def table_of(
+    updates: Iterable[Update], schema: pa.Schema | None, place: str, *, pairs: bool = False, counted: bool = True
+) -> pa.Table:
+    """Return records as a table, in order where they can be compared: a column a field, and ``count``.
 
-    ``pairs`` says that records are pairs also where there are none. ``ContainerError`` where a column has several types,
-    ``SchemaError`` for values that are not of the types of ``schema``.
+    Without ``counted`` there is no column of counts, and a record is there as often as its count says. ``pairs`` says that
+    records are pairs also where there are none. ``ContainerError`` where a column has several types, ``SchemaError`` for values
+    that are not of the types of ``schema``, ``DifferenceError`` for counts that no record can have.
 
     >>> table_of([((1, "a"), 2)], None, "here").to_pydict()
     {'key': [1], 'value': ['a'], 'count': [2]}
+    >>> table_of([((1, "a"), 2)], None, "here", counted=False).to_pydict()
+    {'key': [1, 1], 'value': ['a', 'a']}
     >>> table_of([("a", 1), ("b", 1)], None, "here").column_names
     ['record', 'count']
     """
@@ -35,9 +40,14 @@ def table_of(updates: Iterable[Update], schema: pa.Schema | None, place: str, *,
         found.sort(key=itemgetter(0))
     except TypeError:
         pass  # records that cannot be compared
+    if not counted and any(count != 1 or type(count) is not int for _, count in found):
+        found = [(record, 1) for record, count in found for _ in range(_times(record, count, place))]
     records = [record for record, _ in found]
+    import pyarrow as pa
+
     names = _names(records, pairs) if schema is None else list(schema.names)
-    check_no_count(names, place)
+    if counted:
+        check_no_count(names, place)
     columns: list[Any]
     if schema is not None:
         from timely.dataflow import OutputSchema
@@ -46,7 +56,17 @@ def table_of(updates: Iterable[Update], schema: pa.Schema | None, place: str, *,
     else:
         columns = [records] if names == ["record"] else list(zip(*records, strict=True)) or [()] * len(names)
         arrays = [_array(column, None, name, place) for column, name in zip(columns, names, strict=True)]
+    if not counted:
+        return pa.Table.from_arrays(arrays, names) if schema is None else pa.Table.from_arrays(arrays, schema=schema)
     return _table(arrays, [diff for _, diff in found], names, schema, place)
+
+
+def _times(record: Any, count: Any, place: str) -> int:
+    """Return how often a record is there; ``DifferenceError`` for counts that say nothing of that."""
+    if type(count) is int and count > 0:
+        return count
+    why = "more of it was removed than was there" if type(count) is int else "only whole numbers say how often a record is there"
+    raise DifferenceError(f"{place}: {brief(record)} has the count {brief(count)}: {why}; counts=True gives counts as a column")
 
 
 def check_no_count(names: Sequence[str], place: str) -> None:
@@ -117,8 +137,8 @@ class Fields:
         self._width = len(names)
         self._required = [number for number, field in enumerate(schema) if not field.nullable]
 
-    def check(self, record: Any, label: str) -> None:
-        """Raise ``ContainerError`` unless ``record`` is a tuple with a value for each field."""
+    def checked(self, record: Any, label: str) -> Any:
+        """Return a record as it is sent; ``ContainerError`` unless it is a tuple with a value for each field."""
         if not isinstance(record, tuple) or len(record) != self._width:
             raise ContainerError(
                 f"{label}: a record is a tuple of its {self._width} fields ({', '.join(self.schema.names)}), not {brief(record)}"
@@ -126,6 +146,7 @@ class Fields:
         for number in self._required:
             if record[number] is None:
                 raise ContainerError(f"{label}: field {self.schema.names[number]!r} is not nullable: {brief(record)}")
+        return record
 
     def check_columns(self, columns: Sequence[Any], label: str) -> None:
         """Raise ``ContainerError`` unless ``columns`` is one Arrow batch or table with the names and types of the schema."""

@@ -481,8 +481,14 @@ def arranged(other: Any, name: str, pairs: bool, key: Key | None) -> Arrangement
     if isinstance(other, Arrangement):
         return other
     if not isinstance(other, Collection):
-        raise GraphError(f"{name} takes a differential.Collection or an Arrangement, not {brief(other)}")
+        raise no_collection(name, "a differential.Collection or an Arrangement", other)
     return other.arrange_by_key(key=key) if pairs else other.arrange_by_self(key=key)
+
+
+def no_collection(name: str, expected: str, given: Any) -> GraphError:
+    """Return the error for what is no collection, which says where a table has one."""
+    advice = ": use table.collection" if isinstance(getattr(given, "collection", None), Collection) else ""
+    return GraphError(f"{name} takes {expected}, not {brief(given)}{advice}")
 
 
 def new_collection(
@@ -524,7 +530,7 @@ def from_columns(
     ...     session.insert_columns(pa.table({"name": ["ada", "bob"], "age": [36, 7]}))
     ...     session.close()
     ...     adults.to_arrow(0).to_pylist()
-    [{'name': 'ada', 'age': 36, 'count': 1}]
+    [{'name': 'ada', 'age': 36}]
     """
     return new_collection(scope, diff=diff, schema=schema, name=name)
 

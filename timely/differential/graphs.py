@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 from typing_extensions import TypeVar
 
 from timely.differential.arrangement import Arrangement
-from timely.differential.collections import Collection, arranged
+from timely.differential.collections import Collection, arranged, no_collection
 from timely.differential.loops import Variable
-from timely.errors import GraphError, brief
+from timely.errors import ContainerError, GraphError, brief
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder, default=int)
@@ -157,7 +157,7 @@ def connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
     ...     sorted(components.at(0)), sorted(components.at(1))
     ([(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)], [(2, 2), (3, 2), (4, 4), (5, 4)])
     """
-    pairs = _pairs(edges, "connected_components").filter(_joins_two, columns=lambda src, dst: src != dst)
+    pairs = _pairs(edges, "connected_components").filter(_joins_two("connected_components"), columns=lambda src, dst: src != dst)
     both_ways = pairs.concat(pairs.map(_turned, columns=_turned_columns))
     # A node with a lesser neighbour gets a lesser label than its own from it.
     return propagate(both_ways, pairs.map(_lesser_end, columns=_lesser_ends))
@@ -330,17 +330,25 @@ def _pairs(edges: Edges[T], name: str) -> Collection[T, Any]:
     if isinstance(edges, Arrangement):
         return edges.as_collection()
     if not isinstance(edges, Collection):
-        raise GraphError(f"{name} takes a differential.Collection or an Arrangement of edges, not {brief(edges)}")
+        raise no_collection(name, "a differential.Collection or an Arrangement of edges", edges)
     return edges
 
 
 def _undirected(edges: Edges[T], name: str) -> Collection[T, Any]:
     """Return each edge once, from its lesser end, without self-loops."""
-    return _pairs(edges, name).filter(_joins_two).map(lambda edge: edge if edge[0] < edge[1] else _turned(edge)).distinct()
+    return _pairs(edges, name).filter(_joins_two(name)).map(lambda edge: edge if edge[0] < edge[1] else _turned(edge)).distinct()
 
 
-def _joins_two(edge: tuple[Any, Any]) -> bool:
-    return bool(edge[0] != edge[1])
+def _joins_two(name: str) -> Callable[[tuple[Any, Any]], bool]:
+    """Return whether an edge has two different ends; an edge without an end, as ``NULL`` of a table, is an error."""
+
+    def joins(edge: tuple[Any, Any]) -> bool:
+        src, dst = edge[0], edge[1]
+        if src is None or dst is None:
+            raise ContainerError(f"{name}: edge {brief(edge)} has no {'start' if src is None else 'end'}: leave such edges out")
+        return bool(src != dst)
+
+    return joins
 
 
 def _turned(edge: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -224,7 +224,7 @@ class InputSession(TimedSession[T], Generic[T, D]):
         if self._one is None:
             self._ring.require("one", "insert")
         if self._fields is not None:
-            self._fields.check(record, self._sender.label)
+            record = self._fields.checked(record, self._sender.label)
         self._sender.send((record, self._one))
 
     def remove(self, record: D) -> None:
@@ -233,19 +233,19 @@ class InputSession(TimedSession[T], Generic[T, D]):
             self._ring.require("one", "remove")
             self._ring.require("negate", "remove")
         if self._fields is not None:
-            self._fields.check(record, self._sender.label)
+            record = self._fields.checked(record, self._sender.label)
         self._sender.send((record, -self._one))
 
     def update(self, record: D, diff: Any) -> None:
         """Add ``diff`` to the count of ``record``."""
         if self._fields is not None:
-            self._fields.check(record, self._sender.label)
+            record = self._fields.checked(record, self._sender.label)
         self._sender.send((record, self._ring.wrap(diff)))
 
     def update_at(self, record: D, time: T, diff: Any) -> None:
         """Add ``diff`` to the count of ``record`` at ``time``; ``TimestampError`` unless it is at or after the current one."""
         if self._fields is not None:
-            self._fields.check(record, self._sender.label)
+            record = self._fields.checked(record, self._sender.label)
         self._sender.send_at(time, (record, self._ring.wrap(diff)))
 
     def insert_batch(self, records: Iterable[D]) -> None:
@@ -253,11 +253,10 @@ class InputSession(TimedSession[T], Generic[T, D]):
         if self._one is None:
             self._ring.require("one", "insert_batch")
         one, fields = self._one, self._fields
-        batch = [(record, one) for record in records]
         if fields is not None:
-            for record, _ in batch:
-                fields.check(record, self._sender.label)
-        self._sender.send_batch(batch)
+            label = self._sender.label
+            records = [fields.checked(record, label) for record in records]
+        self._sender.send_batch([(record, one) for record in records])
 
     def insert_columns(self, *columns: Any, diff: Any = 1) -> None:
         """Add the rows of columns: one of records, or two of keys and values, or an Arrow batch or table of one or two columns.

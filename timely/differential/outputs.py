@@ -163,8 +163,11 @@ class Output(Generic[T, D]):
             )
         return dict(self._unwrapped(consolidate(self._updates(lambda other: bool(other <= time)))))
 
-    def to_arrow(self, at: T | None = None) -> pa.Table:
-        """Return the records at a time, or at the latest complete one, as a table; the last column, ``count``, has their counts.
+    def to_arrow(self, at: T | None = None, *, counts: bool = False) -> pa.Table:
+        """Return the records at a time, or at the latest complete one, as a table, each as often as it is there.
+
+        With ``counts`` each different record is there once, and the last column, ``count``, says how often it is there. Without,
+        ``DifferenceError`` for a count below zero, or one that is no whole number.
 
         Pairs have columns ``key`` and ``value``, other tuples of one length ``field_0``, ``field_1``, and so on, named tuples and
         records with a schema those of their fields. Others are one column ``record``. Without ``at`` the worker is stepped while
@@ -175,22 +178,23 @@ class Output(Generic[T, D]):
         >>> from timely import differential as dd
         >>> with timely.Worker() as worker:
         ...     with worker.dataflow(int) as scope:
-        ...         result = dd.collection(scope, [("a", 1), ("b", 2)]).output()
-        ...     result.to_arrow().to_pydict()
-        {'key': ['a', 'b'], 'value': [1, 2], 'count': [1, 1]}
+        ...         result = dd.collection(scope, [("a", 1), ("a", 1), ("b", 2)]).output()
+        ...     result.to_arrow().to_pydict(), result.to_arrow(counts=True).to_pydict()
+        ({'key': ['a', 'a', 'b'], 'value': [1, 1, 2]}, {'key': ['a', 'b'], 'value': [1, 2], 'count': [2, 1]})
         """
         require_package("pyarrow", "to_arrow", "arrow")
         from timely.differential.arrow_tables import table_of
 
-        return table_of((self._latest() if at is None else self.at(at)).items(), self.schema, self._name)
+        held = self._latest() if at is None else self.at(at)
+        return table_of(held.items(), self.schema, self._name, counted=counts)
 
-    def to_pandas(self, at: T | None = None) -> Any:
+    def to_pandas(self, at: T | None = None, *, counts: bool = False) -> Any:
         """Return what ``to_arrow`` does, as a pandas DataFrame. Needs PyArrow and pandas."""
-        return pandas_frame(self.to_arrow(at))
+        return pandas_frame(self.to_arrow(at, counts=counts))
 
-    def to_polars(self, at: T | None = None) -> Any:
+    def to_polars(self, at: T | None = None, *, counts: bool = False) -> Any:
         """Return what ``to_arrow`` does, as a polars DataFrame. Needs PyArrow and polars."""
-        return polars_frame(self.to_arrow(at))
+        return polars_frame(self.to_arrow(at, counts=counts))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the records at the latest complete time to a library that reads Arrow's C interface."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from timely.dataflow import frame_data
 from timely.errors import SchemaError, brief
 
 ROWS = 1 << 16
@@ -28,6 +29,7 @@ def batches_of(table: Any, place: str) -> Iterator[pa.RecordBatch]:
     ``SchemaError`` for what Arrow cannot read, or what has no columns.
     """
     try:
+        table = frame_data(table)
         if hasattr(table, "__arrow_c_stream__"):
             found: Any = pa.RecordBatchReader.from_stream(table)
         else:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from timely.files.formats import Format
     from timely.files.row_times import Time
-    from timely.files.scanning import Fragment, Options, Scan
+    from timely.files.scanning import ColumnTypes, Fragment, Options, Scan
 
 Share: TypeAlias = "tuple[Scan, Fragment, int]"
 """A fragment, how it is read, and how many of its rows have been sent."""
@@ -48,7 +48,7 @@ def read_parquet(
     path: Paths,
     *,
     columns: Sequence[str] | None = None,
-    schema: pa.Schema | str | None = None,
+    schema: ColumnTypes | None = None,
     time: Time | None = None,
     in_order: bool = False,
     probe: ProbeHandle[T] | None = None,
@@ -58,10 +58,11 @@ def read_parquet(
     """Return the rows of Parquet files as Arrow batches; each row is read by one worker.
 
     ``path`` is a file, a folder, a glob, or a list of these. Names of folders such as ``year=2024`` become columns. ``columns``
-    names the columns to read; ``schema`` also declares their types, as ``"node long"`` or a ``pyarrow.Schema``. Rows come at the
-    minimum time, or at ``time``: the name of a column, or a function from a batch to one time for each row. A time is complete
-    when all is read; with ``in_order``, for rows in order of time, when a later one was read. Then the source may wait for a
-    ``probe`` downstream: before it reads on, no more than ``times`` times are sent that the probe has not passed.
+    names the columns to read; ``schema`` also declares their types, as ``"node long"`` or a ``pyarrow.Schema``. A dictionary,
+    as ``{"zip": "string"}``, declares the types of these columns alone. Rows come at the minimum time, or at ``time``: the name
+    of a column, or a function from a batch to one time for each row. A time is complete when all is read; with ``in_order``, for
+    rows in order of time, when a later one was read. Then the source may wait for a ``probe`` downstream: before it reads on, no
+    more than ``times`` times are sent that the probe has not passed.
 
     ``ConfigurationError`` for a missing file or another extension, ``SchemaError`` for columns and values that are not as
     declared or as in the first file, ``TimestampError`` for a time that is not the scope's or not in order.
@@ -81,7 +82,7 @@ def read_csv(
     path: Paths,
     *,
     columns: Sequence[str] | None = None,
-    schema: pa.Schema | str | None = None,
+    schema: ColumnTypes | None = None,
     time: Time | None = None,
     in_order: bool = False,
     probe: ProbeHandle[T] | None = None,
@@ -92,9 +93,9 @@ def read_csv(
 ) -> Stream[T, Any]:
     """Return the rows of CSV files with a header, also compressed ones (``.gz``), as ``read_parquet`` does.
 
-    Types are those of the first megabyte of the first file, unless ``schema`` declares them: declare codes such as ``007`` as
-    strings. ``null_values`` are the unquoted texts that mean a missing value, in all columns. The delimiter is a comma, and a tab
-    in ``.tsv``.
+    Types are those of the first megabyte of the first file, unless ``schema`` declares them. A column with a code such as ``007``
+    is text, and so is one without a value; ``SchemaError`` for a code after the first megabyte. ``null_values`` are the unquoted
+    texts that mean a missing value, in all columns. The delimiter is a comma, and a tab in ``.tsv``.
 
     >>> import pathlib, tempfile, timely
     >>> path = pathlib.Path(tempfile.mkdtemp(), "codes.csv")
@@ -111,7 +112,7 @@ def read_json(
     path: Paths,
     *,
     columns: Sequence[str] | None = None,
-    schema: pa.Schema | str | None = None,
+    schema: ColumnTypes | None = None,
     time: Time | None = None,
     in_order: bool = False,
     probe: ProbeHandle[T] | None = None,
@@ -137,7 +138,7 @@ def read_ipc(
     path: Paths,
     *,
     columns: Sequence[str] | None = None,
-    schema: pa.Schema | str | None = None,
+    schema: ColumnTypes | None = None,
     time: Time | None = None,
     in_order: bool = False,
     probe: ProbeHandle[T] | None = None,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import attrs
@@ -22,8 +22,9 @@ import pyarrow.fs
 import pyarrow.json
 import pyarrow.parquet
 
-from timely.dataflow import OutputSchema, declared_schema
+from timely.dataflow import OutputSchema, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
+from timely.files.csv_values import batches_as_texts, codes_in, may_have_codes, remedy
 from timely.files.formats import FORMATS, Format, check_encodable, extension_of, format_of
 from timely.files.places import Paths, places_of
 
@@ -38,6 +39,12 @@ _LONGEST: Final = 1 << 28
 
 _DEEPEST: Final = 100
 """Levels of nested JSON: Arrow's parser ends the process at ten thousand or so."""
+
+ColumnTypes: TypeAlias = pa.Schema | str | Mapping[str, str | pa.DataType]
+"""All columns with their types, or the types of some columns by name."""
+
+_DECLARE: Final = "schema={{'{name}': '{kind}'}}"
+_DECLARED: Final = "type {kind} in schema="
 
 _LINE: Final = b"\n"
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'"[]{}'))
@@ -76,6 +83,11 @@ class Scan:
     selected: bool
     delimiter: str | None = None
     null_values: tuple[str, ...] = ("",)
+    numeric: frozenset[str] = frozenset()
+    """Columns of CSV whose values have been found to be numbers: what is a code instead, such as ``007``, is an error."""
+    declare: str = _DECLARE
+    options: bool = True
+    """Whether the program can give options, which errors then propose."""
 
     def batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a fragment, none of them empty; ``SchemaError`` for what is not as planned."""
@@ -97,7 +109,19 @@ class Scan:
 
     def blaming(self, path: str) -> _Blame:
         """Return a context in which errors of Arrow and of the system become errors about the file."""
-        return _Blame(self.place, path, self.format)
+        return _Blame(self, path)
+
+    def _check_numbers(self, found: Any, path: str) -> None:
+        """Raise ``SchemaError`` for a file with a code in a column of numbers: as a number it would be another value."""
+        names = [name for name in self.schema.names if name in self.numeric]
+        if not names or not may_have_codes(path, _delimiter(self, path)):
+            return
+        for batch in batches_as_texts(found, names):
+            for name, value in codes_in(zip(names, batch.columns, strict=True)).items():
+                raise SchemaError(
+                    f"{self.place}: column {name!r} of {path!r} has {value!r}, where earlier values are numbers:"
+                    f" {self.declare.format(name=name, kind='string')} reads it as text"
+                )
 
     def _dataset_batches(self, fragment: Fragment, fields: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
         found = dataset_fragment(self, fragment)
@@ -105,6 +129,7 @@ class Scan:
         names = [field.name for field in fields]
         check_columns(self.place, fragment.path, physical.names, names, exactly=not self.selected)
         if self.format == "csv":
+            self._check_numbers(found, fragment.path)
             schema = pa.schema(fields)  # types are the reader's choice
         else:
             schema = pa.schema([physical.field(name) for name in names])
@@ -126,16 +151,15 @@ class Scan:
             if column.type != field.type:
                 raise SchemaError(
                     f"{self.place}: column {field.name!r} is {column.type} in {path!r}, and {field.type} in the first file:"
-                    " declare its type with schema="
+                    f" {self.declare.format(name=field.name, kind='string')} declares its type"
                 )
         return whole
 
 
 @attrs.define
 class _Blame:
-    _place: str
+    _scan: Scan
     _path: str
-    _format: str
 
     def __enter__(self) -> None:
         pass
@@ -144,13 +168,35 @@ class _Blame:
         if isinstance(error, TimelyError):
             return
         if isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
-            advice = "; declare the types of its columns with schema=" if "onver" in str(error) or "changed" in str(error) else ""
-            if "unexpected field" in str(error):
-                advice = "; declare all columns with schema=, since the types are those of the beginning of the first file"
+            scan, said = self._scan, str(error)
+            if scan.format == "csv":
+                said = remedy(said, self._header(), scan.declare, options=scan.options) or said
+            elif "onver" in said or "changed" in said:
+                said += f"; {scan.declare.format(name='name', kind='double')} declares the type of a column"
+            elif "unexpected field" in said:
+                said += f", which the first megabyte has not; {scan.declare.format(name='name', kind='type')} declares it"
             quoted = pa.ArrowInvalid(printable(str(error)))  # a traceback shows it, and it quotes the file
-            raise SchemaError(f"{self._place}: {self._path!r} cannot be read as {self._format}: {error}{advice}") from quoted
+            raise SchemaError(f"{scan.place}: {self._path!r} cannot be read as {scan.format}: {said}") from quoted
         if isinstance(error, OSError):
-            raise ConfigurationError(f"{self._place}: {self._path!r} cannot be read: {error}") from error
+            raise ConfigurationError(f"{self._scan.place}: {self._path!r} cannot be read: {error}") from error
+
+    def _header(self) -> list[str]:
+        """Return the names in the first line of a file of CSV, as far as it can be read."""
+        options = {
+            "parse_options": pa.csv.ParseOptions(
+                delimiter=_delimiter(self._scan, self._path), invalid_row_handler=lambda _: "skip"
+            ),
+            "convert_options": pa.csv.ConvertOptions(column_types={}),
+        }
+        try:
+            with pa.csv.open_csv(self._path, **options) as reader:
+                return list(reader.schema.names)
+        except (pa.ArrowException, OSError, UnicodeError):
+            return []
+
+
+def _delimiter(scan: Scan, path: str) -> str:
+    return scan.delimiter or ("\t" if extension_of(path) == ".tsv" else ",")
 
 
 def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
@@ -159,7 +205,7 @@ def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
     if scan.format == "csv":
         kind = pa.dataset.CsvFileFormat(
             parse_options=pa.csv.ParseOptions(
-                delimiter=scan.delimiter or ("\t" if extension_of(fragment.path) == ".tsv" else ","),
+                delimiter=_delimiter(scan, fragment.path),
                 newlines_in_values=True,  # else a value is cut where a block ends in it
             ),
             convert_options=pa.csv.ConvertOptions(
@@ -261,9 +307,11 @@ class Options:
     """What the program says of the columns and of the format."""
 
     columns: Sequence[str] | None = None
-    schema: pa.Schema | str | None = None
+    schema: ColumnTypes | None = None
     delimiter: str | None = None
     null_values: Sequence[str] = ("",)
+    declare: str | None = None
+    """How somebody declares the type of a column who can give no options, for errors."""
 
 
 def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str) -> tuple[Scan, list[Fragment]]:
@@ -282,24 +330,47 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
             raise SchemaError(
                 f"{place}: the folders of {fragment.path!r} and {first.path!r} name different columns: read them one by one"
             )
-    scan = Scan(place, kind.name, pa.schema([]), False, False, options.delimiter, tuple(options.null_values))
+    given = options.schema is not None
+    declare = options.declare or (_DECLARE if not given or isinstance(options.schema, Mapping) else _DECLARED)
+    scan = Scan(
+        place,
+        kind.name,
+        pa.schema([]),
+        False,
+        False,
+        options.delimiter,
+        tuple(options.null_values),
+        declare=declare,
+        options=options.declare is None,
+    )
     with scan.blaming(first.path):
         physical = _physical_schema(scan, first)
         _ = physical.names  # raises for one that is no text
+        if kind.name == "csv":
+            physical = _texts_in(physical, scan, first)
     keys = pa.schema([pa.field(name, _key_type([dict(one.keys)[name] for one in fragments])) for name, _ in first.keys])
     for name in keys.names:
         if name in physical.names:
             raise SchemaError(f"{place}: column {name!r} is in the file {first.path!r}, and in the name of its folder")
     known = pa.schema([*physical, *keys])
-    schema = known if options.schema is None else declared_schema(options.schema, place)
+    whole = given and not isinstance(options.schema, Mapping)
+    if isinstance(options.schema, Mapping):
+        schema = _with_types(known, declared_types(options.schema, place), first.path, place, more=kind.name == "json")
+    else:
+        schema = known if options.schema is None else declared_schema(options.schema, place)
     if options.columns is not None:
         schema = _chosen(schema, options.columns, place)
     if kind.name == "json" and set(schema.names) <= set(keys.names):  # Arrow counts no rows without a field
         raise SchemaError(f"{place}: {brief(schema.names)} are names of folders alone: read a field of the files too")
-    if kind.name != "json" or options.schema is None:  # a declared field may come later, or never
+    if kind.name != "json" or not given:  # a declared field may come later, or never
         check_columns(place, first.path, known.names, schema.names, exactly=False)
-    selected = options.columns is not None or options.schema is not None
-    scan = attrs.evolve(scan, schema=schema, declared=options.schema is not None, selected=selected)
+    selected = options.columns is not None or whole
+    numeric = (
+        frozenset(field.name for field in known if _is_number(field.type)) if kind.name == "csv" and not whole else frozenset()
+    )
+    if isinstance(options.schema, Mapping):
+        numeric -= options.schema.keys()
+    scan = attrs.evolve(scan, schema=schema, declared=given, selected=selected, numeric=numeric)
     if kind.name == "parquet" and len(fragments) < 4 * workers and workers > 1:
         fragments = list(_row_groups(scan, fragments))
     return scan, fragments
@@ -311,6 +382,32 @@ def _physical_schema(scan: Scan, fragment: Fragment) -> pa.Schema:
     for batch in _json_batches(fragment.path, None, strict=True):
         return batch.schema
     return pa.schema([])
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _texts_in(schema: pa.Schema, scan: Scan, fragment: Fragment) -> pa.Schema:
+    """Return the schema of a file of CSV, where columns of codes, and those without a value, are texts."""
+    numbers = [field.name for field in schema if _is_number(field.type) and schema.names.count(field.name) == 1]
+    texts = {field.name for field in schema if pa.types.is_null(field.type)}
+    if numbers:
+        for batch in batches_as_texts(dataset_fragment(scan, fragment), numbers):
+            if batch.num_rows:  # of the block that the types are inferred from
+                texts.update(codes_in(zip(numbers, batch.columns, strict=True)))
+                break
+    return pa.schema([field.with_type(pa.string()) if field.name in texts else field for field in schema])
+
+
+def _with_types(schema: pa.Schema, types: Mapping[str, pa.DataType], path: str, place: str, *, more: bool) -> pa.Schema:
+    """Return a schema with other types for some columns; there may be ``more`` columns in JSON, which come later."""
+    for name, kind in types.items():
+        if more and name not in schema.names:
+            schema = schema.append(pa.field(name, kind))
+        if schema.names.count(name) != 1:
+            raise SchemaError(f"{place}: {path!r} has no column {name!r}; it has {', '.join(map(repr, schema.names))}")
+    return pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema])
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str], place: str) -> pa.Schema:

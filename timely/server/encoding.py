@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from timely.differential.tables.kinds import Column, Kind, arrow_schema, conversion
+from timely.differential.tables.kinds import Column, Kind, arrow_schema, conversion, lower_case
 from timely.errors import ConfigurationError, SchemaError, SqlError, brief
 from timely.server.contents import COMPARISONS, Row, RowCondition
 from timely.server.views import Answer
@@ -144,12 +144,17 @@ def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str
 
     >>> conditions_of([Column("n", Kind.INTEGER)], [("n.gte", "5")])
     [RowCondition(place=0, comparison='gte', value=5)]
+    >>> conditions_of([Column("a.b", Kind.INTEGER)], [("a.B", "5"), ("a.b.lt", "7")])
+    [RowCondition(place=0, comparison='eq', value=5), RowCondition(place=0, comparison='lt', value=7)]
     """
     places = {column.name: place for place, column in enumerate(columns)}
     found = []
     for parameter, text in parameters:
-        name, _, comparison = parameter.partition(".")
-        place = places.get(name.lower())
+        name, comparison = parameter, ""
+        if lower_case(parameter) not in places:  # names may have points too
+            name, _, comparison = parameter.rpartition(".")
+            name, comparison = (name, comparison) if name else (parameter, "")
+        place = places.get(lower_case(name))
         if place is None:
             raise ConfigurationError(f"there is no column {name!r}: there are {', '.join(places)}")
         if comparison == "null" and text == "true":

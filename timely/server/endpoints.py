@@ -33,6 +33,7 @@ from timely.errors import (
     ViewError,
     brief,
 )
+from timely.server.answer_order import AnswerOrder
 from timely.server.contents import RowCondition
 from timely.server.encoding import (
     answer_object,
@@ -214,9 +215,11 @@ class Endpoints:
         parameters = [each for each in request.query.items() if each[0] != "limit"]
         return await self._reading(self._answer, _view(request), parameters, limit, request.headers.get("Accept", ""))
 
-    def _answer(self, name: str, parameters: list[tuple[str, str]], limit: int, accept: str) -> web.Response:
+    def _answer(
+        self, name: str, parameters: list[tuple[str, str]], limit: int, accept: str, order: AnswerOrder | None = None
+    ) -> web.Response:
         where = conditions_of(self._views.describe(name).columns, parameters)
-        answer = self._views.read(name, where, limit)
+        answer = self._views.read(name, where, limit, order)
         headers = {"Timely-Time": str(answer.time)}
         if _ARROW in accept:
             return web.Response(body=arrow_stream(answer), content_type=_ARROW, headers=headers)
@@ -345,9 +348,11 @@ class Endpoints:
         if not isinstance(text, str) or not text.strip():
             raise ConfigurationError('send the query as text, or as JSON: {"sql": "select ..."}')
         accept = request.headers.get("Accept", "")
-        async with self._running_query(text) as query:
-            if _ARROW in accept or "application/json" in accept:
-                return await self._reading(self._answer, query.name, [], self._views.limits.rows, accept)
+        once = _ARROW in accept or "application/json" in accept
+        order = await self._reading(self._views.order_of, text) if once else None
+        async with self._running_query(text if order is None else order.query) as query:
+            if once:
+                return await self._reading(self._answer, query.name, [], self._views.limits.rows, accept, order)
             return await self._follow(request, query.name, [], await self._reading(self._first, query.name, []))
 
     @contextlib.asynccontextmanager

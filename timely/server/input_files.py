@@ -12,8 +12,8 @@ import attrs
 import pyarrow as pa
 
 from timely.dataflow import OutputSchema
-from timely.differential.tables.arrow_rows import ArrowRows, arrow_table
-from timely.differential.tables.kinds import plain_type
+from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, data_schema
+from timely.differential.tables.kinds import lower_case, plain_type
 from timely.errors import SchemaError
 from timely.files.formats import format_of
 from timely.files.scanning import Fragment, Options, plan
@@ -26,24 +26,27 @@ _SIGNS: Final = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preim
 """What a row of each change type adds to its count."""
 
 
-def read_table(path: Path, place: str, schema: pa.Schema | None = None) -> pa.Table:
+def read_table(path: Path, place: str, schema: pa.Schema | None = None, *, declared: bool = False) -> pa.Table:
     """Return a file as a table with the types that tables have, and names in lower case.
 
-    Text formats are read with the types of ``schema``. What cannot be read is a ``SchemaError`` or ``ConfigurationError``.
+    Text formats are read with the types of ``schema``, which the script has ``declared``, or an earlier file has shown. What
+    cannot be read is a ``SchemaError`` or ``ConfigurationError``.
     """
     kind = format_of(path, place)
-    scan, [fragment] = plan(path, kind, Options(), 1, place)
+    declare = f'in the script, create table {place.removeprefix("input ")} (..., "{{name}}" {{kind}}, ...)'
+    scan, [fragment] = plan(path, kind, Options(declare=declare), 1, place)
     if schema is not None and kind.name in ("csv", "json"):
         types = {field.name: _readable(field.type) if kind.name == "json" else field.type for field in schema}
-        fields = [field.with_type(types.get(field.name.lower(), field.type)) for field in scan.schema]
+        fields = [field.with_type(types.get(lower_case(field.name), field.type)) for field in scan.schema]
         if kind.name == "json":  # which leaves out what is null
-            names = {field.name.lower() for field in fields}
+            names = {lower_case(field.name) for field in fields}
             fields += [pa.field(name, found) for name, found in types.items() if name not in names]
-        scan = attrs.evolve(scan, schema=pa.schema(fields))
+        numeric = frozenset(field.name for field in fields if pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
+        scan = attrs.evolve(scan, schema=pa.schema(fields), numeric=frozenset() if declared else numeric)
     whole = Fragment(0, fragment.path, os.path.getsize(path))
     loose = pa.schema([field.with_nullable(True) for field in scan.schema])  # as batches come
     found = pa.Table.from_batches(scan.batches(whole), loose)
-    named = pa.schema([field.with_name(field.name.lower()) for field in scan.schema])
+    named = pa.schema([field.with_name(lower_case(field.name)) for field in scan.schema])
     return arrow_table(pa.Table.from_arrays(found.columns, schema=named), f"{place}: {str(path)!r}")
 
 
@@ -52,14 +55,14 @@ def _readable(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us") if pa.types.is_date(kind) else kind
 
 
-def rows_of_file(path: Path, place: str, schema: pa.Schema) -> Counter[Row]:
+def rows_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -> Counter[Row]:
     """Return the rows of a file with the columns of ``schema``, each with how often it is there."""
-    return Counter(ArrowRows(_conformed(read_table(path, place, schema), path, schema)))
+    return Counter(ArrowRows(_conformed(read_table(path, place, schema, declared=declared), path, schema)))
 
 
-def changes_of_file(path: Path, place: str, schema: pa.Schema) -> Counter[Row]:
+def changes_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -> Counter[Row]:
     """Return the rows of a file of changes, each with what it adds to its count; ``SchemaError`` for an unknown change."""
-    table = read_table(path, place, schema)
+    table = read_table(path, place, schema, declared=declared)
     change_schema(table.schema)
     name = CHANGE_TYPE if CHANGE_TYPE in table.column_names else COUNT
     given = table.column(name).to_pylist()
@@ -95,8 +98,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     name: string
     at: timestamp[us]
     """
-    types = [pa.string() if pa.types.is_null(field.type) else plain_type(field.type) for field in schema]
-    return pa.schema([pa.field(field.name.lower(), kind, field.nullable) for field, kind in zip(schema, types, strict=True)])
+    return pa.schema([pa.field(lower_case(each.name), plain_type(each.type), each.nullable) for each in data_schema(schema)])
 
 
 def change_schema(schema: pa.Schema) -> pa.Schema:

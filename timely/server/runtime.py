@@ -15,6 +15,7 @@ import attrs
 import timely
 from timely import differential as dd
 from timely.differential.tables.kinds import Column
+from timely.differential.tables.views import query_over
 from timely.differential.updates import consolidate
 from timely.errors import OperatorError, SqlError
 from timely.server.contents import Change
@@ -59,7 +60,7 @@ class Runtime:
                 source = self._flows[read]
                 assert source.trace is not None
                 tables[read] = dd.Table(source.trace.import_into(scope).as_collection(), source.columns)
-            found = dd.sql(scope, query, **tables)
+            found = query_over(scope, query, tables)
             collection, trace = found.collection, None
             if shared:
                 arranged = collection.arrange_by_self()
@@ -136,7 +137,7 @@ def result_columns(query: str, tables: Mapping[str, tuple[Column, ...]]) -> tupl
     with worker.dataflow(int) as scope:
         made = {name: dd.Table(dd.collection(scope, []), columns) for name, columns in tables.items()}
         try:
-            found = dd.sql(scope, query, **made)
+            found = query_over(scope, query, made)
         except SqlError as error:  # the line that it names is the server's
             raise SqlError(str(error).rpartition("; at ")[0] or str(error)) from None
         found.collection.probe()

@@ -13,7 +13,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from timely.differential.tables.kinds import arrow_schema
+from timely.differential.tables.kinds import arrow_schema, lower_case
 from timely.errors import SqlError, brief
 from timely.server.runtime import result_columns
 
@@ -65,7 +65,7 @@ def tables_read(query: str) -> frozenset[str]:
     tree = _parsed(query)
     if not isinstance(tree, exp.Query):
         raise SqlError(f"a view is a query, not {tree.key.upper()}")
-    return frozenset(table.name.lower() for table in tree.find_all(exp.Table))
+    return frozenset(lower_case(table.name) for table in tree.find_all(exp.Table))
 
 
 def position_in(message: str) -> tuple[int, int] | None:
@@ -149,7 +149,7 @@ def _field(column: exp.Expr) -> pa.Field:
     for constraint in constraints:
         if not isinstance(constraint.kind, exp.NotNullColumnConstraint) or constraint.kind.args.get("allow_null"):
             raise SqlError(f"{text}: of constraints only NOT NULL is kept")
-    return pa.field(column.name.lower(), _arrow_type(column.kind, text), nullable=not constraints)
+    return pa.field(lower_case(column.name), _arrow_type(column.kind, text), nullable=not constraints)
 
 
 def _arrow_type(kind: exp.DataType, text: str) -> pa.DataType:

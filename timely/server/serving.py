@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -55,8 +56,12 @@ class ViewServer:
         try:
             self.port = self._started.result()
         except (OSError, OverflowError) as error:
+            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            advice = f"; try --port {port + 1}, or --port 0 for any free one" if taken else ""
             self._thread.join()
-            raise ConfigurationError(f"ViewServer(port={port!r}, host={host!r}) cannot be served there: {error}") from error
+            raise ConfigurationError(
+                f"ViewServer(port={port!r}, host={host!r}) cannot be served there: {error}{advice}"
+            ) from error
 
     @property
     def url(self) -> str:

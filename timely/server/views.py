@@ -14,6 +14,7 @@ import attrs
 import pyarrow as pa
 
 from timely.differential.tables.kinds import Column, columns_of, row_check
+from timely.differential.tables.views import warn_of_order
 from timely.differential.updates import consolidate
 from timely.errors import (
     CompactedError,
@@ -26,6 +27,7 @@ from timely.errors import (
     brief,
     error_text,
 )
+from timely.server.answer_order import AnswerOrder, answer_order
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 from timely.server.runtime import Runtime, result_columns
 from timely.server.script import ViewDefinition, checked_name, parse_script, tables_read
@@ -148,6 +150,7 @@ class Views:
     def view(self, name: str, query: str) -> None:
         """Add a view of tables and earlier views; ``SqlError`` for a query that is not kept up to date."""
         columns, reads = self._analysed(query)
+        warn_of_order(query, f"view {name}: ")
         with self._running:
             self._start(_Relation(self._new_name(name), "view", self._contents(columns), query, reads))
 
@@ -156,8 +159,7 @@ class Views:
 
         ``SqlError`` for what is no query that can be kept up to date; ``ViewError`` if it fails, takes too long, or too many run.
         """
-        if len(query) > self.limits.query_length:
-            raise SqlError(f"the query has {len(query)} characters, and {self.limits.query_length} at most are read")
+        self._check_length(query)
         columns, reads = self._analysed(query)
         with self._running:
             if sum(each.kind == "query" for each in self._relations.values()) >= self.limits.queries:
@@ -169,6 +171,15 @@ class Views:
                 self._remove(new.name)
                 raise ViewError(f"the query has no result: {new.error}")
             return Query(self, new.name)
+
+    def order_of(self, query: str) -> AnswerOrder | None:
+        """Return how the answer of a query is put in order, or ``None`` where it says nothing of that."""
+        self._check_length(query)
+        return answer_order(query, self._analysed(query)[0])
+
+    def _check_length(self, query: str) -> None:
+        if len(query) > self.limits.query_length:
+            raise SqlError(f"the query has {len(query)} characters, and {self.limits.query_length} at most are read")
 
     def _new_name(self, name: str) -> str:
         found = checked_name(name)
@@ -421,17 +432,30 @@ class Views:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, name: str, where: Sequence[RowCondition] = (), limit: int | None = None) -> Answer:
-        """Return the rows that fulfil all conditions, up to ``limit`` of them; ``ViewError`` for a view that has failed."""
+    def read(
+        self, name: str, where: Sequence[RowCondition] = (), limit: int | None = None, order: AnswerOrder | None = None
+    ) -> Answer:
+        """Return the rows that fulfil all conditions, up to ``limit`` of them; ``ViewError`` for a view that has failed.
+
+        With ``order``, which is that of the query ``name``, they are in that order, and the first ones.
+        """
         with self._reading:
             contents = self._readable(name).contents
-            rows = contents.find(where, None if limit is None else limit + 1)
+            rows = contents.find(where, None if limit is None or order is not None else limit + 1)
             time = self._time
-        more = limit is not None and sum(count for _, count in rows) > limit
-        if more:
-            row, count = rows.pop()
-            rows += [(row, count - 1)] if count > 1 else []
-        return Answer(time, contents.columns, rows, more)
+        columns = contents.columns
+        if order is not None:
+            key = order.key(columns)
+            rows.sort(key=lambda counted: key(counted[0]))
+            rows = [(row[: order.width], count) for row, count in rows]
+            columns = columns[: order.width]
+        kept: list[tuple[Row, int]] = []
+        left = limit
+        for row, count in rows:
+            if left is None or left > 0:
+                kept.append((row, count if left is None else min(count, left)))
+                left = None if left is None else left - count
+        return Answer(time, columns, kept, left is not None and sum(count for _, count in rows) > (limit or 0))
 
     def changes(self, name: str, since: int) -> list[EpochChanges]:
         """Return what changed in the epochs after ``since``; ``CompactedError`` if that is not remembered."""

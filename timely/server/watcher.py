@@ -72,6 +72,7 @@ class WatchedInput:
         self._files: dict[Path, _File] = {}
         self._rounds = 0
         self._missing: str | None = None
+        self._declared = schema is not None
         self.schema: pa.Schema = self._found_schema() if schema is None else schema
         columns_of(self.schema)  # which refuses types that tables do not have
 
@@ -155,7 +156,7 @@ class WatchedInput:
         return FileChange(path, signature, rows, {row: diff for row, diff in changes.items() if diff})
 
     def _rows(self, path: Path) -> Counter[Row]:
-        return (changes_of_file if self._changes else rows_of_file)(path, self._place, self.schema)
+        return (changes_of_file if self._changes else rows_of_file)(path, self._place, self.schema, self._declared)
 
     def _message(self, path: Path, error: str) -> str:
         """Return what an error says, with the names of the input and of the file."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from typing_extensions import override
 
+from timely.dataflow import frame_data
 from timely.differential.arrow_tables import Fields
 from timely.differential.columns import paired
 from timely.differential.row_columns import rows_of_batch
-from timely.differential.tables.kinds import Column, arrow_schema, columns_of, plain_type, row_check
+from timely.differential.tables.kinds import Column, arrow_schema, columns_of, lower_case, plain_type, row_check
 from timely.errors import SchemaError, brief
 
 Row = tuple[Any, ...]
@@ -28,6 +29,10 @@ def arrow_table(found: Any, place: str) -> pa.Table:
     >>> arrow_table(pa.record_batch({"n": pa.array([1, 2], pa.int32())}), "here").to_pydict()
     {'n': [1, 2]}
     """
+    try:
+        found = frame_data(found)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(f"{place}: {brief(found)} cannot be read as Arrow data: {error}") from error
     if isinstance(found, pa.Table):
         table = found
     elif isinstance(found, pa.RecordBatch):
@@ -73,6 +78,16 @@ class ArrowRows:
             yield from zip(*(column.to_pylist() for column in batch.columns))
 
 
+def data_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of data for a table: columns that have no value, and so no type, are texts.
+
+    >>> data_schema(pa.schema([("n", pa.int8()), ("note", pa.null())]))
+    n: int8
+    note: string
+    """
+    return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
+
+
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with the types that tables have."""
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema])
@@ -109,17 +124,29 @@ def table_reader(schema: pa.Schema, place: str) -> Callable[[Any], pa.Table]:
 
 
 class RowFields(Fields):
-    """The schema of a table's session: rows are checked by the table, and Arrow data here."""
+    """The schema of a table's session: rows are tuples, or dictionaries by name, and their values are checked."""
 
-    __slots__ = ("_read",)
+    __slots__ = ("_check", "_names", "_read")
 
     def __init__(self, schema: pa.Schema, place: str) -> None:
         super().__init__(schema)
         self._read = table_reader(schema, place)
+        columns = columns_of(schema)
+        self._names = [column.name for column in columns]
+        self._check = row_check(columns, schema)
 
     @override
-    def check(self, record: Any, label: str) -> None:
-        pass
+    def checked(self, record: Any, label: str) -> Any:
+        try:
+            return self._check(self._by_position(record) if isinstance(record, Mapping) else record)
+        except SchemaError as error:
+            raise SchemaError(f"{label}: {error}") from None
+
+    def _by_position(self, record: Mapping[str, Any]) -> Row:
+        named = {lower_case(str(name)): value for name, value in record.items()}
+        if named.keys() != {*self._names}:
+            raise SchemaError(f"a row of this table has the columns {', '.join(self._names)}, and {brief(record)} came")
+        return tuple([named[name] for name in self._names])
 
     @override
     def check_columns(self, columns: Sequence[Any], label: str) -> None:
@@ -131,7 +158,24 @@ class RowFields(Fields):
         found = self._read(batch)
         if type(diff) is int:
             return rows_of_batch(found, diff) if diff else []
-        return paired(list(ArrowRows(found)), diff, label)
+        return paired([self._check(row) for row in ArrowRows(found)], diff, label)
+
+
+def counted_reader(schema: pa.Schema, count: str, place: str) -> Callable[[Any], Any]:
+    """Return what makes updates of Arrow batches of ``schema`` in which the column ``count`` says how often a row is added."""
+    read = table_reader(schema, place)
+
+    def updates(container: Any) -> Any:
+        found: list[tuple[Row, int]] = []
+        for batch in [container] if is_arrow(container) else container:
+            table = read(batch)
+            counts = table.column(count)
+            if counts.null_count:
+                raise SchemaError(f"{place}: column {count!r} says how often a row is there, and has nulls")
+            found += zip(ArrowRows(table.drop_columns([count])), counts.to_pylist(), strict=True)
+        return found
+
+    return updates
 
 
 def stream_reader(schema: pa.Schema, place: str) -> Callable[[Any], Any]:

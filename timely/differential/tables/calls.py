@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from sqlglot import exp
 
 from timely.differential.tables import moment_functions as moments
-from timely.differential.tables.kinds import MOMENTS, Kind, common, struct_of
+from timely.differential.tables.kinds import MOMENTS, Kind, common, lower_case, struct_of
 from timely.differential.tables.list_functions import element, ordered, part, text_part
 from timely.differential.tables.overloads import Overload, Rule, overload
 from timely.differential.tables.refusals import only, refusal
@@ -181,7 +181,7 @@ def _struct(node: exp.Expr) -> Call:
     only(node, "expressions")
     if not all(isinstance(field, exp.PropertyEQ) for field in node.expressions):
         raise refusal(node, "the fields of a struct have names")
-    names = [field.this.name.lower() for field in node.expressions]
+    names = [lower_case(field.this.name) for field in node.expressions]
     if len(set(names)) < len(names):
         raise refusal(node, "the struct has a field twice")
 
@@ -195,9 +195,9 @@ def _field(node: exp.Expr, name: str) -> Call:
     def rule(kinds: Sequence[Kind]) -> Overload:
         (struct,) = kinds
         names = [field for field, _ in struct.fields]
-        if name.lower() not in names:
+        if lower_case(name) not in names:
             raise refusal(node, f"{struct.value} has no field {name}" if names else f"{struct.value} has no fields")
-        place = names.index(name.lower())
+        place = names.index(lower_case(name))
         return overload(lambda value: value[place], struct.fields[place][1], struct, optional=True)
 
     return Call([node.this], [rule])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from timely.differential.tables.kinds import Kind, conversion, list_of, rounded, struct_of, within
+from timely.differential.tables.kinds import Kind, conversion, list_of, lower_case, rounded, struct_of, within
 from timely.differential.tables.number_functions import round_float
 from timely.differential.tables.overloads import Overload
 from timely.differential.tables.refusals import only, refusal
@@ -81,7 +81,7 @@ def _target(target: exp.DataType, node: exp.Expr) -> tuple[Kind, Narrow | None, 
         kind, narrow, _ = _target(parts[0], node)
         return list_of(kind), None if narrow is None else _narrow_list(narrow), None
     if name == _TYPE.STRUCT and parts and all(isinstance(part, exp.ColumnDef) for part in parts):
-        fields = [(part.name.lower(), *_target(part.args["kind"], node)) for part in parts]
+        fields = [(lower_case(part.name), *_target(part.args["kind"], node)) for part in parts]
         return struct_of(tuple((field, kind) for field, kind, _, _ in fields)), _narrow_struct([one[2] for one in fields]), None
     if parts and name not in (_TYPE.VARCHAR, _TYPE.TEXT):
         raise refusal(node, "this type has no parameters here")

@@ -62,9 +62,18 @@ def staged(
 
 
 def checked(
-    rows: Collection[Any, Any], check: Callable[[Any], Row], columns: Sequence[Column], schema: pa.Schema, name: str
+    rows: Collection[Any, Any],
+    check: Callable[[Any], Row],
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    name: str,
+    *,
+    by_session: bool = False,
 ) -> Collection[Any, Row]:
-    """Return the rows as ``check`` returns them; columns of the types of ``schema`` are as kernels expect them."""
+    """Return the rows as ``check`` returns them; columns of the types of ``schema`` are as kernels expect them.
+
+    Lists of rows that come ``by_session`` have been checked there.
+    """
 
     def by_columns(table: RowColumns) -> RowColumns | None:
         found = []
@@ -84,7 +93,12 @@ def checked(
             found.append(LazyColumn(made))
         return table.with_columns(found)
 
-    return staged(rows, name, lambda updates: [(check(record), diff) for record, diff in updates], by_columns)
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
+        if by_session and isinstance(updates, list):
+            return updates
+        return [(check(record), diff) for record, diff in updates]
+
+    return staged(rows, name, by_rows, by_columns)
 
 
 def pruned(rows: Collection[Any, Row], kept: Sequence[int]) -> Collection[Any, Row]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 from sqlglot import exp
 
 from timely.differential.tables.groups import aggregates_in
 from timely.differential.tables.join_order import columns_in, conjuncts
+from timely.differential.tables.kinds import lower_case
 from timely.differential.tables.refusals import refusal
 from timely.differential.tables.relation import Relation
 
@@ -124,13 +126,25 @@ def restore_all(node: exp.Expr) -> None:
             node.replace(exp.All(this=exp.Subquery(this=query.copy())))
 
 
-def name_subqueries(select: exp.Select) -> None:
-    """Give outputs that are subqueries a name, as other outputs have: sqlglot fails on ``ORDER BY`` of their numbers."""
-    for place, output in enumerate(select.expressions):
+def name_outputs(select: exp.Select) -> None:
+    """Give outputs without an alias their text as a name, as DuckDB does: ``sum(price)``.
+
+    Subqueries have theirs by an alias too: sqlglot fails on ``ORDER BY`` of their numbers.
+    """
+    used = {lower_case(output.output_name) for output in select.expressions}
+    for output in select.expressions:
+        name = output.output_name
         if isinstance(output, exp.Subquery):
-            name = output.alias or f"_col_{place}"
             output.set("alias", None)
-            output.replace(exp.Alias(this=output.copy(), alias=exp.to_identifier(name)))
+        elif name or output.is_star:
+            continue
+        name = name or _unused(lower_case(output.sql(dialect="duckdb", comments=False)), used)
+        used.add(name)
+        output.replace(exp.Alias(this=output.copy(), alias=exp.to_identifier(name)))
+
+
+def _unused(name: str, used: set[str]) -> str:
+    return next(new for number in count() if (new := f"{name}_{number}" if number else name) not in used)
 
 
 def with_unique_tables(tree: exp.Query) -> exp.Query:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import string
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, ClassVar, Final
@@ -114,6 +115,18 @@ class Column:
     nullable: bool = True
     scale: int | None = None
     """Digits behind the point, where they are known."""
+
+
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def lower_case(name: str) -> str:
+    """Return a name of a column or table as it is compared, which DuckDB does without regard to the case of ASCII letters.
+
+    >>> lower_case("Order Total (Ä)")
+    'order total (Ä)'
+    """
+    return name.translate(_LOWER)
 
 
 def common(one: Kind, other: Kind) -> Kind | None:
@@ -312,7 +325,7 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
     >>> columns_of(pa.schema([pa.field("n", pa.int32(), nullable=False)]))
     (Column(name='n', kind=INTEGER, nullable=False, scale=None),)
     """
-    columns = tuple(Column(field.name.lower(), kind_of(field), field.nullable, _scale(field.type)) for field in schema)
+    columns = tuple(Column(lower_case(field.name), kind_of(field), field.nullable, _scale(field.type)) for field in schema)
     for column in columns:
         if sum(other.name == column.name for other in columns) > 1:
             raise SchemaError(f"the schema has column {column.name!r} twice; upper and lower case are the same")
@@ -371,7 +384,7 @@ def kind_of(field: pa.Field) -> Kind:
     if pa.types.is_list(kind):
         return list_of(kind_of(kind.value_field.with_name(f"{field.name}[]")))
     if pa.types.is_struct(kind) and kind.num_fields:
-        names = [part.name.lower() for part in kind]
+        names = [lower_case(part.name) for part in kind]
         if len(set(names)) < len(names):
             raise SchemaError(f"column {field.name!r} has a field twice; upper and lower case are the same")
         return struct_of(tuple((name, kind_of(part.with_name(f"{field.name}.{name}"))) for name, part in zip(names, kind)))
@@ -515,7 +528,7 @@ def _checked_list(kind: Kind, check: Conversion, value: Any) -> Any:
 
 def _checked_struct(kind: Kind, checks: list[Conversion], value: Any) -> Any:
     if isinstance(value, dict):
-        parts = {str(name).lower(): part for name, part in value.items()}
+        parts = {lower_case(str(name)): part for name, part in value.items()}
         value = (
             tuple(parts.pop(name, None) for name, _ in kind.fields) if parts.keys() <= {name for name, _ in kind.fields} else None
         )

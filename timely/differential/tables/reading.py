@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
 from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder
+from timely.differential.tables.arrow_rows import data_schema
 from timely.differential.tables.views import Table, table
 from timely.errors import ConfigurationError
 from timely.files.places import Paths
 from timely.files.reading import RowOrder, read_files
 from timely.files.row_times import Time
-from timely.files.scanning import Options, format_of_files, plan
+from timely.files.scanning import ColumnTypes, Options, format_of_files, plan
 from timely.operators.probes import ProbeHandle
 from timely.order import PartialOrder
 
@@ -25,19 +25,21 @@ def read_table(
     path: Paths,
     *,
     columns: Sequence[str] | None = None,
-    schema: pa.Schema | str | None = None,
+    schema: ColumnTypes | None = None,
     time: Time | None = None,
     in_order: bool = False,
     probe: ProbeHandle[T] | None = None,
     times: int = 1,
     delimiter: str | None = None,
     null_values: Sequence[str] | None = None,
+    count: str | None = None,
     name: str = "read_table",
 ) -> Table[T]:
     """Return the table of files of Parquet, CSV, JSON lines or Arrow IPC; the extension of the first file says which.
 
     ``path`` and the options are those of ``scope.read_csv``; ``delimiter`` and ``null_values`` are for CSV alone. Each row is
     read by one worker, and comes at the minimum time, or at ``time``. Types are those of the first file, or of ``schema``.
+    ``count`` names a column that says how often each row is added, or taken away, as files of ``to_batches`` have it.
 
     ``ConfigurationError`` for a missing file or an unknown extension, ``SchemaError`` for columns that tables do not have, and
     for values that are not as declared or as in the first file.
@@ -62,4 +64,4 @@ def read_table(
         raise ConfigurationError(f"{place}: delimiter= and null_values= are for CSV, and these files are {kind.name}")
     scan, _ = plan(path, kind, options, 1, place)
     rows = read_files(scope, path, kind, options, RowOrder(time, in_order, probe, times), name=name, place=place)
-    return table(rows, scan.schema, name=name)
+    return table(rows, data_schema(scan.schema), count=count, name=name)

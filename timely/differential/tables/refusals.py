@@ -88,6 +88,11 @@ def refusal(node: exp.Expr, why: str) -> SqlError:
     return SqlError(f"{shown}{position_of(node)}: {why}")
 
 
+def no_table(node: exp.Expr, names: Iterable[str]) -> SqlError:
+    """Return the error that refuses a table of ``FROM`` that is not there."""
+    return refusal(node, f"there is no table {node.name}; there are: {', '.join(sorted(names)) or 'none'}")
+
+
 def only(node: exp.Expr, *allowed: str) -> None:
     """Raise ``SqlError`` if the node has parts other than ``allowed``: what is not translated is never left out in silence."""
     for name, value in node.args.items():

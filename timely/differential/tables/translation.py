@@ -32,7 +32,7 @@ from timely.differential.tables.groups import aggregates_in, empty_group, groupe
 from timely.differential.tables.join_order import by_equalities, columns_in, conjuncts
 from timely.differential.tables.kinds import Column, Kind
 from timely.differential.tables.recursion import check_step, references
-from timely.differential.tables.refusals import only, refusal
+from timely.differential.tables.refusals import no_table, only, refusal
 from timely.differential.tables.relation import HIDDEN, Relation, beside, constant, entered
 from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar, compile_scalar
 from timely.differential.tables.set_operations import as_kinds, combined, merged
@@ -444,7 +444,7 @@ class _Select:
             only(node, "this", "alias")
             found = self.names.get(node.name)
             if found is None:
-                raise refusal(node, f"there is no table {node.name!r}; there are {', '.join(sorted(self.names)) or 'none'}")
+                raise no_table(node, self.names)
             rows = entered(found.collection, self.scope)
             return found.with_collection(rows).named(node.alias_or_name, _alias_columns(node))
         if isinstance(node, exp.Subquery):

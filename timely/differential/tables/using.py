@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from timely.differential.tables.join_order import USING, using_names
+from timely.differential.tables.kinds import lower_case
 from timely.differential.tables.refusals import refusal
 from timely.differential.tables.relation import HIDDEN, Relation
 
@@ -31,14 +32,14 @@ def expand_stars(select: exp.Select, columns: Mapping[str, Sequence[str]]) -> No
     if all(using_names(join) is None for join in select.args.get("joins") or []):
         return
     items = [select.args["from_"].this, *(join.this for join in select.args["joins"])]
-    tables = {item.alias_or_name.lower(): item for item in items}
+    tables = {lower_case(item.alias_or_name): item for item in items}
     outputs: list[exp.Expr] = []
     for output in select.expressions:
         if not isinstance(output, exp.Column) or not isinstance(output.this, exp.Star):
             outputs.append(output)
             continue
-        item = tables.get(output.table.lower())
-        known = columns.get(item.name.lower()) if isinstance(item, exp.Table) and not item.alias_column_names else None
+        item = tables.get(lower_case(output.table))
+        known = columns.get(lower_case(item.name)) if isinstance(item, exp.Table) and not item.alias_column_names else None
         if known is None or any(output.this.args.values()):
             raise refusal(output, f"{output.table}.* beside USING is supported for whole tables: name the columns")
         outputs += [exp.column(name, output.args["table"].copy()) for name in known]
@@ -60,7 +61,7 @@ class UsingColumns:
             return None
         mine, theirs = self._columns(left, outside), self._columns(right, outside)
         natural = not names
-        names = [name.lower() for name in names] or [name for name in mine if name in theirs]
+        names = [lower_case(name) for name in names] or [name for name in mine if name in theirs]
         if not names:
             raise refusal(join, "a NATURAL JOIN needs columns of one name on both sides")
         conditions: list[exp.Expr] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
@@ -13,22 +14,32 @@ from sqlglot import exp
 from sqlglot import parse as parse_sql
 from sqlglot.errors import OptimizeError, ParseError, SqlglotError, TokenError
 from sqlglot.optimizer.qualify import qualify
+from sqlglot.schema import MappingSchema
 from typing_extensions import TypeVar
 
-from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow import ScopeBuilder, Stream, warn
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession, new_sender
 from timely.differential.linear import linear
 from timely.differential.outputs import Output, output
 from timely.differential.rings import INTEGERS
-from timely.differential.tables.arrow_rows import RowFields, arrow_table, by_batches, is_arrow, plain_schema, stream_reader
+from timely.differential.tables.arrow_rows import (
+    RowFields,
+    arrow_table,
+    by_batches,
+    counted_reader,
+    data_schema,
+    is_arrow,
+    plain_schema,
+    stream_reader,
+)
 from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.column_stages import checked, pruned
-from timely.differential.tables.correlation import keep_order_names, name_subqueries, restore_all, with_unique_tables
+from timely.differential.tables.correlation import keep_order_names, name_outputs, restore_all, with_unique_tables
 from timely.differential.tables.join_order import conjuncts, select_less, using_names
-from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
+from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, lower_case, row_check
 from timely.differential.tables.recent_rows import recent_rows
-from timely.differential.tables.refusals import mark_positions, naming_the_line, refusal
+from timely.differential.tables.refusals import mark_positions, naming_the_line, no_table, position_of, refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.row_limits import limit_inside
 from timely.differential.tables.scalar_compiler import NameScope, Scalar, compile_scalar
@@ -36,7 +47,7 @@ from timely.differential.tables.sorting import first_rows, sort_key
 from timely.differential.tables.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
 from timely.differential.tables.translation import translate
 from timely.differential.tables.using import expand_stars, mark_using
-from timely.errors import GraphError, SqlError, brief
+from timely.errors import GraphError, SchemaError, SqlError, brief
 from timely.operators.input import to_stream
 from timely.order import PartialOrder
 
@@ -200,16 +211,32 @@ class Table(Generic[T]):
     @naming_the_line
     def _scalar(self, expression: Expression) -> Scalar:
         """Return an expression as a function of rows."""
-        query = exp.select(_parsed(expression)).from_("this")
+        query = exp.select(self._parsed(expression)).from_("this")
         mark_positions(query, query.sql(dialect="duckdb"))
         (found,) = _qualified(query, {"this": self}).selects
         return compile_scalar(found.unalias(), Relation(self.collection, self.columns).named("this").scope)
+
+    @naming_the_line
+    def _parsed(self, expression: Expression) -> exp.Expr:
+        """Return an expression; a text that is the name of a column is that column, also where it is no identifier of SQL."""
+        name = lower_case(expression) if isinstance(expression, str) else ""
+        names = [column.name for column in self.columns]
+        if name not in names or exp.to_identifier(name).quoted is False:
+            return _parsed(expression)
+        try:
+            read = {lower_case(column.name) for column in _parsed(expression).find_all(exp.Column)}
+        except SqlError:
+            read = set()
+        quoted = exp.to_identifier(name).sql(dialect="duckdb")
+        if read and read <= {*names}:
+            raise SqlError(f"{name} is a column, and an expression of others: write {quoted}, or the expression in parentheses")
+        return exp.column(name, "this")
 
     # -- the method chain ------------------------------------------------------------------------------------------
 
     def select(self, *expressions: Expression) -> Table[T]:
         """Return the table of ``expressions``, such as ``"price * n as total"``."""
-        return self._run(exp.select(*map(_parsed, expressions)).from_("this"))
+        return self._run(exp.select(*map(self._parsed, expressions)).from_("this"))
 
     @naming_the_line
     def with_columns(self, *expressions: Expression, **named: Expression) -> Table[T]:
@@ -225,10 +252,10 @@ class Table(Generic[T]):
         ...     more.at(0)
         {(2, 4, 'X', 6): 1, (5, 2, 'X', 5): 1}
         """
-        given = [*map(_parsed, expressions), *(exp.alias_(_parsed(part), name) for name, part in named.items())]
+        given = [*map(self._parsed, expressions), *(exp.alias_(self._parsed(part), name) for name, part in named.items())]
         new: dict[str, exp.Expr] = {}
         for part in given:
-            name = part.alias_or_name.lower()
+            name = lower_case(part.alias_or_name)
             if not name or part.is_star:
                 raise SqlError(f"{part.sql(dialect='duckdb')} of with_columns needs a name: add 'as name'")
             if name in new:
@@ -242,7 +269,7 @@ class Table(Generic[T]):
         """Return the table with other names for some columns: ``{old: new}``."""
         new = dict(zip(self._names("rename", names), names.values()))
         selected = [exp.alias_(exp.column(column.name), new.get(column.name, column.name)) for column in self.columns]
-        renamed = [part.alias.lower() for part in selected]
+        renamed = [lower_case(part.alias) for part in selected]
         for name in renamed:
             if renamed.count(name) > 1:
                 raise SqlError(f"rename makes two columns {name!r}")
@@ -274,9 +301,9 @@ class Table(Generic[T]):
         """Return the names of columns in lower case; ``SqlError`` for those that are not there."""
         here = [column.name for column in self.columns]
         for name in names:
-            if not isinstance(name, str) or name.lower() not in here:
+            if not isinstance(name, str) or lower_case(name) not in here:
                 raise SqlError(f"{operator}: there is no column {brief(name)}; there are {', '.join(here)}")
-        return [name.lower() for name in names]
+        return [lower_case(name) for name in names]
 
     def where(self, *conditions: Expression) -> Table[T]:
         """Return the rows for which all conditions are true."""
@@ -306,7 +333,7 @@ class Table(Generic[T]):
             return self._joined_as_of(other, on, optional=how == "asof left")
         if how not in ("inner", "left", "right", "full", "semi", "anti"):
             raise GraphError(f"how is inner, left, right, full, semi, anti, asof or asof left, not {brief(how)}")
-        condition = _parsed(on) if isinstance(on, str | exp.Expr) else None
+        condition = self._parsed(on) if isinstance(on, str | exp.Expr) else None
         join = exp.Join(this=exp.to_table("other"), **({"kind": how} if how in ("inner", "semi", "anti") else {"side": how}))
         if isinstance(condition, exp.Column):
             join.set("using", [exp.to_identifier(condition.name)])
@@ -321,7 +348,7 @@ class Table(Generic[T]):
 
     @naming_the_line
     def _joined_as_of(self, other: Table[T], on: Expression | Sequence[Expression], *, optional: bool) -> Table[T]:
-        condition = _parsed(on) if isinstance(on, str | exp.Expr) else None
+        condition = self._parsed(on) if isinstance(on, str | exp.Expr) else None
         names: list[str] = []
         if condition is None or isinstance(condition, exp.Column):
             names = self._names("join", [condition.name] if condition is not None else [str(name) for name in on])
@@ -440,7 +467,7 @@ class Table(Generic[T]):
         """Return the first ``k`` rows in an order, after the first ``offset``; rows that tie are ordered by all their columns."""
         _check_number("limit", "k", k, 1)
         _check_number("limit", "offset", offset, 0)
-        query = exp.select("*").from_("this").order_by(*_listed(order_by), dialect="duckdb").limit(k)
+        query = exp.select("*").from_("this").order_by(*self._ordered(order_by), dialect="duckdb").limit(k)
         return self._run(query.offset(offset) if offset else query)
 
     def top(self, k: int, order_by: Expression | Sequence[Expression], by: Sequence[Expression] = ()) -> Table[T]:
@@ -458,13 +485,22 @@ class Table(Generic[T]):
         {('a', 3): 1, ('b', 2): 1}
         """
         _check_number("top", "k", k, 1)
-        query = exp.select("*").from_("this").order_by(*_listed(order_by), dialect="duckdb")
+        query = exp.select("*").from_("this").order_by(*self._ordered(order_by), dialect="duckdb")
         keys = [self._scalar(part).function for part in _listed(by)]
         places = Relation(self.collection, self.columns).named("this").places
         scope = NameScope(self.columns, {**places, **{exp.column(column.name): i for i, column in enumerate(self.columns)}})
         order = sort_key(_qualified(query, {"this": self}).args["order"].expressions, scope, len(self.columns))
         rows = first_rows(self.collection, lambda row: tuple(key(row) for key in keys), order, k)
         return Table(rows, self.columns)
+
+    def _ordered(self, given: Expression | Sequence[Expression]) -> list[Expression]:
+        """Return expressions of an order, which may have a direction."""
+        names = {column.name for column in self.columns}
+        listed = _listed(given)
+        return [
+            self._parsed(part).sql(dialect="duckdb") if isinstance(part, str) and lower_case(part) in names else part
+            for part in listed
+        ]
 
     def _run(self, query: exp.Query, **others: Table[T]) -> Table[T]:
         tables = {"this": self, **others}
@@ -481,7 +517,7 @@ class GroupedTable(Generic[T]):
 
     def agg(self, *aggregates: Expression) -> Table[T]:
         """Return the keys and ``aggregates``, such as ``"sum(price) as total"``, for each group."""
-        keys = [_parsed(key) for key in self._keys]
+        keys = [self._table._parsed(key) for key in self._keys]
         query = exp.select(*keys, *map(_parsed, aggregates)).from_("this")
         if keys:
             query = query.group_by(*(key.unalias() for key in keys))
@@ -530,13 +566,17 @@ def _parsed(expression: Expression) -> exp.Expr:
         or len(found.expressions) != 1
         or any(value for name, value in found.args.items() if name not in ("expressions",))
     ):
-        raise SqlError(f"{brief(expression)} is not one expression of SQL")
+        several = isinstance(found, exp.Select) and len(found.expressions) > 1
+        advice = ": give each as an argument of its own" if several else ""
+        raise SqlError(f"{brief(expression)} is not one expression of SQL{advice}")
     parsed: exp.Expr = found.expressions[0]
     parsed.pop()
     return parsed
 
 
-def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, name: str = "table") -> Table[Any]:
+def table(
+    source: Any, data: Any = None, *, schema: pa.Schema | None = None, count: str | None = None, name: str = "table"
+) -> Table[Any]:
     """Return a table: of an input, of a collection, of Arrow data, or of a stream of Arrow batches.
 
     - ``table(scope, schema)``: one that its ``session`` changes.
@@ -545,6 +585,10 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
       exports Arrow: a PyArrow table or batch, a DataFrame of polars or pandas, a relation of DuckDB.
     - ``table(stream, schema)``: the rows of a stream of Arrow batches, or of tuples, each at its time; ``scope.read_parquet`` and
       the like make such streams.
+
+    ``count`` names a column of Arrow data, which the table does not have, that says how often each row is added, or taken away:
+    ``to_batches`` and ``to_pandas(counts=True)`` make one. An index of pandas without a name is left out, and one with a name
+    is a column.
 
     Rows are checked against the schema when they come: ``SchemaError`` for others.
 
@@ -567,25 +611,41 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
             raise GraphError(f"table: {brief(data)} is no pyarrow.Schema, and no Arrow data")
         found = arrow_table(data, name)
         batches = to_stream(source, found.combine_chunks().to_batches(), on=0)
-        return table(batches, found.schema if schema is None else schema, name=name)
+        return table(batches, data_schema(found.schema) if schema is None else schema, count=count, name=name)
     if schema is None:
         raise GraphError("table: give the pyarrow.Schema of its rows, or Arrow data, which has one")
+    given = schema
+    if count is not None:
+        schema = _without_counts(schema, count, source, name)
     columns = columns_of(schema)
     session: InputSession[Any, Any] | None = None
     if isinstance(source, Collection):
         rows = source
     elif isinstance(source, Stream):
-        rows = Collection(linear(source, name, stream_reader(schema, name)))
+        read = stream_reader(schema, name) if count is None else counted_reader(given, count, name)
+        rows = Collection(linear(source, name, read))
     else:
         sender, stream = new_sender(source, name)
         session, rows = InputSession(sender, INTEGERS, RowFields(schema, name)), Collection(stream)
-    return Table(checked(rows, row_check(columns, schema), columns, plain_schema(schema), name), columns, session)
+    check = row_check(columns, schema)
+    found = checked(rows, check, columns, plain_schema(schema), name, by_session=session is not None)
+    return Table(found, columns, session)
+
+
+def _without_counts(schema: pa.Schema, count: str, source: Any, name: str) -> pa.Schema:
+    if not isinstance(source, Stream):
+        raise GraphError(f"{name}: count= names a column of Arrow data: give data or a stream; session.update takes counts too")
+    place = schema.get_field_index(count)
+    if place < 0 or not pa.types.is_integer(schema.field(place).type):
+        raise SchemaError(f"{name}: count={count!r} names no column of whole numbers; there are {', '.join(schema.names)}")
+    return schema.remove(place)
 
 
 def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T, Any]) -> Table[T]:
     """Return a query over ``tables``, or collections with a schema, as a table that stays right; the dialect is DuckDB's.
 
-    ``SqlError`` for what is not kept up to date, with the construct and its position in the text.
+    ``SqlError`` for what is not kept up to date, with the construct and its position in the text. A view has no order:
+    ``ORDER BY`` without ``LIMIT`` has no effect, which a ``TimelyWarning`` says.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -606,13 +666,34 @@ def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T
     ...     reached.at(0), reached.at(1)
     ({(1,): 1, (2,): 1, (3,): 1}, {(1,): 1, (2,): 1})
     """
+    found = query_over(scope, query, tables)
+    warn_of_order(query)
+    return found
+
+
+def query_over(scope: ScopeBuilder[T], query: str, tables: Mapping[str, Table[T] | Collection[T, Any]]) -> Table[T]:
+    """Return what ``sql`` does, for whoever warns of an order by themselves."""
+    return _translated(scope, _tree_of(query), query, {lower_case(name): _as_table(found) for name, found in tables.items()})
+
+
+def _tree_of(query: str) -> exp.Expr:
     try:
         trees = [tree for tree in parse_sql(query, read="duckdb") if tree is not None]
     except (ParseError, TokenError) as error:
         raise SqlError(f"the query cannot be parsed: {error}") from None
     if len(trees) != 1:
         raise SqlError(f"a view is one query, and here are {len(trees)}")
-    return _translated(scope, trees[0], query, {name.lower(): _as_table(found) for name, found in tables.items()})
+    return trees[0]
+
+
+def warn_of_order(query: str, view: str = "") -> None:
+    """Warn of an ``ORDER BY`` that decides nothing: neither which rows there are, nor in which order they are read."""
+    tree = _tree_of(query)
+    order, distinct = tree.args.get("order"), tree.args.get("distinct")
+    if order is None or tree.args.get("limit") or tree.args.get("offset") or (distinct is not None and distinct.args.get("on")):
+        return
+    mark_positions(tree, query)
+    warn(f"{view}a view has no order: ORDER BY{position_of(order)} has no effect without LIMIT; sort when you read")
 
 
 def _as_table(found: Any) -> Any:
@@ -624,7 +705,8 @@ def _sql_type(kind: Kind) -> str:
     if kind.element is not None:
         return f"{_sql_type(kind.element)}[]"
     if kind.fields:
-        return "STRUCT({})".format(", ".join(f'"{name}" {_sql_type(part)}' for name, part in kind.fields))
+        fields = ((exp.to_identifier(name, quoted=True).sql(dialect="duckdb"), part) for name, part in kind.fields)
+        return f"STRUCT({', '.join(f'{name} {_sql_type(part)}' for name, part in fields)})"
     return {Kind.NULL: "VARCHAR", Kind.INTEGER: "BIGINT"}.get(kind, kind.value)
 
 
@@ -632,28 +714,47 @@ def _qualified(tree: exp.Expr, tables: Mapping[str, Table[Any]]) -> exp.Query:
     schema: dict[str, object] = {
         name: {column.name: _sql_type(column.kind) for column in found.columns} for name, found in tables.items()
     }
+    known = MappingSchema(schema, dialect="duckdb", normalize=False)  # which parses names otherwise: they are any texts
     try:
-        found = qualify(tree.copy(), schema=schema, dialect="duckdb", quote_identifiers=False, identify=False)
+        found = qualify(tree.copy(), schema=known, dialect="duckdb", quote_identifiers=False, identify=False)
     except (OptimizeError, AssertionError) as error:
         raise _unresolved(tree, str(error), tables) from None
     assert isinstance(found, exp.Query)
     for identifier in found.find_all(exp.Identifier):
-        identifier.set("quoted", False)  # names are equal in whatever way they are written
+        identifier.set("quoted", exp.to_identifier(identifier.name).quoted)  # equal in whatever way they are written
     return found
 
 
 def _unresolved(tree: exp.Expr, message: str, tables: Mapping[str, Table[Any]]) -> SqlError:
     """Return the error for a name that is not found, or found twice."""
-    named = re.search(r"[Cc]olumn '?\"?([^'\"]+)'?\"? could not be resolved", message)
+    own = {lower_case(cte.alias) for cte in tree.find_all(exp.CTE)}
+    read: dict[str, list[str]] = {}
+    for item in tree.find_all(exp.Table):
+        name = lower_case(item.name)
+        if name in own or not isinstance(item.this, exp.Identifier):
+            continue
+        if name not in tables:
+            return no_table(item, tables)
+        read[lower_case(item.alias_or_name)] = [column.name for column in tables[name].columns]
+    named = re.search(r"(column|table|join):? '?(.+?)(' could not be resolved|$)", message, re.IGNORECASE | re.DOTALL)
     if named is None:
         return SqlError(f"the names of the query cannot be resolved: {message}")
-    name = named[1].split(".")[-1]
-    having = [table for table, found in tables.items() if any(column.name == name for column in found.columns)]
-    why = f"no column, or an ambiguous one; tables that have it: {', '.join(having) or 'none'}"
-    for column in tree.find_all(exp.Column):
-        if column.name.lower() == name.lower():
-            return refusal(column, why)
-    return SqlError(f"{name}: {why}")
+    name = lower_case(named[2])
+    known = own.union(read, *read.values(), (lower_case(part.alias) for part in tree.find_all(exp.Subquery, exp.UDTF)))
+    for column in tree.find_all(exp.Column):  # of one that is qualified the message may have the table alone
+        table = lower_case(column.table)
+        if table and table not in known and name in (table, lower_case(column.name)):
+            return refusal(column, f"there is no table {table} in FROM; there are: {', '.join(read) or 'none'}")
+    found = [part for part in tree.find_all(exp.Column, exp.Identifier) if lower_case(part.name) == name]
+    having = [alias for alias, columns in read.items() if name in columns]
+    if len(having) > 1:
+        why = f"the name is ambiguous: write {' or '.join(f'{alias}.{name}' for alias in having)}"
+    else:
+        near = difflib.get_close_matches(name, [each for columns in read.values() for each in columns], 1)
+        meant = f": did you mean {exp.to_identifier(near[0]).sql(dialect='duckdb')}?" if near and near[0] != name else ""
+        here = "; ".join(f"{alias} has {', '.join(columns)}" for alias, columns in read.items())
+        why = f"there is no column of this name; {here or 'FROM has no table'}{meant}"
+    return refusal(found[0], why) if found else SqlError(f"{name}: {why}")
 
 
 def _check_tables(tables: Mapping[str, Any]) -> None:
@@ -682,11 +783,11 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
     for part in reversed(list(tree.walk())):  # what stands inside first, since parts are copied
         keep_order_names(part)
         restore_all(part)
-    own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    own = {lower_case(cte.alias) for cte in tree.find_all(exp.CTE)}
     columns = {name: [column.name for column in found.columns] for name, found in tables.items() if name not in own}
     for part in tree.walk():
         if isinstance(part, exp.Select):
-            name_subqueries(part)
+            name_outputs(part)
             mark_using(part)
             expand_stars(part, columns)
         if isinstance(part, exp.Parameter | exp.Placeholder):
@@ -700,7 +801,7 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
     for join in qualified.find_all(exp.Join):
         if using_names(join) == []:  # a natural join compares all that both sides have
             read.update(column.name for found in tables.values() for column in found.columns)
-        read.update(name.lower() for name in using_names(join) or [])
+        read.update(lower_case(name) for name in using_names(join) or [])
     names = {name: _pruned(Relation(found.collection, found.columns), read) for name, found in tables.items()}
     relation = translate(qualified, scope, names)
     return Table(relation.collection, relation.columns)

@@ -1,0 +1,106 @@
+"""What the values of CSV say of their columns: codes such as ``01067`` are texts, and errors name the value and a remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_CHUNK: Final = 1 << 20
+
+_CODE: Final = r"^[ \t]*[+-]?0[0-9]"
+"""What a number does not begin with, and a code may."""
+
+_MARKERS: Final = frozenset(
+    {"", "-", "--", ".", "?", "n/a", "na", "nan", "nil", "none", "null", "#n/a", "\\n", "unknown", "missing"}
+)
+"""How files write, in lower case, that a value is missing."""
+
+_BEFORE: Final = np.zeros(256, bool)
+"""Bytes that may stand before a value: any that is no part of a word or a number."""
+_BEFORE[:] = True
+_BEFORE[[*range(48, 58), *range(65, 91), *range(97, 123), *b"._:/-+", *range(128, 256)]] = False
+_WITHIN: Final = np.zeros(256, bool)
+"""Bytes after two digits that make them a part of a date or of a time of day."""
+_WITHIN[[*b":/-"]] = True
+
+
+def codes_in(columns: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """Return the first code of each column of texts that has one: a zero, and a digit after it.
+
+    >>> codes_in([("zip", pa.array(["10115", "01067"])), ("n", pa.array(["0", "0.5", None]))])
+    {'zip': '01067'}
+    """
+    found = {}
+    for name, column in columns:
+        codes = column.filter(pc.match_substring_regex(column, _CODE))
+        if len(codes):
+            found[name] = codes[0].as_py()
+    return found
+
+
+def may_have_codes(path: str, delimiter: str) -> bool:
+    """Return whether a file may have a code somewhere; it may have none all the same, but not the other way round."""
+    starts, within = _BEFORE.copy(), _WITHIN.copy()
+    starts[ord(delimiter)], within[ord(delimiter)] = True, False
+    with pa.input_stream(path, compression="detect") as file:
+        last = b"\n"
+        while chunk := file.read(_CHUNK):
+            chunk = last + chunk
+            found = np.frombuffer(chunk + b"\n\n", np.uint8)
+            zeros = np.flatnonzero(found[1:-2] == 48) + 1
+            signed = np.isin(found[zeros - 1], (43, 45))
+            before = starts[found[zeros - 1]] | (signed & starts[found[np.maximum(zeros - 2, 0)]])
+            after = found[zeros + 1]
+            if np.any(before & (after >= 48) & (after <= 57) & ~within[found[zeros + 2]]):
+                return True
+            last = chunk[-4:]
+    return False
+
+
+def remedy(error: str, columns: Sequence[str], declare: str, *, options: bool = True) -> str | None:
+    """Return what Arrow says of a file, with the name of the column and a remedy; ``None`` for what says nothing of values.
+
+    ``declare`` is how a column ``{name}`` is declared to be of a type ``{kind}``; ``options`` says whether other options of the
+    reader can be given.
+
+    >>> remedy("In CSV column #1: CSV conversion error to int64: invalid value 'n/a'", ["id", "n"], "{name}: {kind}")
+    "column 'n' is int64, and has 'n/a': null_values=['', 'n/a'] reads it as missing, n: string reads it as text"
+    >>> remedy("CSV parse error: Expected 1 columns, got 2: a;1,5", ["name;price"], "")
+    "a row has 2 values, and the header 1: a;1,5; values seem to be separated by another character: delimiter=';'"
+    """
+    found = re.search(r"In CSV column #([0-9]+): (?:Row #([0-9]+): )?CSV conversion error to (.+?): (.*)", error, re.DOTALL)
+    if found is not None:
+        place, row, kind, why = int(found[1]), found[2], found[3], found[4]
+        name = columns[place] if place < len(columns) else f"number {place + 1}"
+        value = re.search(r"invalid value '(.*)'", why, re.DOTALL)
+        text = "" if value is None else value[1]
+        what = f"has {text!r}" if value is not None else f"has another value ({why})"
+        ways = []
+        if options and value is not None and text.strip().lower() in _MARKERS:
+            ways.append(f"null_values=['', {text!r}] reads it as missing")
+        if re.fullmatch(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?", text):
+            ways.append(f"{declare.format(name=name, kind='double')} reads it as a number")
+        ways.append(f"{declare.format(name=name, kind='string')} reads it as text")
+        return f"column {name!r} is {kind}, and{f' row {row}' if row else ''} {what}: {', '.join(ways)}"
+    found = re.search(r"(?:Row #([0-9]+): )?Expected ([0-9]+) columns, got ([0-9]+): (.*)", error, re.DOTALL)
+    if found is None:
+        return None
+    line = f"row {found[1]}" if found[1] else "a row"
+    text = f"{line} has {found[3]} values, and the header {found[2]}: {found[4]}"
+    if found[2] == "1":
+        others = [each for each in ";\t|" if each in found[4] and columns and each in columns[0]]
+        if others:
+            how = f"delimiter={others[0]!r}" if options else "separate them by commas, or by tabs in .tsv"
+            text += f"; values seem to be separated by another character: {how}"
+    return text
+
+
+def batches_as_texts(fragment: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of Arrow's fragment of CSV with some columns alone, as texts."""
+    schema = pa.schema([(name, pa.string()) for name in names])
+    yield from fragment.to_batches(schema=schema, columns=list(names))

@@ -1,0 +1,96 @@
+"""The order of an answer: rows of a view have none, and those of an answer have that of ``ORDER BY``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+from sqlglot import exp, parse_one
+
+from timely.differential.tables.groups import aggregates_in
+from timely.differential.tables.kinds import Column, lower_case
+from timely.differential.tables.refusals import mark_positions, refusal
+from timely.differential.tables.scalar_compiler import NameScope
+from timely.differential.tables.sorting import sort_key
+from timely.server.contents import Row
+
+_UNKNOWN = "an answer is put in the order of columns that it has: select this too"
+
+
+@attrs.frozen
+class AnswerOrder:
+    """How to put the rows of ``query`` in order: it has the ``width`` columns of the answer, then those of the order alone."""
+
+    query: str
+    width: int
+    _orders: tuple[exp.Expr, ...]
+    _places: tuple[int, ...]
+
+    def key(self, columns: Sequence[Column]) -> Callable[[Row], Any]:
+        """Return what the rows of ``query``, which has these columns, are sorted by."""
+        names = [exp.column(f"c{place}") for place in range(len(columns))]
+        orders = []
+        for ordered, place in zip(self._orders, self._places, strict=True):
+            part = ordered.copy()
+            part.set("this", names[place])
+            orders.append(part)
+        scope = NameScope(tuple(columns), {name: place for place, name in enumerate(names)})
+        return sort_key(orders, scope, len(columns))
+
+
+def answer_order(query: str, columns: Sequence[Column]) -> AnswerOrder | None:
+    """Return the order of a query that has ``columns``, or ``None`` where it has none.
+
+    What it is ordered by, and does not select, becomes a column of its own. ``SqlError`` where that cannot be.
+
+    >>> from timely.differential.tables.kinds import Kind
+    >>> found = answer_order("select name from people order by age desc", [Column("name", Kind.TEXT)])
+    >>> found.query, found.width
+    ('SELECT name, age AS "order 0" FROM people ORDER BY age DESC', 1)
+    """
+    tree = parse_one(query, read="duckdb")
+    mark_positions(tree, query)
+    order = tree.args.get("order")
+    if order is None:
+        return None
+    names = [column.name for column in columns]
+    orders: list[exp.Expr] = []
+    places: list[int] = []
+    more: list[exp.Expr] = []
+    for ordered in order.expressions:
+        part = ordered.this
+        if isinstance(part, exp.Var) and part.name.upper() == "ALL":
+            found = list(range(len(columns)))
+        elif isinstance(part, exp.Literal) and part.is_int and 0 < int(part.name) <= len(columns):
+            found = [int(part.name) - 1]
+        elif isinstance(part, exp.Column) and not part.table and names.count(lower_case(part.name)) == 1:
+            found = [names.index(lower_case(part.name))]
+        else:
+            found = [len(columns) + len(more)]
+            more.append(_own_column(tree, part))
+        orders += [ordered] * len(found)
+        places += found
+    if not more:
+        return AnswerOrder(query, len(columns), tuple(orders), tuple(places))
+    wider = tree.copy()
+    for number, part in enumerate(more):
+        wider.append("expressions", exp.alias_(part.copy(), f"order {number}", quoted=True))
+    return AnswerOrder(wider.sql(dialect="duckdb"), len(columns), tuple(orders), tuple(places))
+
+
+def _own_column(tree: exp.Expr, part: exp.Expr) -> exp.Expr:
+    """Return what an expression of ``ORDER BY`` is among the selected ones, which read no names of each other."""
+    group = tree.args.get("group")
+    if not isinstance(tree, exp.Select) or tree.args.get("distinct") is not None or isinstance(part, exp.Literal):
+        raise refusal(part, _UNKNOWN)
+    if group is not None and group.args.get("all") and not aggregates_in([part]):  # it would be a key
+        raise refusal(part, _UNKNOWN)
+    values = {lower_case(output.alias): output.this for output in tree.expressions if isinstance(output, exp.Alias)}
+
+    def replaced(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) and not node.table and lower_case(node.name) in values:
+            return exp.paren(values[lower_case(node.name)].copy())
+        return node
+
+    return part.copy().transform(replaced)
