@@ -101,7 +101,7 @@ def test_an_error_says_where_it_comes_from(session: SparkSession) -> None:
     with pytest.raises(Exception, match="not today"):
         result["numbers"].collect()
     assert isinstance(result.failure, OperatorError)
-    assert result.failure.name == "map_batch"
+    assert result.failure.name == "map_batch · fail"
 
 
 def test_a_view_gives_the_same(session: SparkSession, tmp_path: Path) -> None:

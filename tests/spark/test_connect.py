@@ -381,9 +381,20 @@ def test_a_program_that_has_the_client_alone(connect: Any) -> None:
     assert done.stdout.splitlines() == [f"{list(range(10))} {{'x': 10}}"], done.stderr
 
 
+SHIP = """
+from tests.spark.connecting import connected
+from timely import spark as ts
+with connected(ts.local_session(2)) as session:
+    names = ts.ship(session)
+    result = ts.run(lambda scope, x: {"x": x}, {"x": session.range(10)}, {"x": "id long"}, workers=2)
+    print("timely" in names, ts.ship(session) == names, result["x"].count())
+"""
+
+
 @pytest.mark.cluster
-def test_packages_are_shipped(connect: SparkSession) -> None:
-    """Last, since tasks then load the library from an archive, which takes seconds."""
-    names = ts.ship(connect)
-    assert "timely" in names
-    assert ts.ship(connect) == names
+def test_packages_are_shipped() -> None:
+    """In a Java of its own, whose other sessions would look for the archive in vain."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", SHIP]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.splitlines() == ["True True 10"], done.stderr
