@@ -145,9 +145,7 @@ def answer(contest: Contest, contestant: Contestant, batch: int, *, watch: bool 
         command += [str(path), "--processes", str(contest.processes), "--batch", str(batch)]
         environment = {**os.environ, "PATHWAY_THREADS": str(contest.processes)}
         start, before = time.perf_counter(), _processor_time()
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if watch:
             with Watch(process.pid) as watched:
                 out, err = process.communicate()

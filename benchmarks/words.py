@@ -148,14 +148,16 @@ def _lists(task: Task) -> Callable[[int], Iterator[list[int]]]:
 
 
 if __name__ == "__main__":
-    main((
-        word_count,
-        word_count_exchanged,
-        word_count_by_batch,
-        map_filter_map,
-        map_filter_map_seldom,
-        map_filter_map_by_batch,
-        sum_by_key,
-        sum_by_key_exchanged,
-        exchange,
-    ))
+    main(
+        (
+            word_count,
+            word_count_exchanged,
+            word_count_by_batch,
+            map_filter_map,
+            map_filter_map_seldom,
+            map_filter_map_by_batch,
+            sum_by_key,
+            sum_by_key_exchanged,
+            exchange,
+        )
+    )

@@ -154,8 +154,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"refused {count}: {reason}")
     for difference in outcome.different[:20]:
         print(f"different: {difference}")
-    print(f"{outcome.equal} equal, {outcome.refused.total()} refused, {len(outcome.different)} different,"
-          f" {outcome.failed_in_duckdb} not for DuckDB")
+    print(
+        f"{outcome.equal} equal, {outcome.refused.total()} refused, {len(outcome.different)} different,"
+        f" {outcome.failed_in_duckdb} not for DuckDB"
+    )
     return 1 if outcome.different else 0
 
 

@@ -54,9 +54,7 @@ class Sink(DynamicSink, StatelessSinkPartition):  # type: ignore[misc]
         self._take(items)
 
 
-def run(
-    task: Task, source: Callable[[int], Source], build: Callable[[Stream], Stream], keep: Callable[[], Any]
-) -> list[Any]:
+def run(task: Task, source: Callable[[int], Source], build: Callable[[Stream], Stream], keep: Callable[[], Any]) -> list[Any]:
     """Run a dataflow from ``source(index)`` to a sink in all processes; return what its keepers hold, which ``keep()`` makes."""
     ports = _free_ports(task.processes) if task.processes > 1 else []
     addresses = [f"127.0.0.1:{port}" for port in ports]
@@ -181,12 +179,14 @@ def exchange(task: Task) -> Answer:
 
 
 if __name__ == "__main__":
-    main((
-        word_count,
-        word_count_as_documented,
-        word_count_by_batch,
-        map_filter_map,
-        map_filter_map_by_batch,
-        sum_by_key,
-        exchange,
-    ))
+    main(
+        (
+            word_count,
+            word_count_as_documented,
+            word_count_by_batch,
+            map_filter_map,
+            map_filter_map_by_batch,
+            sum_by_key,
+            exchange,
+        )
+    )

@@ -109,9 +109,7 @@ def test_settings_that_are_really_set_are_found_and_those_that_do_not_matter_do_
         while slots_of(session) < SLOTS and time.monotonic() < deadline:
             time.sleep(0.1)
         found = ts.check(session, SLOTS)
-        assert {finding.setting for finding in found} == {
-            name for name in WRONG if not any(part in name for part in NO_MATTER)
-        }
+        assert {finding.setting for finding in found} == {name for name in WRONG if not any(part in name for part in NO_MATTER)}
         assert [finding.setting for finding in found.required] == ["spark.sql.execution.pyspark.udf.killOnIdleTimeout"]
         with pytest.raises(SparkError, match="killOnIdleTimeout=false"):
             counted(session)

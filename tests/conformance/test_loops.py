@@ -312,7 +312,5 @@ def test_an_inner_loop_ends_by_its_frontier(workers: int, processes: int) -> Non
         return complete
 
     found = timely.execute(program, workers=workers, processes=processes)
-    expected = [
-        (e, sorted((n, min((n - e) % nodes, (e - n) % nodes)) for n in range(nodes))) for e in range(3)
-    ]
+    expected = [(e, sorted((n, min((n - e) % nodes, (e - n) % nodes)) for n in range(nodes))) for e in range(3)]
     assert found == [expected, *[[]] * (workers * processes - 1)]

@@ -38,9 +38,12 @@ SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)]
 def test_E1_through_a_file(tmp_path: Path) -> None:
     path = tmp_path / "recorded"
     recorded(path, epochs=3)
-    assert replayed(path) == replayed(str(path)) == replayed(FileSource(path)) == [
-        (epoch, list(range(10 * epoch, 10 * epoch + 10))) for epoch in range(3)
-    ]
+    assert (
+        replayed(path)
+        == replayed(str(path))
+        == replayed(FileSource(path))
+        == [(epoch, list(range(10 * epoch, 10 * epoch + 10))) for epoch in range(3)]
+    )
 
 
 @pytest.mark.parametrize(("workers", "processes"), SIZES)

@@ -51,6 +51,7 @@ def test_P18_a_function_for_one_kind_never_sees_the_other(records: list[Any]) ->
     assert run(records, err) == errors
     run(records, map_ok, seen.append)
     run(records, map_err, seen.append)
+
     def note(value: int) -> Ok[int]:
         seen.append(value)
         return Ok(value)

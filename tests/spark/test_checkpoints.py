@@ -205,8 +205,10 @@ def running_sum(stop: Callable[[int], object] = lambda n: None) -> Callable[...,
                 stop(n)
             return found
 
-        daily = numbers.map_batch(look).map(lambda n: (0, n)).aggregate(
-            lambda key, n, total: (total or 0) + n, lambda key, total: (key, total)
+        daily = (
+            numbers.map_batch(look)
+            .map(lambda n: (0, n))
+            .aggregate(lambda key, n, total: (total or 0) + n, lambda key, total: (key, total))
         )
         total = daily.state_machine(lambda key, n, before: ((before or 0) + n, [(before or 0) + n]))
         return {"sums": total.map_batch(lambda sums: pa.RecordBatch.from_pydict({"total": sums}))}

@@ -71,9 +71,7 @@ def test_what_follows_a_lost_worker_is_compared_with_what_came_before_it(policy:
 
 def test_what_others_say_of_an_error_does_not_hide_that_it_happened_twice(policy: FailurePolicy) -> None:
     broken = WorkerError("worker 1 raised KeyError: 1")
-    said = [
-        policy.is_final(broken, describe(broken, worker), 1, generation) for generation in (3, 7) for worker in (1, 0)
-    ]
+    said = [policy.is_final(broken, describe(broken, worker), 1, generation) for generation in (3, 7) for worker in (1, 0)]
     assert said == [False, False, True, False]
 
 

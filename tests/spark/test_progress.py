@@ -352,5 +352,3 @@ def test_the_plan_names_the_dataflow(session: SparkSession, capsys: pytest.Captu
     result = ts.run(held_up(Path("/")), {"numbers": session.range(3)}, {"numbers": "id long"}, workers=1)
     result["numbers"].explain()
     assert "MapInArrow timely rank(" in capsys.readouterr().out
-
-

@@ -64,9 +64,7 @@ def test_rows_are_the_same_where_progress_is_passed_on(numbers: DataFrame) -> No
 
 
 def test_several_inputs_and_several_outputs(edges: DataFrame, numbers: DataFrame) -> None:
-    def build(
-        scope: timely.ScopeBuilder[int], edges: timely.Stream[int, Any], numbers: timely.Stream[int, Any]
-    ) -> Streams:
+    def build(scope: timely.ScopeBuilder[int], edges: timely.Stream[int, Any], numbers: timely.Stream[int, Any]) -> Streams:
         def large(batch: pa.RecordBatch) -> pa.RecordBatch:
             return batch.filter(pc.greater_equal(batch.column("n"), 97)).select(["n"])
 
@@ -305,9 +303,7 @@ def test_rows_with_one_key_go_to_one_worker(numbers: DataFrame, inputs: list[str
 def test_equal_keys_of_two_inputs_meet_in_one_worker(session: SparkSession) -> None:
     """So a join needs no exchange; which worker it is, is Spark's choice, and not the one that an exchange would make."""
 
-    def build(
-        scope: timely.ScopeBuilder[int], left: timely.Stream[int, Any], right: timely.Stream[int, Any]
-    ) -> Streams:
+    def build(scope: timely.ScopeBuilder[int], left: timely.Stream[int, Any], right: timely.Stream[int, Any]) -> Streams:
         def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
             return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
 

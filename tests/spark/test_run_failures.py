@@ -35,9 +35,7 @@ def test_a_count_of_workers_that_is_none(edges: DataFrame, workers: Any) -> None
 
 
 def test_fewer_slots_than_workers(edges: DataFrame) -> None:
-    with pytest.raises(
-        SparkError, match=r"4 workers need 4 task slots at the same time; local\[3\] offers 3.*local\[4\]"
-    ):
+    with pytest.raises(SparkError, match=r"4 workers need 4 task slots at the same time; local\[3\] offers 3.*local\[4\]"):
         ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=4)
     with pytest.raises(SparkError, match=r"local\[3\] offers 3"):
         ts.local_session(4)
@@ -132,17 +130,13 @@ def all_in(parts: Iterable[str], text: str) -> bool:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_an_operator_that_raises_is_named(numbers: DataFrame, workers: int) -> None:
-    result = ts.run(
-        applying(failing("no seventeens", 17)), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=workers
-    )
+    result = ts.run(applying(failing("no seventeens", 17)), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=workers)
     said = failure_of(result, "numbers")
     error = result.failure
     assert isinstance(error, OperatorError)
     assert error.name == "map_batch · fail"
     assert error.path in said
-    assert all_in(
-        ["OperatorError", "map_batch", f"worker {error.worker}", "ValueError", "no seventeens", "in fail\n"], said
-    )
+    assert all_in(["OperatorError", "map_batch", f"worker {error.worker}", "ValueError", "no seventeens", "in fail\n"], said)
 
 
 def test_another_dictionary_than_promised(numbers: DataFrame) -> None:

@@ -91,9 +91,7 @@ def bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
 @spark
 @pytest.mark.parametrize("several", [False, True], ids=["alone", "packed"])
 def test_values_of_every_type_survive(new_york: SparkSession, several: bool) -> None:
-    values = ", ".join(
-        f"element_at(array({three}, null), cast(id as int) + 1) as `{name}`" for name, three in COLUMNS.items()
-    )
+    values = ", ".join(f"element_at(array({three}, null), cast(id as int) + 1) as `{name}`" for name, three in COLUMNS.items())
     frame = new_york.sql(f"select id, {values} from range(4)")
     # Spark cannot hand a null variant to the driver, whatever it is of.
     readable = [F.to_json("variant").alias("variant") if name == "variant" else name for name in frame.columns]

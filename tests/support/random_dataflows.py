@@ -83,9 +83,7 @@ def _links(ops: list[OpSpec], wires: list[Wires], exchanges: bool) -> Iterator[L
 
 
 @st.composite
-def _members(
-    draw: st.DrawFn, kits: list[TimeKit], op: bool, scope: bool, limits: bool
-) -> tuple[Any, Any] | None:
+def _members(draw: st.DrawFn, kits: list[TimeKit], op: bool, scope: bool, limits: bool) -> tuple[Any, Any] | None:
     """Make an operator with its wires, or a scope with its kit, in one of the scopes there are, as far as is allowed; or end.
 
     One draw makes it all, by the same decisions whatever is allowed, so that Hypothesis can leave it out when it shrinks.
@@ -133,9 +131,7 @@ def _shifts(draw: st.DrawFn, kits: list[TimeKit], *, advancing: bool, limits: bo
     if advancing and able and not any(type(n) is int and n for n in by):
         place = draw(st.sampled_from([*able, able[-1]]))
         by[place] = 1 if kits[place].spec is int else draw(kits[place].advancing)
-    bounds = [
-        n + draw(st.integers(0, 3)) if type(n) is int and limits and draw(st.integers(0, 7)) == 7 else None for n in by
-    ]
+    bounds = [n + draw(st.integers(0, 3)) if type(n) is int and limits and draw(st.integers(0, 7)) == 7 else None for n in by]
     return Shift(tuple(by), tuple(bounds))
 
 

@@ -37,9 +37,7 @@ LONGEST_CYCLE = MODULUS.bit_length()
 """How often what is halved on a cycle goes round at most."""
 
 
-def interpret(
-    operators: Sequence[Operator], time: Any, entered: Sequence[Contents], sent: dict[int, Contents]
-) -> list[Contents]:
+def interpret(operators: Sequence[Operator], time: Any, entered: Sequence[Contents], sent: dict[int, Contents]) -> list[Contents]:
     """Return what each stream carries in a scope with times of type ``time``, first those that were there before.
 
     >>> interpret((Input(), Total(0)), int, [], {0: {3: Counter([1, 2, 2])}})[1]

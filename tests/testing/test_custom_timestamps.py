@@ -112,7 +112,10 @@ STAY = LoopSummary()
 BODY = NodeSpec(2, 1, {(0, 0): (STAY,), (1, 0): (STAY,)}, (0, 1))
 PLACES = ["input", "enter 1", "body 1", "enter 2", "body 2", "again 2", "leave 2", "again 1", "leave 1", "output"]
 DEPTHS = {"input": (0, 0), "enter 1": (0, 1), "body 1": (1, 1), "enter 2": (1, 2), "body 2": (2, 2), "again 2": (2, 2)} | {
-    "leave 2": (2, 1), "again 1": (1, 1), "leave 1": (1, 0), "output": (0, 0)
+    "leave 2": (2, 1),
+    "again 1": (1, 1),
+    "leave 1": (1, 0),
+    "output": (0, 0),
 }
 NODES = (
     NodeSpec(0, 1, {}, ()),

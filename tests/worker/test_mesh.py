@@ -288,9 +288,7 @@ def test_older_tls_is_refused(pool: ThreadPoolExecutor, listeners: list[socket.s
     close(connect_mesh(1, listeners[1], addresses, WORKERS, 10), zero.result())
 
 
-def test_a_stranger_at_the_address_of_a_worker_is_found_out(
-    pool: ThreadPoolExecutor, listeners: list[socket.socket]
-) -> None:
+def test_a_stranger_at_the_address_of_a_worker_is_found_out(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
     def impostor() -> None:
         context = credentials.listener(OTHERS, WORKERS.certificate)
         plain, _ = listeners[0].accept()

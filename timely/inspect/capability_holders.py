@@ -238,9 +238,7 @@ def _borrowing(member: Member) -> Iterator[list[object]]:
         bell.activate()
 
 
-def _count_capabilities(
-    ports: Sequence[OutputPort[Any]], counts: Counter[tuple[Port, Any]], borrowed: list[object]
-) -> None:
+def _count_capabilities(ports: Sequence[OutputPort[Any]], counts: Counter[tuple[Port, Any]], borrowed: list[object]) -> None:
     with unfrozen():
         found = gc.get_referrers(*ports)
     borrowed.append(found)

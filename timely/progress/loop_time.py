@@ -35,9 +35,7 @@ class LoopTime(_Fields):
 
     def __new__(cls, epoch: int, counters: tuple[int, ...] = ()) -> LoopTime:
         if not _is_natural(epoch) or not isinstance(counters, tuple) or not all(map(_is_natural, counters)):
-            raise TimestampError(
-                f"LoopTime({epoch!r}, {counters!r}): the epoch and the counters are whole numbers of at least 0"
-            )
+            raise TimestampError(f"LoopTime({epoch!r}, {counters!r}): the epoch and the counters are whole numbers of at least 0")
         time: LoopTime = _pair(cls, (epoch, counters))
         return time
 
