@@ -268,13 +268,13 @@ def test_what_waits_is_brought_together_when_it_is_as_much_as_what_is_together_a
     """So memory is bounded, and each row is brought together with others a bounded number of times."""
     monkeypatch.setattr(grouping, "WAITING", 10)
     gathered: list[int] = []
-    together = grouping._together
+    together = grouping.together
 
     def counting(batches: Any) -> Any:
         gathered.append(sum(map(len, batches)))
         return together(batches)
 
-    monkeypatch.setattr(grouping, "_together", counting)
+    monkeypatch.setattr(grouping, "together", counting)
     groups = grouping.PartialAggregates(["k"], [("n", None)], [("n", ("n", "sum"))])
     for number in range(75):
         groups = groups.add(pa.record_batch({"k": [number]}))

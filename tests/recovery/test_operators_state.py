@@ -64,6 +64,19 @@ def _windowed(scope: Any, stream: Any) -> Any:
     return complete.map(lambda found: (found[0], found[1], sorted(found[2]))), late
 
 
+def _on_columns(scope: Any, stream: Any) -> Any:
+    """Windows and sessions on columns, for the keys as text, since they are of several types."""
+
+    def columns(pairs: list[Any]) -> Any:
+        return pa.record_batch({"key": [str(key) for key, _ in pairs], "at": [2 * value + 4 for _, value in pairs]})
+
+    batches = stream.map_batch(columns)
+    complete, late = windows(batches, sliding(4, 2), at="at", key="key", rows="count")
+    ended, missed = sessions(batches, 3, at="at", key="key", rows="count")
+    everyone, _ = sessions(batches, 3, at="at", rows="count")
+    return tuple(found.map(tuple) for found in (complete, late, ended, missed, everyone))
+
+
 def _gated(scope: Any, stream: Any) -> Any:
     return stream.limit_in_flight(2, lambda some: some.flat_map(lambda pair: [pair] * pair[1]))
 
@@ -122,6 +135,7 @@ UNARY: dict[str, Build] = {
     "delay_batch": lambda scope, stream: stream.delay_batch(lambda time: time + 2),
     "windows": _windowed,
     "sessions": _pregap,
+    "windows and sessions on columns": _on_columns,
     "limit_in_flight": _gated,
     "unary_notify": _notified,
     "vertex": lambda scope, stream: stream.vertex(Tally, pact=timely.Exchange(lambda pair: pair[0])),

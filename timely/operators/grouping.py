@@ -144,7 +144,7 @@ class PartialAggregates:
         if not self._waiting:
             return
         with self._explained(self._first, *self._waiting):
-            found = self._grouped(_together(self._waiting), self._first)
+            found = self._grouped(together(self._waiting), self._first)
         self._waiting, self._rows = [], 0
         self._add_up(found)
 
@@ -201,7 +201,7 @@ def _types(name: str, parts: Sequence[Any]) -> str:
     return " and ".join(dict.fromkeys(str(part.schema.field(name).type) for part in parts))
 
 
-def _together(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+def together(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """Return batches as one table without dictionaries, with the widest of differing types."""
     import pyarrow as pa
 

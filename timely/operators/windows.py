@@ -7,8 +7,8 @@ the window or on the stream of late records. Whether it is late depends on the r
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, overload
 
 import attrs
 
@@ -26,7 +26,7 @@ from timely.dataflow import (
     route,
     scope_of,
 )
-from timely.errors import ConfigurationError, TimestampError
+from timely.errors import ConfigurationError, TimestampError, brief, require_package
 from timely.operators.by_record import ByRecord
 from timely.operators.pending import Pending
 from timely.operators.state import register_keyed_state
@@ -44,6 +44,35 @@ class Window:
 
 Assign: TypeAlias = Callable[[Any], Sequence[Window]]
 """Returns the windows that an event time falls into."""
+
+
+@attrs.frozen
+class _Sliding:
+    """Assigns windows of this ``size``, one at every multiple of ``every``."""
+
+    size: Any
+    every: Any
+
+    def __call__(self, event: Any) -> list[Window]:
+        size, every = self.size, self.every
+        # a product, not a difference: with fractions (0.1) all events of a window get the same start
+        number = event // every
+        following = (number + 1) * every
+        if following <= event:  # as the product was rounded down
+            number, following = number + 1, (number + 2) * every
+        start = number * every
+        if size == every:
+            return [Window(start, following)]
+        found = [Window(start, start + size)]
+        while number >= 1:
+            number -= 1
+            start = number * every
+            end = start + size
+            if end <= event:
+                break
+            found.append(Window(start, end))
+        found.reverse()
+        return found
 
 
 def tumbling(size: Any) -> Assign:
@@ -66,27 +95,7 @@ def sliding(size: Any, every: Any) -> Assign:
     if not (_positive(every) and _positive(size) and every <= size):
         raise ConfigurationError(f"windows of size {size!r} every {every!r}: give 0 < every <= size, so that they leave no gap")
 
-    def assign(event: Any) -> list[Window]:
-        # a product, not a difference: with fractions (0.1) all events of a window get the same start
-        number = event // every
-        following = (number + 1) * every
-        if following <= event:  # as the product was rounded down
-            number, following = number + 1, (number + 2) * every
-        start = number * every
-        if size == every:
-            return [Window(start, following)]
-        found = [Window(start, start + size)]
-        while number >= 1:
-            number -= 1
-            start = number * every
-            end = start + size
-            if end <= event:
-                break
-            found.append(Window(start, end))
-        found.reverse()
-        return found
-
-    return assign
+    return _Sliding(size, every)
 
 
 def _positive(length: Any) -> bool:
@@ -96,6 +105,7 @@ def _positive(length: Any) -> bool:
         return False
 
 
+@overload
 def windows(
     stream: Stream[T, D],
     assign: Assign,
@@ -104,7 +114,32 @@ def windows(
     due: Callable[[Any, T], T] | None = None,
     *,
     name: str | None = None,
-) -> tuple[Stream[T, tuple[Any, Window, list[D]]], Stream[T, tuple[Window, D]]]:
+) -> tuple[Stream[T, tuple[Any, Window, list[D]]], Stream[T, tuple[Window, D]]]: ...
+
+
+@overload
+def windows(
+    stream: Stream[T, Any],
+    assign: Assign,
+    at: str,
+    key: str | Sequence[str] | None = None,
+    due: Callable[[Any, T], Any] | None = None,
+    *,
+    name: str | None = None,
+    **columns: tuple[str, str] | str,
+) -> tuple[Stream[T, Any], Stream[T, Any]]: ...
+
+
+def windows(
+    stream: Stream[T, Any],
+    assign: Assign,
+    at: Callable[[Any], Any] | str,
+    key: Any = None,
+    due: Callable[[Any, T], Any] | None = None,
+    *,
+    name: str | None = None,
+    **columns: tuple[str, str] | str,
+) -> tuple[Stream[T, Any], Stream[T, Any]]:
     """Return two streams: ``(key, window, records)`` for each complete window, at the time of its end, and ``(window, record)``
     for each record that is late for a window, at the record's time.
 
@@ -118,23 +153,47 @@ def windows(
     >>> from timely.operators.windows import tumbling, windows
     >>> timely.example(lambda scope: scope.to_stream([3, 12, 7]).apply(windows, tumbling(10), at=lambda event: event)[0])
     [(10, [(None, Window(start=0, end=10), [3, 7])]), (20, [(None, Window(start=10, end=20), [12])])]
+
+    With the name of a column as ``at`` the streams carry Arrow record batches. ``key`` is a column or several, and keywords are
+    aggregates as of ``group_by``. A result has the columns ``key``, ``window_start``, ``window_end`` and the aggregates; a late
+    row has all of its columns, then ``window_start`` and ``window_end``. Results of one time come together, so that a ``due``
+    that maps many ends to one time saves most of the work. It gets NumPy arrays: ``due(ends, time)`` returns a whole number for
+    each end. Event times are whole numbers, or timestamps, with timedeltas as lengths, and with ``due``. ``SchemaError`` for
+    others, for missing ones, and for negative ones in sliding windows. ``TimestampError`` for times that are not of type int.
+
+    >>> import pyarrow as pa
+    >>> def build(scope):
+    ...     readings, stream = scope.new_input()
+    ...     readings.send_batch(pa.record_batch({"second": [3, 12, 7], "degrees": [20, 19, 21]}))
+    ...     return windows(stream, tumbling(10), at="second", readings="count", highest=("degrees", "max"))[0]
+    >>> timely.example(build)
+    [(10, [(0, 10, 2, 21)]), (20, [(10, 20, 1, 19)])]
     """
     if not callable(assign):
         raise ConfigurationError(f"windows takes tumbling(size), sliding(size, every) or a function, not {assign!r}")
+    called = operator_name("windows", name)
+    if isinstance(at, str):
+        if not isinstance(assign, _Sliding):
+            raise ConfigurationError(f"{called} on columns takes tumbling(size) or sliding(size, every), not {assign!r}")
+        require_package("pyarrow", "windows on columns", "arrow")
+        from timely.operators.column_windows import windows_of_columns  # imports NumPy and Arrow
+
+        return windows_of_columns(stream, assign.size, assign.every, at, key, due, columns, called)
+    _check_functions(called, key, columns)
     keyed = key or (lambda record: None)
     complete_at: Callable[[Any, T], T] = due or (lambda end, time: end)
     domain = scope_of(stream, "windows").subgraph.domain
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        contents: Pending[T, dict[tuple[Any, Window], list[D]]] = Pending(domain.total)
+        contents: Pending[T, dict[tuple[Any, Window], list[Any]]] = Pending(domain.total)
         held: CapabilitySet[T] = CapabilitySet()  # at or before each end: windows have no capabilities of their own
 
-        def save() -> Iterator[tuple[T, Any, Window, list[D]]]:
+        def save() -> Iterator[tuple[T, Any, Window, list[Any]]]:
             for end in contents:
                 for (k, window), records in contents[end].items():
                     yield end, k, window, records
 
-        def load(items: Iterable[tuple[T, Any, Window, list[D]]]) -> None:
+        def load(items: Iterable[tuple[T, Any, Window, list[Any]]]) -> None:
             for end, k, window, records in items:
                 held.insert(capabilities[0].delayed(end))
                 contents.at(end, dict)[k, window] = records
@@ -167,7 +226,7 @@ def windows(
 
         return logic
 
-    return _complete_and_late(stream, keyed, operator_name("windows", name), constructor)
+    return _complete_and_late(stream, keyed, called, constructor)
 
 
 @attrs.define
@@ -177,6 +236,7 @@ class _Session(Generic[D]):
     records: list[D]
 
 
+@overload
 def sessions(
     stream: Stream[T, D],
     gap: Any,
@@ -185,7 +245,32 @@ def sessions(
     due: Callable[[Any], T] | None = None,
     *,
     name: str | None = None,
-) -> tuple[Stream[T, tuple[Any, Window, list[D]]], Stream[T, D]]:
+) -> tuple[Stream[T, tuple[Any, Window, list[D]]], Stream[T, D]]: ...
+
+
+@overload
+def sessions(
+    stream: Stream[T, Any],
+    gap: Any,
+    at: str,
+    key: str | Sequence[str] | None = None,
+    due: Callable[[Any], Any] | None = None,
+    *,
+    name: str | None = None,
+    **columns: tuple[str, str] | str,
+) -> tuple[Stream[T, Any], Stream[T, Any]]: ...
+
+
+def sessions(
+    stream: Stream[T, Any],
+    gap: Any,
+    at: Callable[[Any], Any] | str,
+    key: Any = None,
+    due: Callable[[Any], Any] | None = None,
+    *,
+    name: str | None = None,
+    **columns: tuple[str, str] | str,
+) -> tuple[Stream[T, Any], Stream[T, Any]]:
     """Return two streams: ``(key, window, records)`` for each complete session, at the time of its end, and the late records.
 
     A session lasts from its first event to ``gap`` after its last one. A record is late if it was sent after its own event time,
@@ -198,27 +283,45 @@ def sessions(
     >>> from timely.operators.windows import sessions
     >>> timely.example(lambda scope: scope.to_stream([1, 12, 4, 30]).apply(sessions, 10, at=lambda event: event)[0])
     [(22, [(None, Window(start=1, end=22), [1, 4, 12])]), (40, [(None, Window(start=30, end=40), [30])])]
+
+    With the name of a column as ``at`` the streams carry Arrow record batches, as for ``windows``; late rows come as they were.
+    ``due(ends)`` gets a NumPy array. Rows of open sessions are stored, and sorted again whenever a session may be complete.
+
+    >>> import pyarrow as pa
+    >>> def build(scope):
+    ...     clicks, stream = scope.new_input()
+    ...     clicks.send_batch(pa.record_batch({"user": ["ann", "ann", "bob", "ann"], "second": [1, 4, 5, 30]}))
+    ...     return sessions(stream, 10, at="second", key="user", due=lambda ends: ends // 100 + 1, clicks="count")[0]
+    >>> timely.example(build)
+    [(1, [('ann', 1, 14, 2), ('ann', 30, 40, 1), ('bob', 5, 15, 1)])]
     """
+    called = operator_name("sessions", name)
     domain = time_domain(scope_of(stream, "sessions").time)
     if not domain.total:
         raise TimestampError(f"sessions need times of which every two can be compared, and those of {domain.name} cannot")
     if not _positive(gap):
         raise ConfigurationError(f"sessions with a gap of {gap!r}: give one that is more than nothing")
+    if isinstance(at, str):
+        require_package("pyarrow", "sessions on columns", "arrow")
+        from timely.operators.column_windows import sessions_of_columns  # imports NumPy and Arrow
+
+        return sessions_of_columns(stream, gap, at, key, due, columns, called)
+    _check_functions(called, key, columns)
     keyed = key or (lambda record: None)
     time_of: Callable[[Any], T] = due or (lambda end: end)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        open_sessions: dict[Any, list[_Session[D]]] = {}
+        open_sessions: dict[Any, list[_Session[Any]]] = {}
         # Keys by the time at which a session of theirs ended when it began: an event that extends it changes nothing here.
         ends: Pending[T, dict[Any, None]] = Pending(total=True)
         held: CapabilitySet[T] = CapabilitySet()
 
-        def save() -> Iterator[tuple[T, Any, Window, list[D]]]:
+        def save() -> Iterator[tuple[T, Any, Window, list[Any]]]:
             for k, known in open_sessions.items():
                 for session in known:
                     yield time_of(session.end), k, Window(session.start, session.end), session.records
 
-        def load(items: Iterable[tuple[T, Any, Window, list[D]]]) -> None:
+        def load(items: Iterable[tuple[T, Any, Window, list[Any]]]) -> None:
             for time, k, window, records in items:
                 open_sessions.setdefault(k, []).append(_Session(window.start, window.end, records))
                 held.insert(capabilities[0].delayed(time))
@@ -228,7 +331,7 @@ def sessions(
         for capability in capabilities:
             capability.drop()
 
-        def put(k: Any, event: Any, record: D, now: InputCapability[T]) -> None:
+        def put(k: Any, event: Any, record: Any, now: InputCapability[T]) -> None:
             known = open_sessions.setdefault(k, [])
             if known and known[-1].start <= event < known[-1].end:
                 known[-1].records.append(record)
@@ -253,7 +356,7 @@ def sessions(
                 held.insert(capability.retain())
             # where each end has a time of its own, only events before that time can extend the session
             more_until = input.frontier.less_than if due is None else input.frontier.less_equal
-            found: dict[T, list[tuple[Any, Window, list[D]]]] = {}
+            found: dict[T, list[tuple[Any, Window, list[Any]]]] = {}
             ended: dict[Any, None] = {}
             for _, keys in ends.take(lambda end: not more_until(end)):
                 ended |= keys
@@ -272,7 +375,17 @@ def sessions(
 
         return logic
 
-    return _complete_and_late(stream, keyed, operator_name("sessions", name), constructor)
+    return _complete_and_late(stream, keyed, called, constructor)
+
+
+def _check_functions(name: str, key: Any, columns: Mapping[str, Any]) -> None:
+    """Raise ``ConfigurationError`` for what only goes with a column as ``at``."""
+    if columns:
+        raise ConfigurationError(
+            f"{name} makes columns of Arrow batches, here {', '.join(columns)}, with the name of a column as at="
+        )
+    if key is not None and not callable(key):
+        raise ConfigurationError(f"{name} with a function as at= takes a function as key=, not {brief(key)}")
 
 
 def _complete_and_late(
