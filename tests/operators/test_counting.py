@@ -281,3 +281,29 @@ def test_what_waits_is_brought_together_when_it_is_as_much_as_what_is_together_a
     assert gathered == [10, 10, 20]
     assert [len(batch) for batch in groups.result()] == [75]
     assert gathered == [10, 10, 20, 35]
+
+
+@pytest.mark.parametrize("key", [pa.int8(), pa.uint64(), pa.timestamp("ms", "UTC")])
+@pytest.mark.parametrize("kind", [pa.int16(), pa.uint32(), pa.int64(), pa.float32(), pa.float64()])
+def test_sorted_rows_are_aggregated_as_others_are(key: pa.DataType, kind: pa.DataType) -> None:
+    functions = {"total": "sum", "least": "min", "most": "max", "present": "count"}
+    missing = [1, 2, 3, 4, 5, None] if kind == pa.int16() else [1, 2, 3, 4, 5, 6]
+    values = pa.array(missing * 3, pa.int64()).cast(kind)
+    if kind == pa.float64():
+        values = pa.array([float("nan"), 2.5, -1.5] * 6, kind)
+    batch = pa.record_batch({"k": pa.array([1, 1, 2, 5, 5, 5] * 3, pa.int64()).cast(key), "v": values}).sort_by("k")
+
+    def grouped(rows: pa.RecordBatch) -> pa.Table:
+        worker = timely.Worker()
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            columns = {name: ("v", function) for name, function in functions.items()}
+            found = stream.group_by("k", rows="count", **columns).capture()
+        handle.send_batch(rows)
+        handle.close()
+        worker.run()
+        return found.to_arrow().sort_by("k")
+
+    ascending, descending = grouped(batch), grouped(batch.take(pa.array(range(len(batch) - 1, -1, -1))))
+    assert ascending.schema == descending.schema
+    assert str(ascending) == str(descending)  # NaN is not equal to itself

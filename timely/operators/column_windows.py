@@ -190,7 +190,7 @@ def sessions_of_columns(
         return logic
 
     builder.build(constructor)
-    return group_by(complete, [*rows.keys, _START, _END], **columns), late
+    return group_by(complete, [*rows.keys, _START], **{_END: (_END, "max")}, **columns), late
 
 
 class _Events(NamedTuple):

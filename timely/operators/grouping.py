@@ -171,6 +171,12 @@ class PartialAggregates:
             raise SchemaError(f"group_by{what}{types}: {error}; cast them with map_batch") from error
 
     def _grouped(self, table: pa.Table, columns: Sequence[_Column]) -> pa.Table:
+        if len(self._keys) == 1:
+            from timely.operators.sorted_groups import sorted_groups  # imports NumPy and Arrow
+
+            found = sorted_groups(table, self._keys[0], columns)
+            if found is not None:
+                return found
         plans = _plans()
         wanted = [
             ([], "hash_count_all", None, name) if made is None else ([made[0]], f"hash_{made[1]}", None, name)
