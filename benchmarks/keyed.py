@@ -2,9 +2,11 @@
 
 Every figure is of the processor's time, and every result is looked at. ``join``: as many rows on either side, of whole numbers,
 one side with each key once; by hand one dictionary of lists is built and looked up, and on columns Arrow joins the tables.
-``windows``: one event a window, and sessions of one event, a thousand events before the frontier moves. ``words``: each word goes
-to the process of its checksum and is counted there; the ratio is of words for each second of the processor, of both processes
-together.
+``windows``: one event a window, and sessions of one event, a thousand events before the frontier moves. On columns a million
+events are counted and summed, one a window, or a thousand a window for a hundred keys. Windows that end in the same 2^20 event
+times leave together. polars has the same columns, its windows by ``group_by_dynamic`` and its sessions by hand. ``words``: each
+word goes to the process of its checksum and is counted there; the ratio is of words for each second of the processor, of both
+processes together.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 import timely
@@ -168,6 +171,76 @@ def _sessions_by_hand() -> float:
 
 
 @functools.cache
+def _measured(per_window: int) -> pa.Table:
+    """Return a million events in order, for windows of ten."""
+    chance = np.random.default_rng(1)
+    at = 10 * (np.arange(ROWS) // per_window) + (chance.integers(0, 10 - GAP, ROWS) if per_window == 1 else 0)
+    return pa.table({"at": at, "value": chance.integers(0, 100, ROWS), "key": chance.integers(0, 100, ROWS)})
+
+
+def _on_columns(table: pa.Table, build: Callable[..., Any]) -> tuple[float, int]:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        found = build(stream, at="at", rows="count", total=("value", "sum"))[0].capture()
+    batches = table.to_batches(max_chunksize=1 << 16)
+    start = time.process_time()
+    for batch in batches:
+        handle.send_batch(batch)
+        handle.advance_to(batch["at"][-1].as_py() >> 20)
+        worker.step()
+    handle.close()
+    worker.run()
+    return time.process_time() - start, sum(len(batch) for _, batch in found.messages)
+
+
+def _windows_on_columns(per_window: int, key: str | None) -> float:
+    def build(stream: Any, **columns: Any) -> Any:
+        return windows(stream, tumbling(10), key=key, due=lambda ends, time: (ends >> 20) + 1, **columns)
+
+    seconds, count = _on_columns(_measured(per_window), build)
+    assert count == len(_by_polars(per_window, key))
+    return seconds
+
+
+def _sessions_on_columns() -> float:
+    seconds, count = _on_columns(
+        _measured(1), lambda s, **columns: sessions(s, GAP, due=lambda ends: (ends >> 20) + 1, **columns)
+    )
+    assert count == ROWS
+    return seconds
+
+
+def _frame(per_window: int) -> pl.DataFrame:
+    frame = pl.from_arrow(_measured(per_window))
+    assert isinstance(frame, pl.DataFrame)
+    return frame.set_sorted("at")
+
+
+def _by_polars(per_window: int, key: str | None) -> pl.DataFrame:
+    windows = _frame(per_window).group_by_dynamic("at", every="10i", group_by=key)
+    return windows.agg(pl.len().alias("rows"), pl.col("value").sum().alias("total"))
+
+
+def _windows_by_polars(per_window: int, key: str | None) -> float:
+    start = time.process_time()
+    _by_polars(per_window, key)
+    return time.process_time() - start
+
+
+def _sessions_by_polars() -> float:
+    frame = _frame(1)
+    start = time.process_time()
+    number = (pl.col("at").diff() >= GAP).fill_null(value=True).cum_sum()
+    ends = (pl.col("at").max() + GAP).alias("end")
+    columns = pl.col("at").min(), ends, pl.len().alias("rows"), pl.col("value").sum().alias("total")
+    found = frame.group_by(number.alias("session")).agg(*columns)
+    seconds = time.process_time() - start
+    assert len(found) == ROWS
+    return seconds
+
+
+@functools.cache
 def _lines() -> list[list[str]]:
     chance = random.Random(1)
     drawn = iter(chance.choices([f"word{n}" for n in range(10_000)], [1 / (n + 1) for n in range(10_000)], k=10 * LINES))
@@ -211,6 +284,12 @@ def rows(rounds: int) -> list[Row]:
         "windows": lambda: _windows(lambda events: windows(events, tumbling(10), at=lambda event: event)),
         "sessions by hand": _sessions_by_hand,
         "sessions": lambda: _windows(lambda events: sessions(events, GAP, at=lambda event: event)),
+        "windows on columns": lambda: _windows_on_columns(1, None),
+        "windows by polars": lambda: _windows_by_polars(1, None),
+        "keyed windows on columns": lambda: _windows_on_columns(1000, "key"),
+        "keyed windows by polars": lambda: _windows_by_polars(1000, "key"),
+        "sessions on columns": _sessions_on_columns,
+        "sessions by polars": _sessions_by_polars,
         "words, 1": lambda: _exchanged_words(1),
         "words, 2": lambda: _exchanged_words(2),
     }
@@ -220,5 +299,13 @@ def rows(rounds: int) -> list[Row]:
         Row("join by columns, against Arrow's", took["columns"] / took["Arrow"], 2, 1.2, less=True),
         Row("tumbling windows of one event, against a dict by hand", took["windows"] / took["windows by hand"], 3, less=True),
         Row("sessions of one event, against a dict by hand", took["sessions"] / took["sessions by hand"], 3, less=True),
+        *(
+            Row(f"{name} on columns, against polars", took[f"{work} on columns"] / took[f"{work} by polars"], 1, 0.7, less=True)
+            for name, work in [
+                ("tumbling windows of one event", "windows"),
+                ("tumbling windows by key", "keyed windows"),
+                ("sessions of one event", "sessions"),
+            ]
+        ),
         Row("every word exchanged, two processes over one, per processor second", took["words, 1"] / took["words, 2"], 0.7, 0.9),
     ]

@@ -176,7 +176,8 @@ def sessions_of_columns(
             over = np.ones(len(times), bool)
             for bound in input.frontier:
                 over = times <= bound if due is None else times < bound
-            batch = batch.take(pa.array(order))
+            if (order[1:] < order[:-1]).any():
+                batch = batch.take(pa.array(order))
             if over.any():
                 both = (_START, sessions.column(starts[over])), (_END, sessions.column(ends[over]))
                 done = _appended(batch.select(rows.used).filter(pa.array(over)), *both)

@@ -33,18 +33,19 @@ def sorted_groups(table: pa.Table, key: str, columns: Sequence[tuple[str, tuple[
     numbers = keys.to_numpy()
     if (numbers[1:] < numbers[:-1]).any():
         return None
-    starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))  # the first row begins a group
-    found: dict[str, Any] = {key: pa.array(numbers[starts], keys.type)}
+    first = np.ones(len(numbers), bool)
+    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
+    starts = np.flatnonzero(first)
+    apart = len(starts) == len(numbers)  # each row is a group, as in results of one worker that are brought together
+    found: dict[str, Any] = {key: keys if apart else pa.array(numbers[starts], keys.type)}
     for name, made in columns:
         if made is None or made[1] == "count":
-            found[name] = np.diff(starts, append=len(numbers))
+            found[name] = np.ones(len(starts), np.int64) if apart else np.append(starts[1:], len(numbers)) - starts
             continue
         values = table.column(made[0]).to_numpy()
         if made[1] == "sum":
             values = values.astype(f"{values.dtype.kind}8", copy=False)  # as Arrow: 64 bits
-        if len(starts) < len(values):  # else each row is a group, as in results of one worker that are brought together
-            values = _REDUCED[made[1]].reduceat(values, starts)
-        found[name] = values
+        found[name] = values if apart else _REDUCED[made[1]].reduceat(values, starts)
     return pa.table(found)
 
 
