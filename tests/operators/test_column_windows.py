@@ -180,6 +180,25 @@ def test_batches_may_differ_in_dictionaries_and_widths() -> None:
     assert timely.example(build) == expected
 
 
+def test_timestamps_of_several_units_share_windows() -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            assign = tumbling(timedelta(seconds=10))
+            found = windows(stream, assign, at="at", due=lambda ends, time: 1, rows="count")[0].map(tuple).capture()
+        unit = ["s", "ns"][worker.index]
+        handle.send_batch(
+            pa.record_batch({"at": pa.array([datetime(2026, 1, 1, 0, 0, s) for s in (1, 12, 25)], pa.timestamp(unit))})
+        )
+        handle.close()
+        worker.run()
+        return [row for _, rows in found.messages for row in rows]
+
+    one, other = timely.execute(program, workers=2)
+    ends = [datetime(2026, 1, 1, 0, 0, s) for s in (10, 20, 30)]
+    assert sorted(one + other) == [(end - timedelta(seconds=10), end, 2) for end in ends]
+
+
 def test_event_times_at_the_ends_of_int64_are_apart() -> None:
     least, most = -(1 << 63) + 20, (1 << 63) - 20
     found = batches_of({"at": [most, least, 0]}, lambda s: sessions(s, 10, at="at", due=lambda ends: 1, rows="count"))
