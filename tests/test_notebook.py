@@ -125,7 +125,7 @@ def test_a_worker_that_waits_is_stopped_too() -> None:
 
     run = timely.start(waits, workers=2, watch=False)
     until(lambda: run.explain() or not run.running)
-    run.stop()
+    run.stop(60)  # a collection of all that the tests hold may take seconds
     assert not run.running
 
 

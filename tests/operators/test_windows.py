@@ -257,3 +257,9 @@ def test_sessions_of_incomparable_times_or_without_a_gap_are_refused() -> None:
         sessions(scope.empty(), 5, at=lambda x: x)
     with pytest.raises(ConfigurationError, match="gap of 0"), timely.Worker().dataflow(int) as numbers:
         sessions(numbers.empty(), 0, at=lambda x: x)
+
+
+def test_event_times_before_0_have_no_overlapping_windows() -> None:
+    assert sliding(10, 10)(-3) == [Window(-10, 0)]
+    with pytest.raises(TimestampError, match="sliding windows start from 0 on, and -3 is before"):
+        sliding(10, 5)(-3)

@@ -63,6 +63,8 @@ class _Sliding:
         start = number * every
         if size == every:
             return [Window(start, following)]
+        if number < 0:
+            raise TimestampError(f"sliding windows start from 0 on, and {event!r} is before: shift the event times")
         found = [Window(start, start + size)]
         while number >= 1:
             number -= 1
@@ -87,7 +89,8 @@ def tumbling(size: Any) -> Assign:
 def sliding(size: Any, every: Any) -> Assign:
     """Return windows of this ``size``, one starting at every multiple of ``every`` from 0 on.
 
-    Sizes and event times are numbers, or ``datetime.timedelta``. ``ConfigurationError`` unless ``0 < every <= size``.
+    Sizes and event times are numbers, or ``datetime.timedelta``. ``ConfigurationError`` unless ``0 < every <= size``, and
+    ``TimestampError`` for an event time below 0 if windows overlap.
 
     >>> sliding(10, 5)(12)
     [Window(start=5, end=15), Window(start=10, end=20)]
