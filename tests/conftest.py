@@ -2,7 +2,7 @@
 
 No profile has a deadline: how long one example takes says more about the machine than about the code. ``--soak-seconds``
 says how long each soak test goes on; how much each has covered stands at the end of the run. ``--figures`` adds up what all
-the tests of a run have covered. Both hold for the processes of ``pytest -n 6`` taken together.
+the tests of a run have covered. Both hold for the processes of ``pytest -n 4`` taken together.
 
 Java compiles for a quick start here, not for a long life, and starts from classes that another Java has read: the processes of
 Spark that tests start live for seconds. ``SPARK_SUBMIT_OPTS`` of one's own is left alone.

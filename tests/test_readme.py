@@ -98,7 +98,7 @@ def test_the_readme_has_two_commands_that_start_from_nothing() -> None:
     assert len(COMMANDS) == 2
     main_job, tests = COMMANDS
     assert main_job.endswith("&& .venv/bin/timely demo")
-    assert tests.endswith("&& .venv/bin/pytest -n 6")
+    assert tests.endswith("&& .venv/bin/pytest -n 4")
     assert all(command.startswith("python3 -m venv .venv && ") for command in COMMANDS)
 
 
