@@ -25,8 +25,8 @@ from tests.figures import Figures, counted, heard, told
 from tests.support import java_archive
 from tests.support.spark_programs import SparkPrograms
 
-settings.register_profile("default", max_examples=30, deadline=None)
-settings.register_profile("ci", max_examples=30, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("default", max_examples=20, deadline=None)
+settings.register_profile("ci", max_examples=20, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("more", max_examples=200, deadline=None)
 settings.register_profile("soak", max_examples=50, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci" if os.environ.get("CI") else "default")

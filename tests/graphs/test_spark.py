@@ -36,7 +36,7 @@ from timely.memory import MemoryBudget
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("depends", 1), (None, 3)])
+@pytest.mark.parametrize(("kind", "workers"), [pytest.param("depends", 1, marks=pytest.mark.soak), (None, 3)])
 def test_debian(session: SparkSession, kind: str | None, workers: int) -> None:
     edges = debian(kind)
     found = strongly_connected_components(session.createDataFrame(edges), workers=workers)
@@ -116,7 +116,7 @@ def found(frame: DataFrame) -> dict[object, object]:
     return state
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_siblings_on_spark(session: SparkSession, workers: int) -> None:
     edges, vertices = graph(session)
     members = connected_components(edges, "from", "to", vertices=vertices, workers=workers)
@@ -133,7 +133,7 @@ def test_siblings_on_spark(session: SparkSession, workers: int) -> None:
     assert ranks.schema["rank"].dataType == DoubleType()
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_distances_on_spark(session: SparkSession, workers: int) -> None:
     edges = session.createDataFrame(WEIGHTED, "src long, dst long, `a.km` double")
     assert found(shortest_paths(edges, 4, weight="a.km", workers=workers)) == nearest(WEIGHTED, 4)
@@ -204,7 +204,10 @@ def test_nodes_of_any_plain_type(session: SparkSession, kind: str, nodes: list[A
     edges.unpersist()
 
 
-@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu", "UTC"])
+@pytest.mark.parametrize(
+    "zone",
+    [pytest.param("America/New_York", marks=pytest.mark.soak), "Asia/Kathmandu", pytest.param("UTC", marks=pytest.mark.soak)],
+)
 def test_a_source_is_an_instant_as_spark_gives_it(session: SparkSession, monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
     """Without a time zone, by the clock of this machine; also in the hour that there is twice."""
     before = str(session.conf.get("spark.sql.session.timeZone"))
@@ -238,7 +241,7 @@ def starting(session: SparkSession, source: int) -> DataFrame:
     return session.createDataFrame(list({**far, source: 0.0}.items()), "node long, `so far` double")
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_pregel_finds_shortest_paths(session: SparkSession, workers: int) -> None:
     edges = session.createDataFrame(WEIGHTED, "`from` long, `to` long, km double")
     roads: dict[str, Any] = {"src": "from", "dst": "to", "weight": "km"}
@@ -285,7 +288,7 @@ def test_pregel_says_what_compute_did_wrong(session: SparkSession, compute: Call
     ("kind", "state", "told"),
     [
         pytest.param("int", 2.5, "2.5 would be cut off as int32", marks=pytest.mark.soak),
-        ("long", Decimal("2.5"), r"Decimal\('2.5'\) would be cut off as int64"),
+        pytest.param("long", Decimal("2.5"), r"Decimal\('2.5'\) would be cut off as int64", marks=pytest.mark.soak),
         pytest.param(
             "date", datetime(2024, 2, 29, 12), "datetime.datetime.* would be cut off as date32.day.", marks=pytest.mark.soak
         ),
@@ -302,8 +305,8 @@ def test_pregel_cuts_nothing_off_a_state(session: SparkSession, kind: str, state
 @pytest.mark.parametrize(
     ("kind", "state"),
     [
-        ("int", 2.0),
-        ("date", datetime(2024, 2, 29)),
+        pytest.param("int", 2.0, marks=pytest.mark.soak),
+        pytest.param("date", datetime(2024, 2, 29), marks=pytest.mark.soak),
         ("map<string, array<struct<x: int, y: double>>>", {"k": [None, {"x": None}, {"x": 3, "y": 0.5}], "none": None}),
     ],
 )

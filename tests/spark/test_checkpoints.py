@@ -247,7 +247,7 @@ def kept(place: Path) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("every", [1, timedelta(hours=1)])
+@pytest.mark.parametrize("every", [1, pytest.param(timedelta(hours=1), marks=pytest.mark.soak)])
 def test_checkpoints_make_no_difference_to_the_outputs(
     session: SparkSession, numbers: DataFrame, tmp_path: Path, every: int | timedelta
 ) -> None:
@@ -262,7 +262,7 @@ def test_checkpoints_make_no_difference_to_the_outputs(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("first", "second"), [(1, 3), (3, 2)])
+@pytest.mark.parametrize(("first", "second"), [pytest.param(1, 3, marks=pytest.mark.soak), (3, 2)])
 def test_a_run_that_failed_is_gone_on_with(
     session: SparkSession, numbers: DataFrame, tmp_path: Path, first: int, second: int
 ) -> None:

@@ -215,7 +215,7 @@ def refused(F: Any) -> list[Any]:
     return [F.expr("a + 1"), F.try_add(a, a), a.try_cast("int"), n + 1, n == 1, F.upper(n), F.rand(), F.first("a"), distinct]
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", ["true", pytest.param("false", marks=pytest.mark.soak)])
 def test_expressions_are_compiled_as_in_a_classic_session(connect: SparkSession, session: SparkSession, ansi: str) -> None:
     from pyspark.sql.connect import functions
 

@@ -128,7 +128,7 @@ def all_in(parts: Iterable[str], text: str) -> bool:
     return all(part in text for part in parts)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_an_operator_that_raises_is_named(numbers: DataFrame, workers: int) -> None:
     result = ts.run(applying(failing("no seventeens", 17)), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=workers)
     said = failure_of(result, "numbers")
@@ -176,7 +176,7 @@ def test_an_output_without_a_declared_column(numbers: DataFrame) -> None:
     assert isinstance(result.failure, SchemaError)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_an_operator_that_keeps_its_capability(numbers: DataFrame, workers: int) -> None:
     def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
         kept = [capability]
