@@ -22,12 +22,10 @@ class LogTime:
     @classmethod
     def minimum(cls) -> LogTime:
         return cls(0, 0)
-
     identity = minimum
 
     def results_in(self, time: LogTime, /) -> LogTime | None:
         return LogTime(self.term + time.term, self.place + time.place)
-
     followed_by = results_in
 
 

@@ -49,12 +49,8 @@ def program(worker: timely.Worker) -> list[tuple[LoopTime, list[tuple[int, int]]
 def main(workers: int = 2) -> None:
     found = [(time, pair) for share in timely.execute(program, workers=workers) for time, batch in share for pair in batch]
     rounds = {r: sorted(pair for time, pair in found if time == LoopTime(0, (r,))) for r in range(4)}
-    assert rounds == {
-        0: [(7, 7), (38, 38), (199, 199), (9999, 9999)],
-        1: [(38, 11), (199, 19), (9999, 36)],
-        2: [(38, 2), (199, 10), (9999, 9)],
-        3: [(199, 1)],
-    }
+    assert rounds == {0: [(7, 7), (38, 38), (199, 199), (9999, 9999)], 1: [(38, 11), (199, 19), (9999, 36)],
+                      2: [(38, 2), (199, 10), (9999, 9)], 3: [(199, 1)]}
     assert sorted(pair for time, pair in found if time == LoopTime(0)) == [(7, 7), (38, 2), (199, 1), (9999, 9)]
 
 
