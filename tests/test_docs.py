@@ -140,9 +140,10 @@ def runs(
     """
 
     tmp_path_factory.getbasetemp()  # which two threads at once would both want to make
+    # Copied here, since pytest changes it while threads run. By CI Hypothesis knows to set no deadline.
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true"}
 
     def run(source: str) -> tuple[int, str]:
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true"}  # by which Hypothesis knows to set no deadline
         folder = tmp_path_factory.mktemp("program")
         for name, content in FILES[source].items():
             (folder / name).write_text(content, encoding="utf-8")

@@ -33,6 +33,8 @@ class SparkPrograms:
         self.folder = folder / "start"
         self.folder.mkdir()
         self._files = (folder / "stdout", folder / "stderr")
+        # Copied here: a program may run on another thread, while pytest changes it.
+        self._env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "CI": "true"}
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
@@ -60,12 +62,11 @@ class SparkPrograms:
 
     def _start(self) -> None:
         reading, writing = os.pipe()
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "CI": "true"}
         command = [sys.executable, "-m", "tests.support.spark_programs", str(writing)]
         # Appended to, so that Java, which keeps the files that it started with, writes behind what is there.
         with self._files[0].open("ab") as out, self._files[1].open("ab") as err:
             self._process = subprocess.Popen(
-                command, cwd=self.folder, env=env, stdin=subprocess.PIPE, stdout=out, stderr=err, pass_fds=[writing], text=True
+                command, cwd=self.folder, env=self._env, stdin=subprocess.PIPE, stdout=out, stderr=err, pass_fds=[writing], text=True
             )
         os.close(writing)
         self._replies = os.fdopen(reading, encoding="utf-8")
