@@ -19,6 +19,7 @@ import pytest
 import timely
 from timely import differential as dd
 from timely.memory import Footprint, MemoryBudget, control_group_left, system_memory_left
+from timely.memory.watch import _Process
 from timely.monitor.memory import resident_memory
 
 SMALL = "20MB"
@@ -149,7 +150,7 @@ def test_a_run_ends_before_the_system_has_nothing_left(monkeypatch: pytest.Monke
         begun.append(resident_memory())
         return (64 << 20) + begun[0] - begun[-1]
 
-    monkeypatch.setattr("timely.memory.watch._Process._current", None)  # which may have looked a moment ago
+    monkeypatch.setattr(_Process, "_current", None)  # which may have looked a moment ago
     monkeypatch.setattr("timely.memory.watch.system_memory_left", left)
     with pytest.raises(timely.OutOfMemoryError) as caught:
         timely.execute(sends(1, 1000), processes=2, memory=MemoryBudget())
@@ -160,7 +161,7 @@ def test_a_run_ends_before_the_system_has_nothing_left(monkeypatch: pytest.Monke
 
 def test_a_process_that_does_not_grow_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     lefts = itertools.chain([1 << 30], itertools.repeat(0))
-    monkeypatch.setattr("timely.memory.watch._Process._current", None)  # which may have looked a moment ago
+    monkeypatch.setattr(_Process, "_current", None)  # which may have looked a moment ago
     monkeypatch.setattr("timely.memory.watch.system_memory_left", lambda: next(lefts))
     monkeypatch.setattr("timely.memory.watch.resident", lambda: 100 << 20)
     assert sum(timely.execute(sends(2, 2), processes=2, memory=MemoryBudget())) == 2 * 2 * 2 * 100

@@ -13,7 +13,7 @@ import threading
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,9 +65,8 @@ class SparkPrograms:
         command = [sys.executable, "-m", "tests.support.spark_programs", str(writing)]
         # Appended to, so that Java, which keeps the files that it started with, writes behind what is there.
         with self._files[0].open("ab") as out, self._files[1].open("ab") as err:
-            self._process = subprocess.Popen(
-                command, cwd=self.folder, env=self._env, stdin=subprocess.PIPE, stdout=out, stderr=err, pass_fds=[writing], text=True
-            )
+            streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": out, "stderr": err, "pass_fds": [writing]}
+            self._process = subprocess.Popen(command, cwd=self.folder, env=self._env, text=True, **streams)
         os.close(writing)
         self._replies = os.fdopen(reading, encoding="utf-8")
 
