@@ -52,6 +52,38 @@ def faults(source: str) -> Iterator[str]:
                     yield f"line {member.lineno}: a second name of a method is lost: write a method"
 
 
+def declared_twice(sources: list[str]) -> Iterator[str]:
+    """Yield what a class declares though a base has it: the collector counts that reference twice, and frees no such cycle."""
+    classes = {node.name: node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)}
+
+    def declares(node: ast.ClassDef) -> set[str]:
+        targets = [each.target for each in ast.walk(node) if isinstance(each, ast.AnnAssign)]
+        return {ast.unparse(target).removeprefix("self.") for target in targets if ast.unparse(target).startswith("self.")}
+
+    def above(node: ast.ClassDef) -> Iterator[ast.ClassDef]:
+        for base in node.bases:
+            found = classes.get(ast.unparse(base).partition("[")[0])
+            if found is not None:
+                yield found
+                yield from above(found)
+
+    for node in classes.values():
+        for base in above(node):
+            yield from (f"{node.name}.{name} is declared in {base.name} too" for name in declares(node) & declares(base))
+
+
+def test_no_compiled_class_declares_what_a_base_has() -> None:
+    assert list(declared_twice([(ROOT / module).read_text() for module in engine()])) == []
+
+
+def test_what_is_declared_twice_is_found() -> None:
+    sources = [
+        "class A(B[int]):\n    def f(self):\n        self.x: int = 1",
+        "class B:\n    def g(self):\n        self.x: int = 0",
+    ]
+    assert list(declared_twice(sources)) == ["A.x is declared in B too"]
+
+
 @pytest.mark.parametrize("module", engine())
 def test_a_module_that_is_compiled_keeps_to_what_the_compiler_does_right(module: str) -> None:
     assert list(faults((ROOT / module).read_text())) == []

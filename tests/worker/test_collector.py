@@ -388,3 +388,15 @@ def test_what_was_set_aside_is_in_sight_and_then_set_aside_again() -> None:
                 assert not pool.submit(is_free).result()  # nobody else is to change what is set aside meanwhile
         assert thing not in gc.get_referrers(thing[0])
     assert thing in gc.get_referrers(thing[0])
+
+
+def test_workers_of_runs_that_are_over_are_freed() -> None:
+    def workers() -> int:
+        return sum(type(each) is Worker for each in gc.get_objects())
+
+    gc.collect()
+    before = workers()
+    for _ in range(3):
+        assert timely.example(lambda scope: scope.to_stream([1]).map(str)) == [(0, ["1"])]
+    gc.collect()
+    assert workers() <= before

@@ -18,7 +18,7 @@ from timely.dataflow.info import OperatorInfo
 from timely.dataflow.operator_state import StateDeclarations
 from timely.dataflow.origin import is_ours, origin
 from timely.dataflow.port_owner import PortOwner
-from timely.dataflow.ports import InputPort, OutputPort
+from timely.dataflow.ports import InputPort
 from timely.errors import ErrorSubject, RecoveryError, brief, error_text, failure
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, CountSink
@@ -51,7 +51,6 @@ class Operator(PortOwner[T]):
         path = f"{scope.path}/{name}#{self.index}"
         super().__init__(name, path, scope.domain, scope.touch, allocator.unreferenced)
         self.input_ports: list[InputPort[T, Any]] = []
-        self.output_ports: list[OutputPort[T]] = []
         self.allocator = allocator
         self._logic: Callable[[], object] = _nothing
         self._early = _EarlyCounts()
