@@ -45,7 +45,7 @@ class MutableAntichain(Generic[T]):
         """
         applied = [(time, whole_number(diff)) for time, diff in changes]
         counts, frontier = self._counts.counts, self._frontier
-        rebuild = False
+        rebuild = any(time in frontier if diff < 0 else not frontier.less_equal(time) for time, diff in applied)
         for time, diff in applied:
             known = counts.get(time, 0)
             count = known + diff
@@ -55,8 +55,6 @@ class MutableAntichain(Generic[T]):
                 counts[time] = count
             elif diff:
                 del counts[time]
-            if not rebuild:
-                rebuild = time in frontier if diff < 0 else not frontier.less_equal(time)
         try:
             return self._rebuild() if rebuild else []
         except (TypeError, ValueError):  # times that do not compare

@@ -131,29 +131,13 @@ class Link:
         try:
             if self._held:
                 pending, self._held = merge_progress(pending), 0
-            pieces = self._frame(pending, frames)
-            if len(pieces) > 1 or self.backlog or not self._goes(pieces[0]):
-                self._out.extend(pieces)
+            self._out.extend(self._frame(pending, frames))
         except UnsendableError:
             raise
         except BaseException:
             self._break_off()
             raise
-        if self._out:
-            self.write()
-
-    def _goes(self, frame: Piece) -> bool:
-        """Write a small frame past the empty queue, which gets its rest; return whether the connection took any."""
-        try:
-            sent = self.sock.send(frame)
-        except self._FULL:
-            return False
-        except OSError:
-            self._stop_writing()
-            return True
-        if sent < len(frame):
-            self._out.extend([memoryview(frame)[sent:]])
-        return True
+        self.write()
 
     def _hold(self) -> None:
         """Merge the waiting messages whenever there are twice as many."""

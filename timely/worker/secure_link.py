@@ -6,7 +6,7 @@ import ssl
 from typing import Any, Final
 
 from timely.worker.link import TAKEN, Link
-from timely.worker.wire import LARGEST, Piece
+from timely.worker.wire import LARGEST
 
 WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a socket raises, encrypted or not, when it cannot go on for now."""
@@ -44,9 +44,6 @@ class SecureLink(Link):
     def backlog(self) -> bool:
         """Whether something is waiting for the other side to take it."""
         return bool(self._leaving or self._out)
-
-    def _goes(self, frame: Piece) -> bool:
-        return False  # what TLS has not taken must be offered again as it was
 
     def _write(self) -> None:
         """Write everything; raise where the connection takes no more."""
