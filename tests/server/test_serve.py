@@ -28,8 +28,8 @@ create view best as select customer, total from totals order by total desc limit
 
 
 @contextmanager
-def served(*arguments: Any, said: list[str] | None = None) -> Iterator[int]:
-    """The port of a command that runs; ``said`` gets the lines that it prints."""
+def served(*arguments: Any, said: list[str] | None = None, last: str = "") -> Iterator[int]:
+    """The port of a command that runs; ``said`` gets the lines that it prints, and is waited for until one ends with ``last``."""
     command = [sys.executable, "-m", "timely.cli", "serve", "--port", "0", "--poll", "0.05", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -41,6 +41,9 @@ def served(*arguments: Any, said: list[str] | None = None) -> Iterator[int]:
                 found = re.search(r"http://127\.0\.0\.1:([0-9]+)/", lines[-1])
                 assert lines[-1], "".join(lines) + process.stderr.read()
             yield int(found[1])
+            while not lines[-1].rstrip().endswith(last):
+                lines.append(process.stdout.readline())
+                assert lines[-1]
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0 and process.stderr.read() == ""
             if said is not None:
@@ -60,7 +63,7 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
     path = tmp_path / "orders.csv"
     path.write_text("customer,price\nada,30\nbob,5\n")
     said: list[str] = []
-    with served(tmp_path / "views.sql", "--input", f"orders={path}", said=said) as port:
+    with served(tmp_path / "views.sql", "--input", f"orders={path}", said=said, last="read again") as port:
         assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 30}]
         with (
             Events(port, "/views/best/changes") as events,
@@ -86,7 +89,6 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
             assert events.next().data["changes"][1]["row"] == {"customer": "eve", "total": 1}
         wait_for_status(port, "ok")  # a file counts as applied after its epoch, so shortly after the event
         assert ask(port, "/tables/orders", "POST", {"insert": []}).status == 403
-        time.sleep(0.3)  # the terminal is told shortly after
     assert [re.sub(r"'/.*?'", "FILE", line) for line in said] == [
         "timely: view sorted: a view has no order: ORDER BY at line 4, column 48 has no effect without LIMIT; sort when you read",
         "serving 4 tables and views at http://127.0.0.1:PORT/",
