@@ -1,7 +1,6 @@
 """Where messages from other threads arrive: who waits is woken, and no more often than need be.
 
-White box: how often a waiting worker is woken costs time and changes nothing else; and what another thread does between two
-steps of a wait is made to happen there.
+White box: how often a waiting worker is woken changes nothing but the time. The steps of another thread are put between two of a wait.
 """
 
 from __future__ import annotations
