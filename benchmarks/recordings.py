@@ -1,8 +1,8 @@
 """Recordings and checkpoints beside what ``pickle`` takes for the same data: processor time, without waiting for the disk.
 
 A recording has 10,000 batches of 100 numbers, or of 100 pairs of a text and a number, each at a time of its own, or a hundred at
-each. By hand, a loop pickles each time with its batch into a file. Ours also feeds a dataflow and steps it for each time. It frames,
-checks and replays what it recorded. A checkpoint has a dictionary of values of 10 kB, of 300 bytes, and the same
+each. By hand, a loop pickles each time with its batch into a file. Ours also feeds a dataflow and steps it for each time. It
+frames, checks and replays what it recorded. A checkpoint has a dictionary of values of 10 kB, of 300 bytes, and the same
 
 again after one value has changed.
 """

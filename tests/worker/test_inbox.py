@@ -1,6 +1,7 @@
 """Where messages from other threads arrive: who waits is woken, and no more often than need be.
 
-White box: how often a waiting worker is woken changes nothing but the time. The steps of another thread are put between two of a wait.
+White box: how often a waiting worker is woken changes nothing but the time. The steps of another thread are put between
+two of a wait.
 """
 
 from __future__ import annotations
