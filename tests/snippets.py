@@ -28,6 +28,7 @@ MYPY: Final = [
     "--allow-incomplete-defs",
     "--allow-any-generics",
     "--ignore-missing-imports",
+    "--no-warn-unused-ignores",  # the modules of timely have some that only their own check needs
     "--disable-error-code=var-annotated",
     "--disable-error-code=has-type",  # the same, where the container is used
     "--no-error-summary",
