@@ -115,7 +115,7 @@ class Picture:
         ...     before = scope.picture()
         >>> print(before.mermaid())
         flowchart TB
-        subgraph n["df"]
+        subgraph n["df, time: int"]
           n_0(["to_stream"])
           n_1["map"]
           n_0 --> n_1
@@ -277,7 +277,7 @@ class _Mermaid:
             yield f"linkStyle {','.join(map(str, self._back))} stroke:#c2410c,stroke-width:2px"
 
     def _scope(self, shape: Snapshot, name: str) -> Iterator[str]:
-        yield f'subgraph {name}["{_quoted(shape.name)}"]'
+        yield f'subgraph {name}["{_quoted(f"{shape.name}, time: {shape.times}")}"]'
         for port in range(shape.inputs):
             yield f"  {name}_in{port}(( ))"
         for child in shape.children:
