@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -142,6 +143,32 @@ def test_columns_that_cannot_be_joined(left: Any, right: Any, message: str) -> N
 
     with pytest.raises(timely.TimelyError, match=message):
         timely.example(build)
+
+
+@pytest.mark.parametrize("day", range(1, 5))
+def test_types_of_keys_that_never_meet(day: int) -> None:
+    """Each side has one row, which two workers may have apart."""
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            (left, lefts), (right, rights) = scope.new_input(), scope.new_input()
+            lefts.join(rights, on="k").probe()
+        if worker.index == 0:
+            left.send_batch(pa.record_batch({"k": [datetime.date(2024, 1, day)]}))
+            right.send_batch(pa.record_batch({"k": pa.array([datetime.datetime(2024, 1, day)], pa.timestamp("us"))}))
+
+    with pytest.raises(OperatorError, match="'k' is date32.day. on the left and timestamp.us. on the right: cast one of them"):
+        timely.execute(program, workers=2)
+
+
+def test_a_column_without_values_joins_any() -> None:
+    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
+        (one, lefts), (two, rights) = scope.new_input(), scope.new_input()
+        one.send_batch(pa.record_batch({"k": [None, None]}))
+        two.send_batch(pa.record_batch({"k": [1, None]}))
+        return lefts.join(rights, on="k")
+
+    assert timely.example(build) == []
 
 
 def test_batches_of_one_side_that_differ() -> None:

@@ -21,12 +21,13 @@ from timely.dataflow import (
     InputPort,
     OperatorInfo,
     OutputPort,
+    Pipeline,
     Stream,
     route_column,
     scope_of,
 )
 from timely.errors import ContainerError, GraphError, SchemaError, brief
-from timely.operators.generic import binary_frontier
+from timely.operators.generic import binary_frontier, stateless
 from timely.operators.pending import Pending
 from timely.operators.sorted_keys import Array, SortedKeys, pairs, sorted_keys
 from timely.operators.type_variables import T
@@ -111,7 +112,34 @@ def join_columns(stream: Stream[T, Any], other: Stream[T, Any], on: str | Sequen
 
         return logic
 
+    _compare_columns(stream, other, names, bounds, name)
     return binary_frontier(stream, other, exchange, exchange, name, constructor)
+
+
+def _compare_columns(stream: Stream[T, Any], other: Stream[T, Any], on: list[str], bounds: Lattice[T], name: str) -> None:
+    """Have one worker compare the columns of both sides: keys of types that differ may never meet on any worker."""
+    seen: dict[str, pa.Schema] = {}
+
+    def announce(input: InputPort[T, Any], output: OutputPort[T], *, label: str) -> None:
+        for given, batch in input:
+            if isinstance(batch, pa.RecordBatch) and seen.get(label) != batch.schema:  # what is none is refused by the join
+                seen[label] = batch.schema
+                output.session(given).give((label, batch.schema))
+
+    sides = {label: _Side(label, on, bounds) for label in ("left", "right")}
+
+    def compare(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+        for _, schemas in input:
+            for label, schema in schemas:
+                sides[label].checked(pa.RecordBatch.from_pylist([], schema=schema))
+        if all(side.schema for side in sides.values()):
+            _check_sides(sides["left"], sides["right"])
+
+    left, right = (
+        stateless(each, Pipeline, f"{name} (columns of the {label})", functools.partial(announce, label=label))
+        for label, each in (("left", stream), ("right", other))
+    )
+    stateless(left.concat(right), Exchange(lambda _: 0), f"{name} (columns)", compare)
 
 
 class _Rows(NamedTuple):
@@ -256,7 +284,8 @@ def _check_sides(one: _Side, other: _Side) -> None:
     assert right.schema is not None
     for name in left.on:
         kinds = left.schema.field(name).type, right.schema.field(name).type
-        if kinds[0] != kinds[1] and not any(all(map(is_one, kinds)) for is_one in _ALIKE):
+        alike = kinds[0] == kinds[1] or any(all(map(is_one, kinds)) for is_one in _ALIKE)
+        if not alike and not any(map(pa.types.is_null, kinds)):  # a column without values meets none
             raise SchemaError(
                 f"join on {left.on}: {name!r} is {kinds[0]} on the left and {kinds[1]} on the right: cast one of them"
                 " with map_batch"
