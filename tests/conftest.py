@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.figures import Figures, counted, heard, told
 from tests.support import java_archive
+from tests.support.script_server import ScriptServer
 from tests.support.spark_programs import SparkPrograms
 
 settings.register_profile("default", max_examples=20, deadline=None)
@@ -99,6 +100,14 @@ def spark_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkPr
     programs = SparkPrograms(tmp_path_factory.mktemp("spark"))
     yield programs
     programs.close()
+
+
+@pytest.fixture(scope="session")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptServer]:
+    """The process for programs without a Spark session."""
+    server = ScriptServer(tmp_path_factory.mktemp("scripts"))
+    yield server
+    server.close()
 
 
 @pytest.fixture

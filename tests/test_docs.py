@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 import re
-import subprocess
-import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import timely
 from tests import site
+from tests.support.script_server import ScriptServer
 from tests.support.spark_programs import SparkPrograms
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -127,42 +124,12 @@ FILES = {
 """The files that a page gives to its programs."""
 
 
-Runs: TypeAlias = dict[str, "Future[tuple[int, str]]"]
-
-
-@pytest.fixture(scope="module")
-def runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark_programs: SparkPrograms
-) -> Iterator[Runs]:
-    """All programs that are to be run, each in a folder of its own, as many at a time as there are processors.
-
-    Those with a Spark session share a process; the others have one each.
-    """
-
-    tmp_path_factory.getbasetemp()  # which two threads at once would both want to make
-    # Copied here, since pytest changes it while threads run. By CI Hypothesis knows to set no deadline.
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true"}
-
-    def run(source: str) -> tuple[int, str]:
-        folder = tmp_path_factory.mktemp("program")
-        for name, content in FILES[source].items():
-            (folder / name).write_text(content, encoding="utf-8")
-        if "local_session" in source:
-            ended = spark_programs.run(source, folder)
-            return ended.status, JAVA_SAYS.sub("", ended.stderr)
-        done = subprocess.run([sys.executable, "-c", source], cwd=folder, env=env, capture_output=True, text=True, check=False)
-        return done.returncode, JAVA_SAYS.sub("", done.stderr)
-
-    items = [item for item in request.session.items if item.name.startswith("test_a_program_in_a_page_runs[")]
-    sources = [str(item.callspec.params["source"]) for item in items if isinstance(item, pytest.Function)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield {source: pool.submit(run, source) for source in sources}
-        pool.shutdown(cancel_futures=True)
-
-
 @pytest.mark.parametrize("source", PROGRAMS)
-def test_a_program_in_a_page_runs(source: str, runs: Runs) -> None:
-    assert runs[source].result() == (0, "")
+def test_a_program_in_a_page_runs(source: str, tmp_path: Path, scripts: ScriptServer, spark_programs: SparkPrograms) -> None:
+    for name, content in FILES[source].items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    ended = (spark_programs if "local_session" in source else scripts).run(source, tmp_path)
+    assert (ended.status, JAVA_SAYS.sub("", ended.stderr)) == (0, "")
 
 
 def test_the_program_of_the_command_counts_over_all_batches_of_an_input() -> None:

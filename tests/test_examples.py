@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from tests.support.script_server import ScriptServer
 from tests.support.spark_programs import SparkPrograms
 from timely.cli.debian import packages
 
@@ -18,14 +18,20 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 
 
-def run(name: str, directory: Path) -> list[str]:
-    """The lines that an example prints."""
-    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert list(directory.iterdir()) == []
-    return done.stdout.splitlines()
+Run: TypeAlias = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def run(scripts: ScriptServer, tmp_path: Path) -> Run:
+    """Return a function that runs an example, and returns the lines that it prints."""
+
+    def lines(name: str) -> list[str]:
+        ended = scripts.run(EXAMPLES / f"{name}.py", tmp_path)
+        assert (ended.status, ended.stderr) == (0, "")
+        assert list(tmp_path.iterdir()) == []
+        return ended.stdout.splitlines()
+
+    return lines
 
 
 def run_on_spark(name: str, directory: Path, spark_programs: SparkPrograms) -> list[str]:
@@ -43,22 +49,22 @@ def test_every_example_is_tested() -> None:
     assert [name for name in examples if not any(test.endswith(f"_{name}") for test in tests)] == []
 
 
-def test_word_count(tmp_path: Path) -> None:
-    lines = run("word_count", tmp_path)
+def test_word_count(run: Run) -> None:
+    lines = run("word_count")
     assert len(lines) == 58
     assert "editors        emacs 105, editor 100, files 46, office 24" in lines
     assert "zope           python 5, object 2, support 2, system 2" in lines
 
 
-def test_circular_dependencies(tmp_path: Path) -> None:
-    first, *circles = run("circular_dependencies", tmp_path)
+def test_circular_dependencies(run: Run) -> None:
+    first, *circles = run("circular_dependencies")
     assert first == "58 circles; the largest:"
     assert circles[0] == "- libruby libruby3.1 rake ruby ruby-rubygems ruby-sdbm ruby3.1"
     assert [len(circle.split()) - 1 for circle in circles] == [7, 6, 5, 5]
 
 
-def test_connected_components(tmp_path: Path) -> None:
-    assert run("connected_components", tmp_path) == [
+def test_connected_components(run: Run) -> None:
+    assert run("connected_components") == [
         "depends     64047 rows: 64047 packages in 198 components, the largest of 63364, the next of 29",
         "recommends   1750 rows: 65633 packages in 177 components, the largest of 65060, the next of 30",
         "suggests     4345 rows: 69864 packages in 161 components, the largest of 69363, the next of 18",
@@ -78,14 +84,14 @@ def test_streaming_components(tmp_path: Path, spark_programs: SparkPrograms) -> 
     ]
 
 
-def test_pagerank(tmp_path: Path) -> None:
-    first, *ranks = run("pagerank", tmp_path)
+def test_pagerank(run: Run) -> None:
+    first, *ranks = run("pagerank")
     assert first == "64047 packages; the ranks add up to 1.000000"
     assert ranks[:3] == ["0.1455 libc6", "0.1327 libgcc-s1", "0.0593 gcc-12-base"]
 
 
-def test_event_time(tmp_path: Path) -> None:
-    *hours, end = run("event_time", tmp_path)
+def test_event_time(run: Run) -> None:
+    *hours, end = run("event_time")
     assert len(hours) == 24
     assert hours[1] == "01:00 to 02:00  9.17 by 67 readings at 02:00, then 9.15 by 72 readings at 02:51"
     assert all("by 72 readings" in line.rpartition(" then ")[2] for line in hours)
@@ -103,32 +109,32 @@ def test_graphs_on_spark(tmp_path: Path, spark_programs: SparkPrograms) -> None:
     ]
 
 
-def test_shortest_paths(tmp_path: Path) -> None:
-    lines = run("shortest_paths", tmp_path)
+def test_shortest_paths(run: Run) -> None:
+    lines = run("shortest_paths")
     assert lines[0] == "depends: 1215 packages are nearer than before, 1215 are reached from gnome"
     assert [line.split() for line in lines if "gcc" in line] == [["gcc", "not", "reached"], ["gcc", "5.4", "MiB"]]
 
 
-def test_logistic_regression(tmp_path: Path) -> None:
-    first, games, tools = run("logistic_regression", tmp_path)
+def test_logistic_regression(run: Run) -> None:
+    first, games, tools = run("logistic_regression")
     assert first == "3453 packages, 199 rounds, 90% told right"
     assert games.startswith("game: game ")
     assert tools.startswith("tool: tool ")
 
 
-def test_L2_collatz(tmp_path: Path) -> None:
-    rounds = [list(map(int, line.partition(":")[2].split())) for line in run("collatz", tmp_path)]
+def test_L2_collatz(run: Run) -> None:
+    rounds = [list(map(int, line.partition(":")[2].split())) for line in run("collatz")]
     assert sum(map(len, rounds)) == 64
     assert len(rounds) == 19
     assert rounds[0] == sorted([4, 1, 10, 2, 16, 3, 22, 4, 28])
     assert rounds[-1] == [1]
 
 
-def test_diagnostics(tmp_path: Path) -> None:
+def test_diagnostics(run: Run) -> None:
     texts = [text.lower() for text in packages()["description"].to_pylist()]
     words = Counter(word for text in texts for word in re.findall(r"[a-z]{4,}", text))
     top = ", ".join(f"{word} {count:,}" for word, count in sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))[:4])
-    assert run("diagnostics", tmp_path) == [
+    assert run("diagnostics") == [
         f"/words/input#0                   read       0 sent {len(texts):7,}",
         f"/words/flat_map#1                read {len(texts):7,} sent {words.total():7,}",
         f"/words/value_counts (local)#2    read {words.total():7,} sent       0",
@@ -139,12 +145,12 @@ def test_diagnostics(tmp_path: Path) -> None:
     ]
 
 
-def test_L4_barrier(tmp_path: Path) -> None:
-    assert run("barrier", tmp_path) == ["2 workers passed 1000 rounds, and none was ever ahead of another"]
+def test_L4_barrier(run: Run) -> None:
+    assert run("barrier") == ["2 workers passed 1000 rounds, and none was ever ahead of another"]
 
 
-def test_vertex_two_styles(tmp_path: Path) -> None:
-    *answers, end = run("vertex_two_styles", tmp_path)
+def test_vertex_two_styles(run: Run) -> None:
+    *answers, end = run("vertex_two_styles")
     assert answers == [
         "epoch 0: clock went for 55",
         "epoch 0: lamp went for 30",
@@ -154,17 +160,17 @@ def test_vertex_two_styles(tmp_path: Path) -> None:
     assert end == "the last revisions are the final answers"
 
 
-def test_custom_scope(tmp_path: Path) -> None:
+def test_custom_scope(run: Run) -> None:
     totals = {(0, "bolt"): 10 * 3, (0, "nut"): 10 * 2, (1, "nut"): 3 * 5, (2, "bolt"): 7 * 4, (2, "nut"): 1 * 5}
-    assert run("custom_scope", tmp_path) == [f"epoch {epoch}: {item} for {total}" for (epoch, item), total in totals.items()]
+    assert run("custom_scope") == [f"epoch {epoch}: {item} for {total}" for (epoch, item), total in totals.items()]
 
 
-def test_E10_capture_replay(tmp_path: Path) -> None:
-    assert run("capture_replay", tmp_path) == [f"day {day}: customer {day + 1} ordered most" for day in range(5)]
+def test_E10_capture_replay(run: Run) -> None:
+    assert run("capture_replay") == [f"day {day}: customer {day + 1} ordered most" for day in range(5)]
 
 
-def test_recovery_after_a_kill(tmp_path: Path) -> None:
-    killed, second, alone, verdict, *totals = run("recovery_after_a_kill", tmp_path)
+def test_recovery_after_a_kill(run: Run) -> None:
+    killed, second, alone, verdict, *totals = run("recovery_after_a_kill")
     assert "ended with exit code -9" in killed
     assert second.startswith("began on day 6")
     assert alone.startswith("began on day 0")
@@ -180,6 +186,6 @@ def smooth(n: int) -> bool:
     return n == 1
 
 
-def test_custom_timestamp(tmp_path: Path) -> None:
-    (line,) = run("custom_timestamp", tmp_path)
+def test_custom_timestamp(run: Run) -> None:
+    (line,) = run("custom_timestamp")
     assert list(map(int, line.split())) == [n for n in range(1, 61) if smooth(n)]
