@@ -19,15 +19,17 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.figures import Figures, counted, heard, told
 from tests.support import java_archive
 from tests.support.script_server import ScriptServer
 from tests.support.spark_programs import SparkPrograms
 
-settings.register_profile("default", max_examples=20, deadline=None)
-settings.register_profile("ci", max_examples=20, deadline=None, derandomize=True, print_blob=True)
+# A planted error is shrunk by many tests, and then Hypothesis explains it for longer than that took: only if more is asked for.
+SHORT = [phase for phase in Phase if phase is not Phase.explain]
+settings.register_profile("default", max_examples=12, deadline=None, phases=SHORT)
+settings.register_profile("ci", max_examples=12, deadline=None, phases=SHORT, derandomize=True, print_blob=True)
 settings.register_profile("more", max_examples=200, deadline=None)
 settings.register_profile("soak", max_examples=50, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci" if os.environ.get("CI") else "default")
@@ -85,7 +87,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect no garbage while tests are collected, which all stay: that takes a quarter less where bytecode is there, else a third."""
+    """Collect no garbage while tests are collected, which all stay: that takes a quarter less."""
     gc.disable()
     try:
         return (yield)

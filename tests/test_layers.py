@@ -6,6 +6,7 @@ Every import statement counts, wherever it stands: at the top, inside a function
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -200,6 +201,7 @@ sys.meta_path.insert(0, Refuse())
 """
 
 
+@functools.cache
 def run(source: str) -> str:
     """What a fresh interpreter prints when it runs the source; an error if it fails."""
     done = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -29,7 +29,12 @@ class ScriptServer:
     def run(self, source: str | Path, folder: Path) -> Ended:
         """Run a program in a folder: a script, or text as ``python -c`` does."""
         if self._process is None:
-            env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "CI": "true"}  # CI: Hypothesis has no deadline
+            env = {
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "PYTHONIOENCODING": "utf-8",
+                "CI": "true",
+            }  # CI: Hypothesis has no deadline
             command = [sys.executable, "-m", "tests.support.script_server", *map(str, self._files)]
             self._process = subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -57,7 +62,7 @@ def _serve(files: list[str]) -> tuple[str, str, str] | None:
                 opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
                 os.dup2(opened, target)
                 os.close(opened)
-            sys.stdin = open(0, encoding="utf-8")  # the server's own has read ahead
+            sys.stdin = os.fdopen(0, encoding="utf-8")  # the server's own has read ahead
             sys.argv = [name]
             sys.path[0] = "" if name == "-c" else str(Path(name).parent)
             return source, folder, name
