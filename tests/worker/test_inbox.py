@@ -257,6 +257,7 @@ def test_an_inbox_is_closed_after_the_wake_up_that_is_under_way() -> None:
             super().wake()
 
     inboxes: dict[int, Inbox] = {0: Slow(), 1: Inbox()}
+    inboxes[0].descriptor()  # as a worker needs it that has peers in other processes
     transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
     sender = threading.Thread(target=peer.send, args=(0, ("data", 1)))
     inboxes[0].armed.append(None)  # as it is while it waits
