@@ -68,10 +68,6 @@ _PATIENCE: Final = 1.0
 _STEPS: Final = 1000
 """Steps of ``run`` in a row, on a worker without peers."""
 
-_PASSES: Final = 8
-_QUICK: Final = 50e-6
-"""Seconds in which a step runs a dataflow again, on a worker with peers, and how often at most."""
-
 _ADVICE: Final = "close the inputs and drop the capabilities"
 _ELSEWHERE: Final = "have every worker call all_gather as often as the others, not wait in step_while; or give a larger patience="
 _LONGEST: Final = 1e6
@@ -336,7 +332,9 @@ class Worker:
             if alone:
                 alive = dataflow.root.pull_internal_progress((), (), ())
             else:
-                alive = self._pull(dataflow)
+                begun = self._clock()
+                alive = dataflow.root.pull_internal_progress((), (), ())
+                dataflow.longest = max(dataflow.longest, self._clock() - begun)
                 self._send_progress(dataflow)
             if not alive:
                 self._forget(number)
@@ -350,26 +348,6 @@ class Worker:
                 self._send_control(CrowdedMessage(self._flow.here))
         for tracer in self._tracers:
             tracer.stepped()
-
-    def _pull(self, dataflow: InstalledDataflow) -> bool:
-        """Run a dataflow; return whether it is not complete.
-
-        Again, while that is quick, and leads to nothing but progress for the peers: then that of several passes is one message.
-        """
-        queue, number, root, moves = self._queue, dataflow.number, dataflow.root, self._stall.moves
-        begun = self._clock()
-        alive = root.pull_internal_progress((), (), ())
-        taken = self._clock() - begun
-        passes = 1
-        while queue.waits[number] and passes < _PASSES and taken < _QUICK and self.scheduler is None:
-            if dataflow.batcher.held or self._stall.moves != moves:
-                break  # the peers could begin with it
-            queue.remove(number)
-            alive = root.pull_internal_progress((), (), ())
-            taken = self._clock() - begun
-            passes += 1
-        dataflow.longest = max(dataflow.longest, taken)
-        return alive
 
     @property
     def idle(self) -> bool:
