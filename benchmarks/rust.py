@@ -23,7 +23,7 @@ from benchmarks.measure import in_turn
 from benchmarks.report import Row
 from timely.worker.mesh import open_listener
 
-OURS, THEIRS = 10_000, 100_000
+OURS, THEIRS = 20_000, 100_000
 """Iterations."""
 
 BARS = {"threads": (2.0, 1.0), "processes": (1.5, 1.0)}
@@ -42,8 +42,8 @@ def _per_iteration(run: Callable[[], object], iterations: int) -> float:
 
 
 def _ours(kind: str) -> float:
-    workers = {"workers": 2} if kind == "threads" else {"processes": 2}
-    return _per_iteration(lambda: timely.execute(barrier(OURS), **workers), OURS)
+    workers, processes = (2, 1) if kind == "threads" else (1, 2)
+    return _per_iteration(lambda: timely.execute(barrier(OURS), workers=workers, processes=processes), OURS)
 
 
 def _theirs(program: str, kind: str, hosts: Path) -> float:
