@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.report import Row
 
 GROUPS = (
-    *("control", "latency", "compiled", "dataplane", "exchange", "pauses"),
+    *("control", "latency", "compiled", "rust", "dataplane", "exchange", "pauses"),
     *("graphs", "differential", "state_on_disk", "recordings", "views", "two_workers", "threads"),
     *("memory", "bounds", "spark", "streaming"),
     *("sizing", "startup", "scale", "counts", "peers"),

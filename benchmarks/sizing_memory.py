@@ -198,6 +198,7 @@ def open_files() -> int:
     with Registration(invitation, index=0, generation=1, stage=1) as registration:
         registration.peers(("127.0.0.1", 1))
         inbox = Inbox()
+        inbox.descriptor()
         found = len(os.listdir("/proc/self/fd")) - before - 1  # the driver's end is in this process too
         inbox.close()
         registration.done()

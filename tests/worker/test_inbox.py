@@ -6,6 +6,8 @@ two of a wait.
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections import Counter, defaultdict, deque
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 import timely
-from timely.worker import PeerTransport, Worker, thread_transports
+from timely.worker import PeerTransport, SocketTransport, Worker, thread_transports
 from timely.worker.internals import abort, sync_activator
 from timely.worker.messages import DataMessage
 from timely.worker.transport import Inbox
@@ -71,7 +73,7 @@ def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more() -> None
 
 
 def test_dropped_handles_and_dataflows_wake_no_running_worker() -> None:
-    """A write to a socket gives up the interpreter's lock, and each would take 5 ms where another worker is busy."""
+    """Each wake-up costs a running worker a system call, or with sockets the interpreter's lock for 5 ms."""
     inbox = Rung()
     inboxes: dict[int, Inbox] = {0: inbox, 1: Inbox()}
     worker = Worker(PeerTransport(0, inboxes, {}))
@@ -89,6 +91,19 @@ def test_dropped_handles_and_dataflows_wake_no_running_worker() -> None:
     abort(worker, RuntimeError("the test is over"))
     worker.close()
     inboxes[1].close()
+
+
+def test_only_who_waits_for_other_processes_too_has_files_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    transports = thread_transports(3)
+    assert len(os.listdir("/proc/self/fd")) == before
+    near, far = socket.socketpair()
+    transports.append(SocketTransport(0, {1: near}))
+    assert len(os.listdir("/proc/self/fd")) == before + 4
+    far.close()
+    for transport in transports:
+        transport.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 class Late(deque[Any]):
@@ -257,6 +272,7 @@ def test_an_inbox_is_closed_after_the_wake_up_that_is_under_way() -> None:
             super().wake()
 
     inboxes: dict[int, Inbox] = {0: Slow(), 1: Inbox()}
+    inboxes[0].descriptor()  # as a worker needs it that has peers in other processes
     transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
     sender = threading.Thread(target=peer.send, args=(0, ("data", 1)))
     inboxes[0].armed.append(None)  # as it is while it waits

@@ -57,17 +57,15 @@ def run_threads(
     local: LocalWorkers,
 ) -> list[Outcome]:
     """Run the workers ``indices`` as threads of this process, connected to others by ``sockets[worker][peer]``."""
-    inboxes: dict[int, Inbox] = {}
+    inboxes = {index: Inbox() for index in indices}
     try:
         with enough_files(len(indices)):
-            for index in indices:
-                inboxes[index] = Inbox()
+            transports = [PeerTransport(index, inboxes, sockets.get(index, {})) for index in indices]
     except ConfigurationError:
         for inbox in inboxes.values():
             inbox.close()
         raise
     local.when_stopped(lambda: _stop(inboxes, "the run was interrupted, or has failed in another process"))
-    transports = [PeerTransport(index, inboxes, sockets.get(index, {})) for index in indices]
     if len(transports) == 1:
         return [_run_connected(transports[0], program, routes, local)]
     outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]

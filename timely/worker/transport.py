@@ -75,7 +75,7 @@ class LocalTransport:
     peers = 1
 
     def __init__(self) -> None:
-        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()  # whose put() may interrupt its get() on one thread
+        self._waker = ThreadWaker()
 
     def send(self, peer: int, message: Any) -> None:
         """Raise: there is nobody to send to."""
@@ -94,17 +94,49 @@ class LocalTransport:
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait to be woken."""
-        with contextlib.suppress(queue.Empty):
-            self._woken.get(timeout=None if timeout is None else max(timeout, 0.0))
-            while True:
-                self._woken.get_nowait()
+        self._waker.wait(timeout)
 
     def wake(self) -> None:
         """End a wait."""
-        self._woken.put(None)
+        self._waker.wake()
 
     def close(self, timeout: float = 5.0) -> None:
         """There is nothing to close."""
+
+
+class ThreadWaker:
+    """Wakes a thread that waits for nothing else; any thread may, and so may a finalizer on the thread that waits.
+
+    It needs no file, and waking somebody does not release the interpreter's lock.
+
+    >>> waker = ThreadWaker()
+    >>> waker.wake()
+    >>> waker.wake()
+    >>> waker.wait(), waker.wait(0.0)
+    (2, 0)
+    """
+
+    __slots__ = ("_woken",)
+
+    def __init__(self) -> None:
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()  # whose put() may interrupt its get() on one thread
+
+    def wake(self) -> None:
+        """Wake the owner."""
+        self._woken.put(None)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait to be woken, for at most ``timeout`` seconds; return how many wake-ups there were since the last wait."""
+        count = 0
+        try:
+            self._woken.get(timeout=None if timeout is None else max(timeout, 0.0))
+            count = 1
+            while not self._woken.empty():
+                self._woken.get_nowait()
+                count += 1
+        except queue.Empty:
+            pass  # the time is up
+        return count
 
 
 class Waker:
@@ -141,7 +173,7 @@ class Waker:
         self._writer.close()
 
 
-class Inbox(Waker):
+class Inbox:
     """Messages to one worker from others of its process; wakes it when it waits.
 
     No lock, since a finalizer may call it in the middle of itself. Threads meet in deques, whose appends and pops are atomic. A
@@ -149,10 +181,11 @@ class Inbox(Waker):
     comes second finds what the first has appended, so no wake-up is lost. See ``docs/architecture.md``, threads.
     """
 
-    __slots__ = ("armed", "called", "crowded", "due", "items", "taken")
+    __slots__ = ("_descriptor", "_thread", "armed", "called", "crowded", "due", "items", "taken")
 
     def __init__(self) -> None:
-        super().__init__()
+        self._thread = ThreadWaker()
+        self._descriptor: Waker | None = None
         self.items: deque[tuple[int, Any, int]] = deque()
         self.taken: defaultdict[int, int] = defaultdict(int)
         """About how many bytes of each peer the owner has taken; only the owner writes it."""
@@ -180,15 +213,42 @@ class Inbox(Waker):
 
     def _ring(self) -> None:
         if popped(self.armed):  # one wake-up is enough until it has looked
-            self.wake()  # only if needed: a write releases the interpreter's lock, which takes 5 ms to get back
+            self.wake()
+
+    def descriptor(self) -> int:
+        """Return the descriptor that becomes readable by a wake-up, for an owner that waits for others too.
+
+        From then on it cannot ``wait``. Only before anything waits.
+        """
+        if self._descriptor is None:
+            self._descriptor = Waker()
+        return self._descriptor.fileno()
+
+    def wake(self) -> None:
+        """Wake the owner."""
+        if self._descriptor is None:
+            self._thread.wake()
+        else:  # only if needed: a write releases the interpreter's lock, which takes 5 ms to get back
+            self._descriptor.wake()
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for a wake-up."""
+        self.due -= self._thread.wait(timeout)
+
+    def hush(self) -> None:
+        """Discard the wake-ups that have made the descriptor readable."""
+        if self._descriptor is not None:
+            self.due -= self._descriptor.hush()
 
     def close(self) -> None:
-        """Close both ends, after the last wake-up: one that comes later would be written to another file of the same number."""
-        poll = select.poll()
-        poll.register(self._reader, select.POLLIN)
-        while self.due > 0 and poll.poll(_UNDER_WAY):
-            self.due -= self.hush()
-        super().close()
+        """Close what it has open, after the last wake-up: a later one would be written to another file of the same number."""
+        waker = self._descriptor
+        if waker is not None:
+            poll = select.poll()
+            poll.register(waker.fileno(), select.POLLIN)
+            while self.due > 0 and poll.poll(_UNDER_WAY):
+                self.due -= waker.hush()
+            waker.close()
 
 
 def popped(tokens: deque[None]) -> bool:
@@ -237,7 +297,8 @@ class PeerTransport:
         self._ready: list[tuple[int, int]] = []
         """What the last ``wait`` found, for ``receive``, which need not poll again."""
         self._poll = select.poll()
-        self._poll.register(self._inbox.fileno(), select.POLLIN)
+        if sockets:
+            self._poll.register(self._inbox.descriptor(), select.POLLIN)
         self._by_descriptor = {link.sock.fileno(): peer for peer, link in self._links.items()}
         for descriptor in self._by_descriptor:
             self._poll.register(descriptor, select.POLLIN)
@@ -369,6 +430,9 @@ class PeerTransport:
         try:
             if inbox.called or inbox.items or self._lost:
                 return
+            if not self._links:
+                inbox.wait(timeout)
+                return
             backlog = [link for link in self._links.values() if link.backlog and not link.gone and not link.closed]
             for link in backlog:
                 self._poll.modify(link.sock.fileno(), select.POLLIN | select.POLLOUT)
@@ -378,7 +442,7 @@ class PeerTransport:
                 link.write()
             for descriptor, _ in self._ready:
                 if descriptor not in self._by_descriptor:
-                    inbox.due -= inbox.hush()
+                    inbox.hush()
         finally:
             if not popped(inbox.armed):
                 inbox.due += 1
