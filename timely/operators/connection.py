@@ -61,7 +61,7 @@ class ConnectionSource(EventSource[T]):
 
     @property
     @override
-    def state(self) -> StreamState[T]:
+    def checked_state(self) -> StreamState[T]:
         return self._decoder.state
 
     @override

@@ -74,7 +74,7 @@ class EventSource(Generic[T]):
         return False
 
     @property
-    def state(self) -> StreamState[T] | None:
+    def checked_state(self) -> StreamState[T] | None:
         """The state of the stream after the event that ``take`` returned last, if the source keeps it: events were checked then.
 
         ``None``, the default, for a source whose events ``replay`` is to check.

@@ -156,7 +156,7 @@ class FileSource(EventSource[T]):
 
     @property
     @override
-    def state(self) -> StreamState[T]:
+    def checked_state(self) -> StreamState[T]:
         return self._decoder.state
 
     @override

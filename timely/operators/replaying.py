@@ -59,7 +59,7 @@ class _Track(Generic[T]):
     _applies: bool = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        state = self.source.state
+        state = self.source.checked_state
         self._state, self._applies = (StreamState(), True) if state is None else (state, False)
 
     @property
