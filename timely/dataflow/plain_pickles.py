@@ -109,7 +109,7 @@ _FLAT: Final = [_Compound(1, 1 + count) for count in range(4)]
 
 
 def is_flat(data: bytes) -> bool:
-    """Return whether a pickle is harmless to load, since it is a short tuple of values and of lists of values, as most events are.
+    """Return whether a pickle is a short tuple of values and lists of values, as most events are, and so harmless to load.
 
     >>> is_flat(pickle.dumps(("messages", 3, [("a", 1), ("b", 2)]), 5)), is_flat(pickle.dumps(("messages", 3, [len]), 5))
     (True, False)
