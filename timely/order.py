@@ -150,7 +150,7 @@ def linear_extension(times: Iterable[T]) -> list[T]:
     True
     """
     items = list(times)
-    if len(items) < 2:
+    if len(items) < 2 or (len(items) == 2 and items[0] <= items[1]):
         return items
     keys = [sort_key(time) for time in items]
     if None in keys:

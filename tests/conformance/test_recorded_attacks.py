@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import timely
 from timely import CaptureError, FileSource, Progress
 from timely.dataflow import pickled
+from timely.dataflow.plain_pickles import is_flat, verify
 from timely.operators.recording import MAGIC
 from timely.order import Product
 
@@ -262,6 +263,32 @@ def fuzz_batches(examples: int) -> Any:
 
 
 FUZZERS = {"opcodes": fuzz_opcodes, "changes": fuzz_changes, "batches": fuzz_batches}
+
+
+def test_what_passes_as_flat_also_passes_opcode_by_opcode() -> None:
+    """Each byte of events that one expression recognises is changed, removed or doubled."""
+    rows: list[Any] = [("a", 1), ("bc", 2.5), (None,), (True, 70_000, -1)]
+    flat = 0
+    for content in (("m", 3, rows), ("m", 3, [1, 300, "x", 7]), ("m", 3, [b"y"]), ("p", ((0, -1), (1, 1))), ("p", ((0, 1),))):
+        data = pickle.dumps(content, 5)
+        assert is_flat(data), content
+        for at in range(len(data)):
+            for new in (*(bytes([code]) for code in (*b"K]et\x85\x86\x87\x94(h.N", data[at] ^ 1)), b"", data[at : at + 1] * 2):
+                changed = data[:at] + new + data[at + 1 :]
+                if is_flat(changed):
+                    verify(changed)
+                    flat += 1
+    assert flat > 100  # values that are others now
+
+
+def test_a_source_that_something_else_reads_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "recording").write_bytes(recording(messages(b"](K\x01K\x02e"), messages(b"](K\x03K\x04e")))
+    source = FileSource[int](tmp_path / "recording", follow=True)
+    with (worker := timely.Worker()).dataflow() as scope:
+        scope.replay(source).capture()
+    assert source.take() == Progress([(0, 1)])
+    with pytest.raises(timely.OperatorError, match="something else reads it too"):
+        worker.run()
 
 
 @pytest.mark.parametrize("kind", FUZZERS)

@@ -175,8 +175,8 @@ def test_what_is_no_time_is_refused_by_every_capability(wrong: Any) -> None:
         assert "is not a time of type int" in message
 
 
-def test_sessions_later_than_their_capability() -> None:
-    """Only a capability permits that, and only at or after its time."""
+def test_batches_later_than_their_session() -> None:
+    """A session sends at and after its time."""
 
     def constructor(capability: Any, info: Any) -> Any:
         held = [capability.delayed(3)]
@@ -184,17 +184,17 @@ def test_sessions_later_than_their_capability() -> None:
 
         def logic(input: Any, output: Any) -> None:
             for arrived, _ in input:
-                with pytest.raises(CapabilityError, match=r"does not permit to send at 2: that needs a capability, at or before"):
-                    output.session(held[0], 2)
-                with pytest.raises(CapabilityError, match=r"does not permit to send at 4: that needs a capability"):
-                    output.session(arrived, 4)
+                session = output.session(held[0])
+                with pytest.raises(CapabilityError, match=r"at 3 does not permit to send at 2: that needs a capability, at or"):
+                    session.give_batch(["two"], 2)
                 with pytest.raises(TimestampError):
-                    output.session(held[0], "4")
-                output.session(held[0], 4).give("four")
-                output.session(held[0]).give("three")
+                    session.give_batch(["four"], "4")
+                session.give("three")
+                session.give_batch(["four"], 4)
+                output.session(arrived).give_batch(["one"], 1)
                 held.pop().drop()
 
         return logic
 
     found = timely.example(lambda scope: scope.to_stream([1]).unary(timely.Pipeline, "later", constructor))
-    assert found == [(3, ["three"]), (4, ["four"])]
+    assert found == [(1, ["one"]), (3, ["three"]), (4, ["four"])]

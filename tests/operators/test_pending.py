@@ -15,7 +15,7 @@ import timely
 from tests.operators.test_join import Set
 from timely import Product
 from timely.operators.pending import Pending
-from timely.operators.windows import _put, _Session, sessions, tumbling, windows
+from timely.operators.windows import _merge, _Session, sessions, tumbling, windows
 from timely.progress import Antichain
 
 KINDS: list[st.SearchStrategy[Any]] = [
@@ -142,7 +142,7 @@ def test_one_long_session_costs_as_much_as_its_records() -> None:
     long = _Session(0, 10, list(range(100)))
     known = [long]
     for event in range(1, 50):
-        _put(known, _Session(event, event + 10, [event]))
+        _merge(known, _Session(event, event + 10, [event]))
         [session] = known
         assert session.records is long.records
     assert len(long.records) == 149

@@ -73,13 +73,6 @@ class Capability(Generic[T]):
         if not port.operator.running:
             port.operator.touch()
 
-    def reaches(self, time: T) -> bool:
-        """Return whether it is held, and allows to send at ``time``; ``TimestampError`` for what is no time of the scope."""
-        port = self._port
-        if port is not None and (type(time) is not type(self.time) or type(time) is _PRODUCT):
-            port.check(time)
-        return port is not None and self.time <= time
-
     def drop(self) -> None:
         """Drop the capability; dropping it twice is a no-op."""
         port = self._port

@@ -112,7 +112,7 @@ class CapabilitySet(Generic[T]):
         ...     held = timely.CapabilitySet([capability])
         ...     def logic(output):
         ...         for time in (7, 5) if held else ():
-        ...             output.session(held.allowing(time), time).give(10 * time)
+        ...             output.session(held.allowing(time)).give_batch([10 * time], time)
         ...         held.drop()
         ...     return logic
         >>> timely.example(lambda scope: scope.source("two times", constructor))

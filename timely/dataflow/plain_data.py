@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from timely.dataflow.plain_pickles import verify
+from timely.dataflow.plain_pickles import is_flat, verify
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +39,8 @@ def load_plain(parts: Sequence[Part]) -> Any:
     {'a': {1, 2.5}}
     """
     data = bytes(parts[0])
+    if is_flat(data):  # half of the time for a hundred numbers, a third for a change of progress
+        return pickle.loads(data)
     verify(data)
     return _Unpickler(io.BytesIO(data), buffers=parts[1:]).load()
 

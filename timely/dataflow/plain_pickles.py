@@ -66,12 +66,24 @@ _TO_MARK: Final = _codes(pickle.TUPLE, pickle.FROZENSET)
 _EMPTY: Final = _codes(pickle.EMPTY_LIST, pickle.EMPTY_DICT, pickle.EMPTY_SET)
 _FILL_TO_MARK: Final = _codes(pickle.APPENDS, pickle.SETITEMS, pickle.ADDITEMS)
 _CALL: Final = _codes(pickle.REDUCE, pickle.NEWOBJ)
-_NUMBER: Final = rb"K.|M..|[N\x88\x89]|J.{4}|G.{8}"
+_NUMBER: Final = rb"K.|M..|[N\x88\x89]|J....|G........"  # points one by one are matched in 0.4 of the time
 _TEXT: Final = rb"[\x8cC](?:" + b"|".join(re.escape(bytes([size])) + b".{%d}" % size for size in range(256)) + b")"
 _VALUE: Final = b"(?:" + _NUMBER + b"|" + _TEXT + rb"\x94)"
 _ROW: Final = _VALUE + rb"(?:\x85|" + _VALUE + rb"(?:\x86|" + _VALUE + rb"\x87))\x94"
 _RUN: Final = re.compile(b"(?:(?:" + _VALUE + b")++|((?:" + _ROW + rb")++))(?=[etu\x90\x91])", re.DOTALL)
 """Values, or tuples of one to three, from a mark to what takes all since the mark: found at a sixth of the cost of one by one."""
+
+_FRAMED: Final = rb"\x80\x05(?:\x95........)?"
+_LIST: Final = rb"\]\x94(?:\((?:" + _VALUE + b"++|(?:" + _ROW + b")++)e)*+(?:(?:" + _ROW + b"|" + _VALUE + b")a)?+"
+_PART: Final = b"(?:" + _LIST + b"|" + _ROW + b"|" + _VALUE + b")"
+_CHANGES: Final = b"(?:" + _ROW + rb")(?:\x85|(?:" + _ROW + rb")(?:\x86|(?:" + _ROW + rb")\x87))\x94"
+_FLAT_PICKLE: Final = re.compile(
+    _FRAMED + _VALUE + b"(?:" + _CHANGES + rb"\x86|" + _PART + rb"(?:\x86|" + _PART + rb"\x87))\x94\.", re.DOTALL
+)
+"""A tuple of two or three: a value first, then values, tuples and lists of these; or, at the end, a tuple of tuples.
+
+It refers to nothing twice and calls nothing, so that it takes no more than its bytes.
+"""
 
 _MEMOIZED: Final = re.compile(b"(?:" + _NUMBER + b"|" + _TEXT + rb")*+([\x85\x86\x87]?\x94|)", re.DOTALL)
 """What a run puts into the memo: a tuple, or a text; nothing at its end."""
@@ -94,6 +106,15 @@ _Entry: TypeAlias = _Compound | None  # None is a value without parts
 _CALLABLE: Final = _Compound(0, 0)
 _FLAT: Final = [_Compound(1, 1 + count) for count in range(4)]
 """Tuples of values without parts."""
+
+
+def is_flat(data: bytes) -> bool:
+    """Return whether a pickle is a short tuple of values and lists of values, as most events are, and so harmless to load.
+
+    >>> is_flat(pickle.dumps(("messages", 3, [("a", 1), ("b", 2)]), 5)), is_flat(pickle.dumps(("messages", 3, [len]), 5))
+    (True, False)
+    """
+    return _FLAT_PICKLE.fullmatch(data) is not None
 
 
 def verify(data: bytes) -> None:

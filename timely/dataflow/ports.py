@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
@@ -16,11 +16,13 @@ from timely.dataflow.container import records_of
 from timely.dataflow.port_owner import Closable, CountedInput, CountedOutput, PortOwner
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.errors import CapabilityError, ContainerError, ErrorSubject, GraphError, brief
-from timely.order import PartialOrder, linear_extension
+from timely.order import PartialOrder, Product, linear_extension
 from timely.progress import Antichain, PathSummary
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D", covariant=True)  # what reads records of a type reads those of its subtypes: a batch is not changed
+
+_PRODUCT: Final = Product  # compiled, a name that was imported is looked up at each use, and a constant is not
 
 FLUSH_AT = 8192
 """Records that a session buffers before it sends them."""
@@ -179,14 +181,13 @@ class OutputPort(CountedOutput[T], Generic[T]):
 
     # Overloaded for the type checker alone: the compiled method accepts anything, and raises its own error.
     @overload
-    def session(self, capability: Capability[T], time: T | None = None) -> Session[T]: ...
+    def session(self, capability: Capability[T]) -> Session[T]: ...
     @overload
     def session(self, capability: InputCapability[T]) -> Session[T]: ...
-    def session(self, capability: Any, time: T | None = None) -> Session[T]:
+    def session(self, capability: Any) -> Session[T]:
         """Open a session for ``capability``; it ends with its ``with`` block, or else with the activation.
 
-        It sends at the capability's time, or at a later ``time``, for which no capability of its own is made. ``CapabilityError``
-        if the capability does not permit to send here, or then; ``TimestampError`` for what is no time of the scope.
+        ``CapabilityError`` if the capability does not permit to send here.
         """
         operator = self.operator
         if not operator.running:
@@ -201,13 +202,7 @@ class OutputPort(CountedOutput[T], Generic[T]):
             ).caused_by(None)
         if not permitted:
             raise given.refused_by(self)
-        if time is None:
-            time = given.time
-        elif not isinstance(given, Capability) or not given.reaches(time):
-            raise CapabilityError(
-                f"{self.label}: {brief(given)} does not permit to send at {brief(time)}: that needs a capability, at or before it"
-            )
-        session: Session[T] = Session(self, time)
+        session: Session[T] = Session(self, given.time)
         operator.sessions.append(session)
         return session
 
@@ -256,14 +251,28 @@ class Session(Closable, Generic[T]):
         if len(buffer) >= FLUSH_AT or self._port is None:
             self.flush()
 
-    def give_batch(self, container: Any) -> None:
-        """Send a whole container, which must not be changed afterwards: a list, an Arrow record batch, an array."""
+    def give_batch(self, container: Any, time: T | None = None) -> None:
+        """Send a whole container, which must not be changed afterwards: a list, an Arrow record batch, an array.
+
+        It is sent at the session's time, or at a later ``time``: several times need one session. ``CapabilityError`` for a time
+        that is not at or after the session's, ``TimestampError`` for what is no time of the scope.
+        """
         port = self._port
         if port is None:
             raise self._has_ended()
         if self._buffer:
             self.flush()
-        port.push(self.time, container)
+        if time is None:
+            time = self.time
+        else:
+            if type(time) is not type(self.time) or type(time) is _PRODUCT:
+                port.check(time)
+            if not self.time <= time:
+                raise CapabilityError(
+                    f"{port.label}: a session at {brief(self.time)} does not permit to send at {brief(time)}: that needs a"
+                    " capability, at or before it"
+                )
+        port.push(time, container)
 
     def flush(self) -> None:
         """Send the buffer."""

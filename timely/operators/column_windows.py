@@ -349,8 +349,9 @@ def _send(batch: pa.RecordBatch, times: Array, held: Capability[Any], output: Ou
         order = np.argsort(times, kind="stable")
         batch, times = batch.take(pa.array(order)), times[order]
     starts = [0, *(np.flatnonzero(times[1:] != times[:-1]) + 1).tolist(), len(times)]
+    session = output.session(held)
     for start, stop in itertools.pairwise(starts):
-        output.session(held, int(times[start])).give_batch(batch.slice(start, stop - start))
+        session.give_batch(batch.slice(start, stop - start), int(times[start]))
 
 
 def _ticks(column: pa.Array) -> Array:

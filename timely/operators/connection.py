@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic
 from typing_extensions import override
 
 from timely.errors import CaptureError
-from timely.operators.encoding import HEADER, LARGEST, Damaged, Decoder, Encoder
-from timely.operators.events import Event, EventSource
+from timely.operators.encoding import HEADER, LARGEST, Damaged, Decoder, Encoder, parse_header
+from timely.operators.events import Event, EventSource, StreamState
 from timely.operators.type_variables import T
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ class ConnectionSource(EventSource[T]):
         self._connection = connection
         self._decoder: Decoder[T] = Decoder(trusted)
 
+    @property
+    @override
+    def checked_state(self) -> StreamState[T]:
+        return self._decoder.state
+
     @override
     def take(self) -> Event[T] | None:
         """Return the next event, or ``None`` if it has not arrived yet; ``EOFError`` after the last."""
@@ -82,9 +87,9 @@ class ConnectionSource(EventSource[T]):
         while data and event is None:
             if len(data) < HEADER:
                 raise Damaged(f"{len(data)} bytes are too few")
-            size = int.from_bytes(data[8:16], "little")
-            event = self._decoder.decode(data[:HEADER], data[HEADER : HEADER + size])
-            data = data[HEADER + size :]
+            header = parse_header(data[:HEADER], self._decoder.frames, self._decoder.trusted)
+            event = self._decoder.decode(header, data[HEADER : HEADER + header.size])
+            data = data[HEADER + header.size :]
         if data:
             raise Damaged(f"{len(data)} bytes are too many")
         return event

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 import struct
 import zlib
-from typing import Any, Final, Generic, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
 import attrs
 
@@ -64,8 +64,16 @@ def frame(number: int, parts: list[Piece]) -> list[Piece]:
     return [head + _SUM.pack(zlib.crc32(head)), *body]
 
 
-def parse_header(header: Piece, number: int, trusted: bool) -> tuple[int, int, int]:
-    """Return the body's size, number of pieces and checksum; ``Damaged`` if this is not frame ``number``, or is too large."""
+class Header(NamedTuple):
+    """The size, number of pieces and checksum of a frame's body."""
+
+    size: int
+    pieces: int
+    checksum: int
+
+
+def parse_header(header: Piece, number: int, trusted: bool) -> Header:
+    """Return what the header of frame ``number`` says; ``Damaged`` if it is not that, or announces too much."""
     if _SUM.unpack_from(header, _FRAME.size)[0] != zlib.crc32(header[: _FRAME.size]):
         raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
     found, size, pieces, checksum = _FRAME.unpack_from(header)
@@ -73,17 +81,19 @@ def parse_header(header: Piece, number: int, trusted: bool) -> tuple[int, int, i
         raise Damaged(f"frame {found} stands where frame {number} should")
     if size > LARGEST and not trusted:
         raise Damaged(f"frame {number} has {size} bytes, and {LARGEST} are the most that are read; {_REMEDY}")
-    return size, pieces, checksum
+    return Header(size, pieces, checksum)
 
 
-def parse_body(body: memoryview, pieces: int, checksum: int, number: int, trusted: bool) -> Any:
+def parse_body(header: Header, body: memoryview, number: int, trusted: bool) -> Any:
     """Return the content of a frame; ``Damaged`` if it was changed or cannot be read."""
-    if zlib.crc32(body) != checksum:
+    if header.size != len(body):
+        raise Damaged(f"frame {number} has {len(body)} bytes of {header.size}")
+    if zlib.crc32(body) != header.checksum:
         raise Damaged(f"frame {number} does not have the checksum that it should have")
-    at = 8 * pieces
+    at = 8 * header.pieces
     parts = []
     try:
-        for size in struct.unpack_from(f"<{pieces}Q", body):
+        for size in struct.unpack_from(f"<{header.pieces}Q", body):
             parts.append(body[at : at + size])
             at += size + -size % 8
         return pickle.loads(parts[0], buffers=parts[1:]) if trusted else unpickled_plain(parts)
@@ -130,15 +140,12 @@ class Decoder(Generic[T]):
     ended: bool = False
     _last: Event[T] | None = None
 
-    def decode(self, header: Piece, body: memoryview) -> Event[T] | None:
+    def decode(self, header: Header, body: memoryview) -> Event[T] | None:
         """Return the event in the next frame, or ``None`` for the last one until the stream has ended.
 
         ``Damaged`` for a frame that was changed, ``CaptureError`` for an event that breaks the rules.
         """
-        size, pieces, checksum = parse_header(header, self.frames, self.trusted)
-        if size != len(body):
-            raise Damaged(f"frame {self.frames} has {len(body)} bytes of {size}")
-        content = parse_body(body, pieces, checksum, self.frames, self.trusted)
+        content = parse_body(header, body, self.frames, self.trusted)
         if self._last is not None:
             return self._end(content)
         self.frames += 1

@@ -74,6 +74,14 @@ class EventSource(Generic[T]):
         return False
 
     @property
+    def checked_state(self) -> StreamState[T] | None:
+        """The state of the stream after the event that ``take`` returned last, if the source keeps it: events were checked then.
+
+        ``None``, the default, for a source whose events ``replay`` is to check.
+        """
+        return None
+
+    @property
     def outside(self) -> bool:
         """Whether another thread may call ``wake()``, so that a worker that waits for it has not stalled."""
         return False
@@ -91,6 +99,8 @@ class StreamState(Generic[T]):
     """
 
     events: int = attrs.field(default=0, init=False)
+    moved: list[tuple[T, int]] = attrs.field(factory=list, init=False)
+    """How the last event changed the frontier."""
     _counts: MutableAntichain[T] = attrs.field(factory=MutableAntichain, init=False)
     _total: int = attrs.field(default=0, init=False)
     _open: bool = attrs.field(default=False, init=False)
@@ -113,7 +123,7 @@ class StreamState(Generic[T]):
         """Return how the event changes the frontier; ``CaptureError``, without a change, if it breaks the rules."""
         try:
             self._check(event)
-            moved = self._counts.update_iter(event.changes) if isinstance(event, Progress) else []
+            self.moved = self._counts.update_iter(event.changes) if isinstance(event, Progress) else []
         except (TypeError, ValueError) as error:
             if isinstance(error, CaptureError):
                 raise
@@ -123,7 +133,7 @@ class StreamState(Generic[T]):
             self._open = True
             for _, diff in event.changes:
                 self._total += diff
-        return moved
+        return self.moved
 
     def revert(self, event: Event[T]) -> None:
         """Remove the last event, which could not be written."""

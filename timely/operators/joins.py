@@ -5,6 +5,7 @@ Invariant: which pairs come out, and at which times, depends on the two streams 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, overload
 
@@ -16,8 +17,8 @@ from timely.operators.state import ChangeLog, key_route
 from timely.operators.type_variables import K, T, V, W
 from timely.progress import lattice
 
-State: TypeAlias = dict[Any, list[tuple[Any, Any]]]
-"""The records of one side: for each key, times and values."""
+State: TypeAlias = dict[Any, list[Any]]
+"""The records of one side: for each key times and values in turn, without a tuple for each record."""
 
 
 @overload
@@ -88,12 +89,12 @@ def join(
 
         def save() -> Iterator[tuple[bool, Any, list[tuple[T, Any]]]]:
             for flip, state in ((False, lefts), (True, rights)):
-                for k, values in state.items():
-                    yield flip, k, values
+                for k, stored in state.items():
+                    yield flip, k, list(zip(stored[::2], stored[1::2], strict=True))
 
         def load(items: Iterable[tuple[bool, Any, list[tuple[T, Any]]]]) -> None:
             for flip, k, values in items:
-                (rights if flip else lefts).setdefault(k, []).extend(values)
+                (rights if flip else lefts).setdefault(k, []).extend(itertools.chain.from_iterable(values))
 
         log = ChangeLog(info, save, load, lambda item: route(item[1]))
 
@@ -141,14 +142,21 @@ def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, b
     found: dict[T, list[Any]] = {}
     add, records, partners = _ByTime(time, bound, found), records_of(batch), others.get
     if mine is not None:
+        known = mine.get
         for key, value in records:
-            mine.setdefault(key, []).append((time, value))
-    if flip:
-        for key, value in records:
-            for other_time, other in partners(key, ()):
-                add[other_time]((key, (other, value)))
-    else:
-        for key, value in records:
-            for other_time, other in partners(key, ()):
-                add[other_time]((key, (value, other)))
+            stored = known(key)
+            if stored is None:
+                mine[key] = [time, value]
+            else:
+                stored += time, value
+    for key, value in records:
+        stored = partners(key)
+        if stored is not None:
+            turns = iter(stored)
+            if flip:
+                for other_time, other in zip(turns, turns, strict=True):
+                    add[other_time]((key, (other, value)))
+            else:
+                for other_time, other in zip(turns, turns, strict=True):
+                    add[other_time]((key, (value, other)))
     return found

@@ -59,9 +59,12 @@ class Pending(Generic[T, V]):
 
     def at(self, time: T, make: Callable[[], V]) -> V:
         """Return the value at ``time``, inserting ``make()`` where there is none."""
-        if time not in self._values:
-            self[time] = make()
-        return self._values[time]
+        values = self._values
+        if time in values:
+            return values[time]
+        self._fresh.append(time)
+        value = values[time] = make()
+        return value
 
     def minimum(self) -> tuple[T, ...]:
         """Return the minimal times."""
@@ -89,11 +92,14 @@ class Pending(Generic[T, V]):
 
         Where ``due`` holds of a time, it must hold of the earlier ones.
         """
-        values = self._values
+        values, times, fresh = self._values, self._sorted, self._fresh
         while self._total and values:
-            (time,) = self.minimum()
+            if fresh or times[0] not in values:
+                self.minimum()
+            time = times[0]
             if not due(time):
                 return
+            heappop(times)
             yield time, values.pop(time)
         while values:
             if len(values) == 1:  # the usual case, which compares nothing

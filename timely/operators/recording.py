@@ -14,8 +14,8 @@ from typing import Final, Generic
 from typing_extensions import override
 
 from timely.errors import CaptureError, file_error_text
-from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder, Piece, parse_header
-from timely.operators.events import Event, EventSource
+from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder, Header, Piece, parse_header
+from timely.operators.events import Event, EventSource, StreamState
 from timely.operators.type_variables import T
 
 try:
@@ -154,6 +154,11 @@ class FileSource(EventSource[T]):
             if not (self._follow and isinstance(error, FileNotFoundError)):
                 raise CaptureError(f"{self.path!r} cannot be read: {file_error_text(error)}") from error
 
+    @property
+    @override
+    def checked_state(self) -> StreamState[T]:
+        return self._decoder.state
+
     @override
     def take(self) -> Event[T] | None:
         """Return the next event, or ``None`` if it has not been written yet; ``EOFError`` after the last."""
@@ -178,7 +183,7 @@ class FileSource(EventSource[T]):
                     event = self._decoder.decode(header, body)
                 except CaptureError as error:
                     raise self._broken(f"{self.path!r} is no recording of a stream: {error}") from error
-                self._position += len(header) + len(body)
+                self._position += HEADER + len(body)
                 if self._decoder.ended:
                     self._check_end()
                 if event is not None:
@@ -191,16 +196,16 @@ class FileSource(EventSource[T]):
             else:
                 gone = True  # read once more what it wrote last
 
-    def _next_frame(self) -> tuple[Piece, memoryview] | None:
+    def _next_frame(self) -> tuple[Header, memoryview] | None:
         """Return the header and body of the next frame, or ``None`` if it is incomplete."""
         if self._position == 0 and not self._has_preamble():
             return None
-        header = self._read(self._position, HEADER)
-        if header is None:
+        head = self._read(self._position, HEADER)
+        if head is None:
             return None
-        size, pieces, _ = parse_header(header, self._decoder.frames, self._decoder.trusted)
-        body = self._read(self._position + HEADER, size)
-        if body is not None and pieces > 1:
+        header = parse_header(head, self._decoder.frames, self._decoder.trusted)
+        body = self._read(self._position + HEADER, header.size)
+        if body is not None and header.pieces > 1:
             body = memoryview(bytearray(body)) if len(body) < len(self._ahead) else body  # an array that stays is to hold no more
         return None if body is None else (header, body)
 

@@ -15,7 +15,6 @@ import attrs
 from timely.dataflow import (
     Capability,
     CapabilitySet,
-    InputCapability,
     InputPort,
     OperatorBuilder,
     OperatorInfo,
@@ -184,22 +183,22 @@ def windows(
         return windows_of_columns(stream, assign.size, assign.every, at, key, due, columns, called)
     _check_functions(called, key, columns)
     keyed = key or (lambda record: None)
-    complete_at: Callable[[Any, T], T] = due or (lambda end, time: end)
     domain = scope_of(stream, "windows").subgraph.domain
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        contents: Pending[T, dict[tuple[Any, Window], list[Any]]] = Pending(domain.total)
+        # by key, start and end: a window's own hash costs more
+        contents: Pending[T, dict[tuple[Any, Any, Any], tuple[Any, Window, list[Any]]]] = Pending(domain.total)
         held: CapabilitySet[T] = CapabilitySet()  # at or before each end: windows have no capabilities of their own
 
         def save() -> Iterator[tuple[T, Any, Window, list[Any]]]:
             for end in contents:
-                for (k, window), records in contents[end].items():
+                for k, window, records in contents[end].values():
                     yield end, k, window, records
 
         def load(items: Iterable[tuple[T, Any, Window, list[Any]]]) -> None:
             for end, k, window, records in items:
                 held.insert(capabilities[0].delayed(end))
-                contents.at(end, dict)[k, window] = records
+                contents.at(end, dict)[k, window.start, window.end] = k, window, records
 
         register_keyed_state(info, save, load, lambda item: route(item[1]))
         for capability in capabilities:
@@ -210,21 +209,27 @@ def windows(
                 time, missed = capability.time, []
                 for record in records_of(batch):
                     for window in assign(at(record)):
-                        end = complete_at(window.end, time)
+                        end = window.end if due is None else due(window.end, time)
                         if type(end) is not type(time):
                             domain.check(end)
                         if not (time <= end and time != end):
                             missed.append((window, record))
                             continue
-                        if end not in contents:
-                            contents[end] = {}
-                        contents[end].setdefault((keyed(record), window), []).append(record)
+                        k = None if key is None else key(record)
+                        place = k, window.start, window.end
+                        found = contents.at(end, dict)
+                        if place in found:
+                            found[place][2].append(record)
+                        else:
+                            found[place] = k, window, [record]
                 too_late.session(capability).give_batch(missed)
                 held.insert(capability.retain())
             frontier = input.frontier
+            session = None
             for end, ended in contents.take(lambda end: not frontier.less_than(end)):
-                found = [(key, window, records) for (key, window), records in ended.items()]
-                out.session(held.allowing(end), end).give_batch(found)
+                if session is None or not session.time <= end:
+                    session = out.session(held.allowing(end))
+                session.give_batch(list(ended.values()), end)
             held.downgrade(contents.minimum())
 
         return logic
@@ -316,7 +321,7 @@ def sessions(
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         open_sessions: dict[Any, list[_Session[Any]]] = {}
         # Keys by the time at which a session of theirs ended when it began: an event that extends it changes nothing here.
-        ends: Pending[T, dict[Any, None]] = Pending(total=True)
+        ends: Pending[T, list[Any]] = Pending(total=True)
         held: CapabilitySet[T] = CapabilitySet()
 
         def save() -> Iterator[tuple[T, Any, Window, list[Any]]]:
@@ -328,33 +333,38 @@ def sessions(
             for time, k, window, records in items:
                 open_sessions.setdefault(k, []).append(_Session(window.start, window.end, records))
                 held.insert(capabilities[0].delayed(time))
-                ends.at(time, dict)[k] = None
+                ends.at(time, list).append(k)
 
         register_keyed_state(info, save, load, lambda item: route(item[1]))
         for capability in capabilities:
             capability.drop()
 
-        def put(k: Any, event: Any, record: Any, now: InputCapability[T]) -> None:
-            known = open_sessions.setdefault(k, [])
-            if known and known[-1].start <= event < known[-1].end:
-                known[-1].records.append(record)
-                known[-1].end = max(known[-1].end, event + gap)
-                return
-            end = time_of(event + gap)
-            if type(end) is not type(now.time) or not now.time <= end:
-                now.delayed(end).drop()  # raises for what is no time, or too early
-            ends.at(end, dict)[k] = None
-            _put(known, _Session(event, event + gap, [record]))
-
         def logic(input: InputPort[T, D], out: OutputPort[T], too_late: OutputPort[T]) -> None:
             for capability, batch in input:
-                missed = []
+                time, missed = capability.time, []
                 for record in records_of(batch):
                     event = at(record)
-                    if capability.time <= time_of(event):
-                        put(keyed(record), event, record, capability)
-                    else:
+                    if not time <= (event if due is None else due(event)):
                         missed.append(record)
+                        continue
+                    k = None if key is None else key(record)
+                    known = open_sessions.setdefault(k, [])
+                    if known:
+                        last = known[-1]
+                        if last.start <= event < last.end:
+                            last.records.append(record)
+                            last.end = max(last.end, event + gap)
+                            continue
+                    until = event + gap
+                    end = until if due is None else due(until)
+                    if type(end) is not type(time) or not time <= end:
+                        capability.delayed(end).drop()  # raises for what is no time, or too early
+                    ends.at(end, list).append(k)
+                    new = _Session(event, until, [record])
+                    if not known or last.end <= event:
+                        known.append(new)
+                    else:
+                        _merge(known, new)
                 too_late.session(capability).give_batch(missed)
                 held.insert(capability.retain())
             # where each end has a time of its own, only events before that time can extend the session
@@ -362,18 +372,22 @@ def sessions(
             found: dict[T, list[tuple[Any, Window, list[Any]]]] = {}
             ended: dict[Any, None] = {}
             for _, keys in ends.take(lambda end: not more_until(end)):
-                ended |= keys
+                for k in keys:
+                    ended[k] = None
             for k in ended:
                 known = open_sessions.pop(k, [])
                 over = bisect_left(known, True, key=lambda session: more_until(time_of(session.end)))
                 for session in known[:over]:
-                    window = Window(session.start, session.end)
-                    found.setdefault(time_of(session.end), []).append((k, window, sorted(session.records, key=at)))
+                    records = sorted(session.records, key=at) if len(session.records) > 1 else session.records
+                    end = session.end if due is None else due(session.end)
+                    found.setdefault(end, []).append((k, Window(session.start, session.end), records))
                 if over < len(known):
                     open_sessions[k] = known[over:]
-                    ends.at(time_of(known[over].end), dict)[k] = None
-            for end, complete in found.items():
-                out.session(held.allowing(end), end).give_batch(complete)
+                    ends.at(time_of(known[over].end), list).append(k)
+            if found:
+                output = out.session(next(iter(held)))  # times are totally ordered, so that there is one
+                for end, complete in found.items():
+                    output.give_batch(complete, end)
             held.downgrade(ends.minimum())
 
         return logic
@@ -401,11 +415,8 @@ def _complete_and_late(
     return complete, late
 
 
-def _put(known: list[_Session[D]], new: _Session[D]) -> None:
+def _merge(known: list[_Session[D]], new: _Session[D]) -> None:
     """Insert a session among those of its key, which are disjoint and in order, merging those that it overlaps."""
-    if not known or known[-1].end <= new.start:
-        known.append(new)
-        return
     first = bisect_right(known, new.start, key=lambda session: session.end)
     after = bisect_left(known, new.end, lo=first, key=lambda session: session.start)
     for session in known[first:after]:

@@ -43,7 +43,7 @@ class MutableAntichain(Generic[T]):
         >>> times.update_iter([(3, -1)]), times.update_iter([(3, 1)]), times.update_iter([(3, 1)])
         ([], [], [(3, 1), (5, -1)])
         """
-        applied = [(time, whole_number(diff)) for time, diff in changes]
+        applied = [(time, diff if type(diff) is int else whole_number(diff)) for time, diff in changes]
         counts, frontier = self._counts.counts, self._frontier
         rebuild = any(time in frontier if diff < 0 else not frontier.less_equal(time) for time, diff in applied)
         for time, diff in applied:

@@ -25,13 +25,12 @@ Exits: TypeAlias = tuple[tuple[int, Callable[[TI], TO | None]], ...]
 
 
 class DeferredCounts(CountSink[T], Generic[T]):
-    """Defers changes until ``settle``, because most messages of a pass are read in the same pass.
+    """Defers changes until ``settle``, because most messages of a pass are read in the same pass: their counts are zero then.
 
-    Keeps one time for each location; a change at another time passes on the one before. What leaves the scope goes to ``leave``
-    at once.
+    Each location has a current time; counts of others are in ``_others``. What leaves the scope goes to ``leave`` at once.
     """
 
-    __slots__ = ("_counts", "_leave", "_sink", "_times", "touched")
+    __slots__ = ("_counts", "_leave", "_others", "_sink", "_times", "touched")
 
     def __init__(self, size: int, sink: CountSink[T], leave: Recorder[T]) -> None:
         self.touched: list[int] = []
@@ -39,6 +38,7 @@ class DeferredCounts(CountSink[T], Generic[T]):
         self._leave = leave
         self._times: list[Any] = [None] * size
         self._counts = [0] * size
+        self._others: dict[int, dict[Any, int]] = {}
 
     def update_at(self, index: int, time: T, diff: int) -> None:
         if index < FIRST_INSIDE:
@@ -53,13 +53,23 @@ class DeferredCounts(CountSink[T], Generic[T]):
         elif self._times[index] == time:
             counts[index] = count + diff
         else:
-            self._sink.update_at(index, self._times[index], count)
-            self._times[index] = time
-            counts[index] = diff
+            others = self._others.get(index)
+            if others is None:
+                others = self._others[index] = {}
+            others[time] = others.get(time, 0) + diff
 
     def settle(self) -> None:
         """Pass on what is left."""
         counts = self._counts
+        if self._others:
+            for index, others in self._others.items():
+                current = self._times[index]  # which others may have too, from before it was the current one
+                others[current] = others.get(current, 0) + counts[index]
+                counts[index] = 0
+                for time, count in others.items():
+                    if count:
+                        self._sink.update_at(index, time, count)
+            self._others.clear()
         for index in self.touched:
             count = counts[index]
             if count:
