@@ -9,7 +9,7 @@ whether to go on. The invariant: the ranks of all nodes add up to 1 in every rou
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -78,6 +78,9 @@ def check_parameters(damping: float, tolerance: float, rounds: int | None) -> No
         raise ConfigurationError(f"pagerank: rounds must be 0 or more, not {rounds!r}")
 
 
+_ONE_BLOCK: Final = 1 << 20
+"""So many nodes are one block. Sorting the edges takes as long as six to ten rounds gain."""
+
 Places: TypeAlias = Column | slice
 """Places of a worker's nodes: a slice, if there are sums for most of them."""
 
@@ -112,38 +115,101 @@ def _itself(nodes: Column) -> Column:
 
 
 class _Edges:
-    """Edges from one worker's nodes to the nodes of one worker, and the places there that their sums are for."""
+    """Edges from one worker's nodes to the nodes of one worker, and the places there that their sums are for.
+
+    Large graphs have their nodes in blocks whose values fit a processor's cache. Edges are then sorted by the block of the target,
+    and by that of the source within it. A round reads the values of one block of sources after the other, writes them where
+    their targets want them, and adds them up to one block of targets after the other. Source: "propagation blocking" of Beamer,
+    Asanovic and Patterson (2017).
+    """
 
     @classmethod
-    def of(cls, parts: list[Rows] | Spool, peers: int) -> _Edges | _SpooledEdges:
-        return _SpooledEdges(parts, peers) if isinstance(parts, Spool) else cls(parts, peers)
+    def of(cls, parts: list[Rows] | Spool, nodes: int, peers: int) -> _Edges | _SpooledEdges:
+        return _SpooledEdges(parts, peers) if isinstance(parts, Spool) else cls(parts, nodes, peers)
 
-    def __init__(self, parts: list[Rows], peers: int) -> None:
+    def __init__(self, parts: list[Rows], nodes: int, peers: int) -> None:
         count = sum(map(len, parts))
-        self._sources, self._slots = ends = np.empty((2, count), np.int64)
+        self._sources, self._slots = ends = np.empty((2, count), np.uint32)
         end = 0
         for rows in parts:
             start, end = end, end + len(rows)
-            np.floor_divide(rows.T, peers, out=ends[:, start:end])
-        self._length = int(self._slots.max(initial=-1)) + 1
+            np.floor_divide(rows.T, peers, out=ends[:, start:end], casting="unsafe")
+        self._length = int(self._slots.max(initial=0)) + 1 if count else 0
         self.places: Places = slice(0, self._length)
         found = distinct([self._slots], self._length)
         if self._length > 2 * len(found):
-            slots = np.empty(self._length, np.int64)
+            slots = np.empty(self._length, np.uint32)
             slots[found] = np.arange(len(found))
             self._slots = slots.take(self._slots)
             self.places, self._length = found, len(found)
+        shift = _block_shift(max(nodes, self._length))
+        across, down = (-(-places >> shift) if places else 0 for places in (nodes, self._length))
+        starts = [0, count]
+        if across * down > 1:
+            starts = self._sort(shift, across, down)
+        blocks = [slice(at << shift, at + 1 << shift) for at in range(max(across, down))]
+        self._reads = [
+            (blocks[source], some)
+            for source in range(across)
+            for cell in range(source, across * down, across)
+            for some in _pieces(starts[cell], starts[cell + 1])
+        ]
+        self._adds = [
+            (blocks[target], some)
+            for target in range(down)
+            for some in _pieces(starts[target * across], starts[(target + 1) * across])
+        ]
+
+    def _sort(self, shift: int, across: int, down: int) -> list[int]:
+        """Sort the edges into cells, one for each block of targets and of sources; return where these start and end."""
+        count, cells, mask = len(self), across * down, (1 << shift) - 1
+        cell_of = np.empty(count, np.uint16)
+        counts = np.zeros(cells, np.int64)
+        for some in _pieces(0, count):
+            cell_of[some] = (self._slots[some] >> shift) * across + (self._sources[some] >> shift)
+            counts += np.bincount(cell_of[some], minlength=cells)
+        starts = [0, *np.cumsum(counts).tolist()]
+        free = np.array(starts[:-1])
+        sources, slots = np.empty((2, count), np.uint32)
+        for some in _pieces(0, count):
+            order = np.argsort(cell_of[some], kind="stable")  # a radix sort, as the numbers have 16 bits
+            here = np.bincount(cell_of[some], minlength=cells)
+            at = np.repeat(free - np.cumsum(here) + here, here) + np.arange(len(order))
+            sources[at] = (self._sources[some] & mask).take(order)
+            slots[at] = (self._slots[some] & mask).take(order)
+            free += here
+        self._sources, self._slots = sources, slots
+        return starts
 
     def __len__(self) -> int:
         return len(self._sources)
 
     def degrees(self, nodes: int) -> Column:
-        return np.bincount(self._sources, minlength=nodes)
+        degrees = np.zeros(nodes, np.int64)
+        for block, some in self._reads:
+            add_counts(degrees[block], self._sources[some])
+        return degrees
 
     def sums(self, given: Floats, space: Floats) -> Floats:
         """Return the sums of what each source has ``given`` to each of its targets; ``space`` is for a float per edge."""
-        values = np.take(given, self._sources, out=space[: len(self)], mode="clip")
-        return np.asarray(np.bincount(self._slots, values, self._length), np.float64)
+        for block, some in self._reads:
+            np.take(given[block], self._sources[some], out=space[some], mode="clip")
+        sums = np.zeros(self._length)
+        for block, some in self._adds:
+            np.add.at(sums[block], self._slots[some].astype(np.intp), space[some])
+        return sums
+
+
+def _block_shift(places: int) -> int:
+    """Return the power of 2 that is the number of nodes in a block: all if they are few, and never more than 2**16 cells."""
+    if places <= _ONE_BLOCK:
+        return places.bit_length()
+    return max(BLOCK.bit_length() - 1, (places - 1).bit_length() - 8)
+
+
+def _pieces(start: int, end: int) -> list[slice]:
+    """Return slices of up to ``BLOCK`` edges: what is computed for them on the way stays in the cache."""
+    return [slice(at, min(at + BLOCK, end)) for at in range(start, end, BLOCK)]
 
 
 class _SpooledEdges:
@@ -201,7 +267,7 @@ class _Part:
         for rows in edges.drain() if isinstance(edges, Spool) else edges:
             for owner, part in partition(rows, second, info.peers):
                 parts[owner].append(part)
-        self._edges = [_Edges.of(some, info.peers) for some in parts]
+        self._edges = [_Edges.of(some, nodes, info.peers) for some in parts]
         self._space: Floats = np.empty(max(map(len, self._edges)))
         degrees = np.sum([edges.degrees(nodes) for edges in self._edges], axis=0)
         self._loose: Column = np.flatnonzero(degrees == 0)
