@@ -3,7 +3,11 @@
 Both sides get the same Arrow batch of whole numbers, and give an Arrow batch with the same rows, which is checked in the
 first round. By hand, the nodes are known to be the numbers from 0 up; the dataflow has to find that out. What workers take is
 the time of a second dataflow in the same processes: new ones would first have to be given their memory by the system, page by
-page, and what is compared with them runs in a process that has it. The bars for two workers are in ``benchmarks.two_workers``.
+page, and what is compared with them runs in a process that has it. Rows of their own say what a first run in a new process costs
+over later ones. The bars for two workers are in ``benchmarks.two_workers``.
+
+What an edge costs in a round at 50 M edges, over 1 M, is processor time of whole runs: the dictionary of nodes and the sort of
+edges count. By hand there is neither.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import pyarrow as pa
 from scipy.sparse import coo_matrix, csgraph
 
 import timely
-from benchmarks.measure import in_turn
+from benchmarks.measure import Measured, apart, in_turn
 from benchmarks.report import Row
 from timely import Stream
 from timely.graphs import breadth_first_search, connected_components, pagerank
@@ -27,6 +31,9 @@ Build = Callable[[Stream[int, Any]], Stream[int, Any]]
 
 ROUNDS = 20
 """Rounds of PageRank."""
+
+LARGE_ROUNDS, SMALL_EDGES, LARGE_EDGES = 10, 1_000_000, 50_000_000
+"""Rounds of PageRank on graphs that differ in size."""
 
 SHALLOW, DEEP = "random 1 M edges", "grid 300x300"
 
@@ -145,8 +152,89 @@ def check(found: list[pa.RecordBatch], expected: pa.RecordBatch) -> None:
         assert np.allclose(table[name].to_numpy(), expected[name].to_numpy(), rtol=1e-9, atol=0), name
 
 
-def run(rounds: int = 5) -> list[Row]:
+def first_and_later(name: str, kind: str, times: int) -> tuple[float, float]:
+    """Return the seconds of processor time of a first run in this process, and the least of so many later ones."""
+    build, algorithm = ALGORITHMS[name]
+    edges = random_graph()
+
+    def once() -> float:
+        start = time.process_time()
+        if kind == "by hand":
+            by_hand(algorithm, edges, 100_000)
+        else:
+            by_workers_once(build, edges)
+        return time.process_time() - start
+
+    first = once()
+    return first, min(once() for _ in range(times))
+
+
+def by_workers_once(build: Build, edges: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Return what comes out of one dataflow on one worker in this process."""
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        found = build(stream).capture()
+    handle.send_batch(edges)
+    handle.close()
+    worker.run()
+    return [batch for _, batch in found.messages]
+
+
+def nanoseconds(kind: str, edges: int) -> float:
+    """Return the nanoseconds of processor time for an edge in a round of PageRank, a run's whole time by its rounds.
+
+    The first run in a process counts, as it does for who runs a large graph. Both give the same ranks.
+    """
+    graph, nodes = random_graph(edges // 10, edges), edges // 10
+    start = time.process_time()
+    if kind == "by hand":
+        found = [by_hand(lambda src, dst, nodes: ranks_by_hand(src, dst, nodes, LARGE_ROUNDS), graph, nodes)]
+    else:
+        found = by_workers_once(lambda stream: pagerank(stream, rounds=LARGE_ROUNDS), graph)
+    used = time.process_time() - start
+    assert abs(sum(batch.column("rank").to_numpy().sum() for batch in found) - 1) < 1e-9
+    return used / edges / LARGE_ROUNDS * 1e9
+
+
+def cold_rows(rounds: int) -> list[Row]:
+    """Compare first runs in new processes with later ones, here and by hand."""
+    rows = []
+    for name in ALGORITHMS:
+        for kind, floor in (("one worker", 1.3), ("by hand", None)):
+            runs = [apart(first_and_later, name, kind, 5) for _ in range(rounds)]
+            first, later = (Measured(run[place] for run in runs) for place in (0, 1))
+            note = f"later: {later:.3f} s of processor time; Python's garbage collector is on"
+            rows.append(Row(f"{name}, {SHALLOW}, {kind}: first run over later ones", first / later, floor, less=True, note=note))
+    return rows
+
+
+def size_rows(rounds: int, edges: int = LARGE_EDGES) -> list[Row]:
+    """Compare what an edge costs in a large graph with what it costs in a small one, here and by hand."""
+    rows = []
+    works = {
+        f"{kind}, {size}": (lambda kind=kind, size=size: apart(nanoseconds, kind, size))
+        for kind in ("one worker", "by hand")
+        for size in (SMALL_EDGES, edges)
+    }
+    found = in_turn(works, rounds)
+    for kind, floor, aim in (("one worker", 3.0, 2.0), ("by hand", None, None)):
+        small, large = (found[f"{kind}, {size}"] for size in (SMALL_EDGES, edges))
+        what = f"PageRank, {LARGE_ROUNDS} rounds, {edges / 1e6:g} M edges, {kind}: an edge and round over 1 M edges"
+        rows.append(Row(what, large / small, floor, aim, less=True, note=f"{small:.1f} and {large:.1f} ns"))
+    what = f"PageRank, {LARGE_ROUNDS} rounds, {edges / 1e6:g} M edges: one worker over by hand"
+    over = found[f"one worker, {edges}"] / found[f"by hand, {edges}"]
+    return [*rows, Row(what, over, 1.3, 1.0, less=True)]
+
+
+def run(rounds: int = 5, quick: bool = False) -> list[Row]:
     """Run all algorithms on both graphs and return the rows of the report."""
+    sizes = size_rows(1, 2_000_000 if quick else LARGE_EDGES)
+    return [*warm_rows(rounds), *cold_rows(1 if quick else rounds), *sizes]
+
+
+def warm_rows(rounds: int) -> list[Row]:
+    """Compare with what runs by hand in processes that have their memory."""
     works: dict[str, Callable[[], float]] = {}
     for graph, (edges, nodes) in {SHALLOW: (random_graph(), 100_000), DEEP: (grid(), 90_000)}.items():
         for name, (build, algorithm) in ALGORITHMS.items():

@@ -51,6 +51,23 @@ def test_ranks_in_debian(workers: int, processes: int) -> None:
     assert np.abs(np.array([found[node] for node in nodes.to_pylist()]) - ranks).sum() < 1e-8
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nodes_of_a_large_graph_are_in_blocks(workers: int) -> None:
+    """More nodes than one block has: sources and targets of most edges are in different ones."""
+    nodes = 2_200_000
+    source = np.arange(nodes)
+    target = (source * 999_983 + 7) % nodes  # 999,983 has no factor of the number of nodes: each is a target once
+    target[::3] = source[::3] // 1_000
+    ranks = np.full(nodes, 1 / nodes)
+    for _ in range(2):  # each node has one edge
+        ranks = 0.15 / nodes + 0.85 * np.bincount(target, ranks, nodes)
+    (table,) = run([pa.table({"src": source, "dst": target})], build=lambda edges: pagerank(edges, rounds=2), workers=workers)
+    found = np.empty(nodes)
+    found[table["node"].to_numpy()] = table["rank"].to_numpy()
+    assert table.num_rows == nodes
+    assert np.allclose(found, ranks, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 6])
 @pytest.mark.parametrize(("targets", "degree"), [(2, 2), (90, 2), (2, 13), (90, 13)])
 def test_sums_for_few_targets_and_for_most_nodes(workers: int, targets: int, degree: int) -> None:
