@@ -5,21 +5,28 @@ own protocol and certificates, and wait for everybody's address. Workers of one 
 descriptors for, and one worker of a thousand admits all its peers. ``allGather`` is that of real barrier tasks for as many as fit
 into memory; for more, Spark's coordinator is asked as the tasks would ask it. One machine does everybody's work. On a cluster the
 workers' share, which the notes say, is spread.
+
+What comes before any of that is measured in new processes: ``import timely``, beside ``import numpy``, and the first dataflow.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import attrs
 
+from benchmarks.measure import in_turn
 from benchmarks.report import Row
 from benchmarks.sizing_memory import held
 from benchmarks.sizing_traffic import SHAPES
@@ -343,8 +350,38 @@ def coordinator(session: Any, workers: int) -> tuple[float, int]:
     return seconds, workers * int(stream.size())
 
 
-def run(rounds: int = 1, *, quick: bool = False) -> list[Row]:
-    """Return all rows; ``rounds`` makes no difference, since what is long here is so by far."""
+# -- imports -----------------------------------------------------------------------------------------------------------
+
+_FIRST = "import timely; timely.example(lambda scope: scope.to_stream([1]).map(str))"
+
+
+def processor_time(program: str) -> float:
+    """Return the seconds of processor time of a new Python that runs a program."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", program], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def import_rows(rounds: int) -> list[Row]:
+    """Compare whole processes that import this library, or NumPy, or do nothing."""
+    programs = {"timely": "import timely", "first": _FIRST, "numpy": "import numpy", "nothing": "pass"}
+    found = in_turn({name: partial(processor_time, program) for name, program in programs.items()}, rounds)
+    note = f"timely {found['timely']:.3f} s, NumPy {found['numpy']:.3f} s, neither {found['nothing']:.3f} s of processor time"
+    return [
+        Row("import timely: a process over one that imports NumPy", found["timely"] / found["numpy"], 1.3, less=True, note=note),
+        Row("a first dataflow: a process over one that imports timely", found["first"] / found["timely"], 1.3, less=True),
+    ]
+
+
+def run(rounds: int = 5, *, quick: bool = False) -> list[Row]:
+    """Return all rows; ``rounds`` are of imports, since what else is long here is so by far."""
     if quick:
-        return [*rendezvous_rows((10, 100)), *mesh_rows((4,), 50), *mode_rows(64), *gather_rows((2,), 50)]
-    return [*rendezvous_rows(WORKERS), *mesh_rows(MESHES, 1_000), *mode_rows(1_000), *gather_rows(GATHERS, 1_000)]
+        return [*import_rows(1), *rendezvous_rows((10, 100)), *mesh_rows((4,), 50), *mode_rows(64), *gather_rows((2,), 50)]
+    return [
+        *import_rows(rounds),
+        *rendezvous_rows(WORKERS),
+        *mesh_rows(MESHES, 1_000),
+        *mode_rows(1_000),
+        *gather_rows(GATHERS, 1_000),
+    ]

@@ -8,6 +8,7 @@ its bytes.
 
 from __future__ import annotations
 
+import functools
 import pickle
 import re
 from collections.abc import Iterable
@@ -70,23 +71,10 @@ _NUMBER: Final = rb"K.|M..|[N\x88\x89]|J....|G........"  # points one by one are
 _TEXT: Final = rb"[\x8cC](?:" + b"|".join(re.escape(bytes([size])) + b".{%d}" % size for size in range(256)) + b")"
 _VALUE: Final = b"(?:" + _NUMBER + b"|" + _TEXT + rb"\x94)"
 _ROW: Final = _VALUE + rb"(?:\x85|" + _VALUE + rb"(?:\x86|" + _VALUE + rb"\x87))\x94"
-_RUN: Final = re.compile(b"(?:(?:" + _VALUE + b")++|((?:" + _ROW + rb")++))(?=[etu\x90\x91])", re.DOTALL)
-"""Values, or tuples of one to three, from a mark to what takes all since the mark: found at a sixth of the cost of one by one."""
-
 _FRAMED: Final = rb"\x80\x05(?:\x95........)?"
 _LIST: Final = rb"\]\x94(?:\((?:" + _VALUE + b"++|(?:" + _ROW + b")++)e)*+(?:(?:" + _ROW + b"|" + _VALUE + b")a)?+"
 _PART: Final = b"(?:" + _LIST + b"|" + _ROW + b"|" + _VALUE + b")"
 _CHANGES: Final = b"(?:" + _ROW + rb")(?:\x85|(?:" + _ROW + rb")(?:\x86|(?:" + _ROW + rb")\x87))\x94"
-_FLAT_PICKLE: Final = re.compile(
-    _FRAMED + _VALUE + b"(?:" + _CHANGES + rb"\x86|" + _PART + rb"(?:\x86|" + _PART + rb"\x87))\x94\.", re.DOTALL
-)
-"""A tuple of two or three: a value first, then values, tuples and lists of these; or, at the end, a tuple of tuples.
-
-It refers to nothing twice and calls nothing, so that it takes no more than its bytes.
-"""
-
-_MEMOIZED: Final = re.compile(b"(?:" + _NUMBER + b"|" + _TEXT + rb")*+([\x85\x86\x87]?\x94|)", re.DOTALL)
-"""What a run puts into the memo: a tuple, or a text; nothing at its end."""
 
 _MEMOIZE, _MARK, _EMPTY_TUPLE, _GLOBAL, _STOP = (
     name[0] for name in (pickle.MEMOIZE, pickle.MARK, pickle.EMPTY_TUPLE, pickle.STACK_GLOBAL, pickle.STOP)
@@ -108,13 +96,38 @@ _FLAT: Final = [_Compound(1, 1 + count) for count in range(4)]
 """Tuples of values without parts."""
 
 
+@functools.cache  # compiled when first used: that takes 20 ms or more, a fifth of ``import timely``
+def _run() -> re.Pattern[bytes]:
+    """Return what finds values, or tuples of one to three, from a mark to what takes all since the mark.
+
+    That takes a sixth of the time of one by one.
+    """
+    return re.compile(b"(?:(?:" + _VALUE + b")++|((?:" + _ROW + rb")++))(?=[etu\x90\x91])", re.DOTALL)
+
+
+@functools.cache
+def _memoized() -> re.Pattern[bytes]:
+    """Return what finds what a run puts into the memo: a tuple, or a text; nothing at its end."""
+    return re.compile(b"(?:" + _NUMBER + b"|" + _TEXT + rb")*+([\x85\x86\x87]?\x94|)", re.DOTALL)
+
+
+@functools.cache
+def _flat_pickle() -> re.Pattern[bytes]:
+    """Return what matches a tuple of two or three: a value first, then values, tuples and lists of these; or, at the end, tuples.
+
+    Such a pickle refers to nothing twice and calls nothing, so that it takes no more than its bytes.
+    """
+    last = _PART + rb"(?:\x86|" + _PART + rb"\x87)"
+    return re.compile(_FRAMED + _VALUE + b"(?:" + _CHANGES + rb"\x86|" + last + rb")\x94\.", re.DOTALL)
+
+
 def is_flat(data: bytes) -> bool:
     """Return whether a pickle is a short tuple of values and lists of values, as most events are, and so harmless to load.
 
     >>> is_flat(pickle.dumps(("messages", 3, [("a", 1), ("b", 2)]), 5)), is_flat(pickle.dumps(("messages", 3, [len]), 5))
     (True, False)
     """
-    return _FLAT_PICKLE.fullmatch(data) is not None
+    return _flat_pickle().fullmatch(data) is not None
 
 
 def verify(data: bytes) -> None:
@@ -175,7 +188,7 @@ def _count(data: bytes, *, exact: bool) -> int:
             while skipped:
                 place, start, end = skipped.pop()
                 memo[place:place] = [
-                    None if each == pickle.MEMOIZE else _FLAT[3] for each in _MEMOIZED.findall(data, start, end) if each
+                    None if each == pickle.MEMOIZE else _FLAT[3] for each in _memoized().findall(data, start, end) if each
                 ]
             found = memo[data[at] if width == 1 else int.from_bytes(data[at : at + width], "little")]
             if found is not None:
@@ -187,7 +200,7 @@ def _count(data: bytes, *, exact: bool) -> int:
             stack.append(None)
         elif code == _MARK:
             marks.append(len(stack))
-            if not exact and (run := _RUN.match(data, at)):
+            if not exact and (run := _run().match(data, at)):
                 end = run.end()
                 stack.append(_Compound(run.lastindex or 0, end - at, False))
                 skipped.append((len(memo), at, end))
