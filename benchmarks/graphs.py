@@ -182,18 +182,23 @@ def by_workers_once(build: Build, edges: pa.RecordBatch) -> list[pa.RecordBatch]
 
 
 def nanoseconds(kind: str, edges: int) -> float:
-    """Return the nanoseconds of processor time for an edge in a round of PageRank, a run's whole time by its rounds.
+    """Return the nanoseconds of processor time for an edge in a round of PageRank: a run's whole time by its rounds.
 
-    The first run in a process counts, as it does for who runs a large graph. Both give the same ranks.
+    A large graph runs once. Of small ones the least of several runs counts, after a first one, which is the stricter comparison.
     """
     graph, nodes = random_graph(edges // 10, edges), edges // 10
-    start = time.process_time()
-    if kind == "by hand":
-        found = [by_hand(lambda src, dst, nodes: ranks_by_hand(src, dst, nodes, LARGE_ROUNDS), graph, nodes)]
-    else:
-        found = by_workers_once(lambda stream: pagerank(stream, rounds=LARGE_ROUNDS), graph)
-    used = time.process_time() - start
-    assert abs(sum(batch.column("rank").to_numpy().sum() for batch in found) - 1) < 1e-9
+
+    def once() -> float:
+        start = time.process_time()
+        if kind == "by hand":
+            found = [by_hand(lambda src, dst, nodes: ranks_by_hand(src, dst, nodes, LARGE_ROUNDS), graph, nodes)]
+        else:
+            found = by_workers_once(lambda stream: pagerank(stream, rounds=LARGE_ROUNDS), graph)
+        used = time.process_time() - start
+        assert abs(sum(batch.column("rank").to_numpy().sum() for batch in found) - 1) < 1e-9
+        return used
+
+    used = once() if edges > SMALL_EDGES else min(once() for _ in range(6))
     return used / edges / LARGE_ROUNDS * 1e9
 
 

@@ -17,7 +17,20 @@ import numpy as np
 from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.dataflow.container import partition
 from timely.errors import ConfigurationError
-from timely.graphs.arrays import BLOCK, Column, Floats, Rows, add_counts, bits, distinct, first, floats, joined_blocks, second
+from timely.graphs.arrays import (
+    BLOCK,
+    Column,
+    Floats,
+    Rows,
+    add_counts,
+    bits,
+    distinct,
+    first,
+    floats,
+    join_rows,
+    joined_blocks,
+    second,
+)
 from timely.graphs.encoding import encode
 from timely.graphs.gathering import gather_loop
 from timely.graphs.node_joins import name_values
@@ -128,18 +141,14 @@ class _Edges:
         return _SpooledEdges(parts, peers) if isinstance(parts, Spool) else cls(parts, nodes, peers)
 
     def __init__(self, parts: list[Rows], nodes: int, peers: int) -> None:
-        count = sum(map(len, parts))
-        ends: Any = np.empty((2, count), np.uint32)  # places are below 2**32; int64 would take twice the memory
-        self._sources, self._slots = ends
-        end = 0
-        for rows in parts:
-            start, end = end, end + len(rows)
-            np.floor_divide(rows.T, peers, out=ends[:, start:end], casting="unsafe")
+        ends = np.ascontiguousarray(join_rows(parts, 2).T)  # no copy of what comes from one encoder: new memory is slow
+        self._sources, self._slots = ends // peers if peers > 1 else ends
+        count = len(self._sources)
         self._length = int(self._slots.max()) + 1 if count else 0
         self.places: Places = slice(0, self._length)
         found = distinct([self._slots], self._length)
         if self._length > 2 * len(found):
-            slots = np.empty(self._length, np.uint32)
+            slots = np.empty(self._length, self._slots.dtype)
             slots[found] = np.arange(len(found))
             self._slots = slots.take(self._slots)
             self.places, self._length = found, len(found)
@@ -171,8 +180,7 @@ class _Edges:
             counts += np.bincount(cell_of[some], minlength=cells)
         starts = [0, *np.cumsum(counts).tolist()]
         free = np.array(starts[:-1])
-        ends: Any = np.empty((2, count), np.uint32)
-        sources, slots = ends
+        sources, slots = np.empty((2, count), self._slots.dtype)
         for some in _pieces(0, count):
             order = np.argsort(cell_of[some], kind="stable")  # a radix sort, as the numbers have 16 bits
             here = np.bincount(cell_of[some], minlength=cells)
