@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,20 +21,6 @@ from mypy import api
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAM: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-MYPY: Final = [
-    "--strict",
-    "--allow-untyped-defs",
-    "--allow-untyped-calls",
-    "--allow-incomplete-defs",
-    "--allow-any-generics",
-    "--ignore-missing-imports",
-    "--no-warn-unused-ignores",  # the modules of timely have some that only their own check needs
-    "--disable-error-code=var-annotated",
-    "--disable-error-code=has-type",  # the same, where the container is used
-    "--no-error-summary",
-    "--scripts-are-modules",
-]
 
 
 def programs(root: Path) -> dict[str, str]:
@@ -53,11 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.snippets", description=__doc__)
     parser.add_argument("--pyright", metavar="PROGRAM", help="pyright's command, to be run as well")
     chosen = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as around:
+        folder = Path(around, "pages")  # their package: pyproject.toml says what they may leave out
+        folder.mkdir()
         for name, source in programs(ROOT).items():
-            Path(folder, name).write_text(source, encoding="utf-8")
-        said, trouble, status = api.run([*MYPY, *map(str, sorted(Path(folder).glob("*.py")))])
-        print(said.replace(f"{folder}/", "") + trouble, end="")
+            (folder / name).write_text(source, encoding="utf-8")
+        os.environ["MYPYPATH"] = around
+        said, trouble, status = api.run(["--strict", "--no-error-summary", *map(str, sorted(folder.glob("*.py")))])
+        print(re.sub(r"^\S*/pages/", "", said, flags=re.MULTILINE) + trouble, end="")
         if chosen.pyright is not None:
             settings = {
                 "include": ["."],
