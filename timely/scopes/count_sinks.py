@@ -64,11 +64,11 @@ class DeferredCounts(CountSink[T], Generic[T]):
         if self._others:
             for index, others in self._others.items():
                 current = self._times[index]  # which others may have too, from before it was the current one
-                others[current] = others.get(current, 0) + counts[index]
-                counts[index] = 0
-                for time, count in others.items():
+                counts[index] += others.pop(current, 0)
+                for time, count in ((current, counts[index]), *others.items()):
                     if count:
                         self._sink.update_at(index, time, count)
+                counts[index] = 0
             self._others.clear()
         for index in self.touched:
             count = counts[index]
