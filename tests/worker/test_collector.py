@@ -1,19 +1,23 @@
 """Python's collector while a worker has it: when it looks, that memory stays bounded, and that it is as before afterwards.
 
+What looks at all objects runs in a process that has few of them: here pytest has 400,000, and each collection takes 0.4 s.
+
 White box: the limits of the collector are lowered, so that little garbage reaches them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import multiprocessing
 import sysconfig
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any, ParamSpec
 
 import attrs
 import pytest
@@ -21,20 +25,43 @@ import pytest
 import timely
 from timely.worker import GarbageControl, Worker, gc_control
 
+P = ParamSpec("P")
+
+
+@functools.cache
+def small_process() -> ProcessPoolExecutor:
+    """The process that has few objects: it has loaded this file, and what the file imports."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+
+
+def run_here(name: str, arguments: dict[str, Any]) -> None:
+    """Run a test of this file, and leave Python's own settings as they were, whatever it does."""
+    enabled, limits = gc.isenabled(), gc.get_threshold()
+    try:
+        globals()[name].__wrapped__(**arguments)
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*limits)
+        (gc.enable if enabled else gc.disable)()
+
+
+def apart(test: Callable[P, None]) -> Callable[P, None]:
+    """Let a test run in the small process."""
+
+    @functools.wraps(test)
+    def run(*arguments: P.args, **named: P.kwargs) -> None:
+        assert not arguments  # pytest names them all
+        small_process().submit(run_here, test.__name__, named).result()
+
+    return run
+
 
 @pytest.fixture(scope="module", autouse=True)
-def frozen_heap() -> None:
-    """Freeze nothing, in place of the fixture of all tests: what is frozen when is tested here."""
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """Leave Python's own settings as they were, whatever a test does."""
-    enabled, limits = gc.isenabled(), gc.get_threshold()
+def ended_process() -> Iterator[None]:
+    """End the small process after the last test of the file."""
     yield
-    gc.unfreeze()
-    gc.set_threshold(*limits)
-    (gc.enable if enabled else gc.disable)()
+    small_process().shutdown()
+    small_process.cache_clear()
 
 
 def loop(worker: Worker, rounds: int, work: Callable[[int], object]) -> None:
@@ -65,13 +92,20 @@ class Node:
         alive.add(self)
 
 
+@contextlib.contextmanager
+def lowered(**limits: float) -> Iterator[None]:
+    """Give the control limits that little garbage reaches."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in {"LEAST": 0, **limits}.items():
+            patch.setattr(gc_control, f"_{name}", limit)
+        yield
+
+
 @pytest.mark.parametrize("generations", [pytest.param(True, marks=needs_generations), False], ids=["generations", "one"])
 @pytest.mark.parametrize("kept", [0, 500], ids=["at once", "after a while"])
-def test_garbage_in_cycles_is_found_while_a_worker_runs(kept: int, generations: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc_control, "_GENERATIONS", generations)
+@apart
+def test_garbage_in_cycles_is_found_while_a_worker_runs(kept: int, generations: bool) -> None:
     part = 5000 / len(gc.get_objects())  # looks at everything once there are about 5000 more
-    monkeypatch.setattr(gc_control, "_LEAST", 0)
-    monkeypatch.setattr(gc_control, "_BUSY", part)
     gc.set_threshold(50, 2, 2)
     alive: weakref.WeakSet[Node] = weakref.WeakSet()
     window: list[Node] = []
@@ -84,14 +118,13 @@ def test_garbage_in_cycles_is_found_while_a_worker_runs(kept: int, generations: 
 
     worker = Worker()
     loop(worker, 20_000, work)
-    with GarbageControl(worker):
+    with lowered(GENERATIONS=generations, BUSY=part), GarbageControl(worker):
         worker.run()
     assert most[0] < 10_000 < 20_000  # of which so many were made
 
 
-def test_python_does_not_run_the_collector_by_itself_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc_control, "_LEAST", 0)
-    monkeypatch.setattr(gc_control, "_BUSY", 0.0)
+@apart
+def test_python_does_not_run_the_collector_by_itself_meanwhile() -> None:
     inside: list[bool] = []
     runs: list[bool] = []
     worker = Worker()
@@ -107,7 +140,7 @@ def test_python_does_not_run_the_collector_by_itself_meanwhile(monkeypatch: pyte
     note = lambda phase, info: runs.append(bool(inside))  # noqa: E731
     gc.callbacks.append(note)
     try:
-        with GarbageControl(worker):
+        with lowered(BUSY=0.0), GarbageControl(worker):
             worker.run()
     finally:
         gc.callbacks.remove(note)
@@ -224,6 +257,7 @@ def test_one_generation_is_collected_when_as_much_has_come_as_is_alive(monkeypat
     assert not come(5000, control.between)  # Python is told so to look for nothing
 
 
+@apart
 def test_garbage_is_found_also_while_another_thread_collects() -> None:
     """Python's own call returns at once then, with nothing done."""
     collecting, over = threading.Event(), threading.Event()
@@ -252,6 +286,7 @@ def test_garbage_is_found_also_while_another_thread_collects() -> None:
         assert len(alive) == 0
 
 
+@apart
 def test_what_is_garbage_already_is_not_set_aside() -> None:
     alive: weakref.WeakSet[Node] = weakref.WeakSet()
     gc.disable()
@@ -261,6 +296,7 @@ def test_what_is_garbage_already_is_not_set_aside() -> None:
         assert len(alive) == 0
 
 
+@apart
 def test_the_last_of_several_that_pause_it_lets_python_collect_again() -> None:
     """A program that builds one dataflow while another thread builds one, and enters a control."""
     gc.enable()
@@ -276,6 +312,7 @@ def test_the_last_of_several_that_pause_it_lets_python_collect_again() -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("frozen", [True, False])
+@apart
 def test_all_is_as_before_when_the_last_one_is_left(enabled: bool, frozen: bool) -> None:
     (gc.enable if enabled else gc.disable)()
     gc.unfreeze()
@@ -290,6 +327,7 @@ def test_all_is_as_before_when_the_last_one_is_left(enabled: bool, frozen: bool)
     assert (one.gc_control, two.gc_control) == (None, None)
 
 
+@apart
 def test_one_inside_another_leaves_the_outer_one_in_charge() -> None:
     worker = Worker()
     with GarbageControl(worker) as outer:
@@ -299,6 +337,7 @@ def test_one_inside_another_leaves_the_outer_one_in_charge() -> None:
     assert worker.gc_control is None
 
 
+@apart
 def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
     def program(worker: Worker, holders: list[Any]) -> Iterator[None]:
         with GarbageControl(worker):
@@ -319,6 +358,7 @@ def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
         time.sleep(0.01)
 
 
+@apart
 def test_workers_in_threads_share_it() -> None:
     def program(worker: Worker) -> list[Any]:
         with worker.dataflow() as scope:
@@ -335,6 +375,7 @@ def test_workers_in_threads_share_it() -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("fails", [False, True])
+@apart
 def test_while_a_dataflow_is_built_the_collector_is_paused_and_then_as_before(enabled: bool, fails: bool) -> None:
     (gc.enable if enabled else gc.disable)()
     paused = []
@@ -355,6 +396,7 @@ def is_free() -> bool:
     return free
 
 
+@apart
 def test_a_process_that_was_forked_while_another_thread_looked_may_look_too() -> None:
     inside, over = threading.Event(), threading.Event()
 
@@ -378,6 +420,7 @@ def test_a_process_that_was_forked_while_another_thread_looked_may_look_too() ->
 
 
 @needs_generations
+@apart
 def test_what_was_set_aside_is_in_sight_and_then_set_aside_again() -> None:
     thing = [object()]
     with GarbageControl(Worker()):
@@ -390,6 +433,7 @@ def test_what_was_set_aside_is_in_sight_and_then_set_aside_again() -> None:
     assert thing in gc.get_referrers(thing[0])
 
 
+@apart
 def test_workers_of_runs_that_are_over_are_freed() -> None:
     def workers() -> int:
         return sum(type(each) is Worker for each in gc.get_objects())
