@@ -10,6 +10,7 @@ Spark that tests start live for seconds. ``SPARK_SUBMIT_OPTS`` of one's own is l
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import subprocess
@@ -25,6 +26,7 @@ from tests.figures import Figures, counted, heard, told
 from tests.support import java_archive
 from tests.support.script_server import ScriptServer
 from tests.support.spark_programs import SparkPrograms
+from tests.support.work_units import work_unit
 
 # A planted error is shrunk by many tests, and then Hypothesis explains it for longer than that took: only if more is asked for.
 SHORT = [phase for phase in Phase if phase is not Phase.explain]
@@ -71,6 +73,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if (making := config.stash.get(ARCHIVE, None)) is not None:
         making.terminate()
         making.wait()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process whole files, and all files that start Java for the same purpose to one process."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # only where there are several processes
+
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = functools.cache(functools.partial(work_unit, config.rootpath))
+    return scheduler
 
 
 @pytest.hookimpl(optionalhook=True)
