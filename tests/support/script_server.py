@@ -71,13 +71,16 @@ def _serve(files: list[str]) -> tuple[str, str, str] | None:
 
 
 if __name__ == "__main__":
-    import hypothesis  # noqa: F401
+    import hypothesis
     import numpy  # noqa: F401  # ICN001: for its own sake
     import pyarrow  # noqa: F401
     import pyspark.sql  # noqa: F401
 
     import timely  # noqa: F401
 
+    # Programs have so few random cases as the tests have: a page shows that one finds nothing, or an error that is planted.
+    hypothesis.settings.register_profile("programs", hypothesis.settings.get_profile("ci"), max_examples=12)
+    hypothesis.settings.load_profile("programs")
     if (program := _serve(sys.argv[1:])) is not None:
         text, _, name = program
         sys.modules["__main__"] = main = ModuleType("__main__")
