@@ -37,8 +37,11 @@ def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, Any]]]:
     edges = debian("depends")
     edges = edges.take(pa.array(np.random.default_rng(1).permutation(edges.num_rows)))
     epochs = [edges.slice(0, 180_000), edges.slice(180_000, 80_000), edges.slice(260_000)]
-    graphs = so_far([list(zip(*epoch.to_pydict().values())) for epoch in epochs])
-    return epochs, [dict(nx.single_source_shortest_path_length(nx.DiGraph(graph), "gnome")) for graph in graphs]
+    graph, steps = nx.DiGraph(), []
+    for epoch in epochs:
+        graph.add_edges_from(zip(*epoch.to_pydict().values()))
+        steps.append(dict(nx.single_source_shortest_path_length(graph, "gnome")))
+    return epochs, steps
 
 
 @pytest.mark.parametrize(("workers", "processes"), WORKERS)

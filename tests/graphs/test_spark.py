@@ -36,7 +36,8 @@ from timely.memory import MemoryBudget
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(("kind", "workers"), [pytest.param("depends", 1, marks=pytest.mark.soak), (None, 3)])
+@pytest.mark.soak  # the demonstration finds the same with Spark: tests/cli/test_demo.py
+@pytest.mark.parametrize(("kind", "workers"), [("depends", 1), (None, 3)])
 def test_debian(session: SparkSession, kind: str | None, workers: int) -> None:
     edges = debian(kind)
     found = strongly_connected_components(session.createDataFrame(edges), workers=workers)
@@ -185,10 +186,10 @@ def test_what_spark_is_spared(session: SparkSession) -> None:
     [
         ("string", ["", "a", "b" * 300, "ä"]),
         ("binary", [b"", b"a", b"b", b"\xff"]),
-        ("date", [date(1, 1, 1), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31)]),
+        pytest.param("date", [date(1, 1, 1), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31)], marks=pytest.mark.soak),
         ("timestamp", [datetime(2024, 3, 31, hour, 30, tzinfo=UTC) for hour in range(4)]),
         ("decimal(38,2)", [Decimal("-1.50"), Decimal("0.00"), Decimal("1.25"), Decimal("9" * 36 + ".99")]),
-        ("byte", [-128, -1, 0, 127]),
+        pytest.param("byte", [-128, -1, 0, 127], marks=pytest.mark.soak),
     ],
 )
 def test_nodes_of_any_plain_type(session: SparkSession, kind: str, nodes: list[Any]) -> None:

@@ -82,7 +82,7 @@ def test_however_batches_are_joined_and_split_on_their_way(flow: Dataflow, small
 
 @EVERY_MODE
 @pytest.mark.parametrize(("workers", "processes"), [(4, 1), (1, 4), (2, 2)])
-@FEW
+@settings(max_examples=max(settings().max_examples // 8, 3))
 @given(kit=st.sampled_from(sorted(KITS)), data=st.data())
 def test_every_mode_for_real(workers: int, processes: int, mode: ProgressMode, kit: str, data: st.DataObject) -> None:
     flow = data.draw(dataflows(KITS[kit]))

@@ -29,7 +29,7 @@ from timely.spark.rendezvous import RunEntry
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak), 3])
 def test_rows_come_through_as_they_are(edges: DataFrame, workers: int) -> None:
     result = ts.run(through, inputs={"edges": edges}, outputs={"edges": "src string, dst string"}, workers=workers)
     assert list(result) == ["edges"]

@@ -251,7 +251,7 @@ def test_an_epoch_whose_taker_raises_comes_again_after_a_restart(session: SparkS
     assert take.of("counts") == expected(EPOCHS)
 
 
-@pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("leaving", [SystemExit, pytest.param(KeyboardInterrupt, marks=pytest.mark.soak)])
 def test_a_taker_that_wants_to_end_the_program_ends_the_stream(
     session: SparkSession, words: Folder, where: str, leaving: type[BaseException]
 ) -> None:

@@ -14,9 +14,8 @@ import attrs
 import pytest
 
 import timely
-from tests.testing.programs import rounds
+from tests.testing.programs import loops, nested_loops, rounds
 from tests.testing.tampering import (
-    PROGRAMS,
     SEEDS,
     Splitting,
     cunning,
@@ -63,17 +62,17 @@ SAID = ("X1", "X2", "I3", "OC1")
 
 
 FOLLOWS: list[tuple[str, Sequence[str], Sequence[Any]]] = [
-    ("X4", SAID, PROGRAMS),
-    ("I4", SAID, PROGRAMS),
-    ("I6", (*SAID, "X4"), PROGRAMS),
-    ("Z1", (*SAID, "X4", "I6"), PROGRAMS),
+    ("X4", SAID, [nested_loops]),
+    ("I4", SAID, [loops]),
+    ("I6", (*SAID, "X4"), [loops]),
+    ("Z1", (*SAID, "X4", "I6"), [loops]),
     ("Z2", (*SAID, "X4", "I6"), [one_behind]),
-    ("I7", (*SAID, "X4", "I6", "Z1", "Z2"), PROGRAMS),
-    ("S0", (*SAID, "X4", "I6", "Z1", "Z2"), PROGRAMS),
-    ("I5", (*SAID, "X4", "I6", "Z1", "Z2"), PROGRAMS),
-    ("X5", (*SAID, "X4", "I6", "Z1", "Z2", "I4", "I5", "I7"), PROGRAMS),
-    ("G4", (*SAID, "X4", "I6", "Z1", "Z2", "I4", "I5", "I7", "S0", "X5"), PROGRAMS),
-    ("Z3", (*SAID, "X4", "I6", "Z1", "Z2", "I4", "I5", "I7", "S0", "X5", "G4"), PROGRAMS),
+    ("I7", (*SAID, "X4", "I6", "Z1", "Z2"), [loops]),
+    ("S0", (*SAID, "X4", "I6", "Z1", "Z2"), [nested_loops]),
+    ("I5", (*SAID, "X4", "I6", "Z1", "Z2"), [rounds]),
+    ("X5", (*SAID, "X4", "I6", "Z1", "Z2", "I4", "I5", "I7"), [loops]),
+    ("G4", (*SAID, "X4", "I6", "Z1", "Z2", "I4", "I5", "I7", "S0", "X5"), [loops]),
+    ("Z3", (*SAID, "X4", "I6", "Z1", "Z2", "I4", "I5", "I7", "S0", "X5", "G4"), [loops]),
 ]
 
 
