@@ -73,8 +73,10 @@ def _serve(files: list[str]) -> tuple[str, str, str] | None:
 if __name__ == "__main__":
     import hypothesis
     import numpy  # noqa: F401  # ICN001: for its own sake
+    import pandas  # noqa: F401  # ICN001: pyarrow loads it where a program asks for Python's values
     import pyarrow  # noqa: F401
     import pyspark.sql  # noqa: F401
+    import sqlglot  # noqa: F401
 
     import timely  # noqa: F401
 
