@@ -19,6 +19,8 @@ from timely.testing import GraphSpec
 
 MESSAGE = Target(1, 0), 0
 
+pytestmark = pytest.mark.usefixtures("collector_off")
+
 
 class Splitting(ExchangeRules):
     """Breaks batches up, and tells of what went before what came."""

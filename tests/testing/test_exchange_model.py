@@ -19,6 +19,8 @@ from tests.testing.exchanges import CHAIN, EITHER_WAY, GRAPHS, LINE, LOOP, ROUND
 from timely.errors import ProgressError
 from timely.progress import Source, Target
 
+pytestmark = pytest.mark.usefixtures("collector_off")
+
 # -- every interleaving --------------------------------------------------------------------------------------------------
 
 
@@ -38,9 +40,13 @@ CONFIGURATIONS = {
     "line, three statements": (Configuration(LINE, 2, 3), 12704),
     "rounds, three statements": (Configuration(ROUNDS, 2, 3), 7488),
 }
+LARGE = "rounds, three statements"  # for the soak: the line has three statements too
 
 
-@pytest.mark.parametrize(("configuration", "states"), CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+@pytest.mark.parametrize(
+    ("configuration", "states"),
+    [pytest.param(*case, id=name, marks=[pytest.mark.soak] * (name == LARGE)) for name, case in CONFIGURATIONS.items()],
+)
 def test_T6_every_interleaving_of_small_configurations(configuration: Configuration, states: int) -> None:
     explored = explore(configuration)
     assert explored.complete
