@@ -84,8 +84,8 @@ def windows_of_columns(
                     of_window = batch if chosen is None else batch.take(pa.array(chosen))
                     ends = starts + length
                     times = rows.times(complete_at(events.given(ends), capability.time), len(ends))
-                    on_time = times > capability.time
-                    if not on_time.all():
+                    if len(times) and times.min() <= capability.time:
+                        on_time = times > capability.time
                         both = [(_START, events.column(starts)), (_END, events.column(ends))]
                         missed.give_batch(_appended(of_window, *both).filter(pa.array(~on_time)))
                         of_window, starts, times = of_window.filter(pa.array(on_time)), starts[on_time], times[on_time]
@@ -99,7 +99,7 @@ def windows_of_columns(
     def with_end(batch: pa.RecordBatch) -> pa.RecordBatch:
         starts = batch.column(len(rows.keys))
         length, _ = rows.lengths(starts.type)
-        ends = pa.array(_ticks(starts) + length).cast(starts.type)
+        ends = pc.add(starts.cast(pa.int64()), length).cast(starts.type)
         return _appended(batch, (_END, ends)).select([*rows.keys, _START, _END, *columns])
 
     builder.build(constructor)
@@ -345,13 +345,19 @@ def _sessions(keys: Sequence[Array], events: Array, gap: int) -> tuple[Array, Ar
 
 def _send(batch: pa.RecordBatch, times: Array, held: Capability[Any], output: OutputPort[Any]) -> None:
     """Send each row at its time."""
-    if (times[1:] < times[:-1]).any():
+    starts = _runs(times)
+    if (times[starts[1:]] < times[starts[:-1]]).any():
         order = np.argsort(times, kind="stable")
         batch, times = batch.take(pa.array(order)), times[order]
-    starts = [0, *(np.flatnonzero(times[1:] != times[:-1]) + 1).tolist(), len(times)]
+        starts = _runs(times)
     session = output.session(held)
-    for start, stop in itertools.pairwise(starts):
+    for start, stop in itertools.pairwise([*starts.tolist(), len(times)]):
         session.give_batch(batch.slice(start, stop - start), int(times[start]))
+
+
+def _runs(numbers: Array) -> Array:
+    """Return where equal numbers in a row begin."""
+    return np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
 
 
 def _ticks(column: pa.Array) -> Array:

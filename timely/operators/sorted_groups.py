@@ -30,19 +30,20 @@ def sorted_groups(table: pa.Table, key: str, columns: Sequence[tuple[str, tuple[
         return None
     if not all(made is None or _reduces(table.column(made[0]), made[1]) for _, made in columns):
         return None
+    keys = keys.combine_chunks()  # into Arrow's memory, which stays mapped: NumPy's faults in pages anew
     numbers = keys.to_numpy()
-    if (numbers[1:] < numbers[:-1]).any():
-        return None
     first = np.ones(len(numbers), bool)
-    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
-    starts = np.flatnonzero(first)
-    apart = len(starts) == len(numbers)  # each row is a group, as in results of one worker that are brought together
+    np.greater(numbers[1:], numbers[:-1], out=first[1:])
+    apart = bool(first.all())  # each row is a group, as in results of one worker that are brought together
+    if not apart and (numbers[1:] < numbers[:-1]).any():
+        return None
+    starts = np.zeros(0, np.int64) if apart else np.flatnonzero(first)
     found: dict[str, Any] = {key: keys if apart else pa.array(numbers[starts], keys.type)}
     for name, made in columns:
         if made is None or made[1] == "count":
-            found[name] = np.ones(len(starts), np.int64) if apart else np.append(starts[1:], len(numbers)) - starts
+            found[name] = pa.repeat(1, len(numbers)) if apart else np.append(starts[1:], len(numbers)) - starts
             continue
-        values = table.column(made[0]).to_numpy()
+        values = table.column(made[0]).combine_chunks().to_numpy()
         if made[1] == "sum":
             values = values.astype(f"{values.dtype.kind}8", copy=False)  # as Arrow: 64 bits
         found[name] = values if apart else _REDUCED[made[1]].reduceat(values, starts)
