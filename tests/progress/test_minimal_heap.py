@@ -70,12 +70,37 @@ def test_many_times_at_one_target(rounds: list[list[tuple[Any, int]]]) -> None:
     graph.add_node(0, 1, 0, [()])
     tracker = graph.build()
     counts: Counter[Any] = Counter()
+    reported: Counter[Any] = Counter()
     for changes in rounds:
         for time, diff in changes:
             tracker.update(Target(0, 0), time, diff)
             counts[time] += diff
-        tracker.propagate()
-        assert set(tracker.frontier(Target(0, 0))) == minimal(time for time, count in counts.items() if count > 0)
+        for _, time, diff in tracker.propagate():
+            reported[time] += diff
+        frontier = minimal(time for time, count in counts.items() if count > 0)
+        assert set(tracker.frontier(Target(0, 0))) == frontier
+        assert {time: count for time, count in reported.items() if count} == dict.fromkeys(frontier, 1)
+
+
+def test_only_what_changed_of_many_incomparable_times_is_reported() -> None:
+    graph: GraphBuilder[Any] = GraphBuilder(Product[int, int])
+    graph.add_node(0, 1, 0, [()])
+    tracker = graph.build()
+    place = Target(0, 0)
+
+    def moved(*changes: tuple[int, int, int]) -> list[Any]:
+        for outer, inner, diff in changes:
+            tracker.update(place, Product(outer, inner), diff)
+        return sorted((diff, tuple(time)) for _, time, diff in tracker.propagate())
+
+    moved(*((10 * number, 200 - 10 * number, 1) for number in range(20)))
+    assert moved((50, 150, -1)) == [(-1, (50, 150))]
+    assert moved((50, 150, 1)) == [(1, (50, 150))]
+    assert moved((0, 200, -1), (45, 152, 1), (52, 145, 1)) == [(-1, (0, 200)), (1, (45, 152)), (1, (52, 145))]
+    assert moved((75, 105, 1)) == [(-1, (80, 120)), (-1, (90, 110)), (1, (75, 105))]
+    assert moved((75, 105, -1)) == [(-1, (75, 105)), (1, (80, 120)), (1, (90, 110))]
+    assert len(moved((0, 0, 1))) == 22
+    assert len(tracker.frontier(place)) == 1
 
 
 def test_a_time_that_came_when_there_were_few_counts_when_there_are_many() -> None:

@@ -321,11 +321,14 @@ class PartialTracker(Tracker[T], Generic[T]):
                         elements[:] = after
                         queue.add(number)
                     else:
-                        old, new = set(before), set(after)
-                        for time in before:
+                        gone, come = before, after
+                        if len(before) > FEW:
+                            gone, come = _trimmed(before, after)
+                        old, new = set(gone), set(come)
+                        for time in gone:
                             if time not in new:
                                 changes.append((observer, time, -1))
-                        for time in after:
+                        for time in come:
                             if time not in old:
                                 changes.append((observer, time, 1))
                 for successor in successors:
@@ -354,6 +357,16 @@ class PartialTracker(Tracker[T], Generic[T]):
 
     def _value(self, cell: int) -> tuple[T, ...]:
         return self._values[cell]
+
+
+def _trimmed(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return two antichains without the times that both begin and end with: few are left to hash where one came or went."""
+    low, high, shorter = 0, 0, min(len(one), len(other))
+    while low < shorter and one[low] is other[low]:
+        low += 1
+    while high < shorter - low and one[-1 - high] is other[-1 - high]:
+        high += 1
+    return one[low : len(one) - high], other[low : len(other) - high]
 
 
 def _with(antichain: tuple[Any, ...], time: Any) -> tuple[Any, ...]:
