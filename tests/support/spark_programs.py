@@ -73,12 +73,18 @@ class SparkPrograms:
 
 def _run(source: str, folder: str, name: str) -> int:
     """Run a program as a script would be, and return its exit status."""
-    from pyspark.sql import SparkSession  # only this process needs it
+    from pyspark import SparkContext  # only this process needs it
+    from pyspark.sql import SparkSession
 
     main = ModuleType("__main__")
     sys.modules["__main__"] = main
     sys.argv = [name]
     os.chdir(folder)
+    gateway = SparkContext._gateway
+    if gateway is not None:  # Java has started in the folder of the first program
+        gateway.jvm.java.lang.System.setProperty("user.dir", folder)
+        hadoop = gateway.jvm.org.apache.hadoop
+        hadoop.fs.FileSystem.getLocal(hadoop.conf.Configuration()).setWorkingDirectory(hadoop.fs.Path(folder))
     try:
         exec(compile(source, name, "exec"), vars(main))
     except BaseException:
