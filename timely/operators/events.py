@@ -78,6 +78,9 @@ class EventSource(Generic[T]):
         """The state of the stream after the event that ``take`` returned last, if the source keeps it: events were checked then.
 
         ``None``, the default, for a source whose events ``replay`` is to check.
+
+        >>> print(EventSource().checked_state)
+        None
         """
         return None
 
