@@ -284,16 +284,16 @@ def test_what_another_thread_is_taking_in_is_waited_for(monkeypatch: pytest.Monk
     taken, goes_on = threading.Event(), threading.Event()
     report = {**Reporter(timely.Worker()).report(), "over": True}
 
-    def take(self: Any) -> list[dict[str, Any]]:
+    def take() -> list[dict[str, Any]]:
         if taken.is_set():
             return []
         taken.set()
         goes_on.wait(60)
         return [report]
 
-    monkeypatch.setattr(live._Channel, "receive", take)
     found: list[Any] = []
     with LivePage() as page:  # its own thread takes the report
+        monkeypatch.setattr(page._channel, "receive", take)
         assert taken.wait(60)
         asker = threading.Thread(target=lambda: found.append(page.state()["runs"]))
         asker.start()
