@@ -66,6 +66,9 @@ CHECKS = ["--follow-imports=silent", "--ignore-missing-imports", "--no-warn-unus
 
 EDITABLE = not {"develop", "editable_wheel"}.isdisjoint(sys.argv)
 
+DESCRIBING = not {"egg_info", "dist_info"}.isdisjoint(sys.argv)
+"""pip asks for requirements and metadata first, for editable installs too: nothing is translated for those."""
+
 
 FREE_THREADED = "free-threading build" in sys.version
 
@@ -105,9 +108,11 @@ def extensions() -> list[Extension]:
         sys.exit("TIMELY_COMPILE: the engine is pure on free-threaded Python, where other threads may not read native attributes")
     if EDITABLE:
         sys.exit("TIMELY_COMPILE: an editable install is of sources that change, and would go on running what was compiled once")
+    if DESCRIBING:
+        return []
     if importlib.util.find_spec("mypyc") is None:
-        if ASKED == "auto" or "egg_info" in sys.argv:
-            return []  # pip asks what the build requires, and installs that before it goes on
+        if ASKED == "auto":
+            return []
         sys.exit(f"TIMELY_COMPILE: compiling needs {' and '.join(COMPILER)}: install them, or build without --no-build-isolation")
     from mypyc.build import mypycify
 

@@ -114,9 +114,12 @@ def frozen_heap() -> Iterator[None]:
     """Freeze what was there before the file: a collection would look at 400,000 objects of pytest and of libraries.
 
     With all tests collected, each ``gc.collect()`` took 0.35 s of processor time, and some files call it in a loop.
+    A type checker that ran in this process has left its own thresholds.
     """
     gc.freeze()
+    limits = gc.get_threshold()
     yield
+    gc.set_threshold(*limits)
     gc.unfreeze()
 
 

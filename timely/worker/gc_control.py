@@ -166,8 +166,8 @@ class _Shared:
         collections = gc.get_stats()[2]["collections"]
         if gc.get_count()[0] < _LEAST or collections == self._moved_after:
             return
-        if not gc.get_freeze_count():  # to unfreeze would take in what others froze
-            self._moved_after = collections
+        self._moved_after = collections
+        if not gc.get_freeze_count():  # it counts one by one; to unfreeze would take in what others froze
             gc.freeze()
             gc.unfreeze()
 
