@@ -58,7 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
         archive = config.rootpath / ".pytest_cache" / "spark.jsa"
         if getattr(config.option, "numprocesses", None) and not archive.exists():
             config.stash[ARCHIVE] = java_archive.start(archive)
-        os.environ["SPARK_SUBMIT_OPTS"] = java_archive.options(archive)
+        soaks = config.option.markexpr in ("soak", "cluster")
+        os.environ["SPARK_SUBMIT_OPTS"] = java_archive.options(archive, interpreted=not soaks)
     if config.getoption("--soak-seconds") is not None or config.option.markexpr == "soak":
         settings.load_profile("soak")  # before any test is imported
     if config.getoption("--figures"):

@@ -17,19 +17,22 @@ ROOT = Path(__file__).resolve().parents[2]
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Compile for a quick start, not for a long life, and collect garbage with one thread."""
 
+INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+"""Spark interprets expressions: to make and compile a class for each query took a quarter of Java's time."""
+
 SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 """A file that is missing, or that another Java has made, is passed over without a word."""
 
 
-def options(archive: Path) -> str:
+def options(archive: Path, *, interpreted: bool) -> str:
     """What the Java of a test starts with."""
-    return f"{QUICK} {SILENT} -XX:SharedArchiveFile={archive}"
+    return f"{QUICK} {SILENT} -XX:SharedArchiveFile={archive}" + (f" {INTERPRETED}" if interpreted else "")
 
 
 def start(archive: Path) -> subprocess.Popen[bytes]:
     """Begin to make the file."""
     half = archive.with_suffix(f".{os.getpid()}")
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": f"{QUICK} {SILENT} -XX:ArchiveClassesAtExit={half}"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": f"{QUICK} {INTERPRETED} {SILENT} -XX:ArchiveClassesAtExit={half}"}
     command = [sys.executable, "-m", "tests.support.java_archive", str(half), str(archive)]
     return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
