@@ -24,9 +24,10 @@ Piece: TypeAlias = bytes | memoryview
 
 _FRAME: Final = struct.Struct("<QQII")
 _SUM: Final = struct.Struct("<Q")
+_HEADER: Final = struct.Struct("<QQIIQ")
 _SMALL: Final = 1 << 16
 """Bytes of a frame up to which a copy costs less than another checksum and another part to be written."""
-HEADER: Final = _FRAME.size + _SUM.size
+HEADER: Final = _HEADER.size
 
 LARGEST: Final = 2 << 30
 """Bytes of the largest frame that is read of a writer whom nobody trusts: a file of a few blocks can announce any number."""
@@ -72,11 +73,11 @@ class Header(NamedTuple):
     checksum: int
 
 
-def parse_header(header: Piece, number: int, trusted: bool) -> Header:
+def parse_header(data: Piece, at: int, number: int, trusted: bool) -> Header:
     """Return what the header of frame ``number`` says; ``Damaged`` if it is not that, or announces too much."""
-    if _SUM.unpack_from(header, _FRAME.size)[0] != zlib.crc32(header[: _FRAME.size]):
+    found, size, pieces, checksum, own = _HEADER.unpack_from(data, at)
+    if own != zlib.crc32(data[at : at + _FRAME.size]):
         raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
-    found, size, pieces, checksum = _FRAME.unpack_from(header)
     if found != number:
         raise Damaged(f"frame {found} stands where frame {number} should")
     if size > LARGEST and not trusted:

@@ -168,42 +168,41 @@ class FileSource(EventSource[T]):
             self._open()
             if self._file < 0:
                 return None
+        gone = False
         try:
-            return self._next()
+            while True:
+                frame = self._next_frame()
+                if frame is not None:
+                    header, body = frame
+                    try:
+                        event = self._decoder.decode(header, body)
+                    except CaptureError as error:
+                        raise self._broken(f"{self.path!r} is no recording of a stream: {error}") from error
+                    self._position += HEADER + header.size
+                    if self._decoder.ended:
+                        self._check_end()
+                    if event is not None:
+                        self._good = self._position
+                        return event
+                elif gone:
+                    raise self._broken(f"{self.path!r} breaks off in the middle of the stream, after {self._size()} bytes")
+                elif self._follow and not self._writer_has_gone():
+                    return None
+                else:
+                    gone = True  # read once more what it wrote last
         except Damaged as damage:
             raise self._broken(f"{self.path!r} is damaged: {damage}") from damage.__cause__
-
-    def _next(self) -> Event[T] | None:
-        gone = False
-        while True:
-            frame = self._next_frame()
-            if frame is not None:
-                header, body = frame
-                try:
-                    event = self._decoder.decode(header, body)
-                except CaptureError as error:
-                    raise self._broken(f"{self.path!r} is no recording of a stream: {error}") from error
-                self._position += HEADER + len(body)
-                if self._decoder.ended:
-                    self._check_end()
-                if event is not None:
-                    self._good = self._position
-                    return event
-            elif gone:
-                raise self._broken(f"{self.path!r} breaks off in the middle of the stream, after {self._size()} bytes")
-            elif self._follow and not self._writer_has_gone():
-                return None
-            else:
-                gone = True  # read once more what it wrote last
 
     def _next_frame(self) -> tuple[Header, memoryview] | None:
         """Return the header and body of the next frame, or ``None`` if it is incomplete."""
         if self._position == 0 and not self._has_preamble():
             return None
-        head = self._read(self._position, HEADER)
-        if head is None:
-            return None
-        header = parse_header(head, self._decoder.frames, self._decoder.trusted)
+        at = self._position - self._ahead_at
+        if at < 0 or at + HEADER > len(self._ahead):
+            if self._read(self._position, HEADER) is None:
+                return None
+            at = 0
+        header = parse_header(self._ahead, at, self._decoder.frames, self._decoder.trusted)
         body = self._read(self._position + HEADER, header.size)
         if body is not None and header.pieces > 1:
             body = memoryview(bytearray(body)) if len(body) < len(self._ahead) else body  # an array that stays is to hold no more
