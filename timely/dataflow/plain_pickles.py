@@ -74,9 +74,7 @@ _ROW: Final = _VALUE + rb"(?:\x85|" + _VALUE + rb"(?:\x86|" + _VALUE + rb"\x87))
 _FRAMED: Final = rb"\x80\x05(?:\x95........)?"
 _ALIKE: Final = b"".join(b"(?:" + 8 * number + b")*+" for number in (b"K.", b"M..", b"J....", b"G........"))
 """Eight numbers of one type at once, in 0.4 of the time."""
-_LIST: Final = (
-    rb"\]\x94(?:\((?:" + _ALIKE + _VALUE + b"*+|(?:" + _ROW + b")++)e)*+(?:(?:" + _ROW + b"|" + _VALUE + b")a)?+"
-)
+_LIST: Final = rb"\]\x94(?:\((?:" + _ALIKE + _VALUE + b"*+|(?:" + _ROW + b")++)e)*+(?:(?:" + _ROW + b"|" + _VALUE + b")a)?+"
 _PART: Final = b"(?:" + _LIST + b"|" + _ROW + b"|" + _VALUE + b")"
 _CHANGES: Final = b"(?:" + _ROW + rb")(?:\x85|(?:" + _ROW + rb")(?:\x86|(?:" + _ROW + rb")\x87))\x94"
 

@@ -25,6 +25,7 @@ Piece: TypeAlias = bytes | memoryview
 _FRAME: Final = struct.Struct("<QQII")
 _SUM: Final = struct.Struct("<Q")
 _HEADER: Final = struct.Struct("<QQIIQ")
+_PADDING: Final = bytes(7)
 _SMALL: Final = 1 << 16
 """Bytes of a frame up to which a copy costs less than another checksum and another part to be written."""
 HEADER: Final = _HEADER.size
@@ -49,12 +50,10 @@ class Damaged(Exception):
 
 def frame(number: int, parts: list[Piece]) -> list[Piece]:
     """Return the pieces of the frame for what was pickled into ``parts``, to be written one after another."""
-    sizes = list(map(len, parts))
+    sizes = [len(part) for part in parts]
     body: list[Piece] = [struct.pack(f"<{len(sizes)}Q", *sizes)]
     for part, over in zip(parts, sizes, strict=True):
-        body.append(part)
-        if over % 8:
-            body.append(bytes(-over % 8))
+        body += part, _PADDING[: -over % 8]
     if sum(sizes) < _SMALL:
         body = [b"".join(body)]
     size = checksum = 0
@@ -151,10 +150,11 @@ class Decoder(Generic[T]):
             return self._end(content)
         self.frames += 1
         event = self._event(content)
-        if self.state.ends_with(event):
+        self.state.apply(event)
+        if self.state.over:
+            self.state.revert(event)
             self._last = event
             return None
-        self.state.apply(event)
         return event
 
     def _event(self, content: Any) -> Event[T]:

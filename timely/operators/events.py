@@ -118,10 +118,6 @@ class StreamState(Generic[T]):
         """Whether the stream has ended."""
         return self._open and self._total == 0
 
-    def ends_with(self, event: Event[T]) -> bool:
-        """Return whether the stream will be over with this event, if it keeps the rules."""
-        return isinstance(event, Progress) and self._total + sum([diff for _, diff in event.changes]) == 0
-
     def apply(self, event: Event[T]) -> None:
         """Follow the event; ``CaptureError``, without a change, if it breaks the rules."""
         try:
@@ -161,7 +157,9 @@ class StreamState(Generic[T]):
         for time, diff in net.items():
             if diff > 0:
                 if self._open and not reaches([*counts], time):
-                    raise self.broken(f"event {self.events} counts {brief(time)} up, which is not at or after a time still counted")
+                    raise self.broken(
+                        f"event {self.events} counts {brief(time)} up, which is not at or after a time still counted"
+                    )
             elif counts.get(time, 0) + diff < 0:
                 raise self.broken(f"event {self.events} counts {brief(time)} down below zero")
         return net.items()

@@ -162,9 +162,9 @@ class FileSource(EventSource[T]):
     @override
     def take(self) -> Event[T] | None:
         """Return the next event, or ``None`` if it has not been written yet; ``EOFError`` after the last."""
-        if self._decoder.ended:
-            raise EOFError
         if self._file < 0:
+            if self._decoder.ended:
+                raise EOFError
             self._open()
             if self._file < 0:
                 return None

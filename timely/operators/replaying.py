@@ -16,7 +16,7 @@ from typing_extensions import override
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Session, Stream, check_scope, operator_name
 from timely.errors import CaptureError, StateError, TimelyError, brief
 from timely.operators.connection import ConnectionSource
-from timely.operators.events import Event, EventSource, Messages, Progress, StreamState
+from timely.operators.events import Event, EventSource, Messages, StreamState
 from timely.operators.generic import source
 from timely.operators.link import EventLink
 from timely.operators.recording import FileSource
@@ -44,8 +44,8 @@ class _Given(EventSource[T]):
 class _Track(Generic[T]):
     """One recorded stream: how far it was read, and the capabilities for its frontier at the start of the activation.
 
-    They permit what the activation sends: ``follow`` moves them once, at its end. Records among the first ``skip`` events are left
-    out: the run that this one resumes has sent them.
+    They permit what the activation sends: ``follow`` moves them once, at its end. The first ``skip`` events send nothing: the run
+    that this one resumes has sent their records.
     """
 
     source: EventSource[T]
