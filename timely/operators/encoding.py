@@ -111,17 +111,19 @@ class Encoder(Generic[T]):
     state: StreamState[T] = attrs.field(factory=StreamState)
     _pickles: PlainPickles = attrs.field(factory=PlainPickles)
 
-    def encode(self, events: Sequence[Event[T]]) -> tuple[list[Piece], int]:
-        """Return the bytes of the next frame, and how many of the events it holds: two for records and the progress after them.
+    def encode(self, events: Sequence[Event[T]], at: int = 0) -> tuple[list[Piece], int]:
+        """Return the bytes of the next frame, and how many events it holds: ``events[at]``, and the next if that is the progress
+        after records.
 
         ``CaptureError`` if the first event breaks the rules or cannot be pickled.
         """
-        if len(events) > 1 and isinstance(events[0], Messages) and isinstance(events[1], Progress):
+        event = events[at]
+        if isinstance(event, Messages) and at + 1 < len(events) and isinstance(events[at + 1], Progress):
             try:
-                return self._frame(*events[:2]), 2
+                return self._frame(event, events[at + 1]), 2
             except CaptureError:
                 pass  # the first may be good by itself
-        return self._frame(events[0]), 1
+        return self._frame(event), 1
 
     def _frame(self, event: Event[T], following: Event[T] | None = None) -> list[Piece]:
         state, number = self.state, self.state.events

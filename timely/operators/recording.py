@@ -6,7 +6,6 @@ written, or a ``CaptureError`` that says how much was good. A truncated file is 
 
 from __future__ import annotations
 
-import itertools
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,19 +77,19 @@ class FileSink(Generic[T]):
         """Write several events: as ``append`` of each, but a large part of them at once."""
         parts: list[Piece] = []
         waiting: list[tuple[Event[T], int]] = []
-        size = 0
+        given, at, size = list(events), 0, 0
         try:
-            given = iter(events)
-            ahead = list(itertools.islice(given, 2))
-            while ahead:
+            while at < len(given):
                 if self.closed or self._encoder.state.over:
                     over = "it is complete" if self._encoder.state.over else "it was closed before the stream was over"
                     raise self._encoder.state.broken(f"{self.path!r} takes no more events: {over}")
-                encoded, count = self._encoder.encode(ahead)
+                encoded, count = self._encoder.encode(given, at)
                 parts += encoded
                 size += sum(map(len, encoded))
-                waiting += [(event, size) for event in ahead[:count]]
-                ahead = [*ahead[count:], *itertools.islice(given, count)]
+                while count:
+                    waiting.append((given[at], size))
+                    at += 1
+                    count -= 1
                 if size > _AHEAD:
                     written, parts, waiting, size = (parts, waiting), [], [], 0
                     self._write(*written)
