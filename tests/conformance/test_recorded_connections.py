@@ -1,4 +1,7 @@
-"""Recorded streams on connections, by the ids of docs/conformance.md, and what is read of strangers."""
+"""Recorded streams on connections, by the ids of docs/conformance.md, and what is read of strangers.
+
+White box: no sink sends two events in one frame, so an encoder makes it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import secrets
 import threading
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +26,7 @@ from timely import (
     Messages,
     Progress,
 )
+from timely.operators.encoding import Encoder
 
 # -- connections ---------------------------------------------------------------------------------------------------------
 
@@ -86,6 +90,14 @@ def test_what_is_no_recording_on_a_connection() -> None:
         there.close()
         assert complaint(ConnectionSource(here)).events == 0
         here.close()
+
+
+def test_a_connection_has_one_event_in_each_frame() -> None:
+    here, there = multiprocessing.Pipe()
+    encoder: Encoder[int] = Encoder()
+    for events in ([Progress([(0, 1)])], [Messages(0, [1]), Progress([(0, -1)])]):
+        there.send_bytes(b"".join(encoder.encode(cast(Any, events))[0]))
+    assert "it has two events where one is sent" in str(complaint(ConnectionSource(here)))
 
 
 # -- trust ---------------------------------------------------------------------------------------------------------------

@@ -124,13 +124,21 @@ def test_E9_a_file_with_any_one_byte_changed_is_an_error(tmp_path: Path) -> None
         assert found == events[: len(found)]
 
 
-def test_E9_frames_that_are_missing_repeated_or_in_another_order_are_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [1, 2])
+def test_E9_frames_that_are_missing_repeated_or_in_another_order_are_an_error(most: int, tmp_path: Path) -> None:
     path = tmp_path / "changed"
     encoder: Encoder[int] = Encoder()
-    sent: list[Any] = [Progress([(0, 1)]), *(Messages(0, [i]) for i in range(4)), Progress([(0, -1)])]
-    frames = [b"".join(encoder.encode(event)) for event in sent]
+    sent: list[Any] = [Progress([(0, 1)]), *(Messages(0, [i]) for i in range(4)), Progress([(0, -1), (1, 1)])]
+    sent += [Messages(1, [5]), Progress([(1, -1)])]
+    frames: list[bytes] = []
+    left = sent
+    while left:
+        pieces, count = encoder.encode(left[:most])
+        frames.append(b"".join(pieces))
+        left = left[count:]
+    assert len(frames) == (8 if most == 1 else 6)
     recorded(path)
-    preamble = path.read_bytes()[:24]
+    preamble = path.read_bytes()[:16] + most.to_bytes(8, "little")  # files of version 1 have one event in each frame
     path.write_bytes(preamble + b"".join(frames))
     assert list(FileSource[int](path)) == sent
     for wrong in (frames[:2] + frames[3:], frames[:3] + frames[2:], [*frames[:2], frames[3], frames[2], *frames[4:]], frames * 2):
@@ -219,7 +227,7 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "good").read_bytes())
     data[16:24] = (7).to_bytes(8, "little")
     path.write_bytes(data)
-    assert "its format is of version 7, and this library reads version 1" in str(complaint(path))
+    assert "its format is of version 7, and this library reads versions 1 to 2" in str(complaint(path))
 
 
 def test_a_file_is_never_written_over(tmp_path: Path) -> None:
@@ -248,6 +256,16 @@ def test_a_sink_checks_what_it_is_given(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="takes no more events: it is complete"):
         sink.append(Progress([]))
     assert replayed(sink.path) == [(0, ["fine"])]
+
+
+def test_records_are_good_where_the_progress_after_them_is_not(tmp_path: Path) -> None:
+    sink: FileSink[int] = FileSink(tmp_path / "recorded")
+    with pytest.raises(CaptureError, match="event 2 counts 5 down below zero"):
+        sink.append_all([Progress([(0, 1)]), Messages(0, ["good"]), Progress([(5, -1)])])
+    with pytest.raises(CaptureError, match="event 2 cannot be recorded"):
+        sink.append_all([Messages(0, [lambda: None]), Progress([(0, -1)])])
+    sink.append_all([Messages(0, ["too"]), Progress([(0, -1), (1, 1)]), Messages(1, []), Progress([(1, -1)])])
+    assert replayed(sink.path) == [(0, ["good", "too"])]
 
 
 def test_a_sink_that_was_closed_early_leaves_a_file_that_breaks_off(tmp_path: Path) -> None:

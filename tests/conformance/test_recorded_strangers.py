@@ -59,6 +59,14 @@ def test_E9_changes_that_are_no_changes_are_an_error(changes: Any, tmp_path: Pat
         assert raised.value.events == len(before)
 
 
+def test_E9_progress_after_records_in_a_frame_keeps_the_rules_too(tmp_path: Path) -> None:
+    source = recording(tmp_path, OPENING, ("messages", 0, ["a"], [(5, -1)]))
+    assert (source.take(), source.take()) == (Progress([(0, 1)]), Messages(0, ["a"]))
+    with pytest.raises(CaptureError, match="event 2 counts 5 down below zero; 2 events are good") as raised:
+        source.take()
+    assert raised.value.frontier == (0,)
+
+
 def test_E8_times_that_do_not_go_together_open_no_stream() -> None:
     state: StreamState[Any] = StreamState()
     with pytest.raises(CaptureError, match="does not go with those before"):

@@ -38,9 +38,9 @@ def load_plain(parts: Sequence[Part]) -> Any:
     >>> load_plain([pickle.dumps({"a": {1, 2.5}}, 5)])
     {'a': {1, 2.5}}
     """
+    if is_flat(parts[0]):  # half of the time for a hundred numbers, a third for a change of progress
+        return pickle.loads(parts[0])
     data = bytes(parts[0])
-    if is_flat(data):  # half of the time for a hundred numbers, a third for a change of progress
-        return pickle.loads(data)
     verify(data)
     return _Unpickler(io.BytesIO(data), buffers=parts[1:]).load()
 

@@ -72,9 +72,12 @@ _TEXT: Final = rb"[\x8cC](?:" + b"|".join(re.escape(bytes([size])) + b".{%d}" % 
 _VALUE: Final = b"(?:" + _NUMBER + b"|" + _TEXT + rb"\x94)"
 _ROW: Final = _VALUE + rb"(?:\x85|" + _VALUE + rb"(?:\x86|" + _VALUE + rb"\x87))\x94"
 _FRAMED: Final = rb"\x80\x05(?:\x95........)?"
-_LIST: Final = rb"\]\x94(?:\((?:" + _VALUE + b"++|(?:" + _ROW + b")++)e)*+(?:(?:" + _ROW + b"|" + _VALUE + b")a)?+"
+_ALIKE: Final = b"".join(b"(?:" + 8 * number + b")*+" for number in (b"K.", b"M..", b"J....", b"G........"))
+"""Eight numbers of one type at once, in 0.4 of the time."""
+_LIST: Final = rb"\]\x94(?:\((?:" + _ALIKE + _VALUE + b"*+|(?:" + _ROW + b")++)e)*+(?:(?:" + _ROW + b"|" + _VALUE + b")a)?+"
 _PART: Final = b"(?:" + _LIST + b"|" + _ROW + b"|" + _VALUE + b")"
-_CHANGES: Final = b"(?:" + _ROW + rb")(?:\x85|(?:" + _ROW + rb")(?:\x86|(?:" + _ROW + rb")\x87))\x94"
+_COUNT: Final = b"(?:" + _NUMBER + b")(?:" + _NUMBER + rb")\x86\x94"
+_CHANGES: Final = b"(?:" + _COUNT + rb")(?:\x85|(?:" + _COUNT + rb")(?:\x86|(?:" + _COUNT + rb")\x87))\x94"
 
 _MEMOIZE, _MARK, _EMPTY_TUPLE, _GLOBAL, _STOP = (
     name[0] for name in (pickle.MEMOIZE, pickle.MARK, pickle.EMPTY_TUPLE, pickle.STACK_GLOBAL, pickle.STOP)
@@ -113,15 +116,16 @@ def _memoized() -> re.Pattern[bytes]:
 
 @functools.cache
 def _flat_pickle() -> re.Pattern[bytes]:
-    """Return what matches a tuple of two or three: a value first, then values, tuples and lists of these; or, at the end, tuples.
+    """Return what matches a tuple of two or three: a value first, then values, tuples and lists of these; or, at the end, counts
+    of up to three times, which are numbers. Counts of times may also be the fourth.
 
     Such a pickle refers to nothing twice and calls nothing, so that it takes no more than its bytes.
     """
-    last = _PART + rb"(?:\x86|" + _PART + rb"\x87)"
-    return re.compile(_FRAMED + _VALUE + b"(?:" + _CHANGES + rb"\x86|" + last + rb")\x94\.", re.DOTALL)
+    last = _PART + rb"(?:\x86|" + _PART + rb"(?(1)" + _CHANGES + rb"t|\x87))"
+    return re.compile(_FRAMED + rb"(\()?+" + _VALUE + b"(?:" + _CHANGES + rb"\x86|" + last + rb")\x94\.", re.DOTALL)
 
 
-def is_flat(data: bytes) -> bool:
+def is_flat(data: bytes | bytearray | memoryview) -> bool:
     """Return whether a pickle is a short tuple of values and lists of values, as most events are, and so harmless to load.
 
     >>> is_flat(pickle.dumps(("messages", 3, [("a", 1), ("b", 2)]), 5)), is_flat(pickle.dumps(("messages", 3, [len]), 5))

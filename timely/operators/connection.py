@@ -40,7 +40,7 @@ class ConnectionSink(Generic[T]):
 
     def append(self, event: Event[T]) -> None:
         """Send the next event."""
-        frames = self._encoder.encode(event)
+        frames, _ = self._encoder.encode([event])
         try:
             self._connection.send_bytes(b"".join(frames))
         except OSError as error:
@@ -87,8 +87,10 @@ class ConnectionSource(EventSource[T]):
         while data and event is None:
             if len(data) < HEADER:
                 raise Damaged(f"{len(data)} bytes are too few")
-            header = parse_header(data[:HEADER], self._decoder.frames, self._decoder.trusted)
+            header = parse_header(data, 0, self._decoder.frames, self._decoder.trusted)
             event = self._decoder.decode(header, data[HEADER : HEADER + header.size])
+            if self._decoder.waiting is not None:
+                raise Damaged("it has two events where one is sent")
             data = data[HEADER + header.size :]
         if data:
             raise Damaged(f"{len(data)} bytes are too many")

@@ -2,8 +2,9 @@
 
 A frame is a header of ``HEADER`` bytes (its number, the size of its body, the number of its pieces, checksums of body and header)
 and a body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle, the others the buffers of
-Arrow batches and arrays. The last frame has the number of events, so that truncation, damage and loss are noticed. Unpickling
-executes code, so a decoder accepts plain data only (:mod:`timely.dataflow.plain_data`) unless the bytes are trusted.
+Arrow batches and arrays. A frame holds one event, or records and the progress after them; its number is that of its first event.
+The last frame has the number of events, so that truncation, damage and loss are noticed. Unpickling executes code, so a decoder
+accepts plain data only (:mod:`timely.dataflow.plain_data`) unless the bytes are trusted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import pickle
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
 import attrs
@@ -24,9 +26,11 @@ Piece: TypeAlias = bytes | memoryview
 
 _FRAME: Final = struct.Struct("<QQII")
 _SUM: Final = struct.Struct("<Q")
+_HEADER: Final = struct.Struct("<QQIIQ")
+_PADDING: Final = bytes(7)
 _SMALL: Final = 1 << 16
 """Bytes of a frame up to which a copy costs less than another checksum and another part to be written."""
-HEADER: Final = _FRAME.size + _SUM.size
+HEADER: Final = _HEADER.size
 
 LARGEST: Final = 2 << 30
 """Bytes of the largest frame that is read of a writer whom nobody trusts: a file of a few blocks can announce any number."""
@@ -48,12 +52,10 @@ class Damaged(Exception):
 
 def frame(number: int, parts: list[Piece]) -> list[Piece]:
     """Return the pieces of the frame for what was pickled into ``parts``, to be written one after another."""
-    sizes = list(map(len, parts))
+    sizes = [len(part) for part in parts]
     body: list[Piece] = [struct.pack(f"<{len(sizes)}Q", *sizes)]
     for part, over in zip(parts, sizes, strict=True):
-        body.append(part)
-        if over % 8:
-            body.append(bytes(-over % 8))
+        body += part, _PADDING[: -over % 8]
     if sum(sizes) < _SMALL:
         body = [b"".join(body)]
     size = checksum = 0
@@ -72,11 +74,11 @@ class Header(NamedTuple):
     checksum: int
 
 
-def parse_header(header: Piece, number: int, trusted: bool) -> Header:
+def parse_header(data: Piece, at: int, number: int, trusted: bool) -> Header:
     """Return what the header of frame ``number`` says; ``Damaged`` if it is not that, or announces too much."""
-    if _SUM.unpack_from(header, _FRAME.size)[0] != zlib.crc32(header[: _FRAME.size]):
+    found, size, pieces, checksum, own = _HEADER.unpack_from(data, at)
+    if own != zlib.crc32(data[at : at + _FRAME.size]):
         raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
-    found, size, pieces, checksum = _FRAME.unpack_from(header)
     if found != number:
         raise Damaged(f"frame {found} stands where frame {number} should")
     if size > LARGEST and not trusted:
@@ -109,21 +111,42 @@ class Encoder(Generic[T]):
     state: StreamState[T] = attrs.field(factory=StreamState)
     _pickles: PlainPickles = attrs.field(factory=PlainPickles)
 
-    def encode(self, event: Event[T]) -> list[Piece]:
-        """Return the bytes of the next event; ``CaptureError`` if it breaks the rules or cannot be pickled."""
-        number = self.state.events
+    def encode(self, events: Sequence[Event[T]], at: int = 0) -> tuple[list[Piece], int]:
+        """Return the bytes of the next frame, and how many events it holds: ``events[at]``, and the next if that is the progress
+        after records.
+
+        ``CaptureError`` if the first event breaks the rules or cannot be pickled.
+        """
+        event = events[at]
+        if isinstance(event, Messages) and at + 1 < len(events) and isinstance(events[at + 1], Progress):
+            try:
+                return self._frame(event, events[at + 1]), 2
+            except CaptureError:
+                pass  # the first may be good by itself
+        return self._frame(event), 1
+
+    def _frame(self, event: Event[T], following: Event[T] | None = None) -> list[Piece]:
+        state, number = self.state, self.state.events
         try:
-            pieces = frame(number, self._pickles.pickled(_content(event)))
+            pieces = frame(number, self._pickles.pickled(_content(event, following)))
         except Exception as error:
-            raise self.state.broken(f"event {number} cannot be recorded: {error}") from error
-        self.state.apply(event)
-        if self.state.over:
-            pieces += frame(number + 1, self._pickles.pickled((_END, number + 1)))
+            raise state.broken(f"event {number} cannot be recorded: {error}") from error
+        state.apply(event)
+        if following is not None:
+            try:
+                state.apply(following)
+            except CaptureError:
+                state.revert(event)
+                raise
+        if state.over:
+            pieces += frame(state.events, self._pickles.pickled((_END, state.events)))
         return pieces
 
 
-def _content(event: Any) -> tuple[Any, ...]:
+def _content(event: Any, following: Any) -> tuple[Any, ...]:
     if isinstance(event, Messages):
+        if following is not None:
+            return _MESSAGES, event.time, event.batch, following.changes
         return _MESSAGES, event.time, event.batch
     if isinstance(event, Progress):
         return _PROGRESS, event.changes
@@ -137,7 +160,10 @@ class Decoder(Generic[T]):
     trusted: bool
     state: StreamState[T] = attrs.field(factory=StreamState)
     frames: int = 0
+    """The number of the next frame: that of its first event."""
     ended: bool = False
+    waiting: Progress[T] | None = None
+    """The progress in the last frame, which comes after the records in it."""
     _last: Event[T] | None = None
 
     def decode(self, header: Header, body: memoryview) -> Event[T] | None:
@@ -149,20 +175,30 @@ class Decoder(Generic[T]):
         if self._last is not None:
             return self._end(content)
         self.frames += 1
-        event = self._event(content)
-        if self.state.ends_with(event):
+        match content:
+            case (str(kind), time, batch, changes) if kind == _MESSAGES:
+                self.frames += 1
+                self.waiting = Progress(changes)
+                return self._accepted(Messages(time, batch))
+            case (str(kind), time, batch) if kind == _MESSAGES:
+                return self._accepted(Messages(time, batch))
+            case (str(kind), changes) if kind == _PROGRESS:
+                return self._accepted(Progress(changes))
+        raise Damaged(f"frame {self.frames - 1} holds no event")
+
+    def following(self) -> Event[T] | None:
+        """Return the event that is ``waiting``, as ``decode`` does."""
+        event, self.waiting = self.waiting, None
+        assert event is not None
+        return self._accepted(event)
+
+    def _accepted(self, event: Event[T]) -> Event[T] | None:
+        self.state.apply(event)
+        if self.state.over:
+            self.state.revert(event)
             self._last = event
             return None
-        self.state.apply(event)
         return event
-
-    def _event(self, content: Any) -> Event[T]:
-        match content:
-            case (str(kind), time, batch) if kind == _MESSAGES:
-                return Messages(time, batch)
-            case (str(kind), changes) if kind == _PROGRESS:
-                return Progress(changes)
-        raise Damaged(f"frame {self.frames - 1} holds no event")
 
     def _end(self, content: Any) -> Event[T] | None:
         if content != (_END, self.frames) or self._last is None:

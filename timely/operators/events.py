@@ -15,12 +15,13 @@ import attrs
 
 from timely.errors import CaptureError, brief
 from timely.operators.type_variables import T
-from timely.progress import Antichain, MutableAntichain
+from timely.order import reaches
+from timely.progress import Antichain
 
 
 def _pairs(changes: Iterable[tuple[T, int]]) -> tuple[tuple[T, int], ...]:
     try:
-        return tuple((time, operator.index(diff)) for time, diff in changes)
+        return tuple([(time, operator.index(diff)) for time, diff in changes])
     except (TypeError, ValueError) as error:
         raise CaptureError(f"changes of progress are pairs of a time and a whole number, not {brief(changes)}") from error
 
@@ -95,76 +96,81 @@ class StreamState(Generic[T]):
     """The state of one stream of events; ``apply`` refuses an event that breaks the rules.
 
     >>> state = StreamState()
-    >>> state.apply(Progress([(0, 1)])), state.apply(Messages(2, ["a"])), state.apply(Progress([(0, -1)]))
-    ([(0, 1)], [], [(0, -1)])
-    >>> state.over, state.events
-    (True, 3)
+    >>> for event in Progress([(0, 1)]), Messages(2, ["a"]), Progress([(0, -1), (3, 1)]):
+    ...     state.apply(event)
+    >>> state.frontier, state.over, state.events
+    (Antichain([3]), False, 3)
     """
 
     events: int = attrs.field(default=0, init=False)
-    moved: list[tuple[T, int]] = attrs.field(factory=list, init=False)
-    """How the last event changed the frontier."""
-    _counts: MutableAntichain[T] = attrs.field(factory=MutableAntichain, init=False)
+    _counts: dict[T, int] = attrs.field(factory=dict, init=False)
+    """The times with a positive count: few, since a recording counts the times of a frontier."""
     _total: int = attrs.field(default=0, init=False)
     _open: bool = attrs.field(default=False, init=False)
 
     @property
     def frontier(self) -> Antichain[T]:
         """The minimal times at which records may still come; empty before the stream opens and when it is over."""
-        return self._counts.frontier
+        return Antichain(self._counts)
 
     @property
     def over(self) -> bool:
         """Whether the stream has ended."""
         return self._open and self._total == 0
 
-    def ends_with(self, event: Event[T]) -> bool:
-        """Return whether the stream will be over with this event, if it keeps the rules."""
-        return isinstance(event, Progress) and self._total + sum(diff for _, diff in event.changes) == 0
-
-    def apply(self, event: Event[T]) -> list[tuple[T, int]]:
-        """Return how the event changes the frontier; ``CaptureError``, without a change, if it breaks the rules."""
+    def apply(self, event: Event[T]) -> None:
+        """Follow the event; ``CaptureError``, without a change, if it breaks the rules."""
         try:
-            self._check(event)
-            self.moved = self._counts.update_iter(event.changes) if isinstance(event, Progress) else []
+            if isinstance(event, Messages):
+                if not reaches([*self._counts], event.time):
+                    raise self.broken(f"event {self.events} has records at {brief(event.time)}, which cannot come any more")
+            elif isinstance(event, Progress):
+                self._count(self._net(event.changes))
+                self._open = True
+            else:
+                raise self.broken(
+                    f"event {self.events} is to be Messages(time, batch) or Progress(changes), and is {brief(event)}"
+                )
         except (TypeError, ValueError) as error:
             if isinstance(error, CaptureError):
                 raise
             raise self.broken(f"event {self.events} has a time that does not go with those before: {error}") from error
         self.events += 1
-        if isinstance(event, Progress):
-            self._open = True
-            for _, diff in event.changes:
-                self._total += diff
-        return self.moved
 
     def revert(self, event: Event[T]) -> None:
         """Remove the last event, which could not be written."""
         self.events -= 1
         self._open = self.events > 0
         if isinstance(event, Progress):
-            changes = [(time, -diff) for time, diff in event.changes]
-            self._total += sum(diff for _, diff in changes)
-            self._counts.update_iter(changes)
+            self._count((time, -diff) for time, diff in event.changes)
 
-    def _check(self, event: Event[T]) -> None:
-        """``CaptureError`` if the event breaks the rules; ``TypeError`` or ``ValueError`` for times that do not compare."""
-        if isinstance(event, Messages):
-            if not self._counts.less_equal(event.time):
-                raise self.broken(f"event {self.events} has records at {brief(event.time)}, which cannot come any more")
-            return
-        if not isinstance(event, Progress):
-            raise self.broken(f"event {self.events} is to be Messages(time, batch) or Progress(changes), and is {brief(event)}")
+    def _net(self, changes: Iterable[tuple[T, int]]) -> Iterable[tuple[T, int]]:
+        """Return the changes by time; ``CaptureError`` if they break the rules, ``TypeError`` for times that do not compare."""
         net: dict[T, int] = {}
-        for time, diff in event.changes:
+        for time, diff in changes:
             net[time] = net.get(time, 0) + diff
-        if self.over:
+        counts = self._counts
+        if not self._open:
+            Antichain(net)  # compares them
+        elif not counts:
             raise self.broken(f"event {self.events} comes after the stream was over")
         for time, diff in net.items():
-            if diff > 0 and self._open and not self._counts.less_equal(time):
-                raise self.broken(f"event {self.events} counts {brief(time)} up, which is not at or after a time still counted")
-            if self._counts.count_for(time) + diff < 0:
+            if diff > 0:
+                if self._open and not reaches([*counts], time):
+                    raise self.broken(
+                        f"event {self.events} counts {brief(time)} up, which is not at or after a time still counted"
+                    )
+            elif counts.get(time, 0) + diff < 0:
                 raise self.broken(f"event {self.events} counts {brief(time)} down below zero")
+        return net.items()
+
+    def _count(self, changes: Iterable[tuple[T, int]]) -> None:
+        counts = self._counts
+        for time, diff in changes:
+            count = counts[time] = counts.get(time, 0) + diff
+            self._total += diff
+            if not count:
+                del counts[time]
 
     def broken(self, what: str, position: int | None = None) -> CaptureError:
         """Return the error that says what is wrong, and how many events are good."""

@@ -17,8 +17,11 @@ from timely.operators.state import ChangeLog, key_route
 from timely.operators.type_variables import K, T, V, W
 from timely.progress import lattice
 
-State: TypeAlias = dict[Any, list[Any]]
-"""The records of one side: for each key times and values in turn, without a tuple for each record."""
+State: TypeAlias = dict[Any, Any]
+"""The records of one side: for each key times and values in turn, a tuple for one record and a list for more.
+
+A tuple of one record is one block of memory instead of two, and the garbage collector lets it go if it holds numbers or texts.
+"""
 
 
 @overload
@@ -142,21 +145,23 @@ def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, b
     found: dict[T, list[Any]] = {}
     add, records, partners = _ByTime(time, bound, found), records_of(batch), others.get
     if mine is not None:
-        known = mine.get
+        put = mine.setdefault
         for key, value in records:
-            stored = known(key)
-            if stored is None:
-                mine[key] = [time, value]
-            else:
-                stored += time, value
+            entry = time, value
+            stored = put(key, entry)
+            if stored is not entry:
+                if type(stored) is list:
+                    stored += entry
+                else:
+                    mine[key] = [*stored, *entry]
+    last: Any = found  # which is no time
     for key, value in records:
         stored = partners(key)
         if stored is not None:
             turns = iter(stored)
-            if flip:
-                for other_time, other in zip(turns, turns, strict=True):
-                    add[other_time]((key, (other, value)))
-            else:
-                for other_time, other in zip(turns, turns, strict=True):
-                    add[other_time]((key, (value, other)))
+            for other_time in turns:
+                other = next(turns)
+                if other_time is not last:
+                    last, give = other_time, add[other_time]
+                give((key, (other, value) if flip else (value, other)))
     return found

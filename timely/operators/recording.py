@@ -25,7 +25,8 @@ except ImportError:  # without file locks a writer that has gone looks like one 
 
 
 MAGIC: Final = b"timely events\r\n\x1a"
-VERSION: Final = 1
+VERSION: Final = 2
+"""Files of version 1 have one event in each frame."""
 _PREAMBLE: Final = MAGIC + struct.pack("<Q", VERSION)
 _MOST_PARTS: Final = 512
 _AHEAD: Final = 1 << 16
@@ -76,16 +77,19 @@ class FileSink(Generic[T]):
         """Write several events: as ``append`` of each, but a large part of them at once."""
         parts: list[Piece] = []
         waiting: list[tuple[Event[T], int]] = []
-        size = 0
+        given, at, size = list(events), 0, 0
         try:
-            for event in events:
+            while at < len(given):
                 if self.closed or self._encoder.state.over:
                     over = "it is complete" if self._encoder.state.over else "it was closed before the stream was over"
                     raise self._encoder.state.broken(f"{self.path!r} takes no more events: {over}")
-                encoded = self._encoder.encode(event)
+                encoded, count = self._encoder.encode(given, at)
                 parts += encoded
                 size += sum(map(len, encoded))
-                waiting.append((event, size))
+                while count:
+                    waiting.append((given[at], size))
+                    at += 1
+                    count -= 1
                 if size > _AHEAD:
                     written, parts, waiting, size = (parts, waiting), [], [], 0
                     self._write(*written)
@@ -162,48 +166,54 @@ class FileSource(EventSource[T]):
     @override
     def take(self) -> Event[T] | None:
         """Return the next event, or ``None`` if it has not been written yet; ``EOFError`` after the last."""
-        if self._decoder.ended:
-            raise EOFError
         if self._file < 0:
+            if self._decoder.ended:
+                raise EOFError
             self._open()
             if self._file < 0:
                 return None
         try:
-            return self._next()
+            event = self._next()
+            if event is None:
+                if self._follow and not self._writer_has_gone():
+                    return None
+                event = self._next()  # what it wrote last
         except Damaged as damage:
             raise self._broken(f"{self.path!r} is damaged: {damage}") from damage.__cause__
+        except CaptureError as error:
+            raise self._broken(f"{self.path!r} is no recording of a stream: {error}") from error
+        if event is None:
+            raise self._broken(f"{self.path!r} breaks off in the middle of the stream, after {self._size()} bytes")
+        return event
 
     def _next(self) -> Event[T] | None:
-        gone = False
-        while True:
-            frame = self._next_frame()
-            if frame is not None:
+        """Return the next event, or ``None`` if its frame is incomplete."""
+        decoder, event = self._decoder, None
+        while event is None:
+            if decoder.waiting is not None:
+                event = decoder.following()
+            elif (frame := self._next_frame()) is not None:
                 header, body = frame
-                try:
-                    event = self._decoder.decode(header, body)
-                except CaptureError as error:
-                    raise self._broken(f"{self.path!r} is no recording of a stream: {error}") from error
-                self._position += HEADER + len(body)
-                if self._decoder.ended:
+                event = decoder.decode(header, body)
+                self._position += HEADER + header.size
+                if decoder.ended:
                     self._check_end()
-                if event is not None:
-                    self._good = self._position
-                    return event
-            elif gone:
-                raise self._broken(f"{self.path!r} breaks off in the middle of the stream, after {self._size()} bytes")
-            elif self._follow and not self._writer_has_gone():
-                return None
             else:
-                gone = True  # read once more what it wrote last
+                return None
+        if decoder.waiting is None:
+            self._good = self._position
+        return event
 
     def _next_frame(self) -> tuple[Header, memoryview] | None:
         """Return the header and body of the next frame, or ``None`` if it is incomplete."""
         if self._position == 0 and not self._has_preamble():
             return None
-        head = self._read(self._position, HEADER)
-        if head is None:
-            return None
-        header = parse_header(head, self._decoder.frames, self._decoder.trusted)
+        at = self._position - self._ahead_at
+        if at < 0 or at + HEADER > len(self._ahead):
+            if self._read(self._position, HEADER) is None:
+                return None
+            at = 0
+        header = parse_header(self._ahead, at, self._decoder.frames, self._decoder.trusted)
         body = self._read(self._position + HEADER, header.size)
         if body is not None and header.pieces > 1:
             body = memoryview(bytearray(body)) if len(body) < len(self._ahead) else body  # an array that stays is to hold no more
@@ -228,13 +238,13 @@ class FileSource(EventSource[T]):
     def _has_preamble(self) -> bool:
         """Check how the file begins; return whether that is complete."""
         found = os.pread(self._file, len(_PREAMBLE), 0)
-        if not _PREAMBLE.startswith(found):
-            if found[: len(MAGIC)] == MAGIC:
-                (version,) = struct.unpack_from("<Q", found.ljust(len(_PREAMBLE), b"\0"), len(MAGIC))
-                raise Damaged(f"its format is of version {version}, and this library reads version {VERSION}")
+        if not found.startswith(MAGIC[: len(found)]):
             raise Damaged("it does not begin as a recording does")
         if len(found) < len(_PREAMBLE):
             return False
+        (version,) = struct.unpack_from("<Q", found, len(MAGIC))
+        if not 1 <= version <= VERSION:
+            raise Damaged(f"its format is of version {version}, and this library reads versions 1 to {VERSION}")
         self._position = self._good = len(_PREAMBLE)
         return True
 

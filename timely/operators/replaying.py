@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeAlias
 import attrs
 from typing_extensions import override
 
-from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope, operator_name
+from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Session, Stream, check_scope, operator_name
 from timely.errors import CaptureError, StateError, TimelyError, brief
 from timely.operators.connection import ConnectionSource
 from timely.operators.events import Event, EventSource, Messages, StreamState
@@ -42,19 +42,21 @@ class _Given(EventSource[T]):
 
 @attrs.define(eq=False)
 class _Track(Generic[T]):
-    """One recorded stream: how far it was read, and the capabilities for its frontier.
+    """One recorded stream: how far it was read, and the capabilities for its frontier at the start of the activation.
 
-    Records among the first ``skip`` events are left out: the run that this one resumes has sent them.
+    They permit what the activation sends: ``follow`` moves them once, at its end. The first ``skip`` events send nothing: the run
+    that this one resumes has sent their records.
     """
 
     source: EventSource[T]
     _name: str
-    _unopened: Capability[T] | None
+    _held: dict[T, Capability[T]]
     _check: Callable[[object], None]
     skip: int = 0
     _finished: bool = False
-    _held: dict[T, Capability[T]] = attrs.field(factory=dict)
-    _events: int = attrs.field(default=0, init=False)
+    _session: Session[T] | None = attrs.field(default=None, init=False)
+    _moved: bool = attrs.field(default=False, init=False)
+    events: int = attrs.field(default=0, init=False)
     _state: StreamState[T] = attrs.field(init=False)
     _applies: bool = attrs.field(init=False)
 
@@ -72,14 +74,14 @@ class _Track(Generic[T]):
 
     @property
     def position(self) -> _Position:
-        return self.path, max(self._events, self.skip), self.over
+        return self.path, max(self.events, self.skip), self.over
 
     def resume(self, position: _Position, label: str) -> None:
         """Skip what another run has sent; ``StateError`` for a source that cannot be read again."""
         _, self.skip, self._finished = position
         if self._finished:
-            if self._unopened is not None:
-                self._unopened.drop()
+            for capability in self._held.values():
+                capability.drop()
         elif isinstance(self.source, ConnectionSource):
             raise StateError(
                 f"{label}: {self._name} comes over a connection, which had not ended at the checkpoint, and does not give again"
@@ -87,48 +89,58 @@ class _Track(Generic[T]):
             )
 
     def advance(self, output: OutputPort[T]) -> bool:
+        """Send what the next events say, and return whether there may be more: ``False`` if they have not come yet."""
+        state, check = self._state, self._check
         try:
-            event = self.source.take()
-            if event is None:
-                return False
-            self._events += 1
-            if not self._applies and self._state.events != self._events:
-                raise CaptureError("something else reads it too: give replay a source of its own")
-            if isinstance(event, Messages):
-                self._check(event.time)
-                if self._applies:
-                    self._state.apply(event)
-                if self._events > self.skip:
-                    self._send(event.time, event.batch, output)
-            else:
-                self._move(event)
+            for _ in range(EVENTS_PER_ACTIVATION):
+                event = self.source.take()
+                if event is None:
+                    return False
+                if not self._applies and state.events != self.events + 1:
+                    raise CaptureError("something else reads it too: give replay a source of its own")
+                if isinstance(event, Messages):
+                    check(event.time)
+                    if self._applies:
+                        state.apply(event)
+                    if self.events >= self.skip:
+                        self._send(event.time, event.batch, output)
+                else:
+                    for time, diff in getattr(event, "changes", ()):
+                        if diff > 0:
+                            check(time)
+                    if self._applies:
+                        state.apply(event)
+                    self._moved = True
+                self.events += 1
+                if state.over:
+                    break
         except EOFError:
-            raise self._state.broken(f"{self._name} ends before the stream is over") from None
+            raise state.broken(f"{self._name} ends before the stream is over") from None
         except CaptureError as error:
             raise CaptureError(f"{self._name}: {error}", error.events, error.frontier, error.position) from error
         return True
 
     def _send(self, time: T, batch: Any, output: OutputPort[T]) -> None:
-        held = next(capability for known, capability in self._held.items() if known <= time)
-        output.session(held).give_batch(batch, time)
+        session = self._session
+        if session is None or not session.time <= time:
+            session = self._session = output.session(self._below(time))
+        session.give_batch(batch, time)
 
-    def _move(self, event: Any) -> None:
-        """Follow the frontier: first delay capabilities to its new times, then drop those of the old ones."""
-        for time, diff in getattr(event, "changes", ()):
-            if diff > 0:
-                self._check(time)
-        changes = self._state.apply(event) if self._applies else self._state.moved
-        before = list(self._held.values()) if self._unopened is None else [self._unopened]
-        for time, diff in changes:
-            if diff > 0:
-                below = next(capability for capability in before if capability.time <= time)
-                self._held[time] = below.delayed(time)
-        for time, diff in changes:
-            if diff < 0:
-                self._held.pop(time).drop()
-        if self._unopened is not None:
-            self._unopened.drop()
-            self._unopened = None
+    def follow(self) -> None:
+        """Move the capabilities to the frontier: first delay them to its new times, then drop those of the old ones."""
+        self._session = None
+        if self._moved:
+            self._moved = False
+            before = self._held
+            self._held = {
+                time: before[time] if time in before else self._below(time).delayed(time) for time in self._state.frontier
+            }
+            for time, capability in before.items():
+                if time not in self._held:
+                    capability.drop()
+
+    def _below(self, time: T) -> Capability[T]:
+        return next(capability for known, capability in self._held.items() if known <= time)
 
 
 def replay(scope: ScopeBuilder[T], *sources: Any, name: str | None = None) -> Stream[T, Any]:
@@ -153,7 +165,9 @@ def replay(scope: ScopeBuilder[T], *sources: Any, name: str | None = None) -> St
     check = scope.subgraph.domain.check
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        tracks = [_Track(each, f"source {n} of replay", capability.copy(), check) for n, each in enumerate(found)]
+        tracks = [
+            _Track(each, f"source {n} of replay", {capability.time: capability.copy()}, check) for n, each in enumerate(found)
+        ]
         found.clear()
         capability.drop()
         _register(info, tuple(tracks))
@@ -173,22 +187,22 @@ def replay(scope: ScopeBuilder[T], *sources: Any, name: str | None = None) -> St
                 raise failure
             silent, moved = False, False
             for track in tracks:
-                for _ in range(EVENTS_PER_ACTIVATION):
-                    if track.over:
-                        break
-                    try:
-                        taken = track.advance(output)
-                    except TimelyError as error:
-                        if not moved:
-                            raise
-                        failure = error  # raised next time, after what came before it was sent
-                        activator.activate()
-                        return
-                    if not taken:
-                        silent = silent or not track.source.notify(sync_activator.activate)
-                        break
-                    moved = True
-                else:
+                before = track.events
+                try:
+                    more = track.over or track.advance(output)
+                except TimelyError as error:
+                    if not moved and track.events == before:
+                        raise
+                    failure = error  # raised next time, after what came before it was sent
+                    if isinstance(error, CaptureError):
+                        track.follow()
+                    activator.activate()
+                    return
+                moved = moved or track.events > before
+                track.follow()
+                if not more:
+                    silent = silent or not track.source.notify(sync_activator.activate)
+                elif not track.over:
                     activator.activate()
             tracks[:] = [track for track in tracks if not track.over]
             sync_activator.expected = any(track.source.outside for track in tracks)
