@@ -53,6 +53,7 @@ ENGINE = [
     "timely/dataflow/channel.py",
     "timely/dataflow/operator.py",
     "timely/dataflow/ports.py",
+    "timely/operators/input_handle.py",
     "timely/operators/notificator.py",
     "timely/operators/pending.py",
     "timely/worker/dataflows.py",

@@ -31,7 +31,7 @@ from timely.differential.trace import Cursor, Entry, Hold, Trace
 from timely.differential.trace_state import TraceState
 from timely.differential.updates import ByUpdate, by_key, by_record, consolidate
 from timely.errors import GraphError
-from timely.operators.input import resume_time
+from timely.operators.resuming import resume_time
 from timely.operators.state import register_union_state
 from timely.order import PartialOrder
 from timely.progress import Lattice, lattice

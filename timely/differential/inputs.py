@@ -13,7 +13,7 @@ from timely.differential.rings import Ring
 from timely.differential.updates import Update
 from timely.errors import CapabilityError, TimestampError, brief, require_package
 from timely.operators.generic import source
-from timely.operators.input import ResumeTime, resume_time
+from timely.operators.resuming import ResumeTime, resume_time
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from timely.dataflow import (
 from timely.differential.rings import Ring
 from timely.differential.updates import ByUpdate, Update, consolidate
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
-from timely.operators.input import resume_time
 from timely.operators.pending import Pending
+from timely.operators.resuming import resume_time
 from timely.operators.state import share
 from timely.order import PartialOrder, linear_extension, reaches
 from timely.progress import TimeDomain, lattice

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from timely.dataflow import Capability, Distribute, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
+from timely.dataflow import Capability, Distribute, InputPort, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import ConfigurationError, GraphError, SchemaError, brief
 from timely.files.reading import RowOrder
 from timely.operators.generic import source, stateless
@@ -91,7 +91,7 @@ def read_arrow(
         return found
     turns = itertools.count()
     pact = Distribute(lambda time, batch, workers: [(next(turns) % workers, batch)])
-    return stateless(found, pact, f"{name} (in turn)", lambda input, output: input.forward(output, lambda batch: batch))
+    return stateless(found, pact, f"{name} (in turn)", InputPort.forward, lambda batch: batch)
 
 
 class _Position:

@@ -19,8 +19,8 @@ from timely.dataflow import Capability, Distribute, InputPort, OperatorInfo, Out
 from timely.errors import ConfigurationError, GraphError, StateError, TimestampError, brief, file_error_text
 from timely.files.places import read_places
 from timely.operators.generic import unary_frontier
-from timely.operators.input import ResumeTime, resume_time
 from timely.operators.pending import Pending
+from timely.operators.resuming import ResumeTime, resume_time
 from timely.operators.state import register_list_state
 from timely.operators.type_variables import T
 from timely.order import reaches

@@ -24,7 +24,8 @@ from timely.operators.generic import (
     unary_notify,
 )
 from timely.operators.grouping import group_by
-from timely.operators.input import InputHandle, input_from, new_input, to_stream
+from timely.operators.input import input_from, new_input, to_stream
+from timely.operators.input_handle import InputHandle
 from timely.operators.joins import join
 from timely.operators.keyed import distinct, state_machine
 from timely.operators.link import EventLink, LinkReader

@@ -66,7 +66,7 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any], *, name: str | None
     """
     _check_plain(stream, "map_batch", f)
 
-    return stateless(stream, Pipeline, operator_name("map_batch", name, f), lambda input, output: input.forward(output, f))
+    return stateless(stream, Pipeline, operator_name("map_batch", name, f), InputPort.forward, f)
 
 
 def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
@@ -79,7 +79,7 @@ def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
 
 
 def _by_record(stream: Stream[T, D], name: str, f: Callable[[list[D]], list[E]]) -> Stream[T, E]:
-    return stateless(stream, Pipeline, name, lambda input, output: input.forward_records(output, f))
+    return stateless(stream, Pipeline, name, InputPort.forward_records, f)
 
 
 def inspect(stream: Stream[T, D], f: Callable[[D], object], *, name: str | None = None) -> Stream[T, D]:

@@ -249,13 +249,19 @@ def _notified(
     return output
 
 
-def stateless(stream: Stream[T, Any], pact: Pact, name: str, logic: Callable[..., object]) -> Stream[T, Any]:
-    """Return the output of an operator without state or constructor, as ``unary`` does."""
-    return stateless_outputs(scope_of(stream, name), [stream], pact, name, logic, 1)[0]
+def stateless(stream: Stream[T, Any], pact: Pact, name: str, logic: Callable[..., object], *arguments: object) -> Stream[T, Any]:
+    """Return the output of an operator without state or constructor: ``logic(input, output, *arguments)`` is called."""
+    return stateless_outputs(scope_of(stream, name), [stream], pact, name, logic, 1, *arguments)[0]
 
 
 def stateless_outputs(
-    scope: ScopeBuilder[T], streams: Sequence[Stream[T, Any]], pact: Pact, name: str, logic: Callable[..., object], outputs: int
+    scope: ScopeBuilder[T],
+    streams: Sequence[Stream[T, Any]],
+    pact: Pact,
+    name: str,
+    logic: Callable[..., object],
+    outputs: int,
+    *arguments: object,
 ) -> list[Stream[T, Any]]:
     """Return the outputs of an operator without state or constructor that reads ``streams``."""
     builder = OperatorBuilder(scope, name)
@@ -267,7 +273,7 @@ def stateless_outputs(
         info.declare_stateless()
         return logic
 
-    builder.build(constructor)
+    builder.build(constructor, *arguments)
     return found
 
 

@@ -59,9 +59,7 @@ def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]
     >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).exchange(lambda x: x))
     [(0, [1, 2, 3])]
     """
-    return stateless(
-        stream, Exchange(key), operator_name("exchange", name, key), lambda input, output: input.forward(output, _same)
-    )
+    return stateless(stream, Exchange(key), operator_name("exchange", name, key), InputPort.forward, _same)
 
 
 def broadcast(stream: Stream[T, D], *, name: str | None = None) -> Stream[T, D]:

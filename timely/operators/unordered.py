@@ -12,7 +12,7 @@ from typing import Any, Generic, Self
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
 from timely.errors import CapabilityError, brief
 from timely.operators.generic import source
-from timely.operators.input import ResumeTime, resume_time
+from timely.operators.resuming import ResumeTime, resume_time
 from timely.operators.type_variables import D, T
 
 
