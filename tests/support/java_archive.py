@@ -32,7 +32,8 @@ def options(archive: Path, *, interpreted: bool) -> str:
 def start(archive: Path) -> subprocess.Popen[bytes]:
     """Begin to make the file."""
     half = archive.with_suffix(f".{os.getpid()}")
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": f"{QUICK} {INTERPRETED} {SILENT} -XX:ArchiveClassesAtExit={half}"}
+    making = f"{QUICK} {INTERPRETED} {SILENT} -XX:ArchiveClassesAtExit={half}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": making}
     command = [sys.executable, "-m", "tests.support.java_archive", str(half), str(archive)]
     return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
