@@ -44,6 +44,7 @@ def rows(connection: Any, query: str) -> Counter[Any]:
     return Counter(tuple(map(plain, row)) for row in connection.execute(query).fetchall())
 
 
+@pytest.mark.soak  # of the corpus alone: the default run compares the library with DuckDB
 def test_sqlite_gives_what_duckdb_gives() -> None:
     compared, different = 0, []
     epochs = stream(1)

@@ -18,7 +18,7 @@ from tests.graphs.oracles import ranked
 from tests.graphs.running import Edges, debian, run, so_far, table_of, vertices_of
 from timely.graphs import accumulated, pagerank
 
-WORKERS = [(1, 1), (2, 1), (3, 1), (1, 2)]
+WORKERS = [(1, 1), pytest.param(2, 1, marks=pytest.mark.soak), (3, 1), (1, 2)]
 
 
 def ranks_of(table: pa.Table) -> dict[Any, float]:

@@ -30,7 +30,7 @@ def check(edges: Edges, workers: int = 1, rows: int = 20_000) -> None:
     assert components(found) == expected(table)
 
 
-@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (3, 1), (1, 2)])
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), pytest.param(2, 1, marks=pytest.mark.soak), (3, 1), (1, 2)])
 @pytest.mark.parametrize(("kind", "circles"), [("depends", 58), (None, 1799)])
 def test_debian(kind: str | None, circles: int, workers: int, processes: int) -> None:
     edges = debian(kind)
