@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.containers import is_columns
 from timely.differential.updates import Update
 from timely.errors import brief
 from timely.operators.generic import unary
+from timely.worker.gc_control import pause_full_collections, resume_full_collections
 
 if TYPE_CHECKING:
     from timely.differential.columns import Updates
+
+MANY: Final = 1000
+"""Updates that make enough objects for Python's full collections to wait until they are made."""
 
 Rows = Callable[[Iterable[Update]], Any]
 Columns = Callable[["Updates"], Any]
@@ -25,10 +29,15 @@ def linear(stream: Stream[Any, Any], name: str, rows: Rows, columns: Columns | N
         info.declare_stateless()
 
         def of_batch(updates: Any) -> Any:
-            return columns(updates) if columns is not None and is_columns(updates) else rows(updates)
+            paused = len(updates) >= MANY and pause_full_collections()
+            try:
+                return columns(updates) if columns is not None and is_columns(updates) else rows(updates)
+            finally:
+                if paused:
+                    resume_full_collections()
 
         def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
-            input.forward(output, rows if columns is None else of_batch)
+            input.forward(output, of_batch)
 
         return logic
 

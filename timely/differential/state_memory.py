@@ -15,6 +15,7 @@ from weakref import WeakSet, finalize, ref
 from timely.dataflow.pickling import dumps
 from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget
+from timely.worker.gc_control import pause_full_collections, resume_full_collections
 
 EVERY: Final = 1024
 """Updates after which a trace is counted again, in some 20 µs."""
@@ -106,9 +107,13 @@ class StateMemory:
 
 
 def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[..., Any]:
-    """Return the logic of an operator whose state is ``sizes()``; it raises ``OutOfMemoryError`` if the memory is not enough."""
+    """Return the logic of an operator whose state is ``sizes()``; it raises ``OutOfMemoryError`` if the memory is not enough.
+
+    What it makes stays, mostly: meanwhile Python's collector looks at young objects only.
+    """
 
     def run(*ports: Any) -> Any:
+        paused = pause_full_collections()
         try:
             return logic(*ports)
         except OutOfMemoryError:
@@ -119,6 +124,9 @@ def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[...
                 f"memory ran out, with {sizes()} in its state; the budget is {budget!r}. Give timely.execute memory=, or a"
                 " timely.memory.MemoryBudget, below what the process may take: state goes to disk earlier. Or take more workers"
             ) from error
+        finally:
+            if paused:
+                resume_full_collections()
 
     return run
 

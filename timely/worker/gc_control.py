@@ -28,6 +28,12 @@ _IDLE: Final = 0.5
 _LEAST: Final = 100_000
 """Objects too few for a full collection, or to be moved."""
 
+_NEVER: Final = 1 << 30
+"""More collections than ever come between two full ones."""
+
+_OVERDUE: Final = 10
+"""How many times as late as usual a full collection may be after a pause."""
+
 _TRIES: Final = 1000
 """How often to try to collect, with a millisecond in between, while another thread does."""
 
@@ -100,6 +106,32 @@ def collector_paused(*, stays: bool = True) -> Iterator[None]:
         _SHARED.resume(stays)
 
 
+def pause_full_collections() -> bool:
+    """Have Python collect only young objects until ``resume_full_collections``; return whether this call began that.
+
+    For work that makes many objects that stay: each full collection on the way would go through all that there are already, which
+    took half of the time of large loads. Whoever began it ends it, however many threads pause: so garbage is found between.
+    """
+    young, middle, old = gc.get_threshold()
+    if not _GENERATIONS or old >= _NEVER:
+        return False
+    gc.set_threshold(young, middle, old + _NEVER)
+    return True
+
+
+def resume_full_collections() -> None:
+    """End what ``pause_full_collections`` began, unless limits were set meanwhile. What is long overdue comes now."""
+    young, middle, old = gc.get_threshold()
+    if old < _NEVER:
+        return
+    old -= _NEVER
+    gc.set_threshold(young, middle, old)
+    count, _, due = gc.get_count()
+    if due > _OVERDUE * old and due != _SHARED.offered and young > 0 and gc.isenabled():
+        _SHARED.offered = due  # if Python finds that too little has come, it is asked again when more has
+        _ = [set() for _ in range(young - count + 1)]  # it decides when so many are made; lists are used again, and do not count
+
+
 @contextlib.contextmanager
 def unfrozen() -> Iterator[None]:
     """Unfreeze for the block; after it everything alive is frozen again."""
@@ -139,6 +171,7 @@ class _Shared:
         self._fresh = 0
         self._counted = 0
         self._moved_after = -1
+        self.offered = 0
 
     def pause(self) -> None:
         """Have Python collect nothing by itself until as many have resumed as have paused it, on whatever threads."""
