@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import timely
 from tests.operators.feeding import run, seeds, sizes
+from tests.recovery.cutting import Phase
 from timely import GraphError, OperatorError, Product
 
 KINDS: dict[str, tuple[pa.DataType, pa.DataType, list[Any]]] = {
@@ -159,6 +160,24 @@ def test_types_of_keys_that_never_meet(day: int) -> None:
 
     with pytest.raises(OperatorError, match="'k' is date32.day. on the left and timestamp.us. on the right: cast one of them"):
         timely.execute(program, workers=2)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("day", range(1, 5))
+def test_types_of_keys_that_never_meet_in_a_resumed_run(day: int, workers: int) -> None:
+    """The left side has come before the snapshot."""
+
+    def build(scope: Any, lefts: Any, rights: Any) -> Any:
+        return lefts.join(rights, on="k")
+
+    before = Phase(build, 2, 2, ())
+    before.send(0, 0, 0, pa.record_batch({"k": [datetime.date(2024, 1, day)]}))
+    before.advance_to(1)
+    after = Phase(build, 2, workers, before.snapshots())
+    after.advance_to(1)
+    after.send(1, 0, 1, pa.record_batch({"k": pa.array([datetime.datetime(2024, 1, day)], pa.timestamp("us"))}))
+    with pytest.raises(OperatorError, match="'k' is date32.day. on the left and timestamp.us. on the right: cast one of them"):
+        after.end()
 
 
 def test_a_column_without_values_joins_any() -> None:

@@ -27,9 +27,10 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.errors import ContainerError, GraphError, SchemaError, brief
-from timely.operators.generic import binary_frontier, stateless
+from timely.operators.generic import binary_frontier, stateless, unary
 from timely.operators.pending import Pending
 from timely.operators.sorted_keys import Array, SortedKeys, pairs, sorted_keys
+from timely.operators.state import register_union_state
 from timely.operators.type_variables import T
 from timely.progress import Antichain, Lattice, lattice
 
@@ -124,22 +125,34 @@ def _compare_columns(stream: Stream[T, Any], other: Stream[T, Any], on: list[str
         for given, batch in input:
             if isinstance(batch, pa.RecordBatch) and seen.get(label) != batch.schema:  # what is none is refused by the join
                 seen[label] = batch.schema
-                output.session(given).give((label, batch.schema))
+                output.session(given).give((label, pa.RecordBatch.from_pylist([], schema=batch.schema)))
 
-    sides = {label: _Side(label, on, bounds) for label in ("left", "right")}
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
+        sides = {label: _Side(label, on, bounds) for label in ("left", "right")}
+        known: list[tuple[str, pa.RecordBatch]] = []
 
-    def compare(input: InputPort[T, Any], output: OutputPort[T]) -> None:
-        for _, schemas in input:
-            for label, schema in schemas:
-                sides[label].checked(pa.RecordBatch.from_pylist([], schema=schema))
-        if all(side.schema for side in sides.values()):
-            _check_sides(sides["left"], sides["right"])
+        def check(found: Iterable[tuple[str, pa.RecordBatch]]) -> None:
+            for label, empty in found:
+                sides[label].checked(empty)
+                if (label, empty) not in known:
+                    known.append((label, empty))
+            if all(side.schema for side in sides.values()):
+                _check_sides(sides["left"], sides["right"])
+
+        register_union_state(info, lambda: known, check)  # a resumed run has rows of what came before
+        capability.drop()
+
+        def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+            for _, announced in input:
+                check(announced)
+
+        return logic
 
     left, right = (
         stateless(each, Pipeline, f"{name} (columns of the {label})", functools.partial(announce, label=label))
         for label, each in (("left", stream), ("right", other))
     )
-    stateless(left.concat(right), Exchange(lambda _: 0), f"{name} (columns)", compare)
+    unary(left.concat(right), Exchange(lambda _: 0), f"{name} (columns)", constructor)
 
 
 class _Rows(NamedTuple):
