@@ -80,6 +80,7 @@ def test_a_graph_algorithm_that_is_cut_in_a_loop_gives_what_it_gives_without(
 
 @pytest.mark.parametrize("name", ["connected_components", "strongly_connected_components", "breadth_first_search", "pagerank"])
 @given(given=edges, after=steps, workers=st.integers(1, 2), seed=st.integers(0, 99))
+@example(given=[[], [(0, [(0, 0), (1, 2)])], [], [(0, [(0, 0)])]], after=[6, 14], workers=1, seed=0)
 @settings(max_examples=2)
 def test_a_graph_algorithm_with_little_memory_is_cut_too(
     name: str, given: Edges, after: list[int], workers: int, seed: int

@@ -246,8 +246,8 @@ class _Forest:
     def _shorten(self, info: OperatorInfo) -> None:
         """Replace parents here by theirs until these are roots, or elsewhere."""
         while True:
-            above = self._here(info, self._parents)
-            places = np.flatnonzero(above != self._parents)
+            above = self._here(info, self._parents)  # there may be more nodes after it, which are roots
+            places = np.flatnonzero(above != self._parents[: len(above)])
             if not len(places):
                 return
             self._set(places, above[places])
