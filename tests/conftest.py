@@ -5,7 +5,8 @@ says how long each soak test goes on; how much each has covered stands at the en
 the tests of a run have covered. Both hold for the processes of ``pytest -n 4`` taken together.
 
 Java compiles for a quick start here, not for a long life, and starts from classes that another Java has read: the processes of
-Spark that tests start live for seconds. ``SPARK_SUBMIT_OPTS`` of one's own is left alone.
+Spark that tests start live for seconds. Its Python workers are forked from a process that has loaded what they need, but not in
+soak runs and on clusters. ``SPARK_SUBMIT_OPTS`` of one's own is left alone.
 """
 
 from __future__ import annotations
@@ -58,8 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
         archive = config.rootpath / ".pytest_cache" / "spark.jsa"
         if getattr(config.option, "numprocesses", None) and not archive.exists():
             config.stash[ARCHIVE] = java_archive.start(archive)
-        soaks = config.option.markexpr in ("soak", "cluster")
-        os.environ["SPARK_SUBMIT_OPTS"] = java_archive.options(archive, interpreted=not soaks)
+        as_users = config.option.markexpr in ("soak", "cluster")
+        os.environ["SPARK_SUBMIT_OPTS"] = java_archive.options(archive, as_users=as_users)
+        if not as_users:  # functions that come over Spark Connect do not have the variables of the session
+            paths = [os.environ.get("PYTHONPATH"), str(java_archive.DAEMON)]
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if config.getoption("--soak-seconds") is not None or config.option.markexpr == "soak":
         settings.load_profile("soak")  # before any test is imported
     if config.getoption("--figures"):
