@@ -125,26 +125,27 @@ def _compare_columns(stream: Stream[T, Any], other: Stream[T, Any], on: list[str
         for given, batch in input:
             if isinstance(batch, pa.RecordBatch) and seen.get(label) != batch.schema:  # what is none is refused by the join
                 seen[label] = batch.schema
-                output.session(given).give((label, pa.RecordBatch.from_pylist([], schema=batch.schema)))
+                output.session(given).give((label, batch.schema))
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         sides = {label: _Side(label, on, bounds) for label in ("left", "right")}
-        known: list[tuple[str, pa.RecordBatch]] = []
 
-        def check(found: Iterable[tuple[str, pa.RecordBatch]]) -> None:
-            for label, empty in found:
-                sides[label].checked(empty)
-                if (label, empty) not in known:
-                    known.append((label, empty))
+        def check(schemas: Iterable[tuple[str, pa.Schema]]) -> None:
+            for label, schema in schemas:
+                sides[label].checked(pa.RecordBatch.from_pylist([], schema=schema))
             if all(side.schema for side in sides.values()):
                 _check_sides(sides["left"], sides["right"])
 
-        register_union_state(info, lambda: known, check)  # a resumed run has rows of what came before
+        def known() -> Iterator[tuple[str, pa.Schema]]:
+            """Return the columns of what came: a resumed run has rows of it, on any worker."""
+            return ((label, side.schema) for label, side in sides.items() if side.schema)
+
+        register_union_state(info, known, check)
         capability.drop()
 
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
-            for _, announced in input:
-                check(announced)
+            for _, schemas in input:
+                check(schemas)
 
         return logic
 
