@@ -10,7 +10,7 @@ from timely.differential.containers import is_columns
 from timely.differential.updates import Update
 from timely.errors import brief
 from timely.operators.generic import unary
-from timely.worker.gc_control import pause_full_collections, resume_full_collections
+from timely.worker.gc_control import without_full_collections
 
 if TYPE_CHECKING:
     from timely.differential.columns import Updates
@@ -29,12 +29,8 @@ def linear(stream: Stream[Any, Any], name: str, rows: Rows, columns: Columns | N
         info.declare_stateless()
 
         def of_batch(updates: Any) -> Any:
-            paused = len(updates) >= MANY and pause_full_collections()
-            try:
-                return columns(updates) if columns is not None and is_columns(updates) else rows(updates)
-            finally:
-                if paused:
-                    resume_full_collections()
+            change: Callable[[Any], Any] = columns if columns is not None and is_columns(updates) else rows
+            return change(updates) if len(updates) < MANY else without_full_collections(change, updates)
 
         def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
             input.forward(output, of_batch)

@@ -15,7 +15,7 @@ from weakref import WeakSet, finalize, ref
 from timely.dataflow.pickling import dumps
 from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget
-from timely.worker.gc_control import pause_full_collections, resume_full_collections
+from timely.worker.gc_control import without_full_collections
 
 EVERY: Final = 1024
 """Updates after which a trace is counted again, in some 20 µs."""
@@ -113,9 +113,8 @@ def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[...
     """
 
     def run(*ports: Any) -> Any:
-        paused = pause_full_collections()
         try:
-            return logic(*ports)
+            return without_full_collections(logic, *ports)
         except OutOfMemoryError:
             raise
         except MemoryError as error:
@@ -124,9 +123,6 @@ def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[...
                 f"memory ran out, with {sizes()} in its state; the budget is {budget!r}. Give timely.execute memory=, or a"
                 " timely.memory.MemoryBudget, below what the process may take: state goes to disk earlier. Or take more workers"
             ) from error
-        finally:
-            if paused:
-                resume_full_collections()
 
     return run
 

@@ -14,9 +14,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeVar
+
+R = TypeVar("R")
 
 _GENERATIONS: Final = "free-threading build" not in sys.version
 """Whether Python's collector has generations. That of free-threaded Python collects everything, whichever is asked for."""
@@ -106,21 +108,24 @@ def collector_paused(*, stays: bool = True) -> Iterator[None]:
         _SHARED.resume(stays)
 
 
-def pause_full_collections() -> bool:
-    """Have Python collect only young objects until ``resume_full_collections``; return whether this call began that.
+def without_full_collections(work: Callable[..., R], *arguments: Any) -> R:
+    """Return ``work(*arguments)``; meanwhile Python collects young objects only.
 
-    For work that makes many objects that stay: each full collection on the way would go through all that there are already, which
-    took half of the time of large loads. Whoever began it ends it, however many threads pause: so garbage is found between.
+    For work whose objects mostly stay: each full collection on the way goes through all of them, which took half of the time of
+    large loads. Whoever raised the limit lowers it. So other threads do not prolong it, and garbage is found between.
     """
     young, middle, old = gc.get_threshold()
     if not _GENERATIONS or old >= _NEVER:
-        return False
+        return work(*arguments)
     gc.set_threshold(young, middle, old + _NEVER)
-    return True
+    try:
+        return work(*arguments)
+    finally:
+        _lower_limit()
 
 
-def resume_full_collections() -> None:
-    """End what ``pause_full_collections`` began, unless limits were set meanwhile. What is long overdue comes now."""
+def _lower_limit() -> None:
+    """Put the limit of full collections back, unless limits were set meanwhile. What is long overdue comes now."""
     young, middle, old = gc.get_threshold()
     if old < _NEVER:
         return
