@@ -116,8 +116,9 @@ def _memoized() -> re.Pattern[bytes]:
 
 @functools.cache
 def _flat_pickle() -> re.Pattern[bytes]:
-    """Return what matches a tuple of two or three: a value first, then values, tuples and lists of these; or, at the end, counts
-    of up to three times, which are numbers. Counts of times may also be the fourth.
+    """Return what matches a tuple of two or three: a value, then values, tuples and lists of these.
+
+    Counts of up to three times, which are numbers, may follow a value, or be the fourth.
 
     Such a pickle refers to nothing twice and calls nothing, so that it takes no more than its bytes.
     """

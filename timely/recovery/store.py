@@ -26,6 +26,7 @@ PARTIAL: Final = ".partial"
 
 _WRITTEN: Final = 1 << 20
 """Bytes that are written at once: blocks of some 40 KB, one by one, take the kernel 0.3 instead of 0.15 s for 500 MB."""
+
 _LOST: Final = frozenset({errno.ENOENT, errno.EIO, errno.EISDIR, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
 _OBJECT_STORES: Final = frozenset({"s3", "gcs", "abfs"})
 
