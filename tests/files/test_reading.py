@@ -491,6 +491,17 @@ def test_an_ipc_file_with_changed_bytes_is_read_or_refused(tmp_path: Path) -> No
     check_changed_ipc_files(tmp_path / "a.arrow", 150)
 
 
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_a_name_within_a_column_of_ipc_that_is_no_text_is_refused(dictionary: bool, tmp_path: Path) -> None:
+    column: pa.Array = pa.array([{"inner_name": 1}, {"inner_name": 2}])
+    if dictionary:
+        column = pa.DictionaryArray.from_arrays(pa.array([1, 0]), column)
+    written(pa.table({"column": column}), tmp_path / "a.arrow")
+    whole = (tmp_path / "a.arrow").read_bytes()
+    (tmp_path / "a.arrow").write_bytes(whole.replace(b"inner_name", b"\x80nner_name"))
+    assert "cannot be read as ipc: 'utf-8' codec" in refused(lambda scope: scope.read_ipc(tmp_path / "a.arrow"))
+
+
 @pytest.mark.soak
 def test_very_many_changed_ipc_files_are_read_or_refused(tmp_path: Path) -> None:
     check_changed_ipc_files(tmp_path / "a.arrow", 5_000)

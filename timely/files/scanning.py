@@ -126,6 +126,8 @@ class Scan:
     def _dataset_batches(self, fragment: Fragment, fields: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
         found = dataset_fragment(self, fragment)
         physical = found.physical_schema
+        for field in physical:
+            _read_names(field)
         names = [field.name for field in fields]
         check_columns(self.place, fragment.path, physical.names, names, exactly=not self.selected)
         if self.format == "csv":
@@ -154,6 +156,14 @@ class Scan:
                     f" {self.declare.format(name=field.name, kind='string')} declares its type"
                 )
         return whole
+
+
+def _read_names(field: pa.Field) -> None:
+    """Read the name of a field and of all within it: ``UnicodeError`` for one that is no text, which Arrow finds out per row."""
+    field.name  # noqa: B018  # reading it decodes it
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    for index in range(kind.num_fields):
+        _read_names(kind.field(index))
 
 
 @attrs.define
