@@ -4,7 +4,9 @@ from timely.errors import ConfigurationError
 
 try:
     from timely.differential.tables.reading import read_table
-    from timely.differential.tables.views import GroupedTable, Table, sql, table
+    from timely.differential.tables.sources import table
+    from timely.differential.tables.tables import GroupedTable, Table
+    from timely.differential.tables.views import sql
 except ModuleNotFoundError as error:
     if (package := (error.name or "").partition(".")[0]) not in ("pyarrow", "sqlglot"):
         raise

@@ -8,7 +8,8 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder
 from timely.differential.tables.arrow_rows import data_schema
-from timely.differential.tables.views import Table, table
+from timely.differential.tables.sources import table
+from timely.differential.tables.tables import Table
 from timely.errors import ConfigurationError
 from timely.files.places import Paths
 from timely.files.reading import RowOrder, read_files

@@ -1,0 +1,100 @@
+"""Texts of SQL: an expression as a tree, and a query as a relation over other relations. The dialect is DuckDB's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlglot import exp
+from sqlglot import parse as parse_sql
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+
+from timely.dataflow import ScopeBuilder
+from timely.differential.tables.column_stages import pruned
+from timely.differential.tables.correlation import keep_order_names, name_outputs, restore_all, with_unique_tables
+from timely.differential.tables.join_order import select_less, using_names
+from timely.differential.tables.kinds import lower_case
+from timely.differential.tables.names import qualified
+from timely.differential.tables.refusals import mark_positions, naming_the_line, refusal
+from timely.differential.tables.relation import Relation
+from timely.differential.tables.row_limits import limit_inside
+from timely.differential.tables.translation import translate
+from timely.differential.tables.using import expand_stars, mark_using
+from timely.errors import SqlError, brief
+
+Expression = str | exp.Expr
+"""An expression: a text of SQL, or sqlglot's."""
+
+
+@naming_the_line
+def parsed(expression: Expression) -> exp.Expr:
+    """Return an expression as a tree of its own."""
+    if isinstance(expression, exp.Expr):
+        return expression.copy()
+    found: Any
+    try:
+        found = exp.maybe_parse(f"SELECT {expression}", dialect="duckdb")
+    except SqlglotError as error:
+        raise SqlError(f"{brief(expression)}: {error}") from None
+    if (
+        not isinstance(found, exp.Select)
+        or len(found.expressions) != 1
+        or any(value for name, value in found.args.items() if name not in ("expressions",))
+    ):
+        several = isinstance(found, exp.Select) and len(found.expressions) > 1
+        advice = ": give each as an argument of its own" if several else ""
+        raise SqlError(f"{brief(expression)} is not one expression of SQL{advice}")
+    tree: exp.Expr = found.expressions[0]
+    tree.pop()
+    return tree
+
+
+def tree_of(query: str) -> exp.Expr:
+    """Return the text of one query as a tree."""
+    try:
+        trees = [tree for tree in parse_sql(query, read="duckdb") if tree is not None]
+    except (ParseError, TokenError) as error:
+        raise SqlError(f"the query cannot be parsed: {error}") from None
+    if len(trees) != 1:
+        raise SqlError(f"a view is one query, and here are {len(trees)}")
+    return trees[0]
+
+
+@naming_the_line
+def relation_of(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Mapping[str, Relation]) -> Relation:
+    """Return the rows of a query, which ``text`` says, over ``tables``; the tree is changed."""
+    if not isinstance(tree, exp.Query):
+        raise SqlError(f"a view is a query, not {tree.key.upper()}")
+    mark_positions(tree, text)
+    for part in reversed(list(tree.walk())):  # what stands inside first, since parts are copied
+        keep_order_names(part)
+        restore_all(part)
+    own = {lower_case(cte.alias) for cte in tree.find_all(exp.CTE)}
+    columns = {name: [column.name for column in found.columns] for name, found in tables.items() if name not in own}
+    for part in tree.walk():
+        if isinstance(part, exp.Select):
+            name_outputs(part)
+            mark_using(part)
+            expand_stars(part, columns)
+        if isinstance(part, exp.Parameter | exp.Placeholder):
+            raise refusal(part, "parameters have no values here")
+    query = limit_inside(with_unique_tables(qualified(tree, {name: found.columns for name, found in tables.items()})))
+    select_less(query)
+    read = {column.name for column in query.find_all(exp.Column)}
+    for item in query.find_all(exp.Table):
+        if item.alias_column_names and item.name in tables:  # its columns have other names there
+            read.update(column.name for column in tables[item.name].columns)
+    for join in query.find_all(exp.Join):
+        if using_names(join) == []:  # a natural join compares all that both sides have
+            read.update(column.name for found in tables.values() for column in found.columns)
+        read.update(lower_case(name) for name in using_names(join) or [])
+    names = {name: _pruned(found, read) for name, found in tables.items()}
+    return translate(query, scope, names)
+
+
+def _pruned(relation: Relation, names: set[str]) -> Relation:
+    """Return the columns of a table that a query reads."""
+    kept = [place for place, column in enumerate(relation.columns) if column.name in names]
+    if len(kept) == len(relation.columns):
+        return relation
+    return Relation(pruned(relation.collection, kept), tuple(relation.columns[place] for place in kept))
