@@ -1,0 +1,130 @@
+"""What tests force on the traces of this process, so that small runs do what large ones do; and how much traces keep."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Literal, TypeAlias
+
+from timely.differential import (
+    aggregates,
+    blocks,
+    containers,
+    disk_rows,
+    handles,
+    imports,
+    joins,
+    reductions,
+    state_memory,
+    trace,
+    trace_state,
+)
+from timely.differential.aggregates import Groups
+from timely.differential.containers import columns_module
+from timely.differential.trace import Trace
+from timely.memory import MemoryBudget
+
+Containers: TypeAlias = Literal["rows", "columns", "mixed"]
+"""How updates are sent and kept: as rows unless there are many, as columns where they are whole numbers, or as both in turn."""
+
+
+@contextmanager
+def forced_compaction(force: bool = True) -> Iterator[None]:
+    """Have every trace compact all of its keys at each step, so that what still needs its history is seen to fail.
+
+    >>> from timely.testing.differential import run
+    >>> with forced_compaction():
+    ...     run(lambda c: c.count_by_key(), [(("a", 1), 0, 1), (("a", 2), 1, 1)])
+    [(('a', 1), 0, 1), (('a', 1), 1, -1), (('a', 2), 1, 1)]
+    """
+    before = Trace.eager
+    Trace.eager = force
+    try:
+        yield
+    finally:
+        Trace.eager = before
+
+
+@contextmanager
+def small_columns(many: int = 3) -> Iterator[None]:
+    """Have updates become columns from ``many`` on, and other limits be small as well: small runs then do what large ones do.
+
+    >>> from timely.differential import containers
+    >>> with small_columns():
+    ...     containers.MANY
+    3
+    """
+    limits: list[tuple[Any, str, int]] = [
+        *((module, "MANY", many) for module in (containers, handles, imports, reductions, trace)),
+        (joins, "LIMIT", 20),
+        (aggregates, "SMALL", 4),
+        (trace, "_LEAST_FOLD", 4),
+        (trace, "_EVERY", 3),
+        (trace_state, "LEAST", 4),
+    ]
+    if columns_module() is not None:
+        from timely.differential import column_store
+
+        limits += [(column_store, "PORTION", 5), (column_store, "SAVED", 3)]
+    with _limits(limits):
+        yield
+
+
+@contextmanager
+def tiny_memory() -> Iterator[MemoryBudget]:
+    """Have traces move all that they can to disk after every update, in blocks of a few entries: what large state does.
+
+    >>> from timely.testing.differential import run
+    >>> with tiny_memory() as budget:
+    ...     run(lambda c: c.count_by_key(), [(("a", 1), 0, 1), (("a", 2), 1, 1)], one_by_one=True), budget.written > 0
+    ([(('a', 1), 0, 1), (('a', 1), 1, -1), (('a', 2), 1, 1)], True)
+    """
+    limits: list[tuple[Any, str, int]] = [
+        *((state_memory, "EVERY", 1), (blocks, "BLOCK", 3), (blocks, "ROWS", 2), (disk_rows, "PORTION", 3)),
+        *((reductions, "EARLY", 2), (reductions, "PORTION", 2), (trace, "_LARGEST", 3)),
+    ]
+    if columns_module() is not None:
+        from timely.differential import column_store
+
+        limits.append((column_store, "PORTION", 7))  # more than a block
+    with _limits(limits), MemoryBudget(1) as budget:
+        yield budget
+
+
+@contextmanager
+def _limits(limits: Sequence[tuple[Any, str, int]]) -> Iterator[None]:
+    before = [(module, name, getattr(module, name)) for module, name, _ in limits]
+    for module, name, limit in limits:
+        setattr(module, name, limit)
+    try:
+        yield
+    finally:
+        for module, name, limit in before:
+            setattr(module, name, limit)
+
+
+_MANY: Final[dict[str, int]] = {"columns": 1, "mixed": 3}
+
+
+@contextmanager
+def conditions(compact: bool, containers: Containers) -> Iterator[None]:
+    """Have traces compact all where ``compact``, and make columns as early as ``containers`` need."""
+    with forced_compaction(compact or Trace.eager):
+        if containers == "rows":
+            yield
+        else:
+            with small_columns(_MANY[containers]):
+                yield
+
+
+def updates_in_traces() -> list[int]:
+    """Return how many updates each trace that is alive keeps, groups of aggregates included."""
+    gc.collect()
+    found = []
+    for each in gc.get_objects():
+        if isinstance(each, Trace):
+            found.append(each.entries())
+        elif isinstance(each, Groups):
+            found.append(sum(len(bag.counts) for bags in each.bags() for bag in bags))
+    return found

@@ -1,0 +1,330 @@
+"""``run`` returns the changes of a collection on several workers, in any order of arrival.
+
+Workers are stepped by hand, so a run follows from its arguments. ``run_resumed`` has a checkpoint in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, TypeAlias
+
+from timely import Worker, execute
+from timely.dataflow import Capability
+from timely.differential import Collection, InputSession, Output, Ring, from_updates, new_collection
+from timely.differential.containers import columns_module
+from timely.differential.updates import Update
+from timely.errors import StalledError
+from timely.order import linear_extension
+from timely.progress import time_domain
+from timely.recovery import Recovery
+from timely.testing.differential.clusters import Cluster
+from timely.testing.differential.conditions import Containers, conditions
+
+Change: TypeAlias = tuple[Any, Any, Any]
+"""``(record, time, diff)``."""
+
+Build: TypeAlias = Callable[..., Collection[Any, Any]]
+"""Makes a collection of the input collections."""
+
+
+def columns_of(rows: Sequence[Update]) -> Any:
+    """Return updates as columns, or as they are where they are not all whole numbers, or pairs of them.
+
+    >>> columns_of([((1, 2), 1), ((3, 4), -1)])
+    Updates(array([1, 3]), array([2, 4]), array([ 1, -1]))
+    >>> columns_of([("a", 1)])
+    [('a', 1)]
+    """
+    columns = columns_module()
+    found = columns.from_rows(rows, type(rows[0][0]) is tuple) if columns is not None and rows else None
+    return rows if found is None else found
+
+
+def _send(session: InputSession[Any, Any], rows: Sequence[Update], containers: Containers) -> None:
+    """Send updates at the session's time: as rows, as columns, or one half as each."""
+    plain = {"rows": len(rows), "columns": 0, "mixed": len(rows) // 2}[containers]
+    found = columns_of(rows[plain:])
+    for record, diff in rows[:plain]:
+        session.update(record, diff)
+    if isinstance(found, list):
+        for record, diff in found:
+            session.update(record, diff)
+    else:
+        arrays = [found.keys] if found.values is None else [found.keys, found.values]
+        session.insert_columns(*arrays, diff=found.counts())
+
+
+class _Feed:
+    """One input on one worker, for updates in any order: it holds a capability for each time."""
+
+    def __init__(self, handle: Any, capability: Capability[Any], times: Iterable[Any]) -> None:
+        self._handle = handle
+        self._held = {time: capability.delayed(time) for time in times}
+        capability.drop()
+
+    def send(self, time: Any, batch: Any) -> None:
+        """Send a container of updates at ``time``."""
+        self._handle.session(self._held[time]).give_batch(batch)
+
+    def done(self, time: Any) -> None:
+        """Send nothing more at ``time``."""
+        if time in self._held:
+            self._held.pop(time).drop()
+
+
+def run(
+    build: Build,
+    *inputs: Sequence[Change],
+    time: Any = int,
+    workers: int = 1,
+    one_by_one: bool = False,
+    compact: bool = False,
+    seed: int | None = None,
+    diff: Any = int,
+    containers: Containers = "rows",
+) -> list[Change]:
+    """Return the changes of ``build(*collections)``, added up, in order of time and record.
+
+    ``inputs`` are the updates ``(record, time, diff)`` of each collection, dealt out among the workers. With ``one_by_one`` each
+    time is complete before the next is sent, else all are sent before the first step. ``compact`` forces compaction. With a
+    ``seed`` updates arrive in random order, capabilities are dropped at random, and workers take random steps. ``containers``
+    other than rows are within ``small_columns``; records that are not whole numbers are rows in any case.
+
+    >>> run(lambda words: words.map(len), [("to", 0, 1), ("be", 0, 1), ("be", 1, -1)], workers=3)
+    [(2, 0, 2), (2, 1, -1)]
+    """
+    with conditions(compact, containers):
+        cluster = Cluster(workers)
+        if seed is None and time is int:
+            return _run_in_order(cluster, build, inputs, one_by_one, diff, containers)
+        random = None if seed is None else Random(seed)
+        return _run_unordered(cluster, build, inputs, time, one_by_one, random, diff, containers)
+
+
+def _run_in_order(
+    cluster: Cluster,
+    build: Build,
+    inputs: Sequence[Sequence[Change]],
+    one_by_one: bool,
+    diff: Any,
+    containers: Containers,
+) -> list[Change]:
+    sessions: list[list[InputSession[Any, Any]]] = []
+    outputs: list[tuple[Output[Any, Any], Ring]] = []
+    for worker in cluster.workers:
+        with worker.dataflow(int) as scope:
+            opened = [new_collection(scope, diff=diff) for _ in inputs]
+            result = build(*(collection for _, collection in opened))
+            outputs.append((result.output(), result.ring))
+        sessions.append([session for session, _ in opened])
+    sends: dict[int, dict[InputSession[Any, Any], list[Update]]] = {}
+    for which, changes in enumerate(inputs):
+        for index, (record, when, difference) in enumerate(changes):
+            session = sessions[index % len(sessions)][which]
+            sends.setdefault(when, {}).setdefault(session, []).append((record, difference))
+    for time in sorted(sends):
+        for feeds in sessions:
+            for session in feeds:
+                session.advance_to(time)
+        if one_by_one:
+            cluster.settle()
+        for session, rows in sends[time].items():
+            _send(session, rows, containers)
+    for feeds in sessions:
+        for session in feeds:
+            session.close()
+    return _results(cluster, outputs)
+
+
+def _run_unordered(
+    cluster: Cluster,
+    build: Build,
+    inputs: Sequence[Sequence[Change]],
+    time: Any,
+    one_by_one: bool,
+    random: Random | None,
+    diff: Any,
+    containers: Containers,
+) -> list[Change]:
+    feeds: list[list[_Feed]] = []
+    outputs: list[tuple[Output[Any, Any], Ring]] = []
+    times = [linear_extension(dict.fromkeys(change[1] for change in changes)) for changes in inputs]
+    for worker in cluster.workers:
+        opened, collections = [], []
+        with worker.dataflow(time) as scope:
+            for when in times:
+                (handle, capability), stream = scope.new_unordered_input()
+                opened.append(_Feed(handle, capability, when))
+                collections.append(from_updates(stream, diff=diff))
+            result = build(*collections)
+            outputs.append((result.output(), result.ring))
+        feeds.append(opened)
+    order = linear_extension(dict.fromkeys(when for each in times for when in each))
+    place = {when: index for index, when in enumerate(order)}
+    sends = _messages(inputs, len(feeds), random, containers)
+    if random is None:
+        sends.sort(key=lambda send: place[send[0]])
+    else:
+        random.shuffle(sends)
+    left = [send[0] for send in sends]
+    for when, worker_index, which, batch in sends:
+        feeds[worker_index][which].send(when, batch)
+        left.remove(when)
+        if random is not None:
+            cluster.step_some(random)
+        if when not in left and (random is None or random.random() < 0.7):
+            for every in feeds:
+                for feed in every:
+                    feed.done(when)
+            if one_by_one:
+                cluster.settle()
+    for when in order if random is None else random.sample(order, len(order)):
+        for every in feeds:
+            for feed in every:
+                feed.done(when)
+        if random is not None:
+            cluster.step_some(random)
+    return _results(cluster, outputs)
+
+
+def _messages(
+    inputs: Sequence[Sequence[Change]], workers: int, random: Random | None, containers: Containers
+) -> list[tuple[Any, int, int, Any]]:
+    """Return ``(time, worker, input, container)``: one update in each, or several of a time where they are to be columns."""
+    updates = [
+        (when, index % workers, which, (record, difference))
+        for which, changes in enumerate(inputs)
+        for index, (record, when, difference) in enumerate(changes)
+    ]
+    if containers == "rows":
+        return [(*place, [update]) for *place, update in updates]
+    together: dict[tuple[Any, int, int], list[list[Update]]] = {}
+    for when, worker, which, update in updates:
+        batches = together.setdefault((when, worker, which), [[]])
+        if random is not None and random.random() < 0.3:
+            batches.append([])
+        batches[-1].append(update)
+    found = [(*place, batch) for place, batches in together.items() for batch in batches if batch]
+    return [
+        (when, worker, which, batch if containers == "mixed" and number % 2 else columns_of(batch))
+        for number, (when, worker, which, batch) in enumerate(found)
+    ]
+
+
+def _results(cluster: Cluster, outputs: list[tuple[Output[Any, Any], Ring]]) -> list[Change]:
+    cluster.settle()
+    found: list[Change] = []
+    for output, _ in outputs:
+        if not output.done:
+            raise StalledError(f"{output!r} has not come to its end, and nothing is left to be done")
+        found += output.changes()
+    return _added_up(found, outputs[0][1])
+
+
+def _added_up(changes: Iterable[Change], ring: Ring) -> list[Change]:
+    """Return changes of several workers or runs as one list, in order of time and record."""
+    sums: dict[Any, dict[Any, Any]] = {}
+    for record, when, difference in changes:
+        counts = sums.setdefault(when, {})
+        difference = ring.wrap(difference)
+        counts[record] = counts[record] + difference if record in counts else difference
+    found = []
+    for when in linear_extension(sums):
+        left = [(record, when, ring.unwrap(difference)) for record, difference in sums[when].items() if difference]
+        try:
+            left.sort(key=lambda change: change[0])
+        except TypeError:
+            left.sort(key=repr)  # records that cannot be compared
+        found += left
+    return found
+
+
+def run_resumed(
+    build: Build,
+    *inputs: Sequence[Change],
+    directory: Path,
+    at: Any = None,
+    time: Any = int,
+    workers: Sequence[int] = (1, 1),
+    compact: bool = False,
+    diff: Any = int,
+    containers: Containers = "rows",
+) -> list[Change]:
+    """Return what ``run`` does, from a run that ends with a checkpoint at ``at``, and one that goes on from it.
+
+    ``at`` is the middle one of the times by default. Every second update at or after it is sent before the checkpoint all the
+    same, and waits in it. ``workers`` are those of both runs, ``directory`` is for the checkpoint.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     changes = [(("a", 1), 0, 1), (("a", 2), 1, 1)]
+    ...     run_resumed(lambda c: c.count_by_key(), changes, directory=Path(directory), workers=(1, 3))
+    [(('a', 1), 0, 1), (('a', 1), 1, -1), (('a', 2), 1, 1)]
+    """
+    times = linear_extension(dict.fromkeys(change[1] for changes in inputs for change in changes))
+    begun = times[len(times) // 2] if at is None else at
+    early: list[list[Change]] = []
+    late: list[list[Change]] = []
+    for changes in inputs:
+        chosen = [not begun <= change[1] or not number % 2 for number, change in enumerate(changes)]
+        early.append([change for change, first in zip(changes, chosen, strict=True) if first])
+        late.append([change for change, first in zip(changes, chosen, strict=True) if not first])
+
+    def part(worker: Worker, sends: list[list[Change]], resumed: bool) -> tuple[list[Change], Ring]:
+        with Recovery(worker, directory) as recovery:
+            with worker.dataflow(time) as scope:
+                opened = [new_collection(scope, diff=diff) for _ in sends]
+                result = build(*(collection for _, collection in opened))
+                output = result.output()
+            sessions = [session for session, _ in opened]
+            if resumed:
+                for session in sessions:
+                    session.advance_to(begun)
+            mine = [changes[worker.index :: worker.peers] for changes in sends]
+            _send_until(worker, sessions, mine, None if resumed else begun, time_domain(time).total, containers)
+            if resumed:
+                for session in sessions:
+                    session.close()
+                worker.run()
+            else:
+                recovery.checkpoint(begun)
+            found = output.changes()
+        for session in sessions:
+            session.close()
+        return found, result.ring
+
+    with conditions(compact, containers):
+        found = []
+        for resumed, (sends, peers) in enumerate(zip((early, late), workers, strict=True)):
+            found += execute(lambda worker: part(worker, sends, bool(resumed)), workers=peers)  # noqa: B023
+    return _added_up((change for changes, _ in found for change in changes), found[0][1])
+
+
+def _send_until(
+    worker: Worker,
+    sessions: Sequence[InputSession[Any, Any]],
+    sends: Sequence[Sequence[Change]],
+    end: Any,
+    total: bool,
+    containers: Containers,
+) -> None:
+    """Send all of it, and advance to ``end``, if any; times are taken one by one where they are totally ordered."""
+    by_time: dict[Any, list[list[Update]]] = {}
+    for which, changes in enumerate(sends):
+        for record, when, difference in changes:
+            by_time.setdefault(when, [[] for _ in sends])[which].append((record, difference))
+    for when in linear_extension(by_time):
+        ahead = not total or (end is not None and end <= when)
+        for session, rows in zip(sessions, by_time[when], strict=True):
+            if ahead:
+                for record, difference in rows:
+                    session.update_at(record, when, difference)
+            else:
+                session.advance_to(when)
+                _send(session, rows, containers)
+        worker.step()
+    if end is not None:
+        for session in sessions:
+            session.advance_to(end)
