@@ -17,8 +17,9 @@ from typing import Any, Final
 from sortedcontainers import SortedKeyList
 from typing_extensions import override
 
+from timely.differential.entries import Entry, size_in_words
 from timely.differential.state_memory import ENTRY
-from timely.differential.trace import Entry, Trace, size_in_words
+from timely.differential.trace import Trace
 from timely.differential.updates import Update
 from timely.order import less_equal
 

@@ -24,10 +24,12 @@ from timely.dataflow import (
 )
 from timely.differential.bounds import bounds_in
 from timely.differential.containers import as_columns, is_keyed_rows
+from timely.differential.cursors import Cursor
+from timely.differential.entries import Entry
 from timely.differential.methods import ArrangementBase
 from timely.differential.rings import Ring
 from timely.differential.state_memory import guarded
-from timely.differential.trace import Cursor, Entry, Hold, Trace
+from timely.differential.trace import Hold, Trace
 from timely.differential.trace_state import TraceState
 from timely.differential.updates import ByUpdate, by_key, by_record, consolidate
 from timely.errors import GraphError

@@ -13,8 +13,8 @@ from typing_extensions import TypeVar
 
 from timely.differential.arrangement import Index
 from timely.differential.containers import MANY, columns_module
+from timely.differential.entries import Entry, accumulate
 from timely.differential.methods import TraceHandleBase
-from timely.differential.trace import Entry, accumulate
 from timely.errors import CompactedError, NotCompleteError, RoutingError, TimestampError, brief
 from timely.operators.state import key_route
 from timely.order import PartialOrder, less_equal, reaches

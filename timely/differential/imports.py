@@ -17,7 +17,9 @@ from typing_extensions import override
 from timely.dataflow import Capability, CapabilitySet, OperatorInfo, OutputPort, ScopeBuilder, check_scope
 from timely.differential.arrangement import Arrangement, Index, describe_shared
 from timely.differential.containers import MANY, columns_module
-from timely.differential.trace import Cursor, Entry, Hold, Trace, compacted
+from timely.differential.cursors import Cursor
+from timely.differential.entries import Entry, compacted
+from timely.differential.trace import Hold, Trace
 from timely.differential.updates import Delta, Update
 from timely.errors import GraphError, TimestampError
 from timely.operators.generic import source
@@ -107,7 +109,7 @@ class _Place:
         self.seen = trace.number
         self._times = since
         self._hold = lambda: self._times
-        trace.add_cursor(self)  # type: ignore[arg-type]  # all that a trace asks of a cursor
+        trace.add_cursor(self)
         trace.hold(self._hold)
 
     def leave(self) -> None:
@@ -119,7 +121,7 @@ class _Place:
         """Have the trace forget it, if it holds nothing."""
         if self.seen == _DONE:
             trace.release(self._hold)
-            trace.remove_cursor(self)  # type: ignore[arg-type]
+            trace.remove_cursor(self)
 
 
 class Piece:

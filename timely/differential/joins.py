@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.arrangement import Arrangement, describe_shared
+from timely.differential.cursors import Cursor
 from timely.differential.epochs import due_in
 from timely.differential.join_results import JoinResult
 from timely.differential.state_memory import guarded
-from timely.differential.trace import Cursor
 from timely.differential.updates import Update
 from timely.errors import GraphError, StateError
 from timely.operators.pending import Pending

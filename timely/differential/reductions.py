@@ -19,10 +19,11 @@ from timely.differential.aggregates import Aggregate, Groups, counts_at
 from timely.differential.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
 from timely.differential.bounds import bounds_in
 from timely.differential.containers import MANY, as_columns
+from timely.differential.cursors import Cursor
 from timely.differential.epochs import Due, due_in
 from timely.differential.rings import INTEGERS, Ring
 from timely.differential.state_memory import guarded
-from timely.differential.trace import Cursor, Trace
+from timely.differential.trace import Trace
 from timely.differential.updates import Update, consolidate
 from timely.errors import brief
 from timely.operators.pending import Pending

@@ -9,10 +9,10 @@ import numpy as np
 
 from timely.differential.column_store import ColumnDelta
 from timely.differential.columns import LARGE, each_once
+from timely.differential.cursors import Cursor
 from timely.differential.join_results import JoinResult
 from timely.differential.row_columns import Array, Columns, rows_at
 from timely.differential.row_store import RowBatch, RowDelta
-from timely.differential.trace import Cursor
 from timely.operators.sorted_keys import SortedKeys, equal_keys, pairs
 
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from timely.differential.containers import MANY, columns_module
+from timely.differential.containers import columns_module
+from timely.differential.entries import SHORT, Entry, accumulate, compacted, size_in_words
 from timely.differential.state_memory import StateMemory, memory_of
 from timely.differential.updates import Delta, Update
 from timely.memory import MemoryBudget
-from timely.order import PartialOrder, less_equal
+from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=PartialOrder)
 
-Entry: TypeAlias = tuple[Any, Any, Any]
-"""``(value, time, diff)``."""
-
 Hold: TypeAlias = Callable[[], Sequence[Any]]
 """Returns the frontier of the times at which somebody may still read."""
 
@@ -43,14 +41,18 @@ _NO_NUMBERS: Final[set[int]] = set()
 _LEAST_FOLD: Final = 4096
 """Rows over columns that are always kept as rows."""
 
-_SHORT: Final = 8
-"""Entries from which on a list is compacted whenever it has doubled."""
-
 _LARGEST: Final = 1 << 16
 """Updates of a delta, where memory is limited."""
 
 _EVERY: Final = 64
 """Activations, or touched keys, between two rounds of compaction: each computes ``since``, at 5 µs."""
+
+
+class TraceReader(Protocol):
+    """What a trace waits for: it settles the deltas that all of its readers have seen."""
+
+    seen: int
+    """The number of the first delta that it has not seen."""
 
 
 class Trace(Generic[T]):
@@ -108,7 +110,7 @@ class Trace(Generic[T]):
         self._settled: dict[Any, list[Entry]] = {}
         self._fresh: dict[Any, list[tuple[int, Any, T, Any]]] = {}
         self._unseen: deque[tuple[int, list[Any]]] = deque()
-        self._cursors: list[Cursor[Any]] = []
+        self._cursors: list[TraceReader] = []
         self._holds: list[Hold] = []  # of operators
         self._readers: list[Hold] = []  # of the program
         self._since: list[T] = [times.domain.minimum]
@@ -156,7 +158,7 @@ class Trace(Generic[T]):
                 entries = settled[key]
                 entries.append((value, time, diff))
                 touched[key] = None
-                if not len(entries) & (len(entries) - 1) and len(entries) >= _SHORT:
+                if not len(entries) & (len(entries) - 1) and len(entries) >= SHORT:
                     self.compact_key(key)
             else:
                 settled[key] = [(value, time, diff)]
@@ -293,7 +295,7 @@ class Trace(Generic[T]):
                     del waiting[:ready]
                 if len(entries) > 1:
                     self._touched[key] = None
-                    if len(entries) >= _SHORT and before.bit_length() != len(entries).bit_length():
+                    if len(entries) >= SHORT and before.bit_length() != len(entries).bit_length():
                         self.compact_key(key)
         if self.eager:
             self.compact()
@@ -489,11 +491,11 @@ class Trace(Generic[T]):
         self._holds = [other for other in self._holds if other is not hold]
         self._readers = [other for other in self._readers if other is not hold]
 
-    def add_cursor(self, cursor: Cursor[Any]) -> None:
+    def add_cursor(self, cursor: TraceReader) -> None:
         """Have ``cursor`` see every delta from now on."""
         self._cursors.append(cursor)
 
-    def remove_cursor(self, cursor: Cursor[Any]) -> None:
+    def remove_cursor(self, cursor: TraceReader) -> None:
         """Wait for ``cursor`` no longer."""
         self._cursors = [other for other in self._cursors if other is not cursor]
         self.settle()
@@ -727,260 +729,3 @@ class Trace(Generic[T]):
 
 def _keys_of(batch: RowBatch | DiskRowBatch) -> Iterator[Any]:
     return (key for piece in batch.pieces(_LEAST_FOLD) for key in piece.keys.tolist())
-
-
-def accumulate(entries: Iterable[Entry], time: Any) -> dict[Any, Any]:
-    """Return the sums of the differences at times at or before ``time``, by value, without those that are zero."""
-    sums: dict[Any, Any] = {}
-    last: Any = None
-    counts = False
-    for value, when, diff in entries:
-        if when is not last:
-            last = when
-            counts = less_equal(when, time)
-        if counts:
-            sums[value] = sums[value] + diff if value in sums else diff
-    return {value: count for value, count in sums.items() if count}
-
-
-def compacted(entries: Iterable[Entry], times: Lattice[Any], since: Sequence[Any], advanced: dict[Any, Any]) -> list[Entry]:
-    """Return ``entries`` with times advanced by ``since`` and equal ones added up; ``advanced`` remembers the times."""
-    sums: dict[tuple[Any, Any], Any] = {}
-    last: Any = None
-    moved: Any = None
-    for value, when, diff in entries:
-        if when is not last:
-            last = when
-            moved = advanced.get(when)
-            if moved is None:
-                moved = times.advance(when, since)
-                moved = advanced[when] = advanced.setdefault(moved, moved)  # equal times are one object
-        place = (value, moved)
-        sums[place] = sums[place] + diff if place in sums else diff
-    return [(value, when, diff) for (value, when), diff in sums.items() if diff]
-
-
-class Cursor(Generic[T]):
-    """One reader of a trace, in a scope of its own: sees the deltas that it has processed, with times of that scope.
-
-    ``hold()`` returns the frontier, in times of the scope, at which it may still read. Inside ``run()``, several times are
-    processed in turn, and a key's entries are kept aside and compacted as the hold moves: else ``n`` times would read ``n``
-    entries each.
-    """
-
-    __slots__ = (
-        "_ahead",
-        "_hidden",
-        "_inner",
-        "_keep",
-        "_limits",
-        "_outer_hold",
-        "_restored",
-        "_run",
-        "_to_inner",
-        "_trace",
-        "hold",
-        "lattice",
-        "seen",
-    )
-
-    def __init__(
-        self,
-        trace: Trace[Any],
-        times: Lattice[T],
-        hold: Hold,
-        to_inner: Callable[[Any], T] | None = None,
-        to_outer: Callable[[T], Any] | None = None,
-        keep: Callable[[Any], bool] | None = None,
-    ) -> None:
-        self._trace = trace
-        self._keep = keep
-        self.lattice = times
-        self.hold = hold
-        self.seen = trace.number
-        self._ahead: set[int] = set()
-        self._restored = 0  # the number of the last delta of a checkpoint
-        self._hidden: dict[Any, list[tuple[int, Entry]]] = {}  # by key: negated entries that hide what a restored delta has
-        self._to_inner = to_inner
-        self._inner: dict[Any, T] = {}
-        self._run: dict[Any, list[Entry]] | None = None
-        self._limits: dict[Any, int] = {}
-        self._outer_hold: Hold = hold if to_outer is None else lambda: [to_outer(time) for time in hold()]
-        trace.add_cursor(self)
-        trace.hold(self._outer_hold)
-
-    def close(self) -> None:
-        """Let go of the trace."""
-        self._trace.release(self._outer_hold)
-        self._trace.remove_cursor(self)
-
-    def __len__(self) -> int:
-        """Return about how many keys the trace has."""
-        return len(self._trace)
-
-    def keys(self) -> Iterator[Any]:
-        """Return the keys of the trace."""
-        return self._trace.keys()
-
-    def history(self, key: Any) -> list[Entry]:
-        """Return what it sees of ``key``, which must not be changed."""
-        run = self._run
-        if run is None:
-            return self._visible(key)
-        entries = run.get(key)
-        if entries is None:
-            entries = run[key] = list(self._visible(key))
-        return entries
-
-    def _visible(self, key: Any) -> list[Entry]:
-        entries = self._seen(key)
-        if self._to_inner is not None or self._keep is not None:
-            entries = self._moved(key, entries)
-        if self._hidden and key in self._hidden:
-            entries = entries + [entry for _, entry in self._hidden[key]]
-        return entries
-
-    def _seen(self, key: Any) -> list[Entry]:
-        """Return the entries of ``key`` in the trace that it has seen."""
-        return self._trace.visible(key, self.seen, self._ahead)
-
-    def _moved(self, key: Any, entries: list[Entry]) -> list[Entry]:
-        """Return those of the entries that it keeps, at times of its scope."""
-        keep = self._keep
-        if keep is not None and entries:
-            pairs = self._trace.pairs
-            entries = [entry for entry in entries if keep((key, entry[0]) if pairs else key)]
-        if self._to_inner is None or not entries:
-            return entries
-        inner = self._inner
-        found = []
-        for value, time, diff in entries:
-            moved = inner.get(time)
-            if moved is None:
-                if len(inner) >= 1024:
-                    inner.clear()
-                moved = inner[time] = self._to_inner(time)
-            found.append((value, moved, diff))
-        return found
-
-    def gather(self, keys: Array) -> Gathered | None:
-        """Return what it sees of sorted, unique ``keys`` as columns, or ``None`` where that cannot be."""
-        if self._keep is not None or self._hidden:
-            return None
-        found = self._trace.gather(keys, self.seen, self._ahead)
-        if found is None or self._to_inner is None:
-            return found
-        return found._replace(times=[self._to_inner(time) for time in found.times])
-
-    @property
-    def trace(self) -> Trace[Any]:
-        """The trace that it reads."""
-        return self._trace
-
-    def in_order(self, rows: Iterable[tuple[Any, Any, Any]]) -> Iterable[tuple[Any, Any, Any]]:
-        """Return rows ``(key, value, diff)`` in an order in which the entries of their keys are read fast."""
-        return sorted(rows, key=lambda row: hash(row[0])) if self._trace.reads_disk else rows
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether its trace has batches of rows."""
-        return self._trace.has_rows
-
-    def row_batches(self) -> list[tuple[RowBatch | DiskRowBatch, Any]] | None:
-        """Return the batches of rows that it sees, with their times; ``None`` where it sees only parts of them."""
-        if self._keep is not None or self._hidden:
-            return None
-        inner = self._to_inner
-        found = self._trace.row_batches(self.seen, self._ahead)
-        return [(batch, batch.time if inner is None else inner(batch.time)) for batch in found]
-
-    def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
-        """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
-        return self._trace.loose_rows(keys)
-
-    def loose_history(self, key: Any) -> list[Entry]:
-        """Return what it sees of the rows of ``key`` that are not columns."""
-        entries = self._trace.loose_history(key, self.seen, self._ahead)
-        return entries if self._to_inner is None else self._moved(key, entries)
-
-    def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
-        """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""
-        return None if self._keep is not None or len(delta) < MANY else getattr(delta, "batch", None)
-
-    def keys_of(self, delta: Any) -> Array | None:
-        """Return the keys of a delta as columns, or ``None`` where it has none."""
-        batch = None if self._keep is not None else getattr(delta, "batch", None)
-        return None if batch is None else batch.keys
-
-    def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
-        """Return the updates of a delta whose keys ``others`` may have, and perhaps more."""
-        return self.rows(delta)
-
-    def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
-        """Return the updates of a delta as ``(key, value, diff)``."""
-        keep = self._keep
-        updates: Iterable[Update] = delta if keep is None else [update for update in delta if keep(update[0])]
-        if self._trace.pairs:
-            return [(key, value, diff) for (key, value), diff in updates]
-        return [(record, None, diff) for record, diff in updates]
-
-    def see(self, delta: Any, time: T) -> None:
-        """Take note that the delta, which came at ``time``, has been processed."""
-        run = self._run
-        if run is not None:
-            self._add(run, delta, time)
-        if delta.number < 0:
-            self._uncover(delta)
-            return
-        ahead = self._ahead
-        if delta.number != self.seen:
-            ahead.add(delta.number)
-            return
-        self.seen += 1
-        while self.seen in ahead:
-            ahead.remove(self.seen)
-            self.seen += 1
-        self._trace.settle()
-
-    def restore(self, updates: Iterable[Update], time: T) -> Delta:
-        """Return a delta that waited in a checkpoint; its entries are hidden until ``see``."""
-        delta = Delta(updates)
-        delta.number = self._restored = self._restored - 1
-        for key, value, diff in self.rows(delta):
-            self._hidden.setdefault(key, []).append((delta.number, (value, time, -diff)))
-        return delta
-
-    def _uncover(self, delta: Any) -> None:
-        for key, _, _ in self.rows(delta):
-            left = [entry for entry in self._hidden.pop(key, ()) if entry[0] != delta.number]
-            if left:
-                self._hidden[key] = left
-
-    def _add(self, run: dict[Any, list[Entry]], delta: Any, time: T) -> None:
-        limits = self._limits
-        for key, value, diff in self.rows(delta):
-            entries = run.get(key)
-            if entries is not None:
-                entries.append((value, time, diff))
-                if len(entries) > limits.get(key, _SHORT) or self._trace.eager:
-                    kept = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
-                    limits[key] = 2 * len(kept) + _SHORT
-
-    def begin_run(self) -> None:
-        """Begin a run of several times."""
-        self._run = {}
-
-    def end_run(self) -> None:
-        """End it."""
-        self._run = None
-        self._limits.clear()
-
-
-def size_in_words(updates: int, keys: int, most_updates: bool = False, most_keys: bool = False) -> str:
-    """Return a size in words.
-
-    >>> size_in_words(1000, 1), size_in_words(2, 2, False, True)
-    ('1,000 updates, 1 key', '2 updates, at most 2 keys')
-    """
-    counted = (updates, "update", most_updates), (keys, "key", most_keys)
-    return ", ".join(f"{'at most ' if most else ''}{count:,} {name}{'' if count == 1 else 's'}" for count, name, most in counted)

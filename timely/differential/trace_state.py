@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from timely.dataflow import OperatorInfo
 from timely.differential.containers import is_columns
-from timely.differential.trace import Entry, Trace, compacted
+from timely.differential.entries import Entry, compacted
+from timely.differential.trace import Trace
 from timely.operators.state import key_route
 
 if TYPE_CHECKING:

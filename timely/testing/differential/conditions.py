@@ -11,6 +11,7 @@ from timely.differential import (
     aggregates,
     blocks,
     containers,
+    cursors,
     disk_rows,
     handles,
     imports,
@@ -56,7 +57,7 @@ def small_columns(many: int = 3) -> Iterator[None]:
     3
     """
     limits: list[tuple[Any, str, int]] = [
-        *((module, "MANY", many) for module in (containers, handles, imports, reductions, trace)),
+        *((module, "MANY", many) for module in (containers, cursors, handles, imports, reductions)),
         (joins, "LIMIT", 20),
         (aggregates, "SMALL", 4),
         (trace, "_LEAST_FOLD", 4),

@@ -1,0 +1,56 @@
+"""Entries: the updates of one key that a trace keeps, each with a value, a time and a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from timely.order import less_equal
+from timely.progress import Lattice
+
+Entry: TypeAlias = tuple[Any, Any, Any]
+"""``(value, time, diff)``."""
+
+SHORT: Final = 8
+"""Entries from which on a list is compacted whenever it has doubled."""
+
+
+def accumulate(entries: Iterable[Entry], time: Any) -> dict[Any, Any]:
+    """Return the sums of the differences at times at or before ``time``, by value, without those that are zero."""
+    sums: dict[Any, Any] = {}
+    last: Any = None
+    counts = False
+    for value, when, diff in entries:
+        if when is not last:
+            last = when
+            counts = less_equal(when, time)
+        if counts:
+            sums[value] = sums[value] + diff if value in sums else diff
+    return {value: count for value, count in sums.items() if count}
+
+
+def compacted(entries: Iterable[Entry], times: Lattice[Any], since: Sequence[Any], advanced: dict[Any, Any]) -> list[Entry]:
+    """Return ``entries`` with times advanced by ``since`` and equal ones added up; ``advanced`` remembers the times."""
+    sums: dict[tuple[Any, Any], Any] = {}
+    last: Any = None
+    moved: Any = None
+    for value, when, diff in entries:
+        if when is not last:
+            last = when
+            moved = advanced.get(when)
+            if moved is None:
+                moved = times.advance(when, since)
+                moved = advanced[when] = advanced.setdefault(moved, moved)  # equal times are one object
+        place = (value, moved)
+        sums[place] = sums[place] + diff if place in sums else diff
+    return [(value, when, diff) for (value, when), diff in sums.items() if diff]
+
+
+def size_in_words(updates: int, keys: int, most_updates: bool = False, most_keys: bool = False) -> str:
+    """Return a size in words.
+
+    >>> size_in_words(1000, 1), size_in_words(2, 2, False, True)
+    ('1,000 updates, 1 key', '2 updates, at most 2 keys')
+    """
+    counted = (updates, "update", most_updates), (keys, "key", most_keys)
+    return ", ".join(f"{'at most ' if most else ''}{count:,} {name}{'' if count == 1 else 's'}" for count, name, most in counted)
