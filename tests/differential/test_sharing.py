@@ -531,7 +531,7 @@ def test_j9_queries_come_and_go_while_edges_move() -> None:
         trace = source.arranged.index.trace
         trace.compact()
         assert trace.entries() == len(live)
-        assert not trace._fresh and not trace._cursors and not trace._holds and not trace.listeners
+        assert not trace._rows.fresh and not trace._cursors and not trace.holds._operators and not trace.listeners
         assert not source.arranged.index.imports
         source.session.close()
         worker.run()

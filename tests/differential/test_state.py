@@ -19,6 +19,7 @@ from tests.differential.test_lattices import TALLIES, Tally
 from tests.differential.test_loops import hops, strong_edges
 from timely import Product
 from timely import differential as dd
+from timely.differential.entries import accumulate
 from timely.differential.trace import Trace
 from timely.errors import TimelyWarning
 from timely.progress import lattice
@@ -113,7 +114,7 @@ def test_compaction_changes_no_accumulation_at_or_after_since(time: Any) -> None
         for element in since:
             later = times.lub(element, further)
             expected = accumulated(changes, later)
-            found = {(key, value): n for key in (0, 1) for value, n in trace.at(key, later).items()}
+            found = {(key, value): n for key in (0, 1) for value, n in accumulate(trace.history(key), later).items()}
             assert found == expected
 
     unchanged()

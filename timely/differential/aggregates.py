@@ -312,7 +312,7 @@ class Groups:
         """Merge the bags whose times can no longer be told apart."""
         if len(bags) < 2:
             return
-        times, since = self.trace.lattice, self.trace.since
+        times, since = self.trace.lattice, self.trace.holds.since
         for time in list(bags):
             moved = times.advance(time, since)
             if moved != time:

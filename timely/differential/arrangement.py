@@ -26,10 +26,11 @@ from timely.differential.bounds import bounds_in
 from timely.differential.containers import as_columns, is_keyed_rows
 from timely.differential.cursors import Cursor
 from timely.differential.entries import Entry
+from timely.differential.holds import Hold
 from timely.differential.methods import ArrangementBase
 from timely.differential.rings import Ring
 from timely.differential.state_memory import guarded
-from timely.differential.trace import Hold, Trace
+from timely.differential.trace import Trace
 from timely.differential.trace_state import TraceState
 from timely.differential.updates import ByUpdate, by_key, by_record, consolidate
 from timely.errors import GraphError
@@ -88,14 +89,14 @@ class Index:
 
     def release(self) -> None:
         """Have the operator compact its trace, of which a reader has let go."""
-        self.trace.released = True
+        self.trace.holds.released = True
         self.activate()
 
     def activate(self) -> None:
         """Have the operator compact its trace, or do it where the dataflow is complete; a reader has advanced."""
-        self.trace.advanced = True
+        self.trace.holds.advanced = True
         if self.ended:
-            if self.trace.moves():
+            if self.trace.holds.moves():
                 self.trace.compact()
         elif self.activator is not None:
             self.activator.activate()
@@ -260,10 +261,10 @@ def register_trace(
 
     def resume(items: Iterable[Sequence[Any]]) -> None:
         for since in items:
-            trace.resume(since)
+            trace.holds.resume(since)
 
     begins = resume_time(scope, info)
     if begins is not None:
-        trace.resume([begins.first])
-    register_union_state(info, lambda: [trace.at_rest()], resume)
+        trace.holds.resume([begins.first])
+    register_union_state(info, lambda: [trace.holds.at_rest()], resume)
     TraceState(info, trace, key, more)

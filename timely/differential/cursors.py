@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from timely.differential.containers import MANY
 from timely.differential.entries import SHORT, Entry, compacted
-from timely.differential.trace import Hold, Trace
+from timely.differential.holds import Hold
+from timely.differential.trace import Trace
 from timely.differential.updates import Delta, Update
 from timely.order import PartialOrder
 from timely.progress import Lattice
@@ -71,11 +72,11 @@ class Cursor(Generic[T]):
         self._limits: dict[Any, int] = {}
         self._outer_hold: Hold = hold if to_outer is None else lambda: [to_outer(time) for time in hold()]
         trace.add_cursor(self)
-        trace.hold(self._outer_hold)
+        trace.holds.add(self._outer_hold)
 
     def close(self) -> None:
         """Let go of the trace."""
-        self._trace.release(self._outer_hold)
+        self._trace.holds.release(self._outer_hold)
         self._trace.remove_cursor(self)
 
     def __len__(self) -> int:

@@ -147,8 +147,8 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
         self._closed = False
         self.index = index
         self._reads: Reads[K, V] = Reads(index, keep)
-        self._held = _Held(list(index.trace.since if since is None else since))
-        index.trace.hold(self._held, reads=True)
+        self._held = _Held(list(index.trace.holds.since if since is None else since))
+        index.trace.holds.add(self._held, reads=True)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"since={self.since}, upper={self.upper}"
@@ -287,7 +287,7 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
         """Let go of the trace; a no-op when it is closed."""
         if not self._closed:
             self._closed = True
-            self.index.trace.release(self._held)
+            self.index.trace.holds.release(self._held)
             self.index.release()
 
     def check_open(self, deed: str) -> None:
@@ -303,7 +303,7 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
-            self.index.trace.release(self._held)  # may run at any moment, so that nothing is compacted here
+            self.index.trace.holds.release(self._held)  # may run at any moment, so that nothing is compacted here
             if not self.index.ended and self.index.sync_activator is not None:
                 self.index.sync_activator.activate()
 

@@ -19,7 +19,8 @@ from timely.differential.arrangement import Arrangement, Index, describe_shared
 from timely.differential.containers import MANY, columns_module
 from timely.differential.cursors import Cursor
 from timely.differential.entries import Entry, compacted
-from timely.differential.trace import Hold, Trace
+from timely.differential.holds import Hold
+from timely.differential.trace import Trace
 from timely.differential.updates import Delta, Update
 from timely.errors import GraphError, TimestampError
 from timely.operators.generic import source
@@ -50,7 +51,7 @@ class _Start:
         self.since = since
         self._lattice = trace.lattice
         self._moved: dict[Any, Any] = {}
-        self.times: list[Any] = list(dict.fromkeys(map(self.moved, trace.times))) if len(trace) else []
+        self.times: list[Any] = list(dict.fromkeys(map(self.moved, trace.holds.times))) if len(trace) else []
 
     def moved(self, time: Any) -> Any:
         """Return a time of the trace as it is in the import."""
@@ -110,7 +111,7 @@ class _Place:
         self._times = since
         self._hold = lambda: self._times
         trace.add_cursor(self)
-        trace.hold(self._hold)
+        trace.holds.add(self._hold)
 
     def leave(self) -> None:
         """Hold nothing from now on."""
@@ -120,7 +121,7 @@ class _Place:
     def remove(self, trace: Trace[Any]) -> None:
         """Have the trace forget it, if it holds nothing."""
         if self.seen == _DONE:
-            trace.release(self._hold)
+            trace.holds.release(self._hold)
             trace.remove_cursor(self)
 
 

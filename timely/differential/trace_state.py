@@ -59,7 +59,7 @@ class TraceState:
     def save(self) -> Iterator[Piece]:
         """Return all of it, with times advanced to those that operators can still tell apart."""
         trace = self._trace
-        since, advanced = trace.at_rest(), dict[Any, Any]()
+        since, advanced = trace.holds.at_rest(), dict[Any, Any]()
         columns, rows = trace.parts()
         yield from self._columns(columns, since, advanced)
         yield from self._rows(rows, since, advanced)
@@ -113,7 +113,7 @@ class TraceState:
 
     def _compact(self) -> None:
         """Add up what was logged: without checkpoints a log would grow for ever."""
-        since, advanced = self._trace.at_rest(), dict[Any, Any]()
+        since, advanced = self._trace.holds.at_rest(), dict[Any, Any]()
         rows: dict[Any, list[Entry]] = {}
         columns = []
         for _, item in self._entries:

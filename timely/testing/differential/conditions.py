@@ -14,9 +14,11 @@ from timely.differential import (
     cursors,
     disk_rows,
     handles,
+    holds,
     imports,
     joins,
     reductions,
+    row_lists,
     state_memory,
     trace,
     trace_state,
@@ -61,13 +63,13 @@ def small_columns(many: int = 3) -> Iterator[None]:
         (joins, "LIMIT", 20),
         (aggregates, "SMALL", 4),
         (trace, "_LEAST_FOLD", 4),
-        (trace, "_EVERY", 3),
+        *((module, "EVERY", 3) for module in (holds, row_lists)),
         (trace_state, "LEAST", 4),
     ]
     if columns_module() is not None:
-        from timely.differential import column_store
+        from timely.differential import column_store, row_batches
 
-        limits += [(column_store, "PORTION", 5), (column_store, "SAVED", 3)]
+        limits += [(column_store, "PORTION", 5), (column_store, "SAVED", 3), (row_batches, "LEAST", 4)]
     with _limits(limits):
         yield
 
