@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from hashlib import sha256
-from typing import Any, ClassVar, Final, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DoubleType,
-    IntegralType,
-    LongType,
-    MapType,
-    NumericType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
-from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.column_pregel import ColumnProgram, column_pregel
 from timely.graphs.independent_set import maximal_independent_set
@@ -33,37 +22,23 @@ from timely.graphs.k_core import k_core
 from timely.graphs.landmarks import landmark_distances
 from timely.graphs.neighborhood_labels import check_votes, neighborhood_labels
 from timely.graphs.path_enumeration import simple_cycles, simple_paths
-from timely.graphs.personalized_rank import Dangling, check_rank_parameters, personalized_pagerank
+from timely.graphs.personalized_rank import Dangling
 from timely.graphs.spark import algorithms
 from timely.graphs.spark.aggregate_messages import Expressions, aggregated_messages
 from timely.graphs.spark.aggregate_neighbors import aggregated_neighbors
-from timely.graphs.spark.columns import column_type, node_type, source_value
+from timely.graphs.spark.clustering import clusters
+from timely.graphs.spark.columns import column_type
+from timely.graphs.spark.graph_tables import DEFAULT_LEVEL, DISTANCES, DST, ID, SRC, WEIGHT, GraphTables
 from timely.graphs.spark.motifs import find_motif
 from timely.graphs.spark.neighborhood_sketches import neighborhood_sketches
-from timely.graphs.spark.path_tables import shortest_path_table
+from timely.graphs.spark.path_tables import shortest_paths_between
 from timely.graphs.spark.pregel_builder import Pregel
-from timely.graphs.spark.result import GraphResult, RunOptions, derived_result, graph_result
+from timely.graphs.spark.ranks import ranked, ranks
+from timely.graphs.spark.ratings import factorized
+from timely.graphs.spark.result import GraphResult, RunOptions, check_algorithm, check_positive, derived_result
 from timely.graphs.spark.structs import condition, nested, quoted
-from timely.graphs.svd_plus_plus import Factorization, svd_plus_plus
-from timely.spark import Result, run
-from timely.spark.connect import check_functions, parsed_ddl
-
-DEFAULT_LEVEL: Final = StorageLevel.MEMORY_AND_DISK_DESER
-
-_DISTANCES: Final = "distances array<struct<landmark: int, distance: int>>"
-
-_FACTORS: Final = ArrayType(DoubleType())
-
-_MODEL: Final = StructType(
-    [
-        StructField("explicit", _FACTORS),
-        StructField("implicit", _FACTORS),
-        *(StructField(name, DoubleType()) for name in ("bias", "norm", "error")),
-        StructField("ratings", LongType()),
-    ]
-)
-
-_NULL_ID: Final = "the column {0!r} of the {1} is null in a row, and an id must have a value: filter such rows out"
+from timely.graphs.svd_plus_plus import Factorization
+from timely.spark.connect import check_functions
 
 
 class GraphFrame:
@@ -89,11 +64,11 @@ class GraphFrame:
     [('a', 34, 'a'), ('b', 36, 'a'), ('c', 30, 'a')]
     """
 
-    ID: ClassVar[str] = "id"
-    SRC: ClassVar[str] = "src"
-    DST: ClassVar[str] = "dst"
+    ID: ClassVar[str] = ID
+    SRC: ClassVar[str] = SRC
+    DST: ClassVar[str] = DST
     EDGE: ClassVar[str] = "edge"
-    WEIGHT: ClassVar[str] = "weight"
+    WEIGHT: ClassVar[str] = WEIGHT
 
     def __init__(self, v: DataFrame, e: DataFrame, *, workers: int | None = None) -> None:
         for what, frame in (("vertices", v), ("edges", e)):
@@ -101,100 +76,72 @@ class GraphFrame:
         column_type(v, self.ID, "vertices")
         for name in (self.SRC, self.DST):
             column_type(e, name, "edges")
-        self._vertices = v
-        self._edges = e
-        self._workers = workers
-        self._whole = False
+        self._tables = GraphTables(v, e, workers)
 
     def _derived(self, vertices: DataFrame, edges: DataFrame, *, whole: bool = False) -> GraphFrame:
         """Return a graph with the same settings; ``whole`` if it has no edge to what is no vertex, provided this one has none."""
-        graph = GraphFrame(vertices, edges, workers=self._workers)
-        graph._whole = self._whole and whole
+        graph = GraphFrame(vertices, edges, workers=self._tables.workers)
+        graph._tables.whole = self._tables.whole and whole
         return graph
 
     def __repr__(self) -> str:
-        return f"GraphFrame(v:{self._vertices!r}, e:{self._edges!r})"
+        return f"GraphFrame(v:{self.vertices!r}, e:{self.edges!r})"
 
     # -- the tables ------------------------------------------------------------------------------------------------------
 
     @property
     def vertices(self) -> DataFrame:
         """The vertices: ``id`` and attributes."""
-        return self._vertices
+        return self._tables.vertices
 
     @property
     def nodes(self) -> DataFrame:
         """Another name of :attr:`vertices`."""
-        return self._vertices
+        return self.vertices
 
     @property
     def edges(self) -> DataFrame:
         """The edges: ``src``, ``dst`` and attributes."""
-        return self._edges
+        return self._tables.edges
 
     @property
     def triplets(self) -> DataFrame:
         """A row ``(src, edge, dst)`` of three structs for each edge between vertices."""
-        src, dst = (nested(self._vertices, name) for name in (self.SRC, self.DST))
-        edges = nested(self._edges, self.EDGE)
+        src, dst = (nested(self.vertices, name) for name in (self.SRC, self.DST))
+        edges = nested(self.edges, self.EDGE)
         joined = edges.join(src, F.col("edge.src") == F.col("src.id")).join(dst, F.col("edge.dst") == F.col("dst.id"))
         return joined.select(self.SRC, self.EDGE, self.DST)
 
     def cache(self) -> GraphFrame:
         """Return the graph with both tables in Spark's cache, once an action has read them."""
-        return self._derived(self._vertices.cache(), self._edges.cache(), whole=True)
+        return self._derived(self.vertices.cache(), self.edges.cache(), whole=True)
 
     def persist(self, storageLevel: StorageLevel = StorageLevel.MEMORY_ONLY) -> GraphFrame:
         """Return the graph with both tables stored at a level, once an action has read them."""
-        return self._derived(self._vertices.persist(storageLevel), self._edges.persist(storageLevel), whole=True)
+        return self._derived(self.vertices.persist(storageLevel), self.edges.persist(storageLevel), whole=True)
 
     def unpersist(self, blocking: bool = False) -> GraphFrame:
         """Return the graph with neither table in Spark's cache."""
-        return self._derived(self._vertices.unpersist(blocking), self._edges.unpersist(blocking), whole=True)
+        return self._derived(self.vertices.unpersist(blocking), self.edges.unpersist(blocking), whole=True)
 
     def validate(self, check_vertices: bool = True, intermediate_storage_level: StorageLevel = DEFAULT_LEVEL) -> None:
         """Raise ``SchemaError`` for null or duplicate ids of vertices, and for edges whose ends are no vertices.
 
         Without ``check_vertices`` edges are not read. Algorithms run on a graph that passed need no joins to leave edges out.
         """
-        self._check_types()
-        rows, there, distinct = _first(
-            self._vertices.select(F.count(F.lit(1)), F.count(F.col(self.ID)), F.count_distinct(F.col(self.ID)))
-        )
-        if rows != there:
-            raise SchemaError(f"the vertices have {rows - there} rows without an id: filter them out")
-        if there != distinct:
-            raise SchemaError(
-                f"the vertices have {there} rows and {distinct} ids, and a vertex must have one row:"
-                " vertices.dropDuplicates(['id']) keeps one of each"
-            )
-        if not check_vertices:
-            return
-        ends = self._edges.select(F.explode(F.array(self.SRC, self.DST)).alias(self.ID))
-        unknown = ends.join(self._vertices.select(self.ID), self.ID, "left_anti").persist(intermediate_storage_level)
-        try:
-            (missing,) = _first(unknown.select(F.count(F.lit(1))))
-            if missing:
-                (example,) = _first(unknown)
-                raise SchemaError(
-                    f"the edges have {missing} ends that are no vertices, as {example!r}: add these vertices, or filter such"
-                    " edges out"
-                )
-        finally:
-            unknown.unpersist()
-        self._whole = True
+        self._tables.validate(check_vertices, intermediate_storage_level)
 
     # -- degrees ---------------------------------------------------------------------------------------------------------
 
     @property
     def outDegrees(self) -> DataFrame:
         """``(id, outDegree)`` for each id at which an edge starts."""
-        return self._edges.groupBy(F.col(self.SRC).alias(self.ID)).agg(F.count(F.lit(1)).alias("outDegree"))
+        return self.edges.groupBy(F.col(self.SRC).alias(self.ID)).agg(F.count(F.lit(1)).alias("outDegree"))
 
     @property
     def inDegrees(self) -> DataFrame:
         """``(id, inDegree)`` for each id at which an edge ends."""
-        return self._edges.groupBy(F.col(self.DST).alias(self.ID)).agg(F.count(F.lit(1)).alias("inDegree"))
+        return self.edges.groupBy(F.col(self.DST).alias(self.ID)).agg(F.count(F.lit(1)).alias("inDegree"))
 
     @property
     def degrees(self) -> DataFrame:
@@ -203,18 +150,18 @@ class GraphFrame:
 
     def type_out_degree(self, edge_type_col: str, edge_types: list[Any] | None = None) -> DataFrame:
         """``(id, outDegrees)``: a struct of the number of edges that start at ``id``, for each value of a column of the edges."""
-        return _by_type(self._edges.withColumn(self.ID, F.col(self.SRC)), edge_type_col, edge_types, "outDegrees")
+        return _by_type(self.edges.withColumn(self.ID, F.col(self.SRC)), edge_type_col, edge_types, "outDegrees")
 
     def type_in_degree(self, edge_type_col: str, edge_types: list[Any] | None = None) -> DataFrame:
         """``(id, inDegrees)``, as :meth:`type_out_degree`, of the edges that end at ``id``."""
-        return _by_type(self._edges.withColumn(self.ID, F.col(self.DST)), edge_type_col, edge_types, "inDegrees")
+        return _by_type(self.edges.withColumn(self.ID, F.col(self.DST)), edge_type_col, edge_types, "inDegrees")
 
     def type_degree(self, edge_type_col: str, edge_types: list[Any] | None = None) -> DataFrame:
         """``(id, degrees)``, as :meth:`type_out_degree`, of the edges at ``id`` in either direction."""
         return _by_type(self._ends(edge_type_col), edge_type_col, edge_types, "degrees")
 
     def _ends(self, *columns: str) -> DataFrame:
-        return self._edges.select(F.explode(F.array(self.SRC, self.DST)).alias(self.ID), *columns)
+        return self.edges.select(F.explode(F.array(self.SRC, self.DST)).alias(self.ID), *columns)
 
     # -- graphs made of this one -----------------------------------------------------------------------------------------
 
@@ -228,34 +175,32 @@ class GraphFrame:
         >>> [tuple(row) for row in GraphFrame(v, e).filterVertices("age > 30").edges.collect()]
         [(1, 2)]
         """
-        vertices = self._vertices.filter(condition)
-        edges = self._edges
+        vertices = self.vertices.filter(condition)
+        edges = self.edges
         for end in (self.SRC, self.DST):
             ids = vertices.select(F.col(self.ID).alias("_timely_id"))
             edges = edges.join(ids, F.col(end) == F.col("_timely_id"), "left_semi")
-        graph = self._derived(vertices, edges)
-        graph._whole = self._whole
-        return graph
+        return self._derived(vertices, edges, whole=True)
 
     def filterEdges(self, condition: str | Column) -> GraphFrame:
         """Return the graph of all vertices, and of the edges for which ``condition`` holds."""
-        return self._derived(self._vertices, self._edges.filter(condition), whole=True)
+        return self._derived(self.vertices, self.edges.filter(condition), whole=True)
 
     def dropIsolatedVertices(self) -> GraphFrame:
         """Return the graph without the vertices at which no edge starts or ends."""
-        return self._derived(self._vertices.join(self._ends(), self.ID, "left_semi"), self._edges, whole=True)
+        return self._derived(self.vertices.join(self._ends(), self.ID, "left_semi"), self.edges, whole=True)
 
     def as_undirected(self) -> GraphFrame:
         """Return the graph with each edge in both directions, with its attributes."""
-        return self._derived(self._vertices, self._edges.union(self._reversed()), whole=True)
+        return self._derived(self.vertices, self.edges.union(self._reversed()), whole=True)
 
     def as_reversed(self) -> GraphFrame:
         """Return the graph with each edge in the other direction, with its attributes."""
-        return self._derived(self._vertices, self._reversed(), whole=True)
+        return self._derived(self.vertices, self._reversed(), whole=True)
 
     def _reversed(self) -> DataFrame:
         swapped = {self.SRC: self.DST, self.DST: self.SRC}
-        return self._edges.select(*(F.col(quoted(swapped.get(name, name))).alias(name) for name in self._edges.columns))
+        return self.edges.select(*(F.col(quoted(swapped.get(name, name))).alias(name) for name in self.edges.columns))
 
     # -- patterns and messages -------------------------------------------------------------------------------------------
 
@@ -271,7 +216,7 @@ class GraphFrame:
         >>> [(row.a.id, row.b.id) for row in GraphFrame(v, e).find("(a)-[]->(b); !(b)-[]->(a)").collect()]
         [(2, 3)]
         """
-        return find_motif(self._vertices, self._edges, pattern)
+        return find_motif(self.vertices, self.edges, pattern)
 
     def aggregateMessages(
         self,
@@ -320,8 +265,8 @@ class GraphFrame:
         ``target_condition`` holds, or else ``stopping_condition``; with both, one for which only the latter holds is dropped.
         Each hop is two joins of the plan: this is for few hops.
         """
-        _check_positive("aggregate_neighbors", "max_hops", max_hops)
-        vertices, edges = self._vertices, self._edges
+        check_positive("aggregate_neighbors", "max_hops", max_hops)
+        vertices, edges = self.vertices, self.edges
         if required_vertex_attributes is not None:
             vertices = vertices.select(*map(quoted, dict.fromkeys([self.ID, *required_vertex_attributes])))
         if remove_loops:
@@ -356,10 +301,12 @@ class GraphFrame:
         options: RunOptions,
     ) -> GraphResult:
         """Return the vertices with the columns of a compiled program; :meth:`Pregel.run` compiles it, and calls this."""
-        edges = self._inner_edges(*(F.col(quoted(name)) for name in edge_attributes))
-        vertices = self._node_column(*(F.col(quoted(name)) for name in attributes))
-        found = self._run("pregel", partial(column_pregel, program=program), edges, vertices, states, options)
-        return self._beside(found, level, found._result)
+        edges = self._tables.inner_edges(*(F.col(quoted(name)) for name in edge_attributes))
+        vertices = self._tables.node_column(*(F.col(quoted(name)) for name in attributes))
+        found = self._tables.run(
+            "pregel", partial(column_pregel, program=program), states, options, edges=edges, vertices=vertices
+        )
+        return self._tables.beside(found, level, found._result)
 
     # -- algorithms ------------------------------------------------------------------------------------------------------
 
@@ -379,18 +326,18 @@ class GraphFrame:
         ``component`` is of type long for whole numbers, unless ``useLabelsAsComponents``, and of the ids' type otherwise. All
         algorithms run the same dataflow, to the end, and need no checkpoints.
         """
-        _check_name("connectedComponents", algorithm, ("graphframes", "graphx", "two_phase", "randomized_contraction"))
-        found = algorithms.connected_components(**self._input(options))
-        return self._with_column(found, "component", storage_level, found._result, as_long=not useLabelsAsComponents)
+        check_algorithm("connectedComponents", algorithm, ("graphframes", "graphx", "two_phase", "randomized_contraction"))
+        found = algorithms.connected_components(**self._tables.arguments(options))
+        return self._tables.with_column(found, "component", storage_level, found._result, as_long=not useLabelsAsComponents)
 
     def stronglyConnectedComponents(self, maxIter: int, **options: Unpack[RunOptions]) -> GraphResult:
         """Return the vertices with a column ``component``: the smallest id among those that reach each other.
 
         The result is that of any ``maxIter`` that is large enough: the dataflow runs to its end.
         """
-        _check_positive("stronglyConnectedComponents", "maxIter", maxIter)
-        found = algorithms.strongly_connected_components(**self._input(options))
-        return self._with_column(found, "component", DEFAULT_LEVEL, found._result, as_long=True)
+        check_positive("stronglyConnectedComponents", "maxIter", maxIter)
+        found = algorithms.strongly_connected_components(**self._tables.arguments(options))
+        return self._tables.with_column(found, "component", DEFAULT_LEVEL, found._result, as_long=True)
 
     def labelPropagation(
         self,
@@ -405,9 +352,9 @@ class GraphFrame:
 
         Of several the smallest, so that results are the same in each run.
         """
-        _check_name("labelPropagation", algorithm, ("graphx", "graphframes"))
-        found = algorithms.label_propagation(**self._input(options), rounds=maxIter)
-        return self._with_column(found, "label", storage_level, found._result)
+        check_algorithm("labelPropagation", algorithm, ("graphx", "graphframes"))
+        found = algorithms.label_propagation(**self._tables.arguments(options), rounds=maxIter)
+        return self._tables.with_column(found, "label", storage_level, found._result)
 
     def triangleCount(
         self,
@@ -420,9 +367,9 @@ class GraphFrame:
 
         The count is exact, also for ``algorithm="approx"``, for which ``lg_nom_entries`` would be the size of sketches.
         """
-        _check_name("triangleCount", algorithm, ("exact", "approx"))
-        found = algorithms.triangle_count(**self._input(options))
-        return self._with_column(found, "count", storage_level, found._result)
+        check_algorithm("triangleCount", algorithm, ("exact", "approx"))
+        found = algorithms.triangle_count(**self._tables.arguments(options))
+        return self._tables.with_column(found, "count", storage_level, found._result)
 
     def pageRank(
         self,
@@ -449,14 +396,16 @@ class GraphFrame:
         >>> [(row.id, round(row.pagerank, 2)) for row in ranked.vertices.orderBy("id").collect()]
         [(1, 1.39), (2, 0.15), (3, 1.46)]
         """
-        _check_total(total)
+        if total is not None and not total > 0:
+            raise ConfigurationError(f"pageRank: total must be above 0, not {total!r}")
         sources = [] if sourceId is None else [sourceId]
-        found = self._ranks("pageRank", sources, resetProbability, maxIter, tol, dangling, options)
+        found = ranks(self._tables, "pageRank", sources, resetProbability, maxIter, tol, dangling, options)
         rank = F.element_at("ranks", 1)
         if total is not None:
-            whole = F.lit(1.0) if sourceId is not None else F.lit(float(self._vertices.count()))
+            whole = F.lit(1.0) if sourceId is not None else F.lit(float(self.vertices.count()))
             rank = rank * (F.lit(float(total)) / whole)
-        return self._ranked(found.select("node", rank.alias("pagerank")), "pagerank", found._result)
+        column = found.select("node", rank.alias("pagerank"))
+        return self._derived(*ranked(self._tables, column, "pagerank", found._result), whole=True)
 
     def parallelPersonalizedPageRank(
         self,
@@ -476,50 +425,9 @@ class GraphFrame:
 
         if not sourceIds:
             raise ConfigurationError("parallelPersonalizedPageRank: sourceIds must have an id: give a list of vertices' ids")
-        found = self._ranks("parallelPersonalizedPageRank", sourceIds, resetProbability, maxIter, None, dangling, options)
+        found = ranks(self._tables, "parallelPersonalizedPageRank", sourceIds, resetProbability, maxIter, None, dangling, options)
         vectors = found.select("node", array_to_vector(F.col("ranks")).alias("pageranks"))
-        return self._ranked(vectors, "pageranks", found._result)
-
-    def _ranks(
-        self,
-        method: str,
-        sources: list[Any],
-        reset: float,
-        rounds: int | None,
-        tol: float | None,
-        dangling: Dangling,
-        options: RunOptions,
-    ) -> GraphResult:
-        if rounds is not None:
-            _check_positive(method, "maxIter", rounds)
-        if not 0 < reset <= 1:
-            raise ConfigurationError(f"{method}: resetProbability must be above 0 and at most 1, not {reset!r}")
-        if (rounds is None) == (tol is None):
-            raise ConfigurationError(f"{method}: exactly one of maxIter and tol must be given, not {rounds!r} and {tol!r}")
-        check_rank_parameters(1 - reset, tol, rounds, dangling)
-        apply = partial(
-            personalized_pagerank,
-            sources=len(sources),
-            damping=1 - reset,
-            tolerance=tol,
-            rounds=rounds,
-            dangling=dangling,
-        )
-        numbers = self._numbered(method, "sourceIds", sources).alias("source")
-        vertices = self._node_column(numbers)
-        return self._run(method, apply, self._inner_edges(), vertices, "ranks array<double>", options, given=repr(sources))
-
-    def _ranked(self, found: DataFrame, name: str, result: Result) -> GraphFrame:
-        vertices = self._with_column(found, name, DEFAULT_LEVEL, result)
-        if self.WEIGHT in self._edges.columns:
-            raise SchemaError(
-                f"the edges have a column {self.WEIGHT!r} already, and the result is to have one: rename or drop it"
-            )
-        rest = [name for name in self._edges.columns if name not in (self.SRC, self.DST)]
-        edges = self._inner_edges(*(F.col(quoted(name)) for name in rest))
-        shares = edges.groupBy(self.SRC).agg((F.lit(1.0) / F.count(F.lit(1))).alias(self.WEIGHT))
-        columns = [quoted(name) for name in self._edges.columns]
-        return self._derived(vertices, edges.join(shares, self.SRC).select(*columns, self.WEIGHT), whole=True)
+        return self._derived(*ranked(self._tables, vectors, "pageranks", found._result), whole=True)
 
     def shortestPaths(
         self,
@@ -543,22 +451,24 @@ class GraphFrame:
         >>> {row.id: row.distances for row in found.collect()} == {"a": {"a": 0, "c": 2}, "b": {"c": 1}, "c": {"c": 0}}
         True
         """
-        _check_name("shortestPaths", algorithm, ("graphx", "graphframes"))
+        check_algorithm("shortestPaths", algorithm, ("graphx", "graphframes"))
         if not landmarks:
             raise ConfigurationError("shortestPaths: landmarks must have an id: give a list of vertices' ids")
-        numbers = self._numbered("shortestPaths", "landmarks", landmarks).alias("landmark")
-        towards = self._inner_edges().select(F.col(self.DST).alias(self.SRC), F.col(self.SRC).alias(self.DST))
+        numbers = self._tables.numbered("shortestPaths", "landmarks", landmarks).alias("landmark")
+        towards = self._tables.inner_edges().select(F.col(self.DST).alias(self.SRC), F.col(self.SRC).alias(self.DST))
         apply = partial(landmark_distances, landmarks=len(landmarks), both_ways=not is_directed)
-        vertices = self._node_column(numbers)
-        found = self._run("shortestPaths", apply, towards, vertices, _DISTANCES, options, given=repr(landmarks))
-        names = self._literals("shortestPaths", "landmarks", landmarks)
+        vertices = self._tables.node_column(numbers)
+        found = self._tables.run(
+            "shortestPaths", apply, DISTANCES, options, edges=towards, vertices=vertices, given=repr(landmarks)
+        )
+        names = self._tables.id_array("shortestPaths", "landmarks", landmarks)
 
         def entry(pair: Column) -> Column:
             return F.struct(F.element_at(names, pair["landmark"] + 1), pair["distance"])
 
         distances = F.map_from_entries(F.transform("distances", entry))
         maps = found.select("node", distances.alias("distances"))
-        return self._with_column(maps, "distances", storage_level, found._result)
+        return self._tables.with_column(maps, "distances", storage_level, found._result)
 
     def bfs(
         self,
@@ -585,17 +495,7 @@ class GraphFrame:
         if not isinstance(maxPathLength, int) or maxPathLength < 0:
             raise ConfigurationError(f"bfs: maxPathLength must be a whole number from 0 up, not {maxPathLength!r}")
         graph = self if edgeFilter is None else self.filterEdges(edgeFilter)
-        ends = condition(toExpr)
-        vertices = self._node_column(F.when(condition(fromExpr), 0).alias("landmark"))
-        apply = partial(landmark_distances, landmarks=1, limit=maxPathLength)
-        found = graph._run("bfs", apply, graph._inner_edges(), vertices, _DISTANCES, options, given=f"{fromExpr}, {edgeFilter}")
-        # not persist(): the table goes when the result does, with which nobody could unpersist it
-        levels = found.select("node", F.explode(F.col("distances.distance")).alias("level")).localCheckpoint()
-        reached = self._vertices.filter(ends).join(levels, F.col(self.ID) == F.col("node"))
-        (length,) = _first(reached.select(F.min("level")))
-        if length is None:
-            return self._vertices.sparkSession.createDataFrame([], self._vertices.schema)
-        return shortest_path_table(self._vertices, graph._edges, levels, ends, length)
+        return shortest_paths_between(graph._tables, fromExpr, toExpr, maxPathLength, f"{fromExpr}, {edgeFilter}", options)
 
     def all_paths(
         self,
@@ -614,14 +514,14 @@ class GraphFrame:
         It has up to ``max_path_length`` edges, for which ``edge_filter`` holds. It begins at a vertex for which ``from_expr``
         holds, and ends at one for which ``to_expr`` holds. There may be exponentially many.
         """
-        _check_positive("all_paths", "max_path_length", max_path_length)
+        check_positive("all_paths", "max_path_length", max_path_length)
         graph = self if edge_filter is None else self.filterEdges(edge_filter)
         start, end = (F.coalesce(condition(given), F.lit(False)) for given in (from_expr, to_expr))
         apply = partial(simple_paths, limit=max_path_length, both_ways=not is_directed)
-        vertices = self._node_column(start.alias("start"), end.alias("end"))
+        vertices = self._tables.node_column(start.alias("start"), end.alias("end"))
         given = f"{from_expr}, {to_expr}, {edge_filter}"
-        found = graph._run(
-            "all_paths", apply, graph._inner_edges(), vertices, self._path_column(), options, node=False, given=given
+        found = graph._tables.run(
+            "all_paths", apply, self._tables.path_column(), options, vertices=vertices, node=False, given=given
         )
         paths = found.select("path", (F.size("path") - 1).cast("long").alias("len"))
         return derived_result(paths.persist(storage_level), found._result)
@@ -637,9 +537,7 @@ class GraphFrame:
 
         The smallest id is the first and the last. There may be exponentially many.
         """
-        vertices = self._node_column()
-        apply = partial(simple_cycles)
-        found = self._run("detectingCycles", apply, self._inner_edges(), vertices, self._path_column(), options, node=False)
+        found = self._tables.run("detectingCycles", partial(simple_cycles), self._tables.path_column(), options, node=False)
         cycles = found.select(F.col("path").alias("found_cycles"), F.element_at("path", 1).alias(self.ID))
         cycles = cycles.select("found_cycles")  # and sort("id") is possible all the same, as it is in GraphFrames
         return derived_result(cycles.persist(storage_level), found._result)
@@ -655,7 +553,7 @@ class GraphFrame:
 
         Degrees are those of :attr:`degrees`: repeated edges count, and a loop counts twice.
         """
-        found = self._run("k_core", partial(k_core), self._inner_edges(), self._node_column(), "core long", options)
+        found = self._tables.run("k_core", partial(k_core), "core long", options)
         cores = found.select(F.col("node").alias(self.ID), F.col("core").cast("int").alias("kcore"))
         return derived_result(cores.persist(storage_level), found._result)
 
@@ -672,33 +570,13 @@ class GraphFrame:
         ``seed`` chooses one of the many sets, the same in each run.
         """
         apply = partial(maximal_independent_set, seed=seed)
-        found = self._run("maximal_independent_set", apply, self._inner_edges(), self._node_column(), "", options)
+        found = self._tables.run("maximal_independent_set", apply, "", options)
         return derived_result(found.select(F.col("node").alias(self.ID)).persist(storage_level), found._result)
 
     def powerIterationClustering(self, k: int, maxIter: int, weightCol: str | None = None) -> DataFrame:
         """Return ``(id, cluster)``: a cluster from 0 up to ``k - 1`` for each vertex with an edge, as Spark's MLlib finds it."""
-        from pyspark.ml.clustering import PowerIterationClustering  # takes a second to import
-
-        _check_positive("powerIterationClustering", "k", k)
-        weights = F.lit(1.0) if weightCol is None else F.col(quoted(weightCol)).cast("double")
-        if weightCol is not None:
-            column_type(self._edges, weightCol, "edges")
-        edges = self._inner_edges(weights.alias("weight"))
-        if isinstance(column_type(edges, self.SRC, "edges"), IntegralType):
-            names = None
-        else:
-            names = self._vertices.select(self.ID).distinct().sort(self.ID)
-            names = names.withColumn("number", F.row_number().over(Window.orderBy(self.ID)).cast("long")).localCheckpoint()
-            for end in (self.SRC, self.DST):
-                numbered = names.select(F.col(self.ID).alias(end), F.col("number").alias(f"{end}_number"))
-                edges = edges.join(numbered, end)
-            edges = edges.select(F.col("src_number").alias(self.SRC), F.col("dst_number").alias(self.DST), "weight")
-        clustering = PowerIterationClustering(k=k, maxIter=maxIter, weightCol="weight")
-        found = clustering.assignClusters(edges)
-        if names is None:
-            return found
-        found = found.select(F.col("id").alias("number"), "cluster")
-        return names.join(found, "number").select(self.ID, "cluster")
+        check_positive("powerIterationClustering", "k", k)
+        return clusters(self._tables, k, maxIter, weightCol)
 
     def svdPlusPlus(
         self,
@@ -731,9 +609,6 @@ class GraphFrame:
         >>> model.columns, loss < 0.05
         (['id', 'column1', 'column2', 'column3', 'column4'], True)
         """
-        kind = column_type(self._edges, self.WEIGHT, "edges")
-        if not isinstance(kind, NumericType):
-            raise SchemaError(f"svdPlusPlus: column 'weight' is {kind.simpleString()}, and a rating must be a number: cast it")
         parameters = Factorization(
             rank=rank,
             rounds=maxIter,
@@ -745,14 +620,7 @@ class GraphFrame:
             factor_penalty=gamma7,
             seed=seed,
         )
-        apply = partial(svd_plus_plus, parameters=parameters)
-        edges = self._inner_edges(F.col(self.WEIGHT).cast("double").alias("weight"))
-        run = self._run("svdPlusPlus", apply, edges, self._node_column(), _MODEL, options)
-        found = run.localCheckpoint()  # not persist(): as in bfs
-        columns = [F.col(name).alias(f"column{at}") for at, name in enumerate(("explicit", "implicit", "bias"), 1)]
-        model = found.select("node", *columns, F.coalesce("error", "norm").alias("column4"))
-        error, ratings = _first(found.select(F.coalesce(F.sum("error"), F.lit(0.0)), F.sum("ratings")))
-        return self._beside(model, DEFAULT_LEVEL, run._result), error / ratings if ratings else float("nan")
+        return factorized(self._tables, parameters, options)
 
     def neighborhood_aware_cdlp(
         self,
@@ -781,8 +649,8 @@ class GraphFrame:
         >>> sorted(tuple(row) for row in GraphFrame(v, e).neighborhood_aware_cdlp(1).collect())
         [(1, 3), (2, 1), (3, 2)]
         """
-        _check_positive("neighborhood_aware_cdlp", "max_iter", max_iter)
-        kind = column_type(self._vertices, initial_label_col or self.ID, "vertices")
+        check_positive("neighborhood_aware_cdlp", "max_iter", max_iter)
+        kind = column_type(self.vertices, initial_label_col or self.ID, "vertices")
         if isinstance(kind, ArrayType | MapType | StructType):
             raise SchemaError(
                 f"neighborhood_aware_cdlp: {kind.simpleString()} cannot be a label: use a plain value, such as to_json()"
@@ -795,12 +663,12 @@ class GraphFrame:
             both_ways=not is_directed,
         )
         check_votes(structural_similarity_multiplier, apply.keywords["direct"])
-        vertices = self._node_column(F.col(quoted(initial_label_col or self.ID)).alias("label"))
+        vertices = self._tables.node_column(F.col(quoted(initial_label_col or self.ID)).alias("label"))
         schema = StructType([StructField("label", kind)])
-        found = self._run(
-            "neighborhood_aware_cdlp", apply, self._inner_edges(), vertices, schema, options, given=str(initial_label_col)
+        found = self._tables.run(
+            "neighborhood_aware_cdlp", apply, schema, options, vertices=vertices, given=str(initial_label_col)
         )
-        return self._with_column(found, "label", storage_level, found._result)
+        return self._tables.with_column(found, "label", storage_level, found._result)
 
     def hyper_anf(
         self,
@@ -825,118 +693,11 @@ class GraphFrame:
         >>> sorted(tuple(row) for row in sizes.collect())
         [(1, 1, 2, 1), (2, 1, 1, 0)]
         """
-        _check_positive("hyper_anf", "n_hops", n_hops)
+        check_positive("hyper_anf", "n_hops", n_hops)
         graph = self if edge_filter is None else self.filterEdges(edge_filter)
-        return neighborhood_sketches(graph._inner_edges(), n_hops, lg_nom_entries).persist(storage_level)
+        return neighborhood_sketches(graph._tables.inner_edges(), n_hops, lg_nom_entries).persist(storage_level)
 
     # -- what algorithms read and return ---------------------------------------------------------------------------------
-
-    def _check_types(self) -> None:
-        """Raise ``SchemaError`` unless all ids are of one type, which a dataflow takes."""
-        node = node_type(self._edges, self.SRC, self.DST)
-        kind = column_type(self._vertices, self.ID, "vertices")
-        if kind != node:
-            raise SchemaError(
-                f"the vertices' column 'id' is {kind.simpleString()}, and the edges' columns 'src' and 'dst' are"
-                f" {node.simpleString()}: cast one of them"
-            )
-
-    def _input(self, options: RunOptions) -> dict[str, Any]:
-        """Return the arguments that the algorithms on edges have in common."""
-        return {"edges": self._inner_edges(), "vertices": self._node_column(), "workers": self._workers, **options}
-
-    def _node_column(self, *columns: Column) -> DataFrame:
-        return self._vertices.select(F.col(self.ID).alias("node"), *columns)
-
-    def _inner_edges(self, *columns: Column) -> DataFrame:
-        """Return ``src``, ``dst`` and ``columns`` of the edges between vertices."""
-        self._check_types()
-        ends = (F.col(end) if self._whole else _without_null(end, "edges") for end in (self.SRC, self.DST))
-        edges = self._edges.select(*(end.alias(name) for end, name in zip(ends, (self.SRC, self.DST), strict=True)), *columns)
-        if self._whole:
-            return edges
-        for end in (self.SRC, self.DST):
-            ids = self._vertices.select(F.col(self.ID).alias("_timely_id"))
-            edges = edges.join(ids, F.col(end) == F.col("_timely_id"), "left_semi")
-        return edges
-
-    def _run(
-        self,
-        method: str,
-        apply: partial[Stream[Any, Any]],
-        edges: DataFrame,
-        vertices: DataFrame,
-        columns: str | StructType,
-        options: RunOptions,
-        *,
-        node: bool = True,
-        given: str = "",
-    ) -> GraphResult:
-        """Return ``(node, columns)`` from ``apply(edges, vertices)``, or the columns alone.
-
-        ``given`` says what the user gave that is in the vertices: a checkpoint of other parameters is refused.
-        """
-        schema = StructType([StructField("node", column_type(vertices, "node", "vertices"))] if node else [])
-        if isinstance(columns, str):
-            name, _, kind = columns.partition(" ")
-            columns = StructType([StructField(name, parsed_ddl(edges.sparkSession, kind))] if name else [])
-        for field in columns:
-            schema.add(field)
-
-        def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
-            return {"found": apply(**streams)}
-
-        build.__name__ = method  # what Spark's plans and descriptions of jobs say
-        inputs = {"edges": edges, "vertices": vertices}
-        settings: RunOptions = {"workers": self._workers, **options}
-        parameters = sha256(f"{sorted(apply.keywords.items())} {given}".encode()).hexdigest()  # a Pregel program is long
-        return graph_result(run(build, inputs, {"found": schema}, version=f"{method}({parameters[:16]})", **settings))
-
-    def _path_column(self) -> str:
-        return f"path array<{column_type(self._vertices, self.ID, 'vertices').simpleString()}>"
-
-    def _literals(self, method: str, what: str, values: list[Any]) -> Column:
-        """Return ids as an array; ``ConfigurationError`` for what can be none, and for one that is there twice."""
-        kind = column_type(self._vertices, self.ID, "vertices")
-        try:
-            checked = [source_value(value, kind, self.ID) for value in values]
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{method}: of {what}, {error}") from error
-        if any(value in checked[:at] for at, value in enumerate(checked)):
-            raise ConfigurationError(f"{method}: {what} has an id twice: {values!r}")
-        return F.array(*(F.lit(value).cast(kind) for value in checked)).cast(ArrayType(kind))
-
-    def _numbered(self, method: str, what: str, values: list[Any]) -> Column:
-        """Return the place of a vertex's id among ``values``, from 0, or null."""
-        at = F.array_position(self._literals(method, what, values), F.col(self.ID))
-        return F.when(at > 0, at - 1).cast("int")
-
-    def _with_column(
-        self, found: DataFrame, name: str, level: StorageLevel, result: Result, *, as_long: bool = False
-    ) -> GraphResult:
-        """Return the vertices with what a run ``found`` of each, ``(node, value)``, in a column of that name."""
-        node, value = found.columns
-        values = F.col(value)
-        if as_long and isinstance(found.schema[value].dataType, IntegralType):
-            values = values.cast("long")
-        return self._beside(found.select(node, values.alias(name)), level, result)
-
-    def _beside(self, found: DataFrame, level: StorageLevel, result: Result) -> GraphResult:
-        """Return the vertices with the columns that a run ``found`` of each, beside the first, its node."""
-        node, *names = found.columns
-        there = {column.lower(): column for column in self._vertices.columns}
-        for name in names:
-            if name.lower() in there:
-                column = there[name.lower()]
-                raise SchemaError(f"the vertices have a column {column!r}, and the result is to have {name!r}: rename or drop it")
-        columns = map(quoted, [*self._vertices.columns, *names])
-        joined = self._vertices.join(found.withColumnRenamed(node, self.ID), self.ID, "left")
-        return derived_result(joined.select(*columns).persist(level), result)
-
-
-def _check_total(total: float | None) -> None:
-    if total is not None and not total > 0:
-        raise ConfigurationError(f"pageRank: total must be above 0, not {total!r}")
 
 
 def _by_type(ends: DataFrame, column: str, values: Sequence[Any] | None, name: str) -> DataFrame:
@@ -945,23 +706,3 @@ def _by_type(ends: DataFrame, column: str, values: Sequence[Any] | None, name: s
     counted = grouped.agg(F.count(F.lit(1))).na.fill(0)
     fields = [F.col(quoted(field)).cast("int").alias(field) for field in counted.columns if field != GraphFrame.ID]
     return counted.select(GraphFrame.ID, F.struct(*fields).alias(name))
-
-
-def _without_null(name: str, what: str) -> Column:
-    return F.coalesce(F.col(name), F.raise_error(F.lit(_NULL_ID.format(name, what))))
-
-
-def _first(frame: DataFrame) -> tuple[Any, ...]:
-    row = frame.first()
-    assert row is not None
-    return tuple(row)
-
-
-def _check_name(method: str, algorithm: str, known: Sequence[str]) -> None:
-    if algorithm not in known:
-        raise ConfigurationError(f"{method}: algorithm must be one of {', '.join(map(repr, known))}, not {algorithm!r}")
-
-
-def _check_positive(method: str, name: str, value: object) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{method}: {name} must be a whole number above 0, not {value!r}")

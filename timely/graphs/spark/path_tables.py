@@ -1,14 +1,39 @@
-"""The shortest paths that a search has found, as a table with a column for each vertex and edge."""
+"""The shortest paths between two sets of vertices, as a table with a column for each vertex and edge."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from timely.graphs.spark.structs import field, nested
+from timely.graphs.landmarks import landmark_distances
+from timely.graphs.spark.graph_tables import DISTANCES, ID, GraphTables, first_row
+from timely.graphs.spark.result import RunOptions
+from timely.graphs.spark.structs import condition, field, nested
 
 
-def shortest_path_table(vertices: DataFrame, edges: DataFrame, levels: DataFrame, ends: Column, length: int) -> DataFrame:
+def shortest_paths_between(
+    tables: GraphTables, start: str | Column, end: str | Column, longest: int, given: str, options: RunOptions
+) -> DataFrame:
+    """Return the shortest paths of up to ``longest`` edges; where there is none, no row, with the columns of the vertices.
+
+    ``given`` is that of ``GraphTables.run``.
+    """
+    ends = condition(end)
+    vertices = tables.node_column(F.when(condition(start), 0).alias("landmark"))
+    apply = partial(landmark_distances, landmarks=1, limit=longest)
+    found = tables.run("bfs", apply, DISTANCES, options, vertices=vertices, given=given)
+    # not persist(): the table goes when the result does, with which nobody could unpersist it
+    levels = found.select("node", F.explode(F.col("distances.distance")).alias("level")).localCheckpoint()
+    reached = tables.vertices.filter(ends).join(levels, F.col(ID) == F.col("node"))
+    (length,) = first_row(reached.select(F.min("level")))
+    if length is None:
+        return tables.vertices.sparkSession.createDataFrame([], tables.vertices.schema)
+    return _shortest_path_table(tables.vertices, tables.edges, levels, ends, length)
+
+
+def _shortest_path_table(vertices: DataFrame, edges: DataFrame, levels: DataFrame, ends: Column, length: int) -> DataFrame:
     """Return ``(from, e0, v1, e1, ..., to)``: all paths of ``length`` edges to the vertices for which ``ends`` holds.
 
     ``levels`` has ``(node, level)``: how many edges from a start each vertex is. Paths grow from their ends, along edges from one

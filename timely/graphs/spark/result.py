@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pyspark.sql import DataFrame
 
+from timely.errors import ConfigurationError
 from timely.memory import MemoryBudget
 from timely.progress import ProgressMode
 from timely.spark import Metrics, Result, RunProgress
@@ -77,3 +79,15 @@ def derived_result(frame: DataFrame, result: Result) -> GraphResult:
     found: Any = object.__new__(kind)
     vars(found).update(vars(frame), _result=result)
     return cast("GraphResult", found)
+
+
+def check_algorithm(method: str, algorithm: str, known: Sequence[str]) -> None:
+    """Raise ``ConfigurationError`` for an algorithm that a method does not have."""
+    if algorithm not in known:
+        raise ConfigurationError(f"{method}: algorithm must be one of {', '.join(map(repr, known))}, not {algorithm!r}")
+
+
+def check_positive(method: str, name: str, value: object) -> None:
+    """Raise ``ConfigurationError`` unless a parameter is a whole number above 0."""
+    if not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{method}: {name} must be a whole number above 0, not {value!r}")
