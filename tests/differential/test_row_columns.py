@@ -15,6 +15,7 @@ import pytest
 import timely
 from timely import differential as dd
 from timely.recovery import Recovery
+from timely.testing.differential import small_columns
 
 VALUES = pa.schema(
     [
@@ -225,6 +226,24 @@ def test_a_trace_of_columns_holds_what_comes_and_goes(query: str) -> None:
                 kinds.insert_columns(batch_of([(60, "z"), (-1, "z"), (0, "z")], PARTS))
                 parts.update([(60, "z"), (-1, "z"), (0, "z")])
             advance()
+
+
+def test_keys_beyond_64_bits_stay_beside_the_columns() -> None:
+    large = [(2**62 + number, str(number)) for number in range(50)]
+    with small_columns(), timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            items = dd.table(scope, PARTS)
+            parts = dd.table(scope, pa.table({"k": [4, 8]}))
+            output = dd.sql(
+                scope, "select kind from items join parts on items.part * 4 = parts.k", items=items, parts=parts
+            ).output()
+        items.session.insert_columns(batch_of([(number, str(number)) for number in range(10)], PARTS))
+        items.session.advance_to(1)
+        worker.step()
+        items.session.insert_columns(batch_of(large, PARTS))
+        items.session.close()
+        worker.run()
+        assert output.at(0) == output.at(1) == {("1",): 1, ("2",): 1}
 
 
 def share(worker: timely.Worker, where: Path, stop: int | None) -> Any:

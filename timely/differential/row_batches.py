@@ -95,7 +95,7 @@ class RowBatches:
         """Move the keys that ``settled`` has too out of the batches, their entries added up."""
         self._beside = 0
         holds.advance()
-        keys = np.array([key for key in settled if type(key) is int], np.int64)
+        keys = np.array([key for key in settled if type(key) is int and -(1 << 63) <= key < 1 << 63], np.int64)
         keys.sort()
         pieces = (piece for batch in self._batches for piece in batch.near(keys))
         kept = np.concatenate([keys[:0], *(piece.keys[np.isin(piece.keys, keys)] for piece in pieces)])
