@@ -1,4 +1,4 @@
-"""One Spark session for all tests, on three slots, and tables that several of them read.
+"""One Spark session for all tests, on three slots, tables that several of them read, and a rendezvous without Spark.
 
 White box: how many tasks a session runs at the same time is asked of Spark as the library does it.
 """
@@ -6,6 +6,7 @@ White box: how many tasks a session runs at the same time is asked of Spark as t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.spark.runs import EDGES
 from timely.spark import local_session
+from timely.spark.rendezvous import Rendezvous
 from timely.spark.session import concurrent_tasks
 
 SLOTS = 3
@@ -39,3 +41,18 @@ def edges(session: SparkSession) -> DataFrame:
 def numbers(session: SparkSession) -> DataFrame:
     """A hundred numbers, on four days."""
     return session.range(100).select(F.col("id").alias("n"), (F.col("id") % 4).cast("int").alias("day"))
+
+
+@pytest.fixture
+def server() -> Iterator[Rendezvous]:
+    """A rendezvous."""
+    server = Rendezvous("127.0.0.1", "127.0.0.1")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads that play workers."""
+    with ThreadPoolExecutor(8) as pool:
+        yield pool

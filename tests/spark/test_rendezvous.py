@@ -1,5 +1,4 @@
-"""The rendezvous brings together the workers of one attempt, never of two, carries the first error to everybody and messages to
-whom they are for, and finds out who hangs.
+"""The rendezvous brings together the workers of one attempt, never of two, and lets no stranger in.
 
 White box: attempts of a stage that overtake each other, and strangers, are played by threads.
 """
@@ -8,86 +7,34 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import pickle
-import queue
 import random
-import signal
 import socket
 import ssl
 import struct
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import attrs
 import pytest
 
-from timely import errors
+from tests.spark.attempts import address, complete, leave, peers_of, register
 from timely.errors import (
     AuthenticationError,
-    ConfigurationError,
-    CycleError,
     OperatorError,
     PeerLostError,
     SparkError,
-    TimelyError,
-    WorkerError,
 )
-from timely.spark import messages
-from timely.spark.messages import DRIVER, LARGEST, Done, Join, Message, Pulse, describe, framed, revive
+from timely.spark.messages import DRIVER, Join
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import Rendezvous, RunEntry, rendezvous
 from timely.spark.session import addresses
 from timely.worker import credentials
 from timely.worker.credentials import speaker
-from timely.worker.mesh import Address, Hello, dial
-
-
-@pytest.fixture
-def server() -> Iterator[Rendezvous]:
-    server = Rendezvous("127.0.0.1", "127.0.0.1")
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
-
-
-def register(
-    server: Rendezvous, run: RunEntry, index: int, generation: int, stage: int = 0, timeout: float = 10.0
-) -> Registration:
-    return Registration(server.invitation(run), index=index, generation=generation, stage=stage, timeout=timeout)
-
-
-def address(index: int, generation: int) -> Address:
-    return ("127.0.0.1", 1000 * generation + index)
-
-
-def peers_of(registration: Registration, index: int, generation: int) -> dict[int, Address]:
-    return registration.peers(address(index, generation))
-
-
-def complete(server: Rendezvous, run: RunEntry, pool: ThreadPoolExecutor, generation: int, stage: int = 0) -> list[Registration]:
-    joined = [register(server, run, index, generation, stage) for index in range(run.workers)]
-    told = pool.map(lambda index: peers_of(joined[index], index, generation), range(run.workers))
-    expected = {index: address(index, generation) for index in range(run.workers)}
-    assert all(peers == expected for peers in told)
-    return joined
-
-
-def leave(*registrations: Registration) -> None:
-    for registration in registrations:
-        registration.__exit__()
+from timely.worker.mesh import Hello, dial
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -320,301 +267,12 @@ def test_a_bind_address_that_is_not_ours_is_explained() -> None:
         Rendezvous("192.0.2.77", "192.0.2.77")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [OperatorError("a", "b", "c", 4), CycleError("round and round", ["a"]), WorkerError("w"), PeerLostError("p")],
-)
-def test_errors_survive_the_journey(error: TimelyError) -> None:
-    back = revive(describe(error, 1))
-    assert type(back) is type(error)
-    assert str(back) == str(error)
-
-
-class Mute(Exception):
-    """Cannot say what it is."""
-
-    def __str__(self) -> str:
-        raise LookupError
-
-
-def test_an_error_that_cannot_say_what_it_is_is_told_all_the_same() -> None:
-    assert str(revive(describe(Mute(), 7))) == "worker 7 raised Mute, which raises LookupError when printed"
-
-
-def test_what_is_not_ours_becomes_a_worker_error() -> None:
-    back = revive(describe(KeyError("k"), 7))
-    assert type(back) is WorkerError
-    assert "worker 7 raised KeyError" in str(back)
-    assert type(revive(describe(KeyError("k"), 7) | {"type": "Sequence"})) is WorkerError
-    raised = OperatorError("failed", "map", "/map", 1)
-    raised.__cause__ = ValueError("the cause")
-    assert "ValueError: the cause" in revive(describe(raised, 1)).__notes__[0]
-    assert len(str(revive(describe(ValueError("x" * 100_000), 0)))) < 10_000
-
-
 def test_keys_are_not_printed(server: Rendezvous) -> None:
     run = server.open_run(1)
     printed = repr(run) + repr(server.invitation(run))
     for key in (run.identity.key, run.driver.key):
         assert str(key)[30:60] not in printed
     assert run.driver.key not in pickle.dumps(server.invitation(run))
-
-
-# -- messages ----------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Note(Message):
-    """Any text or number."""
-
-    kind: ClassVar[str] = "note"
-    content: Any = None
-
-
-@attrs.frozen
-class Other(Message):
-    """Nothing, of another kind."""
-
-    kind: ClassVar[str] = "other"
-
-
-def wait_for(registration: Registration, count: int) -> list[Any]:
-    """The contents of so many notes, once they have come."""
-    arrived = threading.Event()
-    registration.alert(arrived.set)
-    contents: list[Any] = []
-    while True:
-        contents += [note.content for note in registration.receive(Note)]
-        if len(contents) >= count or registration.stopped() is not None:
-            return contents
-        arrived.wait(10)
-        arrived.clear()
-
-
-def test_workers_and_driver_tell_each_other_things_in_order(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
-    run = server.open_run(2)
-    told: queue.Queue[tuple[int, int, Any]] = queue.Queue()
-    run.listen(Note, lambda worker, generation, note: told.put((worker, generation, note.content)))
-    joined = complete(server, run, pool, 4)
-    for number in range(100):
-        joined[1].send(Note(number))
-        joined[1].send(Other())
-    assert [told.get(timeout=10) for _ in range(100)] == [(1, 4, number) for number in range(100)]
-    assert run.generation == 4
-    for number in range(100):
-        assert run.send(0, Note(number**2))
-    assert run.broadcast(Note("ü" * 1000)) == 2
-    assert wait_for(joined[0], 101) == [number**2 for number in range(100)] + ["ü" * 1000]
-    assert wait_for(joined[1], 1) == ["ü" * 1000]
-    assert not joined[0].receive(Note) and not joined[1].receive(Other)
-    leave(*joined)
-
-
-def test_large_messages_both_ways_at_once(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
-    run = server.open_run(1)
-    told: queue.Queue[int] = queue.Queue()
-    run.listen(Note, lambda worker, generation, note: told.put(len(note.content)))
-    (joined,) = complete(server, run, pool, 1)
-    text = "x" * (LARGEST - 100)
-    for _ in range(10):
-        joined.send(Note(text))
-        run.send(0, Note(text))
-    assert wait_for(joined, 10) == [text] * 10
-    assert [told.get(timeout=30) for _ in range(10)] == [LARGEST - 100] * 10
-    leave(joined)
-
-
-@pytest.mark.parametrize("content", ["x" * LARGEST, {1, 2}])
-def test_what_cannot_be_sent_is_refused_at_the_sender(server: Rendezvous, pool: ThreadPoolExecutor, content: Any) -> None:
-    run = server.open_run(1)
-    (joined,) = complete(server, run, pool, 1)
-    for send in (joined.send, partial(run.send, 0)):
-        with pytest.raises(ConfigurationError, match="must be plain JSON|is too long"):
-            send(Note(content))
-    assert joined.stopped() is None
-    leave(joined)
-
-
-def test_only_the_newest_generation_is_spoken_with(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
-    run = server.open_run(2)
-    assert run.generation is None
-    assert run.broadcast(Note()) == 0
-    told: queue.Queue[tuple[int, int]] = queue.Queue()
-    run.listen(Other, lambda worker, generation, message: told.put((worker, generation)))
-    old = complete(server, run, pool, 1)
-    new = complete(server, run, pool, 3, stage=1)
-    newer = complete(server, run, pool, 5)
-    assert "a newer attempt" in str(old[0].stopped(10))
-    old[0].send(Other())
-    leave(*old)
-    newer[0].send(Other())
-    assert told.get(timeout=10) == (0, 5)
-    assert run.broadcast(Note()) == 2
-    assert wait_for(newer[1], 1) == [None]
-    assert old[0].receive(Note) == new[0].receive(Note) == []
-    leave(*new, *newer)
-
-
-def test_a_listener_that_fails_is_logged_and_harms_nobody(
-    server: Rendezvous, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = server.open_run(1)
-    told: queue.Queue[int] = queue.Queue()
-    run.listen(Note, lambda worker, generation, note: 1 // note.content)
-    run.listen(Note, lambda worker, generation, note: told.put(note.content))
-    (joined,) = complete(server, run, pool, 1)
-    joined.send(Note(0))
-    joined.send(Note(1))
-    assert [told.get(timeout=10) for _ in range(2)] == [0, 1]
-    assert "ZeroDivisionError" in caplog.text
-    leave(joined)
-
-
-# -- who hangs ---------------------------------------------------------------------------------------------------------
-
-PEER = """
-import pickle, sys
-from timely.spark.registration import Registration
-invitation = pickle.loads(bytes.fromhex(sys.stdin.readline()))
-with Registration(invitation, index=1, generation=1, stage=0) as registration:
-    registration.peers(("127.0.0.1", 1))
-    print("joined", flush=True)
-    sys.stdin.readline()
-"""
-
-DRIVER_ELSEWHERE = """
-import pickle, sys
-from timely.spark.rendezvous import Rendezvous
-server = Rendezvous("127.0.0.1", "127.0.0.1")
-print(pickle.dumps(server.invitation(server.open_run(1, patience=2.0))).hex(), flush=True)
-sys.stdin.readline()
-"""
-
-
-@contextlib.contextmanager
-def program(source: str) -> Iterator[subprocess.Popen[str]]:
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", source], stdin=pipe, stdout=pipe, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def say(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(line + "\n")
-    process.stdin.flush()
-
-
-def hear(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def test_a_worker_that_hangs_is_named_and_the_others_stop(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
-    run = server.open_run(2, patience=2.0)
-    with program(PEER) as peer, register(server, run, 0, 1, timeout=60) as joined:
-        say(peer, pickle.dumps(server.invitation(run)).hex())
-        peers_of(joined, 0, 1)
-        assert hear(peer) == "joined"
-        os.kill(peer.pid, signal.SIGSTOP)
-        why = joined.stopped(60)
-    assert isinstance(why, PeerLostError)
-    assert f"worker 1 has been silent for 2 s ({socket.gethostname()}, pid {peer.pid})" in str(why)
-    assert str(run.failure) == str(why)
-    assert run.generation is None
-
-
-def test_a_driver_that_hangs_is_found_out() -> None:
-    with program(DRIVER_ELSEWHERE) as driver:
-        invitation = pickle.loads(bytes.fromhex(hear(driver)))
-        with Registration(invitation, index=0, generation=1, stage=0) as joined:
-            peers_of(joined, 0, 1)
-            os.kill(driver.pid, signal.SIGSTOP)
-            why = joined.stopped(60)
-            os.kill(driver.pid, signal.SIGCONT)
-    assert isinstance(why, SparkError)
-    assert "has been silent for 2 s" in str(why)
-
-
-def test_a_worker_that_is_busy_is_not_taken_for_one_that_hangs(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
-    run = server.open_run(1, patience=1.0)
-    (joined,) = complete(server, run, pool, 1)
-    until = time.monotonic() + 2.5
-    while time.monotonic() < until:  # never hands over of its own accord, nor looks at its connection
-        pass
-    assert joined.stopped(0.5) is None
-    leave(joined)
-
-
-def test_time_in_which_one_was_held_up_oneself_is_nobodys_silence() -> None:
-    now = [100.0]
-    pulse = Pulse(20.0, lambda: now[0])
-    heard = pulse.beat()
-    for _ in range(10):
-        now[0] += 1.0
-        assert pulse.beat() - heard <= 10.0
-    now[0] += 500.0  # the whole process was stopped
-    assert pulse.beat() - heard <= 11.0
-    for _ in range(20):
-        now[0] += 1.0
-        pulse.beat()
-    assert pulse.beat() - heard > 20.0
-
-
-def test_patience_must_be_some(server: Rendezvous) -> None:
-    with pytest.raises(ConfigurationError, match="patience"):
-        server.open_run(1, patience=0.0)
-
-
-# -- what may come in between ------------------------------------------------------------------------------------------
-
-
-def dial_and_join(server: Rendezvous, run: RunEntry, index: int, generation: int) -> ssl.SSLSocket:
-    """Return the connection of a worker that has joined, and neither reads nor gives signs of life."""
-    context = speaker(run.identity, run.driver.certificate)
-    sock = dial(server.address, context, Hello(run.id, generation, index, DRIVER), time.monotonic() + 10)
-    sock.sendall(framed(Join(0, ["127.0.0.1", 1], "here")))
-    return sock
-
-
-def test_what_a_worker_said_before_it_left_is_heard_though_it_did_not_listen(server: Rendezvous) -> None:
-    run = server.open_run(2)
-    with register(server, run, 1, 1) as other:
-        waiting = threading.Thread(target=peers_of, args=(other, 1, 1))
-        waiting.start()
-        deaf = dial_and_join(server, run, 0, 1)
-        waiting.join()
-        heard = queue.SimpleQueue[int]()
-        run.listen(Other, lambda worker, generation, message: heard.put(worker))
-        for _ in range(20):  # more than the connection holds, so that the driver has something left to send
-            assert run.send(0, Note("x" * 1_000_000))
-        other.send(Other())
-        assert heard.get(timeout=10) == 1  # the driver has sent what could be sent
-        deaf.sendall(framed(Other()) + framed(Done()))
-        deaf.close()
-        assert heard.get(timeout=10) == 0
-        assert other.stopped(0.2) is None
-        other.done()
-    assert run.failure is None
-
-
-def test_a_worker_that_does_not_take_what_it_is_sent_is_declared_gone_and_nothing_is_left_out(
-    server: Rendezvous, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(messages, "_MOST_WAITING", 8 << 20)
-    run = server.open_run(2)
-    with register(server, run, 1, 1) as other:
-        waiting = threading.Thread(target=peers_of, args=(other, 1, 1))
-        waiting.start()
-        with dial_and_join(server, run, 0, 1):
-            waiting.join()
-            for _ in range(40):
-                run.send(0, Note("x" * 1_000_000))
-            stopped = other.stopped(10)
-    assert isinstance(stopped, PeerLostError)
-    assert "worker 0 does not take what it is sent" in str(stopped)
 
 
 def test_a_run_may_be_opened_while_a_worker_of_another_joins(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
@@ -638,9 +296,3 @@ def test_an_address_of_ipv6_is_taken_as_spark_writes_it(bind: dict[str, str]) ->
     settings = {"spark.driver.host": "[2001:db8::7]"} | bind
     context = SimpleNamespace(master="spark://there:7077", getConf=lambda: settings)
     assert addresses(cast(Any, context)) == ("::" if bind else "2001:db8::7", "2001:db8::7")
-
-
-@pytest.mark.parametrize("name", [name for name, kind in vars(errors).items() if isinstance(kind, type)])
-def test_an_error_of_any_class_is_told(name: str) -> None:
-    told = describe(WorkerError("it failed"), 1) | {"type": name}
-    assert str(revive(told)).endswith("it failed")
