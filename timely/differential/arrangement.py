@@ -89,12 +89,12 @@ class Index:
 
     def release(self) -> None:
         """Have the operator compact its trace, of which a reader has let go."""
-        self.trace.holds.released = True
+        self.trace.holds.reader_released = True
         self.activate()
 
     def activate(self) -> None:
         """Have the operator compact its trace, or do it where the dataflow is complete; a reader has advanced."""
-        self.trace.holds.advanced = True
+        self.trace.holds.reader_advanced = True
         if self.ended:
             if self.trace.holds.moves():
                 self.trace.compact()

@@ -165,12 +165,12 @@ class RowLists:
         self._appended += appended
         self._idle += 1
         holds, touched = self._holds, self._touched
-        if not holds.advanced and not holds.released and self._idle < EVERY and len(touched) < EVERY:
+        if not holds.reader_advanced and not holds.reader_released and self._idle < EVERY and len(touched) < EVERY:
             return False
         self._idle = 0
         holds.advance()
-        released = holds.released
-        holds.advanced = holds.released = False
+        released = holds.reader_released
+        holds.reader_advanced = holds.reader_released = False
         if holds.reached is not self._rested and (released or self._appended >= len(self._rest)):
             self._rested = holds.reached
             self._appended = 0
