@@ -53,8 +53,8 @@ class Holds(Generic[T]):
         self.times: dict[T, None] = {}  # those of all entries, and some more
         self.parts: list[Advancing] = []  # their times advance with `since`
         self.reached: list[T] = [lattice.domain.minimum]  # the `since` that times were last advanced by
-        self.reader_advanced = False  # since entries were last compacted
-        self.reader_released = False  # and let go of the trace
+        self.reader_advanced = False  # since entries of rows were last compacted
+        self.reader_released = False  # since then
         self._operators: list[Hold] = []
         self._readers: list[Hold] = []  # of the program
         self._advanced: dict[T, T] = {}
