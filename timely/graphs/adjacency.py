@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import attrs
 import numpy as np
 
-from timely.graphs.arrays import MISSING, Column, Rows, dense, look_up, ranges, run_starts, sorted_distinct, sorted_order
+from timely.graphs.arrays import MISSING, Column, Rows, dense, look_up, marked, ranges, run_starts, sorted_distinct, sorted_order
 from timely.graphs.sorted_blocks import SortedBlocks, add_segment
 from timely.memory import MemoryBudget, Spool
 
@@ -45,7 +45,7 @@ class _Unsorted:
         inside = np.flatnonzero(nodes < self.bound)
         wanted = np.zeros(self.bound, np.bool_)
         wanted[nodes[inside]] = True
-        edges = np.flatnonzero(wanted.take(self.sources))
+        edges = marked(wanted, self.sources)
 
         def places() -> Column:
             by_node = np.empty(self.bound, np.int64)
@@ -55,12 +55,14 @@ class _Unsorted:
         return edges, places
 
     def sorted(self) -> _Sorted:
-        order = sorted_order(self.sources)
-        sources = self.sources.take(order)
+        sources = self.sources.astype(np.int64, copy=False)
+        order = sorted_order(sources)
+        sources = sources.take(order)
         starts = run_starts(sources)
         nodes = sources[starts]
         table = dense(nodes, np.arange(len(nodes))) if self.bound <= _SPARSE * len(sources) else None
-        return _Sorted(nodes, np.append(starts, len(sources)), self.rest.take(order, axis=1), table)
+        rest = self.rest.take(order, axis=1).astype(np.int64, copy=False)
+        return _Sorted(nodes, np.append(starts, len(sources)), rest, table)
 
 
 @attrs.frozen
@@ -120,8 +122,8 @@ class Adjacency:
             return
         if not len(rows):
             return
-        sources = (rows[:, 0] // self._peers).astype(np.int64, copy=False)
-        rest = np.ascontiguousarray(rows[:, 1:].T, np.int64)
+        sources = np.ascontiguousarray(rows[:, 0] if self._peers == 1 else rows[:, 0] // self._peers)
+        rest = np.ascontiguousarray(rows[:, 1:].T)
         while self._segments and self._segments[-1].rest.shape[1] <= 2 * len(sources):
             last = self._segments.pop()
             sources, rest = np.concatenate((last.each_source(), sources)), np.hstack((last.rest, rest))
@@ -135,7 +137,7 @@ class Adjacency:
     def rows(self) -> Iterator[Rows]:
         """Yield all edges, in no order."""
         for segment in self._segments:
-            yield np.vstack((self._nodes(segment.each_source()), segment.rest)).T
+            yield np.vstack((self._nodes(segment.each_source()), segment.rest), dtype=np.int64).T
         for spooled in self._spooled:
             yield from spooled
 
@@ -167,7 +169,7 @@ class Adjacency:
                 segment = self._segments[index] = segment.sorted()
             edges, places = segment.find(nodes)
             self.scanned += len(segment.sources) if isinstance(segment, _Unsorted) else len(edges)
-            yield segment.rest.take(edges, axis=1), places
+            yield segment.rest.take(edges, axis=1).astype(np.int64, copy=False), places
 
     def _nodes(self, places: Column) -> Column:
         return places * self._peers + self._worker

@@ -97,6 +97,16 @@ def look_up(table: Column, places: Column) -> Column:
     return found
 
 
+def marked(table: Mask, places: npt.NDArray[np.integer[Any]]) -> Column:
+    """Return where ``places`` has a place that is true in ``table``, in order: block by block, since NumPy widens the places.
+
+    >>> marked(np.array([True, False, True]), np.array([1, 2, 0, 2], np.int32)).tolist()
+    [1, 2, 3]
+    """
+    found = [np.flatnonzero(table.take(places[at : at + BLOCK])) + at for at in range(0, len(places), BLOCK)]
+    return np.concatenate([np.empty(0, np.int64), *found])
+
+
 def grow(table: Column, places: int, fill: int = MISSING) -> Column:
     """Return ``table`` if it has so many places, else a copy with spare ones, all filled with ``fill``.
 

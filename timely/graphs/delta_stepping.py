@@ -41,6 +41,7 @@ from timely.graphs.arrays import (
     join_columns,
     join_rows,
     last_of_equals,
+    marked,
     owned,
 )
 from timely.graphs.gathering import Collected, collector
@@ -135,10 +136,11 @@ class Distances:
         """Add edges that start here, and drain their spool; yield what they offer to the nodes of other workers."""
         for edges in parts if isinstance(parts, Spool) else [parts]:
             self._count(edges)
+            reached = marked(self._least < np.inf, edges[:, 0])
             with np.errstate(over="ignore"):
-                offers = self._least[edges[:, 0]] + (floats(edges[:, 2]) if self._weighted else 1.0)
+                offers = self._least[edges[reached, 0]] + (floats(edges[reached, 2]) if self._weighted else 1.0)
             finite = offers < np.inf
-            yield self._lower(edges[finite, 1].astype(np.int64, copy=False), offers[finite])
+            yield self._lower(edges[reached[finite], 1].astype(np.int64, copy=False), offers[finite])
         self._adjacency.add(parts)
 
     def _count(self, edges: Rows) -> None:
