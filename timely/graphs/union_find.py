@@ -54,8 +54,8 @@ class UnionFind:
         """Connect the ends of edges; return the nodes that are no longer roots, in ascending order."""
         absorbed = []
         for start in range(0, len(sources), CHUNK):
-            chunk = slice(start, start + CHUNK)
-            left, right = self.find(sources[chunk]), self.find(targets[chunk])
+            left, right = (ends[start : start + CHUNK].astype(np.int64, copy=False) for ends in (sources, targets))
+            left, right = self.find(left), self.find(right)
             while (apart := left != right).any():
                 left, right = left[apart], right[apart]
                 high = self._hook(np.maximum(left, right), np.minimum(left, right))
