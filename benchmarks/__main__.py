@@ -19,8 +19,14 @@ from benchmarks.report import Row, as_json, header, markdown
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run benchmarks and print their ratios.")
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], help="which to run (default: all)")
+    states = "\n".join(f"  {name:15}{state}" for name, state in GROUPS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Run benchmarks and print their ratios.",
+        epilog=f"the groups, and the state in which they measure (collector: Python's garbage collector):\n{states}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], metavar="GROUP", help="which to run (default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the median counts (default: 5)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
@@ -42,6 +48,7 @@ def main() -> int:
     loads = []
     for name in chosen.groups or GROUPS:
         loads.append(f"{name} {os.getloadavg()[0]:.1f}")
+        head[f"state of {name}"] = GROUPS[name]
         head["load when each group began"] = ", ".join(loads)
         try:
             found[name] = apart(run_group, name, options)

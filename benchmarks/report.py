@@ -35,6 +35,11 @@ class Row:
     note: str = ""
 
     @property
+    def has_bar(self) -> bool:
+        """Whether it is held to anything."""
+        return (self.floor, self.aim) != (None, None)
+
+    @property
     def met(self) -> bool | None:
         """Whether the floor is met; ``None`` where there is none, or no value."""
         if self.floor is None or self.value is None:
@@ -78,16 +83,17 @@ def _processor() -> str:
 
 
 def markdown(groups: Mapping[str, Sequence[Row]], head: Mapping[str, str]) -> str:
-    """Return the header as a list, a table of the rows that have bars, and one of all rows of each group."""
+    """Return the header as a list, a table of the rows that have bars, and one of the other rows of each group."""
     parts = ["\n".join(f"- {name}: {value}" for name, value in head.items())]
     barred = [
         attrs.evolve(row, name=f"{group}: {row.name}")
         for group, rows in groups.items()
         for row in rows
-        if (row.floor, row.aim) != (None, None)
+        if row.has_bar
     ]
-    tables = {**({"Bars": barred} if barred else {}), **groups}
-    return "\n\n".join([*parts, *(f"## {title}\n\n{table(rows)}" for title, rows in tables.items())])
+    others = {f"{group}: figures without a bar": [row for row in rows if not row.has_bar] for group, rows in groups.items()}
+    tables = {"Bars": barred, **others}
+    return "\n\n".join([*parts, *(f"## {title}\n\n{table(rows)}" for title, rows in tables.items() if rows)])
 
 
 def table(rows: Sequence[Row]) -> str:

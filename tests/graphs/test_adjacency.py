@@ -57,7 +57,7 @@ def check(steps: list[Step], peers: int, of: int) -> None:
     there: Edges = []
     for graph, questions, settles in steps:
         mine = [(source * peers + worker, target, weight) for source, target, weight in graph]
-        adjacency.add(rows_of(mine))
+        adjacency.add(rows_of(mine, np.int32 if len(there) % 2 else np.int64))  # as narrow as they come
         there += mine
         if settles:
             adjacency.sort()

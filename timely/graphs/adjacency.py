@@ -29,7 +29,10 @@ Places: TypeAlias = Callable[[], Column]
 
 @attrs.define(eq=False)
 class _Unsorted:
-    """Edges in no order: their ``sources``, all below ``bound``, and an array with a row for each other column."""
+    """Edges in no order: their ``sources``, all below ``bound``, and an array with a row for each other column.
+
+    Both are as narrow as they came: a scan is bound by the memory that it reads.
+    """
 
     sources: Column
     rest: Rows

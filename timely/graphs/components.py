@@ -147,7 +147,7 @@ class _Graph:
         codes, values = self.codes.add(*ends, *alone)
         self.values.append(values)
         self.components.grow(len(self.codes))
-        nodes = np.empty(len(codes), np.int32 if len(self.codes) < 1 << 31 else np.int64)
+        nodes: Any = np.empty(len(codes), np.int32 if len(self.codes) < 1 << 31 else np.int64)
         codes.write(nodes)
         edges = sum(map(len, ends)) // 2
         return new, self.components.union(nodes[:edges], nodes[edges : 2 * edges])
