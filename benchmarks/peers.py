@@ -202,7 +202,7 @@ def _rows(
             yield Row(title, seconds[pair.theirs] / seconds[pair.ours], pair.floor)
             in_processor_time = processor[pair.theirs] / processor[pair.ours]
             note = f"in processor time {in_processor_time:.2g}"
-            yield Row(f"{title}, whole process", whole[pair.theirs] / whole[pair.ours], note=note)
+            yield Row(f"{title}, whole process", whole[pair.theirs] / whole[pair.ours], 1, note=note)
 
 
 # The contests.
