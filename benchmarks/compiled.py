@@ -89,7 +89,9 @@ def run(rounds: int = 5) -> list[Row]:
         Row(f"event_driven 1x{CHAIN}, one record, us per operator", operator, floor=1, aim=0.4, less=True, note="compiled"),
         Row("nested against barrier, per iteration", turns, floor=4, aim=2, less=True, note="compiled"),
     ]
-    rows += [Row(f"{name}, compiled over pure", pure[name] / ours[name], 1, 2) for name in ours if name not in (YARDSTICK, "barrier")]
+    rows += [
+        Row(f"{name}, compiled over pure", pure[name] / ours[name], 1, 2) for name in ours if name not in (YARDSTICK, "barrier")
+    ]
     return rows
 
 

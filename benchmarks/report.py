@@ -85,12 +85,7 @@ def _processor() -> str:
 def markdown(groups: Mapping[str, Sequence[Row]], head: Mapping[str, str]) -> str:
     """Return the header as a list, a table of the rows that have bars, and one of the other rows of each group."""
     parts = ["\n".join(f"- {name}: {value}" for name, value in head.items())]
-    barred = [
-        attrs.evolve(row, name=f"{group}: {row.name}")
-        for group, rows in groups.items()
-        for row in rows
-        if row.has_bar
-    ]
+    barred = [attrs.evolve(row, name=f"{group}: {row.name}") for group, rows in groups.items() for row in rows if row.has_bar]
     others = {f"{group}: figures without a bar": [row for row in rows if not row.has_bar] for group, rows in groups.items()}
     tables = {"Bars": barred, **others}
     return "\n\n".join([*parts, *(f"## {title}\n\n{table(rows)}" for title, rows in tables.items() if rows)])

@@ -334,7 +334,9 @@ def against_pathway(tables: Tables, found: Mapping[int, Found], changes: int) ->
             ours, one = found[number], statistics.median(found[number].one)
             load, change = theirs["load"], theirs["change"]
             yield Row(f"Q{number}: load: pathway over this library", load / ours.load, 10, 30, note=f"pathway {load:.3g} s")
-            yield Row(f"Q{number}: one row: pathway over this library", change / one, 1, 10, note=f"pathway {1e3 * change:.3g} ms")
+            yield Row(
+                f"Q{number}: one row: pathway over this library", change / one, 1, 10, note=f"pathway {1e3 * change:.3g} ms"
+            )
 
 
 def run(quick: bool = False) -> list[Row]:
