@@ -255,7 +255,7 @@ class DataflowStateRegistry:
         state = RegisteredState(info, part)
         if self._built:
             raise StateError(
-                f"{state.label} declares state when its dataflow is built already: call info.keep in its constructor"
+                f"{state.label} declares state when its dataflow is built already: call info.register_state in its constructor"
             )
         self._parts[key] = state
         if self._before is None:
