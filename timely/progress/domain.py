@@ -119,23 +119,18 @@ class _ProductDomain(TimeDomain[Product[TO, TI]]):
         return self._outer._fault(time.outer) or self._inner._fault(time.inner)
 
 
-class _OrdinaryDomain(TimeDomain[Any]):
+class _OrdinaryDomain(_ClassDomain[Any]):
     """The values of one of Python's totally ordered types, from its least one on, which no summary advances."""
 
-    __slots__ = ("_cls",)
+    __slots__ = ()
 
     def __init__(self, cls: type[Any], minimum: Any) -> None:
-        super().__init__(cls, cls.__name__, minimum, Unchanged(), True, False)
-        self._cls = cls
+        super().__init__(cls, cls, minimum, Unchanged(), True)
 
     def _fault(self, time: object) -> str | None:
-        if type(time) is not self._cls:
+        if type(time) is not self._cls:  # a datetime is no date
             return f"{brief(time)} is of type {type(time).__name__}, not {self.name}"
-        try:
-            beyond = self.minimum <= time
-        except (TypeError, ArithmeticError) as error:
-            return f"it cannot be compared with the minimum, {brief(self.minimum)}: {error_text(error)}"
-        return None if beyond else f"it cannot be compared with the minimum, {brief(self.minimum)}"
+        return super()._fault(time)
 
 
 class _TupleDomain(TimeDomain[Any]):
