@@ -90,7 +90,7 @@ class _ClassDomain(TimeDomain[T]):
 class _ProductDomain(TimeDomain[Product[TO, TI]]):
     """Pairs of the times of two domains."""
 
-    __slots__ = ("_inner", "_outer", "_whole")
+    __slots__ = ("_inner", "_outer")
 
     def __init__(self, spec: Any, outer: TimeDomain[TO], inner: TimeDomain[TI]) -> None:
         super().__init__(
@@ -103,20 +103,11 @@ class _ProductDomain(TimeDomain[Product[TO, TI]]):
         )
         self._outer = outer
         self._inner = inner
-        self._whole = outer.spec is int and inner.spec is int
-
-    def check(self, time: object) -> None:
-        """Raise unless ``time`` is a time of this type; pairs of numbers, the usual case, are checked in place."""
-        if self._whole and type(time) is Product:
-            outer, inner = time
-            if type(outer) is int and type(inner) is int and outer >= 0 and inner >= 0:
-                return
-        super().check(time)
 
     def _fault(self, time: object) -> str | None:
         if not isinstance(time, Product):
             return f"{brief(time)} is of type {type(time).__name__}, not Product"
-        return self._outer._fault(time.outer) or self._inner._fault(time.inner)
+        return self._outer._fault(time[0]) or self._inner._fault(time[1])
 
 
 class _OrdinaryDomain(_ClassDomain[Any]):
