@@ -248,7 +248,7 @@ class DataflowStateRegistry:
         start = self._state.start
         return None if start is None or self._before is None else start.time
 
-    def take(self, info: StatefulOperator, part: StatePart) -> None:
+    def register(self, info: StatefulOperator, part: StatePart) -> None:
         """Register a part, and restore it."""
         path = without_functions(info.path)
         key = (self._number, path, part.number)
