@@ -211,7 +211,7 @@ class FileSource(EventSource[T]):
         head = file.read(HEADER)
         if len(head) < HEADER:
             return None
-        header = parse_header(head, 0, self._decoder.frames, self._decoder.trusted)
+        header = parse_header(head, self._decoder.frames, self._decoder.trusted)
         if header.size > _AHEAD and _size(file) < file.tell() + header.size:  # which may be announced and never come
             return None
         body = bytearray(header.size)
