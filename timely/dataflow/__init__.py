@@ -17,7 +17,8 @@ from timely.dataflow.naming import operator_name
 from timely.dataflow.operator import Operator, why_not_run
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
-from timely.dataflow.pickling import PlainPickles, pickled, unpickled_plain
+from timely.dataflow.pickling import PlainPickles, pickled
+from timely.dataflow.plain_data import unpickled_plain
 from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of

@@ -66,9 +66,8 @@ class Capability(Generic[T]):
             port.check(time)
         if port is None or not self.time <= time:
             raise self._refusal("downgrade", time)
-        capabilities, number = port.capabilities, port.number
-        capabilities.update_at(number, time, 1)
-        capabilities.update_at(number, self.time, -1)
+        port.capabilities.update_at(port.number, time, 1)
+        port.capabilities.update_at(port.number, self.time, -1)
         self.time = time
         if not port.operator.running:
             port.operator.touch()

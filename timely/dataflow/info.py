@@ -73,7 +73,7 @@ class OperatorInfo:
         part = StatePart(state.parts, save, load, rescale, log, at_rest)
         if state.registry is not None:  # else nobody asks, and the part would keep the state of a finished dataflow alive
             state.parts += 1
-            state.registry.take(self, part)
+            state.registry.register(self, part)
         return part.log or Log(kept=False)
 
     @deprecated("use register_state")

@@ -85,13 +85,11 @@ class StateRegistry(Protocol):
     def begins(self) -> Any:
         """The time that the dataflow goes on from, all before it being complete; ``None`` where it begins anew."""
 
-    def take(self, info: StatefulOperator, part: StatePart) -> None:
-        """Take note of a part of an operator's state; where the dataflow goes on from a checkpoint, have the part load its
-        items, or rescale them, before this returns.
-        """
+    def register(self, info: StatefulOperator, part: StatePart) -> None:
+        """Register a part of an operator's state. Where the run resumes, the part has loaded its items when this returns."""
 
     def built(self, scope: Any) -> None:
-        """Take note that the dataflow is built, before any of it runs; ``scope`` is its ``ScopeBuilder``."""
+        """Note that the dataflow is built, before any of it runs; ``scope`` is its ``ScopeBuilder``."""
 
 
 @attrs.define(eq=False)

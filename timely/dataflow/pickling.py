@@ -12,10 +12,8 @@ import copyreg
 import io
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
-
-from timely.dataflow.plain_data import Part, load_plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,15 +88,6 @@ class PlainPickles:
             self._buffers.clear()
             self._stream.seek(0)
             self._stream.truncate()
-
-
-def unpickled_plain(parts: Sequence[Part]) -> Any:
-    """Return what was ``pickled`` with ``plain``; ``pickle.UnpicklingError`` for anything that is not plain data.
-
-    >>> unpickled_plain(pickled({"a": (1, 2.5)}, plain=True))
-    {'a': (1, 2.5)}
-    """
-    return load_plain(parts)
 
 
 class _PlainPickler(pickle.Pickler):

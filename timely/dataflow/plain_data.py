@@ -1,4 +1,4 @@
-"""``load_plain``: plain data from a pickle, whoever wrote it.
+"""``unpickled_plain``: plain data from a pickle, whoever wrote it.
 
 Invariant: what comes back is plain data, and takes memory in proportion to its bytes. Arrow batches are validated; those that are
 compressed, or whose rows take no bytes, are refused, since a few bytes of these announce any number of rows.
@@ -32,11 +32,14 @@ _PLAIN: Final = frozenset(
 """What a pickle may call as it is."""
 
 
-def load_plain(parts: Sequence[Part]) -> Any:
-    """Return the data of a pickle and its large buffers; ``pickle.UnpicklingError`` for what is not plain or not in proportion.
+def unpickled_plain(parts: Sequence[Part]) -> Any:
+    """Return what was ``pickled`` with ``plain``: a pickle and its large buffers.
 
-    >>> load_plain([pickle.dumps({"a": {1, 2.5}}, 5)])
-    {'a': {1, 2.5}}
+    ``pickle.UnpicklingError`` for what is no plain data, or not in proportion to its bytes.
+
+    >>> from timely.dataflow import pickled
+    >>> unpickled_plain(pickled({"a": (1, 2.5)}, plain=True))
+    {'a': (1, 2.5)}
     """
     if is_flat(parts[0]):  # half of the time for a hundred numbers, a third for a change of progress
         return pickle.loads(parts[0])

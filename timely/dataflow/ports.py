@@ -57,15 +57,21 @@ class InputPort(CountedInput[T], Generic[T, D]):
         return self.operator.place()
 
     def __iter__(self) -> Iterator[tuple[InputCapability[T], list[D]]]:
-        queue, operator = self.queue, self.operator
-        messages, number = self._messages, self.number
-        while queue:
-            time, batch, records = queue.popleft()
-            if len(batch) != records:
-                raise self._was_changed(batch, records)
-            operator.has_read = True
-            messages.update_at(number, time, -records)
+        while self.queue:
+            time, batch = self._read()
             yield InputCapability(time, self), batch
+
+    def _read(self) -> tuple[T, Any]:
+        """Remove the first message and count it as read; ``ContainerError`` if its container was changed on the way."""
+        time, batch, records = self.queue.popleft()
+        if len(batch) != records:
+            raise ContainerError(
+                f"{self.label}: a {type(batch).__name__} that was sent with {records} records has {len(batch)} where it is read;"
+                " whoever sends or reads a container must not change it afterwards: send a copy, or make a new one for each"
+            )
+        self.operator.has_read = True
+        self._messages.update_at(self.number, time, -records)
+        return time, batch
 
     def forward(self, output: OutputPort[T], f: Callable[[Any], Any]) -> None:
         """Read all that has arrived, and send ``f(batch)`` on ``output`` for each batch, at its time.
@@ -82,13 +88,8 @@ class InputPort(CountedInput[T], Generic[T, D]):
         operator = self.operator
         if output.operator is not operator or not operator.running or output.index not in self.identities:
             raise self._cannot_forward(output)
-        queue, messages, number = self.queue, self._messages, self.number
-        while queue:
-            time, batch, records = queue.popleft()
-            if len(batch) != records:
-                raise self._was_changed(batch, records)
-            operator.has_read = True
-            messages.update_at(number, time, -records)
+        while self.queue:
+            time, batch = self._read()
             output.push(time, f(batch))
 
     def advance(self, output: OutputPort[T], summary: PathSummary[T]) -> None:
@@ -100,13 +101,8 @@ class InputPort(CountedInput[T], Generic[T, D]):
         operator = self.operator
         if output.operator is not operator or not operator.running or summary not in self.summaries[output.index]:
             raise self._cannot_advance(output, summary)
-        queue, messages, number = self.queue, self._messages, self.number
-        while queue:
-            time, batch, records = queue.popleft()
-            if len(batch) != records:
-                raise self._was_changed(batch, records)
-            operator.has_read = True
-            messages.update_at(number, time, -records)
+        while self.queue:
+            time, batch = self._read()
             later = summary.results_in(time)
             if later is not None:
                 output.push(later, batch)
@@ -116,15 +112,10 @@ class InputPort(CountedInput[T], Generic[T, D]):
         operator = self.operator
         if output.operator is not operator or not operator.running or output.index not in self.identities:
             raise self._cannot_forward(output)
-        queue, messages, number = self.queue, self._messages, self.number
-        while queue:
-            time, batch, count = queue.popleft()
-            if len(batch) != count:
-                raise self._was_changed(batch, count)
-            operator.has_read = True
-            messages.update_at(number, time, -count)
+        while self.queue:
+            time, batch = self._read()
             records = batch if type(batch) is list else records_of(batch)
-            if queue and count < SMALL:
+            if self.queue and len(records) < SMALL:
                 records = self._concatenated(time, records)
             output.push(time, f(records))
 
@@ -138,16 +129,9 @@ class InputPort(CountedInput[T], Generic[T, D]):
             following, batch, count = queue[0]
             if count >= SMALL or following != time or len(batch) != count:
                 break
-            queue.popleft()
-            self._messages.update_at(self.number, time, -count)
+            self._read()
             found.extend(batch if type(batch) is list else records_of(batch))
         return found
-
-    def _was_changed(self, batch: Any, records: int) -> ContainerError:
-        return ContainerError(
-            f"{self.label}: a {type(batch).__name__} that was sent with {records} records has {len(batch)} where it is read;"
-            " whoever sends or reads a container must not change it afterwards: send a copy, or make a new one for each"
-        )
 
     def _cannot_forward(self, output: OutputPort[T]) -> CapabilityError:
         return CapabilityError(
@@ -216,9 +200,8 @@ class OutputPort(CountedOutput[T], Generic[T]):
                 f" and what was sent is a {type(batch).__name__}"
             ).caused_by(error)
         if records and self.tee:
-            messages = self._messages
             for number in self._targets:
-                messages.update_at(number, time, records)
+                self._messages.update_at(number, time, records)
             for pusher in self.tee:
                 pusher.push(time, batch, records)
 

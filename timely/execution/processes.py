@@ -57,7 +57,7 @@ class _Run:
     """A pickle for spawned processes."""
     workers: int
     processes: int
-    routes: ProgressGroups
+    groups: ProgressGroups
     watch: WatchSettings | None
     lifeline: Connection
     signals: DeferredSignals
@@ -85,7 +85,7 @@ def run_processes(
     program: Callable[[Worker], Any],
     workers: int,
     processes: int,
-    routes: ProgressGroups,
+    groups: ProgressGroups,
     watch: WatchSettings | None,
     method: Literal["fork", "spawn"] = "fork",
     memory: MemoryBudget | None = None,
@@ -110,7 +110,7 @@ def run_processes(
     with enough_files(workers, processes):
         lifeline = Lifeline()
     sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
-    run = _Run(carried, workers, processes, routes, watch, lifeline.reader, DeferredSignals(), sockets, memory)
+    run = _Run(carried, workers, processes, groups, watch, lifeline.reader, DeferredSignals(), sockets, memory)
     try:
         _own.append(lifeline.writer)  # no forked process may hold it
         with _forking:
@@ -247,7 +247,7 @@ def _process(run: _Run, place: int) -> None:
             run.signals.restore()
             program = _unpickled(run.program) if isinstance(run.program, bytes) else run.program
             with budget:
-                outcomes = run_threads(program, run.indices(place), part.sockets, run.routes, local)
+                outcomes = run_threads(program, run.indices(place), part.sockets, run.groups, local)
         except BaseException as error:  # an interruption or an exit is the parent's to raise
             outcomes = [(False, error)] * run.workers
     with contextlib.suppress(BrokenPipeError):  # the parent has gone

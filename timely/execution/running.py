@@ -175,8 +175,8 @@ def execute_watched(
     elif processes > 1:
         from timely.execution.processes import run_processes
 
-        routes = ProgressGroups.named(progress, workers * processes, workers)
-        outcomes = run_processes(program, workers, processes, routes, watch, start_method, memory, patience)
+        groups = ProgressGroups.named(progress, workers * processes, workers)
+        outcomes = run_processes(program, workers, processes, groups, watch, start_method, memory, patience)
     else:
         return execute_here(program, workers, progress, watch, LocalWorkers(workers=workers, answer=answer))
     return _results(outcomes)
@@ -186,10 +186,10 @@ def execute_here(
     program: Callable[[Worker], T], workers: int, progress: ProgressMode, watch: WatchSettings | None, local: LocalWorkers
 ) -> list[T]:
     """Return the results of workers of this process alone, one on this thread or several on their own."""
-    routes = ProgressGroups.named(progress, workers, workers)
+    groups = ProgressGroups.named(progress, workers, workers)
     with local, watched(local, watch):
         if workers > 1:
-            return _results(run_threads(program, range(workers), {}, routes, local))
+            return _results(run_threads(program, range(workers), {}, groups, local))
         return _results([run_worker(program, Worker(), local)])
 
 
@@ -204,12 +204,12 @@ def _run_on_host(
     program: Callable[[Worker], Any], workers: int, progress: ProgressMode, watch: WatchSettings | None, cluster: Hosts
 ) -> list[Outcome]:
     """Run the workers of this host, connected to those of the others."""
-    routes = ProgressGroups.named(progress, workers * len(cluster.names), workers)
+    groups = ProgressGroups.named(progress, workers * len(cluster.names), workers)
     sockets = cluster.connect(workers, progress)
     local = LocalWorkers(workers=workers, answer=answer)
     try:
         with local, watched(local, watch):
-            return run_threads(program, list(sockets), sockets, routes, local)
+            return run_threads(program, list(sockets), sockets, groups, local)
     finally:
         for mine in sockets.values():
             for sock in mine.values():

@@ -53,7 +53,7 @@ def run_threads(
     program: Callable[[Worker], Any],
     indices: Sequence[int],
     sockets: Mapping[int, Mapping[int, socket.socket]],
-    routes: ProgressGroups,
+    groups: ProgressGroups,
     local: LocalWorkers,
 ) -> list[Outcome]:
     """Run the workers ``indices`` as threads of this process, connected to others by ``sockets[worker][peer]``."""
@@ -67,13 +67,13 @@ def run_threads(
         raise
     local.when_stopped(lambda: _stop(inboxes, "the run was interrupted, or has failed in another process"))
     if len(transports) == 1:
-        return [_run_connected(transports[0], program, routes, local)]
+        return [_run_connected(transports[0], program, groups, local)]
     outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]
     ended = [threading.Event() for _ in indices]
 
     def run(place: int) -> None:
         try:
-            outcomes[place] = _run_connected(transports[place], program, routes, local)
+            outcomes[place] = _run_connected(transports[place], program, groups, local)
         except BaseException as error:  # an interruption ends the run as it would without threads
             outcomes[place] = (False, error)
         finally:
@@ -108,11 +108,11 @@ def _stop(inboxes: Mapping[int, Inbox], why: str) -> None:
 
 
 def _run_connected(
-    transport: PeerTransport, program: Callable[[Worker], Any], routes: ProgressGroups, local: LocalWorkers
+    transport: PeerTransport, program: Callable[[Worker], Any], groups: ProgressGroups, local: LocalWorkers
 ) -> Outcome:
     """Run a program on a new worker with this transport; what ``everywhere`` calls may refuse the worker."""
     try:
-        worker = Worker(transport, groups=routes)
+        worker = Worker(transport, groups=groups)
     except Exception as error:
         return False, error
     return run_worker(program, worker, local)

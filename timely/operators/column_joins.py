@@ -30,7 +30,7 @@ from timely.errors import ContainerError, GraphError, SchemaError, brief
 from timely.operators.generic import binary_frontier, stateless, unary
 from timely.operators.pending import Pending
 from timely.operators.sorted_keys import Array, SortedKeys, pairs, sorted_keys
-from timely.operators.state import register_union_state
+from timely.operators.state import register_row_state, register_union_state
 from timely.operators.type_variables import T
 from timely.progress import Antichain, Lattice, lattice
 
@@ -63,16 +63,6 @@ def join_columns(stream: Stream[T, Any], other: Stream[T, Any], on: str | Sequen
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         sides = _Side("left", names, bounds), _Side("right", names, bounds)
 
-        def register(save: Callable[[], Iterable[_Item]], load: Callable[[Iterable[_Item]], object], *, logged: bool) -> Any:
-            def rescale(workers: Sequence[Iterable[_Item]]) -> None:
-                """Load the rows of all workers whose keys belong here now."""
-                for items in workers:
-                    for flip, time, batch in items:
-                        shares = exchange.parts(time, batch, info.peers)
-                        load((flip, time, part) for worker, part in shares if worker == info.worker)
-
-            return info.register_state(lambda: ((None, item) for item in save()), load, rescale=rescale, logged=logged)
-
         def stored() -> Iterator[_Item]:
             return ((flip, time, batch) for flip, side in enumerate(sides) for time, batch in side.content())
 
@@ -89,8 +79,8 @@ def join_columns(stream: Stream[T, Any], other: Stream[T, Any], on: str | Sequen
             for flip, time, batch in items:
                 sides[flip].wait(capability.delayed(time), batch)
 
-        log = register(stored, store, logged=True)
-        register(waiting, wait, logged=False)
+        log = register_row_state(info, exchange, stored, store, logged=True)
+        register_row_state(info, exchange, waiting, wait)
         capability.drop()
 
         def logic(left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> None:

@@ -34,6 +34,7 @@ from timely.dataflow import (
 from timely.errors import ConfigurationError, ContainerError, GraphError, SchemaError, TimestampError, brief
 from timely.operators.grouping import group_by, together
 from timely.operators.sorted_keys import Array
+from timely.operators.state import register_row_state
 from timely.operators.type_variables import T
 from timely.progress import Antichain, PathSummary, Step, time_domain
 
@@ -129,22 +130,15 @@ def sessions_of_columns(
         waiting: list[pa.RecordBatch] = []
         held: CapabilitySet[Any] = CapabilitySet()  # at or before the first time at which a session may be complete
 
-        def save() -> Iterator[tuple[None, _Item]]:
-            return ((None, (time, batch)) for time in held.frontier for batch in waiting)
+        def save() -> Iterator[_Item]:
+            return ((time, batch) for time in held.frontier for batch in waiting)
 
         def load(items: Iterable[_Item]) -> None:
             for time, batch in items:
                 held.insert(capabilities[0].delayed(time))
                 waiting.append(batch)
 
-        def rescale(workers: Sequence[Iterable[_Item]]) -> None:
-            """Load the rows of all workers whose keys belong here now."""
-            for items in workers:
-                for time, batch in items:
-                    shares = pact.parts(time, batch, info.peers)
-                    load((time, part) for worker, part in shares if worker == info.worker)
-
-        info.register_state(save, load, rescale=rescale)
+        register_row_state(info, pact, save, load)
         for capability in capabilities:
             capability.drop()
 

@@ -87,7 +87,7 @@ class ConnectionSource(EventSource[T]):
         while data and event is None:
             if len(data) < HEADER:
                 raise Damaged(f"{len(data)} bytes are too few")
-            header = parse_header(data, 0, self._decoder.frames, self._decoder.trusted)
+            header = parse_header(data, self._decoder.frames, self._decoder.trusted)
             event = self._decoder.decode(header, data[HEADER : HEADER + header.size])
             if self._decoder.waiting is not None:
                 raise Damaged("it has two events where one is sent")

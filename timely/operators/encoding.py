@@ -74,10 +74,10 @@ class Header(NamedTuple):
     checksum: int
 
 
-def parse_header(data: Piece, at: int, number: int, trusted: bool) -> Header:
+def parse_header(data: Piece, number: int, trusted: bool) -> Header:
     """Return what the header of frame ``number`` says; ``Damaged`` if it is not that, or announces too much."""
-    found, size, pieces, checksum, own = _HEADER.unpack_from(data, at)
-    if own != zlib.crc32(data[at : at + _FRAME.size]):
+    found, size, pieces, checksum, own = _HEADER.unpack_from(data)
+    if own != zlib.crc32(data[: _FRAME.size]):
         raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
     if found != number:
         raise Damaged(f"frame {found} stands where frame {number} should")

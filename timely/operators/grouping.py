@@ -15,7 +15,7 @@ import attrs
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.errors import ContainerError, GraphError, SchemaError, brief, require_package
 from timely.operators.aggregation import by_time
-from timely.operators.state import register_list_state
+from timely.operators.state import register_list_state, register_row_state
 from timely.operators.type_variables import T
 
 if TYPE_CHECKING:
@@ -64,17 +64,7 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
         register_list_state(info, lambda: _saved(times), lambda items: _load(times, items, parts))
 
     def register_keyed(info: OperatorInfo, times: dict[T, PartialAggregates]) -> None:
-        def rescale(workers: Sequence[Iterable[tuple[T, pa.RecordBatch]]]) -> None:
-            """Load the rows of all workers whose keys belong here now."""
-            for items in workers:
-                for time, batch in items:
-                    shares = exchange.parts(time, batch, info.peers)
-                    _load(times, ((time, part) for worker, part in shares if worker == info.worker), groups)
-
-        def save() -> Iterator[tuple[None, tuple[T, pa.RecordBatch]]]:
-            return ((None, item) for item in _saved(times))
-
-        info.register_state(save, lambda items: _load(times, items, groups), rescale=rescale)
+        register_row_state(info, exchange, lambda: _saved(times), lambda items: _load(times, items, groups))
 
     def parts() -> PartialAggregates:
         return PartialAggregates(names, first, again)

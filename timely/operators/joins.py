@@ -154,14 +154,11 @@ def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, b
                     stored += entry
                 else:
                     mine[key] = [*stored, *entry]
-    last: Any = found  # which is no time
     for key, value in records:
         stored = partners(key)
         if stored is not None:
             turns = iter(stored)
             for other_time in turns:
                 other = next(turns)
-                if other_time is not last:
-                    last, give = other_time, add[other_time]
-                give((key, (other, value) if flip else (value, other)))
+                add[other_time]((key, (other, value) if flip else (value, other)))
     return found

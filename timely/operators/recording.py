@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Generic
+from typing import BinaryIO, Final, Generic
 
 from typing_extensions import override
 
@@ -86,10 +86,8 @@ class FileSink(Generic[T]):
                 encoded, count = self._encoder.encode(given, at)
                 parts += encoded
                 size += sum(map(len, encoded))
-                while count:
-                    waiting.append((given[at], size))
-                    at += 1
-                    count -= 1
+                waiting += [(event, size) for event in given[at : at + count]]
+                at += count
                 if size > _AHEAD:
                     written, parts, waiting, size = (parts, waiting), [], [], 0
                     self._write(*written)
@@ -143,17 +141,15 @@ class FileSource(EventSource[T]):
         self.path = os.fspath(path)
         self._follow = follow
         self._decoder: Decoder[T] = Decoder(trusted)
-        self._file = -1
+        self._file: BinaryIO | None = None
         self._position = 0
         self._good = 0
-        self._ahead = memoryview(b"")
-        self._ahead_at = 0
         if not follow:
             self._open()
 
     def _open(self) -> None:
         try:
-            self._file = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            self._file = open(self.path, "rb", _AHEAD)  # noqa: SIM115
         except OSError as error:
             if not (self._follow and isinstance(error, FileNotFoundError)):
                 raise CaptureError(f"{self.path!r} cannot be read: {file_error_text(error)}") from error
@@ -166,78 +162,65 @@ class FileSource(EventSource[T]):
     @override
     def take(self) -> Event[T] | None:
         """Return the next event, or ``None`` if it has not been written yet; ``EOFError`` after the last."""
-        if self._file < 0:
+        if self._file is None:
             if self._decoder.ended:
                 raise EOFError
             self._open()
-            if self._file < 0:
+            if self._file is None:
                 return None
+        file = self._file
         try:
-            event = self._next()
+            event = self._next(file)
             if event is None:
-                if self._follow and not self._writer_has_gone():
+                if self._follow and not _writer_has_gone(file):
                     return None
-                event = self._next()  # what it wrote last
+                event = self._next(file)  # what it wrote last
         except Damaged as damage:
             raise self._broken(f"{self.path!r} is damaged: {damage}") from damage.__cause__
         except CaptureError as error:
             raise self._broken(f"{self.path!r} is no recording of a stream: {error}") from error
         if event is None:
-            raise self._broken(f"{self.path!r} breaks off in the middle of the stream, after {self._size()} bytes")
+            raise self._broken(f"{self.path!r} breaks off in the middle of the stream, after {_size(file)} bytes")
         return event
 
-    def _next(self) -> Event[T] | None:
+    def _next(self, file: BinaryIO) -> Event[T] | None:
         """Return the next event, or ``None`` if its frame is incomplete."""
         decoder, event = self._decoder, None
         while event is None:
             if decoder.waiting is not None:
                 event = decoder.following()
-            elif (frame := self._next_frame()) is not None:
+            elif (frame := self._next_frame(file)) is not None:
                 header, body = frame
                 event = decoder.decode(header, body)
                 self._position += HEADER + header.size
-                if decoder.ended:
-                    self._check_end()
+                if decoder.ended and (more := _size(file) - self._position):
+                    raise Damaged(f"{more} bytes follow the end of the stream")
             else:
                 return None
         if decoder.waiting is None:
             self._good = self._position
+        if decoder.ended:
+            self.close()
         return event
 
-    def _next_frame(self) -> tuple[Header, memoryview] | None:
+    def _next_frame(self, file: BinaryIO) -> tuple[Header, memoryview] | None:
         """Return the header and body of the next frame, or ``None`` if it is incomplete."""
-        if self._position == 0 and not self._has_preamble():
+        if self._position == 0 and not self._has_preamble(file):
             return None
-        at = self._position - self._ahead_at
-        if at < 0 or at + HEADER > len(self._ahead):
-            if self._read(self._position, HEADER) is None:
-                return None
-            at = 0
-        header = parse_header(self._ahead, at, self._decoder.frames, self._decoder.trusted)
-        body = self._read(self._position + HEADER, header.size)
-        if body is not None and header.pieces > 1:
-            body = memoryview(bytearray(body)) if len(body) < len(self._ahead) else body  # an array that stays is to hold no more
-        return None if body is None else (header, body)
+        file.seek(self._position)
+        head = file.read(HEADER)
+        if len(head) < HEADER:
+            return None
+        header = parse_header(head, self._decoder.frames, self._decoder.trusted)
+        if header.size > _AHEAD and _size(file) < file.tell() + header.size:  # which may be announced and never come
+            return None
+        body = bytearray(header.size)
+        return (header, memoryview(body)) if file.readinto(body) == header.size else None  # type: ignore[attr-defined]
 
-    def _read(self, start: int, size: int) -> memoryview | None:
-        """Return bytes of the file, or ``None`` if they are not all there."""
-        at = start - self._ahead_at
-        if at < 0 or at + size > len(self._ahead):
-            if size > _AHEAD and self._size() < start + size:  # which may be announced and never come
-                return None
-            ahead = memoryview(bytearray(max(size, _AHEAD)))
-            read, more = 0, 1
-            while read < size and more:
-                more = os.preadv(self._file, [ahead[read:]], start + read)
-                read += more
-            self._ahead, self._ahead_at, at = ahead[:read], start, 0
-            if read < size:
-                return None
-        return self._ahead[at : at + size]
-
-    def _has_preamble(self) -> bool:
+    def _has_preamble(self, file: BinaryIO) -> bool:
         """Check how the file begins; return whether that is complete."""
-        found = os.pread(self._file, len(_PREAMBLE), 0)
+        file.seek(0)
+        found = file.read(len(_PREAMBLE))
         if not found.startswith(MAGIC[: len(found)]):
             raise Damaged("it does not begin as a recording does")
         if len(found) < len(_PREAMBLE):
@@ -246,26 +229,6 @@ class FileSource(EventSource[T]):
         if not 1 <= version <= VERSION:
             raise Damaged(f"its format is of version {version}, and this library reads versions 1 to {VERSION}")
         self._position = self._good = len(_PREAMBLE)
-        return True
-
-    def _check_end(self) -> None:
-        more = self._size() - self._position
-        self.close()
-        if more:
-            raise Damaged(f"{more} bytes follow the end of the stream")
-
-    def _size(self) -> int:
-        return os.fstat(self._file).st_size
-
-    def _writer_has_gone(self) -> bool:
-        """Return whether no writer has the lock; an empty file may wait for its writer to take it."""
-        if fcntl is None or self._size() == 0:
-            return False
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        fcntl.flock(self._file, fcntl.LOCK_UN)
         return True
 
     def _broken(self, what: str) -> CaptureError:
@@ -282,9 +245,25 @@ class FileSource(EventSource[T]):
 
     def close(self) -> None:
         """Close the file; a no-op when it is closed."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def __del__(self) -> None:
         self.close()
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _writer_has_gone(file: BinaryIO) -> bool:
+    """Return whether no writer has the lock; an empty file may wait for its writer to take it."""
+    if fcntl is None or _size(file) == 0:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True

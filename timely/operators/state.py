@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from timely.dataflow import OperatorInfo, route
+from timely.dataflow import Distribute, Exchange, OperatorInfo, route
 from timely.errors import StateError
 
 I = TypeVar("I")  # noqa: E741  # an item of state
@@ -42,6 +42,27 @@ def register_union_state(info: OperatorInfo, save: Callable[[], Iterable[I]], lo
     info.register_state(
         lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(itertools.chain.from_iterable(parts))
     )
+
+
+def register_row_state(
+    info: OperatorInfo,
+    pact: Exchange | Distribute,
+    save: Callable[[], Iterable[I]],
+    load: Callable[[Iterable[I]], object],
+    *,
+    logged: bool = False,
+) -> Any:
+    """Register items ``(..., batch)`` of rows, and return what ``register_state`` does.
+
+    On another number of workers, each worker loads of every batch the rows that ``pact`` sends it.
+    """
+
+    def rescale(parts: Sequence[Iterable[Any]]) -> None:
+        for *place, batch in itertools.chain.from_iterable(parts):
+            shares = pact.parts(None, batch, info.peers)
+            load((*place, part) for worker, part in shares if worker == info.worker)  # type: ignore[misc]
+
+    return info.register_state(lambda: ((None, item) for item in save()), load, rescale=rescale, logged=logged)
 
 
 def share(parts: Sequence[Iterable[I]], worker: int, peers: int) -> Iterator[I]:

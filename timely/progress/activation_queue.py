@@ -43,17 +43,14 @@ class ActivationQueue:
 
     def add(self, number: int) -> None:
         """Put a number in the queue, unless it is there."""
-        waits = self.waits
-        if not waits[number]:
-            waits[number] = True
-            ready = self.ready
-            if number > self._at:
-                if ready:
-                    _push(ready, number)
-                else:
-                    ready.append(number)  # usual: there is nothing to order
-            else:
+        if not self.waits[number]:
+            self.waits[number] = True
+            if number <= self._at:
                 self._later.append(number)
+            elif self.ready:
+                _push(self.ready, number)
+            else:
+                self.ready.append(number)  # usual: there is nothing to order
 
     def take(self) -> int:
         """Return, and remove, the first number left in this pass; there must be one."""

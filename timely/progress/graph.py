@@ -225,7 +225,7 @@ class GraphBuilder(Generic[T]):
             if local:
                 nonnegative[numbers[source]] = nonnegative[numbers[target]] = 1
         observed = [numbers[target] for target in self._observed]
-        return Topology(self._domain, locations, forward, observed, nonnegative)
+        return Topology(self._domain, numbers, forward, observed, nonnegative)
 
 
 def _rows(inputs: int, outputs: int, summaries: NodeSummaries) -> list[tuple[int, Iterable[tuple[int, Antichain[Any]]]]]:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from timely.errors import TimestampError
 from timely.order import PartialOrder, Product
+from timely.progress.antichain import Antichain
 from timely.progress.domain import TimeDomain, time_domain
 
 T = TypeVar("T", bound=PartialOrder)
@@ -53,12 +54,7 @@ class Lattice(Generic[T]):
         >>> lattice(int).lower_envelope([3, 5, 3])
         [3]
         """
-        found: list[T] = []
-        for time in times:
-            if not any(other <= time for other in found):
-                found = [other for other in found if not time <= other]
-                found.append(time)
-        return found
+        return list(Antichain(times))
 
     def upper_envelope(self, one: Iterable[T], other: Iterable[T]) -> list[T]:
         """Return the least antichain of which every element is at or after an element of ``one`` and an element of ``other``.

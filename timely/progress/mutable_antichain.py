@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import Generic, SupportsIndex, TypeVar
 
 from timely.order import PartialOrder, linear_extension
-from timely.progress.antichain import Antichain, of_incomparable
+from timely.progress.antichain import Antichain
 from timely.progress.change_batch import ChangeBatch
 from timely.progress.count_sink import whole_number
-from timely.progress.minimal_heap import FEW, MinimalHeap
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -25,13 +24,11 @@ class MutableAntichain(Generic[T]):
     ([(1, -1), (2, 1)], Antichain([2]))
     """
 
-    __slots__ = ("_counts", "_crossed", "_frontier", "_heap")
+    __slots__ = ("_counts", "_frontier")
 
     def __init__(self, elements: Iterable[T] = ()) -> None:
         self._counts: ChangeBatch[T] = ChangeBatch()
         self._frontier: Antichain[T] = Antichain()
-        self._heap: MinimalHeap[T] | None = None  # of many times
-        self._crossed: list[T] = []  # times whose counts have crossed zero since the heap was right
         self.update_iter([(element, 1) for element in elements])
 
     def update_iter(self, changes: Iterable[tuple[T, SupportsIndex]]) -> list[tuple[T, int]]:
@@ -44,48 +41,24 @@ class MutableAntichain(Generic[T]):
         ([], [], [(3, 1), (5, -1)])
         """
         applied = [(time, diff if type(diff) is int else whole_number(diff)) for time, diff in changes]
-        counts, frontier = self._counts.counts, self._frontier
+        frontier = self._frontier
         rebuild = any(time in frontier if diff < 0 else not frontier.less_equal(time) for time, diff in applied)
-        for time, diff in applied:
-            known = counts.get(time, 0)
-            count = known + diff
-            if (known > 0) != (count > 0) and self._heap is not None:
-                self._crossed.append(time)
-            if count:
-                counts[time] = count
-            elif diff:
-                del counts[time]
+        self._counts.extend(applied)
         try:
             return self._rebuild() if rebuild else []
         except (TypeError, ValueError):  # times that do not compare
             self._counts.extend([(time, -diff) for time, diff in applied])
-            self._heap = None
             raise
 
     def _rebuild(self) -> list[tuple[T, int]]:
         """Replace the frontier, which callers may hold, by a new one, and return how it changed."""
-        after = self._minimal()
+        after = Antichain([time for time, count in self._counts if count > 0])
         changes: dict[T, int] = dict.fromkeys(self._frontier, -1)
         for time in after:
             if changes.pop(time, None) is None:
                 changes[time] = 1
         self._frontier = after
         return [(time, changes[time]) for time in linear_extension(changes)]
-
-    def _minimal(self) -> Antichain[T]:
-        """Return the minimal times of positive count."""
-        counts, heap, crossed = self._counts.counts, self._heap, self._crossed
-        self._crossed = []
-        if len(counts) <= FEW:
-            self._heap = None
-            return Antichain([time for time, count in counts.items() if count > 0])
-        if heap is None or len(heap) + len(crossed) > 2 * len(counts):
-            heap = self._heap = MinimalHeap([time for time, count in counts.items() if count > 0])
-        else:
-            for time in crossed:
-                if counts.get(time, 0) > 0:
-                    heap.add(time)
-        return of_incomparable(heap.minimum(counts, crossed))
 
     @property
     def frontier(self) -> Antichain[T]:
@@ -116,7 +89,6 @@ class MutableAntichain(Generic[T]):
         """Remove all counts."""
         self._counts.clear()
         self._frontier = Antichain()
-        self._heap, self._crossed = None, []
 
     def __repr__(self) -> str:
         return f"MutableAntichain({self._counts.counts!r})"

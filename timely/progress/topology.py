@@ -32,14 +32,14 @@ class Topology(Generic[T]):
     def __init__(
         self,
         domain: TimeDomain[T],
-        locations: Sequence[Location],
+        numbers: dict[Location, int],
         forward: list[Ways[T]],
         observed: Sequence[int],
         nonnegative: bytearray,
     ) -> None:
         self.domain = domain
-        self.locations = locations
-        self.numbers: dict[Location, int] = {location: number for number, location in enumerate(locations)}
+        self.locations: Sequence[Location] = tuple(numbers)
+        self.numbers = numbers
         self.forward = forward
         self.observed = observed
         self.nonnegative = nonnegative

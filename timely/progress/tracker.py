@@ -126,7 +126,7 @@ class Tracker(CountSink[T], Generic[T]):
     @property
     def locations(self) -> Sequence[Location]:
         """The locations of the graph, each at its number."""
-        return tuple(self._topology.locations)
+        return self._topology.locations
 
     def update(self, location: Location, time: T, diff: SupportsIndex) -> None:
         """Add ``diff`` to the count of ``time`` at ``location``; the next ``propagate`` shows it.

@@ -1,7 +1,7 @@
 """Checkpoints and recovery: a run that died resumes from its last checkpoint, on any number of workers.
 
-Programs use :class:`Recovery`; operators declare their state with ``OperatorInfo.keep``. Checkpoints are stored in a
-:class:`Store`. PyArrow is imported only for a URI.
+Programs use :class:`Recovery`; operators declare their state with ``OperatorInfo.register_state``. Checkpoints are
+stored in a :class:`Store`. PyArrow is imported only for a URI.
 """
 
 from timely.recovery.recovery import Checkpoint, Recovery

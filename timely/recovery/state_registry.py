@@ -248,14 +248,14 @@ class DataflowStateRegistry:
         start = self._state.start
         return None if start is None or self._before is None else start.time
 
-    def take(self, info: StatefulOperator, part: StatePart) -> None:
+    def register(self, info: StatefulOperator, part: StatePart) -> None:
         """Register a part, and restore it."""
         path = without_functions(info.path)
         key = (self._number, path, part.number)
         state = RegisteredState(info, part)
         if self._built:
             raise StateError(
-                f"{state.label} declares state when its dataflow is built already: call info.keep in its constructor"
+                f"{state.label} declares state when its dataflow is built already: call info.register_state in its constructor"
             )
         self._parts[key] = state
         if self._before is None:

@@ -147,7 +147,7 @@ class _DataflowStateRegistry:
             )
         self.registry.built(self.number, scope)
 
-    def take(self, info: StatefulOperator, part: StatePart) -> None:
+    def register(self, info: StatefulOperator, part: StatePart) -> None:
         self.registry.take(self.number, info, part)
 
 

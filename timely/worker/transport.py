@@ -201,7 +201,7 @@ class Inbox:
     def call(self) -> None:
         """End the current wait, or else the next one, at once."""
         self.called.append(None)
-        self._ring()
+        self._wake_waiting()
 
     def put(self, sender: int, message: Any, weight: int = 0) -> None:
         """Add a message of about so many bytes, and wake the owner if it waits."""
@@ -209,9 +209,9 @@ class Inbox:
             self.items.appendleft((sender, message, 0))  # nothing before it matters any more
         else:
             self.items.append((sender, message, weight))
-        self._ring()
+        self._wake_waiting()
 
-    def _ring(self) -> None:
+    def _wake_waiting(self) -> None:
         if popped(self.armed):  # one wake-up is enough until it has looked
             self.wake()
 
