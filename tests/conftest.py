@@ -17,14 +17,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.figures import Figures, counted, heard, told
-from tests.support import java_archive
+from tests.support import java_archive, quick_runs
 from tests.support.script_server import ScriptServer
 from tests.support.spark_programs import SparkPrograms
 from tests.support.work_units import work_unit
@@ -55,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[COVERED] = []
+    config.pluginmanager.register(quick_runs)
     if "SPARK_SUBMIT_OPTS" not in os.environ:  # else set by hand, or by the process that started this one of several
         archive = config.rootpath / ".pytest_cache" / "spark.jsa"
         if getattr(config.option, "numprocesses", None) and not archive.exists():
@@ -102,16 +103,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("covered by soaking")
         for line in config.stash[COVERED]:
             terminalreporter.write_line(line)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect no garbage while tests are collected, which all stay: that takes a quarter less."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

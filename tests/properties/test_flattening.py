@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices, Stage
@@ -12,7 +12,6 @@ from tests.support.random_dataflows import nestings
 from timely import CycleError
 
 
-@settings(max_examples=4 * settings().max_examples)
 @given(nestings(), st.booleans(), st.data())
 def test_frontiers_in_a_nesting_equal_those_of_the_flat_graph(nesting: Nesting, sharing: bool, data: st.DataObject) -> None:
     choices = Choices(data)
@@ -27,7 +26,6 @@ def test_frontiers_in_a_nesting_equal_those_of_the_flat_graph(nesting: Nesting, 
     assert stage.shown() == stage.true()
 
 
-@settings(max_examples=4 * settings().max_examples)
 @given(nestings(), st.booleans(), st.data())
 def test_closing_everything_empties_every_frontier_and_completes(nesting: Nesting, sharing: bool, data: st.DataObject) -> None:
     choices = Choices(data)
@@ -44,7 +42,6 @@ def test_closing_everything_empties_every_frontier_and_completes(nesting: Nestin
     assert not stage.worker.step()
 
 
-@settings(max_examples=4 * settings().max_examples)
 @given(nestings(limits=False), st.booleans(), st.data())
 def test_a_cycle_is_refused_exactly_if_time_need_not_advance_on_it(nesting: Nesting, sharing: bool, data: st.DataObject) -> None:
     if nesting.stuck():

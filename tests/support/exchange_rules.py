@@ -32,6 +32,8 @@ EMPTY: Bag = frozenset()
 
 def plus(bag: Bag, updates: Iterable[tuple[Pointstamp, int]]) -> Bag:
     """Return the counts of a bag after some changes."""
+    if not updates:
+        return bag
     counts = dict(bag)
     for pointstamp, diff in updates:
         counts[pointstamp] = counts.get(pointstamp, 0) + diff
@@ -41,6 +43,11 @@ def plus(bag: Bag, updates: Iterable[tuple[Pointstamp, int]]) -> Bag:
 def minus(bag: Bag, other: Bag) -> Bag:
     """Return by how much the counts of one bag are above those of another."""
     return plus(bag, ((pointstamp, -count) for pointstamp, count in other))
+
+
+def copied(exchange: ProgressExchange[Pointstamp]) -> ProgressExchange[Pointstamp]:
+    """Return a copy that shares pointstamps, which are immutable: to copy them took a third of a search."""
+    return copy.deepcopy(exchange, {id(pointstamp): pointstamp for pointstamp in exchange.changes.counts})
 
 
 def replaced(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
@@ -267,7 +274,7 @@ class ExchangeRules:
         updates = [((location, time), diff) for location, time, diff in statement]
         private = [u for u in updates if isinstance(u[0][0], Source) or u[0][0] in self._local]
         shared = [u for u in updates if not (isinstance(u[0][0], Source) or u[0][0] in self._local)]
-        exchange = copy.deepcopy(state.exchanges[worker])
+        exchange = copied(state.exchanges[worker])
         exchange.changes.extend(updates)
         return attrs.evolve(
             state,
@@ -278,7 +285,7 @@ class ExchangeRules:
         )
 
     def _flush(self, state: ExchangeState, worker: int) -> ExchangeState:
-        exchange = copy.deepcopy(state.exchanges[worker])
+        exchange = copied(state.exchanges[worker])
         batch = exchange.flush()
         flushed = frozenset(batch.updates if batch is not None else ())
         if flushed != state.unsent[worker]:
@@ -304,7 +311,7 @@ class ExchangeRules:
         if decision.which >= len(possible):
             raise ProgressError(f"nothing is in flight from worker {decision.sender} to worker {receiver}")
         batch, left = possible[decision.which]
-        exchange = copy.deepcopy(state.exchanges[receiver])
+        exchange = copied(state.exchanges[receiver])
         updates = self.receive(exchange, batch)
         after = attrs.evolve(
             state,
