@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from timely.errors import CheckpointError, ConfigurationError
+from timely.recovery.store import is_uri
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
@@ -71,7 +72,13 @@ def check_without_java(name: str, sink: object) -> None:
 def _folder(folder: object) -> str:
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise ConfigurationError(f"the folder of a sink must be a path or a URI, not {folder!r}")
-    return str(os.fspath(folder)).rstrip("/") or "/"
+    text = str(os.fspath(folder))
+    if not is_uri(text) and not os.path.isabs(text):
+        raise ConfigurationError(
+            f"the folder {text!r} of a sink is relative, which Spark takes for another folder than Python does: give a URI, or"
+            f" {os.path.abspath(text)!r}"
+        )
+    return text.rstrip("/") or "/"
 
 
 def _below(folder: str, name: str) -> str:
@@ -90,9 +97,12 @@ class ParquetSink:
 
     An epoch's folder appears as a whole, by one rename, and stays as it is when the epoch is delivered again. With ``keep`` only
     so many of the newest epochs stay. The folder belongs to one checkpoint. Raises :class:`~timely.errors.ConfigurationError`
-    for a folder that has something else, and for an object store, which cannot rename a folder at once.
+    for a relative folder, for one that has something else, and for an object store, which cannot rename a folder at once.
 
     >>> from timely.spark import ParquetSink
+    >>> ParquetSink("data")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: the folder 'data' of a sink is relative, which Spark takes for another folder ...
     >>> ParquetSink("/data/components", keep=0)
     Traceback (most recent call last):
     timely.errors.ConfigurationError: keep must be an integer of 1 or more, or None for all epochs, not 0
