@@ -40,6 +40,7 @@ def options(archive: Path, *, as_users: bool) -> str:
 
 def start(archive: Path) -> subprocess.Popen[bytes]:
     """Begin to make the file."""
+    archive.parent.mkdir(exist_ok=True)  # in a fresh checkout pytest makes the folder later; Java would have nowhere to write
     half = archive.with_suffix(f".{os.getpid()}")
     making = f"{QUICK} {INTERPRETED} {SILENT} {shlex.quote(f'-XX:ArchiveClassesAtExit={half}')}"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": making}
