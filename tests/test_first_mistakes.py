@@ -22,6 +22,7 @@ from timely import (
     GraphError,
     InputClosedError,
     OperatorError,
+    PeerLostError,
     Pipeline,
     RoutingError,
     ScopeError,
@@ -29,6 +30,7 @@ from timely import (
     Step,
     TimestampError,
 )
+from timely import differential as dd
 from timely.operators.windows import windows
 
 Build = Callable[[Any], Any]
@@ -236,6 +238,11 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         ContainerError,
         "what came is a list: use value_counts or aggregate",
     ),
+    "groups by a column that is misspelt": (
+        sent(pa.record_batch({"src": [1]}), lambda s: s.group_by("scr", n="count")),
+        ContainerError,
+        r"group_by needs each of the columns \['scr'\] once, and a batch has \['src'\]",
+    ),
     "a stream that is not there": (
         lambda scope: scope.to_stream([5]).partition(2, lambda x: (x, x))[0],
         RoutingError,
@@ -390,6 +397,20 @@ def test_from_outside(mistake: str) -> None:
         probe = stream.probe()
     with pytest.raises(kind, match=message):
         deed(worker, handle, probe)
+
+
+def test_to_read_on_after_a_failure() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int, name="demo") as scope:
+        numbers, collection = dd.new_collection(scope)
+        result = collection.map(lambda n: 1 // n).output()
+    numbers.insert(0)
+    numbers.close()
+    with pytest.raises(OperatorError, match="ZeroDivisionError"):
+        result.at(0)
+    for read in (lambda: result.at(0), result.to_arrow, result.changes, lambda: worker.step_while(lambda: True)):
+        with pytest.raises(PeerLostError, match="worker 0 has failed already, and a new one is needed: operator 'map'"):
+            read()
 
 
 def test_a_name_for_the_type_of_times() -> None:
