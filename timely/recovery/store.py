@@ -267,11 +267,13 @@ def open_store(where: str | os.PathLike[str] | Store) -> Store:
     Paths and ``file://`` are a :class:`LocalStore`, any other URI an :class:`ArrowStore`. ``ConfigurationError`` for anything
     else.
 
+    >>> open_store("")
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: checkpoints are stored at a path, a URI or in a timely.recovery.Store, not in ''
     >>> open_store("/some/where"), open_store("file:///some/where%20else")
     (LocalStore('/some/where'), LocalStore('/some/where else'))
     """
-    if isinstance(where, str | os.PathLike):
-        text = os.fspath(where)
+    if isinstance(where, str | os.PathLike) and (text := os.fspath(where)):
         if not is_uri(text):
             return LocalStore(text)
         parts = urlsplit(text)
