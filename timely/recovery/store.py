@@ -273,7 +273,10 @@ def open_store(where: str | os.PathLike[str] | Store) -> Store:
     >>> open_store("/some/where"), open_store("file:///some/where%20else")
     (LocalStore('/some/where'), LocalStore('/some/where else'))
     """
-    if isinstance(where, str | os.PathLike) and (text := os.fspath(where)):
+    if isinstance(where, str | os.PathLike):
+        text = os.fspath(where)
+        if not text:
+            raise ConfigurationError("checkpoints are stored at a path, a URI or in a timely.recovery.Store, not in ''")
         if not is_uri(text):
             return LocalStore(text)
         parts = urlsplit(text)
