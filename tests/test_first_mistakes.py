@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -156,6 +156,16 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
         ContainerError,
         r"those of a Table are its columns: read it with scope.read_arrow\(table\)",
     ),
+    "iterate without the scope": (
+        lambda scope: dd.collection(scope, [1]).iterate(cast(Any, lambda numbers: numbers)).stream,
+        GraphError,
+        r"iterate calls f\(scope, collection\), and <lambda> is a function of other arguments: too many positional",
+    ),
+    "a collection for a stream": (
+        lambda scope: dd.collection(scope, [1]),
+        GraphError,
+        r"must return the stream that is to be shown, not Collection\(.*: return its .stream",
+    ),
     "a pact without its key": (
         lambda scope: scope.to_stream([1]).unary(timely.Exchange, "mine", None),
         GraphError,
@@ -212,6 +222,11 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         lambda scope: scope.to_stream([(1, 2)]).state_machine(lambda key, value, state: value),
         TypeError,
         r"'state_machine' .*fold\(1, 2, state\) must return \(next state, outputs\): 2",
+    ),
+    "a fold that returns one output": (
+        lambda scope: scope.to_stream([(1, 2)]).state_machine(lambda key, value, state: (0, value)),
+        TypeError,
+        r"fold\(1, 2, state\) must return \(next state, outputs\), where outputs are the records to send, in a list: \(0, 2\)",
     ),
     "a key that fails": (
         lambda scope: scope.to_stream([{"a": 1}]).exchange(lambda record: record["b"]),
