@@ -25,7 +25,7 @@ import pyarrow.parquet
 from timely.dataflow import OutputSchema, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
 from timely.files.csv_values import batches_as_texts, codes_in, delimiter_remedy, may_have_codes, remedy
-from timely.files.formats import FORMATS, Format, check_encodable, extension_of, format_of
+from timely.files.formats import FORMATS, Format, check_path, extension_of, format_of
 from timely.files.places import Paths, places_of
 
 ROWS: Final = 1 << 16
@@ -442,7 +442,7 @@ def format_of_files(paths: Paths, place: str) -> Format:
 def _files(paths: Paths, kind: Format, place: str) -> Iterator[tuple[str, str]]:
     """Yield the files of one format as ``_listed`` does; ``ConfigurationError`` for another extension."""
     for file, root in _listed(paths, place):
-        check_encodable(file, place)
+        check_path(file, place)
         if extension_of(file) not in kind.extensions or (Path(file).suffix == ".gz" and not kind.compressed):
             other = next((one.name for one in FORMATS.values() if extension_of(file) in one.extensions), None)
             advice = f"read it with read_{other}" if other and other != kind.name else "name the files with a glob"
@@ -456,7 +456,7 @@ def _listed(paths: Paths, place: str) -> Iterator[tuple[str, str]]:
     if not given:
         raise ConfigurationError(f"{place}: there is no path")
     for path in [os.fspath(one) for one in given]:
-        check_encodable(path, place)
+        check_path(path, place)
         if os.path.isdir(path):
             found = sorted(_within(path))
             root = path
