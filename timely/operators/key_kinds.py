@@ -40,6 +40,6 @@ class KeyKinds:
 
 def _differ(left: object, right: object) -> bool:
     if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) != len(right) or any(map(_differ, left, right))
+        return len(left) == len(right) and any(map(_differ, left, right))  # others may be lists, of any lengths
     kinds = [next((kind for base, kind in _KINDS if isinstance(key, base)), None) for key in (left, right)]
     return None not in kinds and kinds[0] != kinds[1]
