@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from timely import (
     GraphError,
     InputClosedError,
     OperatorError,
+    PeerLostError,
     Pipeline,
     RoutingError,
     ScopeError,
@@ -29,6 +30,7 @@ from timely import (
     Step,
     TimestampError,
 )
+from timely import differential as dd
 from timely.operators.windows import windows
 
 Build = Callable[[Any], Any]
@@ -154,6 +156,16 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
         ContainerError,
         r"those of a Table are its columns: read it with scope.read_arrow\(table\)",
     ),
+    "iterate without the scope": (
+        lambda scope: dd.collection(scope, [1]).iterate(cast(Any, lambda numbers: numbers)).stream,
+        GraphError,
+        r"iterate calls f\(scope, collection\), and <lambda> is a function of other arguments: too many positional",
+    ),
+    "a collection for a stream": (
+        lambda scope: dd.collection(scope, [1]),
+        GraphError,
+        r"must return the stream that is to be shown, not Collection\(.*: return its .stream",
+    ),
     "a pact without its key": (
         lambda scope: scope.to_stream([1]).unary(timely.Exchange, "mine", None),
         GraphError,
@@ -211,6 +223,11 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         TypeError,
         r"'state_machine' .*fold\(1, 2, state\) must return \(next state, outputs\): 2",
     ),
+    "a fold that returns one output": (
+        lambda scope: scope.to_stream([(1, 2)]).state_machine(lambda key, value, state: (0, value)),
+        TypeError,
+        r"fold\(1, 2, state\) must return \(next state, outputs\), where outputs are the records to send, in a list: \(0, 2\)",
+    ),
     "a key that fails": (
         lambda scope: scope.to_stream([{"a": 1}]).exchange(lambda record: record["b"]),
         RoutingError,
@@ -235,6 +252,11 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         lambda scope: scope.to_stream([1]).group_by("a", n="count"),
         ContainerError,
         "what came is a list: use value_counts or aggregate",
+    ),
+    "groups by a column that is misspelt": (
+        sent(pa.record_batch({"src": [1]}), lambda s: s.group_by("scr", n="count")),
+        ContainerError,
+        r"group_by needs each of the columns \['scr'\] once, and a batch has \['src'\]",
     ),
     "a stream that is not there": (
         lambda scope: scope.to_stream([5]).partition(2, lambda x: (x, x))[0],
@@ -390,6 +412,20 @@ def test_from_outside(mistake: str) -> None:
         probe = stream.probe()
     with pytest.raises(kind, match=message):
         deed(worker, handle, probe)
+
+
+def test_to_read_on_after_a_failure() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int, name="demo") as scope:
+        numbers, collection = dd.new_collection(scope)
+        result = collection.map(lambda n: 1 // n).output()
+    numbers.insert(0)
+    numbers.close()
+    with pytest.raises(OperatorError, match="ZeroDivisionError"):
+        result.at(0)
+    for read in (lambda: result.at(0), result.to_arrow, result.changes, lambda: worker.step_while(lambda: True)):
+        with pytest.raises(PeerLostError, match="worker 0 has failed already, and a new one is needed: operator 'map'"):
+            read()
 
 
 def test_a_name_for_the_type_of_times() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import timely
 from timely import TimelyWarning
+from timely import differential as dd
 
 
 @pytest.fixture
@@ -30,6 +31,36 @@ def messages(shown: list[warnings.WarningMessage]) -> list[str]:
 def here() -> int:
     """The line of the caller."""
     return sys._getframe(1).f_lineno
+
+
+# -- what never meets ------------------------------------------------------------------------------------------------------
+
+
+def test_keys_that_are_never_equal(shown: list[warnings.WarningMessage]) -> None:
+    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
+        rows: timely.Stream[int, tuple[Any, str]] = scope.to_stream([(1, "a"), ("2", "b")])
+        names: timely.Stream[int, tuple[Any, str]] = scope.to_stream([("1", "x")])
+        return rows.join(names)
+
+    def collections(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
+        rows, names = dd.collection(scope, [((1, "a"), 1)]), dd.collection(scope, [((1, 2), 1)])
+        return rows.antijoin(names.map(lambda pair: pair[0])).stream
+
+    timely.example(build)
+    timely.example(collections)
+    first, second = messages(shown)
+    assert "join#2 joins keys such as 1 on the left with '1' on the right, which are never equal: convert one side" in first
+    assert "joins keys such as (1, 'a') on the left with (1, 2) on the right" in second
+
+
+def test_keys_that_may_be_equal_are_joined_in_silence(shown: list[warnings.WarningMessage]) -> None:
+    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
+        rows: timely.Stream[int, tuple[Any, str]] = scope.to_stream([(1, "a"), (None, "b")])
+        names: timely.Stream[int, tuple[Any, str]] = scope.to_stream([(1.0, "x"), ("1", "y")])
+        return rows.join(names)
+
+    assert timely.example(build) == [(0, [(1, ("a", "x"))])]
+    assert messages(shown) == []
 
 
 # -- what is looked at before it was run -----------------------------------------------------------------------------------

@@ -195,6 +195,7 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a value that is missing": ({"a.csv": f"n\n{MANY}N/A\n"}, {}, r"and row 300002 has 'N/A': null_values=\['', 'N/A'"),
     "a larger number": ({"a.csv": f"n\n{MANY}1.5\n"}, {}, r"has '1.5': schema=\{'n': 'double'\} reads it as a number"),
     "another delimiter": ({"a.csv": "n;m\n1;2,5\n"}, {}, r"2 values, and the header 1: 1;2,5; .* delimiter=';'"),
+    "a header with another delimiter": ({"a.csv": "n;m\n1;2\n"}, {}, r"a\.csv' has one column, 'n;m'; .* delimiter=';'"),
     "a code after the first megabyte": ({"a.csv": f"n\n{MANY}007\n"}, {}, r"'n' of .*a\.csv' has '007'.*\{'n': 'string'\}"),
     "a code in another file": ({"a.csv": "n,m\n1,2\n", "b.csv": "n,m\n1,-01\n"}, {}, r"'m' of .*b\.csv' has '-01'"),
     "a code before a slash": ({"a.csv": f"n/m\n{MANY.replace('1', '1/2')}01/2\n"}, {"delimiter": "/"}, r"'n' of .*'01'"),

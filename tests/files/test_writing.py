@@ -217,6 +217,18 @@ def test_another_folder_than_the_one_that_is_read_is_overwritten(tmp_path: Path)
     assert read(tmp_path / "copy") == ROWS
 
 
+@pytest.mark.parametrize(("path", "message"), [("~/words", "is not expanded: give '/"), (Path("s3://bucket/words"), "is a URI")])
+def test_paths_that_are_elsewhere_for_arrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str | Path, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=message):
+        timely.example(lambda scope: scope.to_stream([pa.record_batch({"n": [1]})]).write_parquet(path))
+    with pytest.raises(ConfigurationError, match=message):
+        timely.example(lambda scope: scope.read_csv(path))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_that_write_into_one_folder_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
 

@@ -5,6 +5,7 @@ White box: where a worker is in a loop is a matter of steps, so the workers are 
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import random
 from collections import Counter
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from tests.recovery.test_operators_graphs import BUILDS, _batches, edges
 from tests.recovery.test_operators_state import UNARY
 from timely import differential as dd
 from timely.errors import CheckpointError, StateError
+from timely.graphs import pagerank
 from timely.memory import MemoryBudget
 from timely.testing import pause
 
@@ -135,6 +138,24 @@ def test_a_checkpoint_in_a_loop_is_written_and_read(tmp_path: Path) -> None:
         parts += timely.execute(partial(program, where=tmp_path, build=counted_down, steps=steps), workers=2)
     whole = timely.execute(lambda worker: program(worker, tmp_path / "whole", counted_down), workers=2)
     assert sorted(itertools.chain(*parts)) == sorted(itertools.chain(*whole)) != []
+
+
+def test_another_version_of_a_graph_algorithm_does_not_go_on_in_its_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ranks(numbers: Any) -> Any:
+        edges = numbers.map_batch(lambda found: pa.record_batch({"src": found, "dst": [number // 2 for number in found]}))
+        return pagerank(edges, rounds=9)
+
+    def run(steps: int) -> list[Any]:
+        return timely.execute(partial(program, where=tmp_path, build=ranks, steps=steps))[0]
+
+    assert run(steps=6) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(inspect, "getsource", lambda module: "another version")
+        with pytest.raises(
+            StateError, match=r"pagerank#[0-9]: another version of the library wrote the checkpoint in the middle"
+        ):
+            run(steps=0)
+    assert len(run(steps=0)) == 40
 
 
 def test_only_as_many_workers_go_on_in_a_loop(tmp_path: Path) -> None:

@@ -105,10 +105,13 @@ def test_a_star_import_brings_public_names_alone(package: str) -> None:
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_shows_whole_epochs_and_keeps_the_newest(session: SparkSession, tmp_path: Path) -> None:
+def test_a_folder_shows_whole_epochs_and_keeps_the_newest(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path.parent)  # Java stays where it is
     (tmp_path / "counts" / "_run-a").mkdir(parents=True)
     (tmp_path / "counts" / "_writing-1").mkdir()
-    take = opened(session, ParquetSink(tmp_path, keep=2))
+    take = opened(session, ParquetSink(tmp_path.name, keep=2))
     for epoch, rows in ((0, [("a", 0)]), (1, [("a", 1)]), (2, [("a", 2)]), (2, [("a", 9)])):
         take(epoch, rows)
     assert sorted(os.listdir(tmp_path / "counts")) == ["_run-a", "epoch=1", "epoch=2"]
@@ -123,6 +126,17 @@ def test_folders_that_cannot_be(session: SparkSession, tmp_path: Path, folder: s
     (tmp_path / "counts" / "epoch=0").mkdir(parents=True)
     with pytest.raises(ConfigurationError, match=message):
         opened(session, ParquetSink(folder.format(tmp_path)))
+
+
+def test_a_relative_folder_is_not_one_of_another_file_system(session: SparkSession) -> None:
+    settings: Any = session.sparkContext._jsc.hadoopConfiguration()
+    settings.set("fs.defaultFS", "hdfs://names:8020")
+    try:
+        for sink in (ParquetSink("out"), DeltaSink("out")):
+            with pytest.raises(ConfigurationError, match="'out' of a sink is relative to a folder of this machine"):
+                opened(session, sink)
+    finally:
+        settings.unset("fs.defaultFS")
 
 
 def test_a_table_of_delta_takes_an_epoch_once(session: SparkSession, tmp_path: Path) -> None:

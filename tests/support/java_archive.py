@@ -7,6 +7,7 @@ some thirty of them. The file is made once a checkout, while the tests begin; th
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,8 @@ INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryM
 DAEMON = Path(__file__).with_name("spark_daemon")
 """The folder of the module that forks Python workers."""
 
-LOADED = f"-Dspark.python.daemon.module=loaded_daemon -Dspark.executorEnv.PYTHONPATH={DAEMON}"
+# Spark splits the variable as a shell does: a checkout may be in a folder whose name has spaces.
+LOADED = f"-Dspark.python.daemon.module=loaded_daemon {shlex.quote(f'-Dspark.executorEnv.PYTHONPATH={DAEMON}')}"
 """Python workers start with what they need: loading took two thirds of their time."""
 
 SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -32,13 +34,15 @@ SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 def options(archive: Path, *, as_users: bool) -> str:
     """What the Java of a test starts with; ``as_users`` have it: with generated code, and Python workers that load modules."""
-    return f"{QUICK} {SILENT} -XX:SharedArchiveFile={archive}" + ("" if as_users else f" {INTERPRETED} {LOADED}")
+    shared = shlex.quote(f"-XX:SharedArchiveFile={archive}")
+    return f"{QUICK} {SILENT} {shared}" + ("" if as_users else f" {INTERPRETED} {LOADED}")
 
 
 def start(archive: Path) -> subprocess.Popen[bytes]:
     """Begin to make the file."""
+    archive.parent.mkdir(exist_ok=True)  # in a fresh checkout pytest makes the folder later; Java would have nowhere to write
     half = archive.with_suffix(f".{os.getpid()}")
-    making = f"{QUICK} {INTERPRETED} {SILENT} -XX:ArchiveClassesAtExit={half}"
+    making = f"{QUICK} {INTERPRETED} {SILENT} {shlex.quote(f'-XX:ArchiveClassesAtExit={half}')}"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": making}
     command = [sys.executable, "-m", "tests.support.java_archive", str(half), str(archive)]
     return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -18,6 +18,7 @@ from timely.differential.join_results import JoinResult
 from timely.differential.state_memory import guarded
 from timely.differential.updates import Update
 from timely.errors import GraphError, StateError
+from timely.operators.key_kinds import KeyKinds
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
 
@@ -46,7 +47,10 @@ Waiting = tuple[Capability[Any], Deltas]
 class _Join:
     """The logic of one join."""
 
-    def __init__(self, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: JoinResult) -> None:
+    def __init__(
+        self, info: OperatorInfo, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: JoinResult
+    ) -> None:
+        self._kinds = KeyKinds(info)
         self._lub = left.lattice.lub
         self._due = due_in(left.scope)
         self._result = result
@@ -98,6 +102,9 @@ class _Join:
         pending = self._pending
         for side, port in enumerate((left, right)):
             for capability, delta in port:
+                if side in self._kinds.missing:
+                    pairs = self._pairs_of[side]
+                    self._kinds.see(side, (record[0] if pairs else record for record, _ in delta))
                 time = capability.time
                 if time in pending:
                     pending[time][1][side].append(delta)
@@ -225,7 +232,7 @@ def join_arrangements(
     output = builder.new_output()
 
     def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
-        join = _Join(left, right, result)
+        join = _Join(info, left, right, result)
         route = key_route(left.index.key)
         register_keyed_state(info, join.save, lambda items: join.load(items, capabilities[0]), lambda item: route(item.key))
         join.connect(first, second)

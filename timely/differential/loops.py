@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Generic
 
@@ -94,11 +95,26 @@ def iterate(
     """
     with scope.iterative("iterate") as loop:
         variable: Variable[Any, Any] = Variable(loop)
-        return variable.set(settled(f(loop, variable.collection))).leave()
+        return variable.set(one_round(f, loop, variable.collection)).leave()
 
 
-def settled(result: Collection[Any, Any]) -> Collection[Any, Any]:
-    """Return ``result``, consolidated unless its operator does that: or a loop may not come to rest."""
+def one_round(
+    f: Callable[[ScopeBuilder[Any], Collection[Any, Any]], Collection[Any, Any]],
+    loop: ScopeBuilder[Any],
+    collection: Collection[Any, Any],
+) -> Collection[Any, Any]:
+    """Return ``f(loop, collection)``, consolidated unless its operator does that: or a loop may not come to rest.
+
+    ``GraphError`` for a function that does not take both, or returns no collection.
+    """
+    try:
+        inspect.signature(f).bind(loop, collection)
+    except TypeError as error:
+        name = getattr(f, "__name__", repr(f))
+        raise GraphError(f"iterate calls f(scope, collection), and {name} is a function of other arguments: {error}") from None
+    except ValueError:  # a function that is not written in Python
+        pass
+    result = f(loop, collection)
     if not isinstance(result, Collection):
         raise GraphError(f"the function of iterate returns the collection after one round, not {brief(result)}")
     return result if result.consolidated else result.consolidate()
@@ -111,4 +127,4 @@ def iterate_from(
     collection.ring.require("negate", "iterate")
     with collection.scope.iterative("iterate") as loop:
         variable: Variable[Any, Any] = Variable(loop, collection.enter(loop))
-        return variable.set(settled(f(loop, variable.collection))).leave()
+        return variable.set(one_round(f, loop, variable.collection)).leave()

@@ -200,9 +200,14 @@ class Output(Generic[T, D]):
         """Return the records at the latest complete time to a library that reads Arrow's C interface."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
-    def _latest(self) -> dict[D, Any]:
+    def _settle(self) -> None:
+        """Step the worker while it has anything to do, once at least: one that has failed raises."""
+        self._worker.step()
         while not self._worker.idle:
             self._worker.step()
+
+    def _latest(self) -> dict[D, Any]:
+        self._settle()
         frontier = self._frontier()
         if frontier == [self._times.minimum]:
             raise NotCompleteError(f"{self._name} is complete at no time yet: advance or close the inputs first")
@@ -217,8 +222,7 @@ class Output(Generic[T, D]):
         """
         if since is not None:
             self._check(since)
-        while not self._worker.idle:
-            self._worker.step()
+        self._settle()
         found: list[tuple[D, T, Any]] = []
         for time in linear_extension(self._complete):
             if since is None or since <= time:

@@ -235,9 +235,12 @@ def _example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple
     with LocalWorkers(answer=answer) as local, watched(local, WatchSettings.wanted(True)), Worker() as worker:
         local.add(worker)
         with worker.dataflow(name="example") as scope:
-            built = build(scope)
+            built: object = build(scope)
             if not isinstance(built, Stream):
-                raise GraphError(f"example(build): build(scope) must return the stream that is to be shown, not {brief(built)}")
+                advice = ": return its .stream" if isinstance(getattr(built, "stream", None), Stream) else ""
+                raise GraphError(
+                    f"example(build): build(scope) must return the stream that is to be shown, not {brief(built)}{advice}"
+                )
             if built.scope is not scope:
                 warn(f"build(scope) returned a stream of the nested scope {built.scope.path}, as it is there: call leave() on it")
             captured = built.capture()

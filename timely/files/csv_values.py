@@ -62,7 +62,22 @@ def may_have_codes(path: str, delimiter: str) -> bool:
     return False
 
 
-def remedy(error: str, columns: Sequence[str], declare: str, *, options: bool = True) -> str | None:
+def delimiter_remedy(columns: Sequence[str], delimiter: str, *, options: bool = True) -> str | None:
+    """Return what to do about a header that another character seems to separate; ``None`` for any other header.
+
+    >>> delimiter_remedy(["name;price"], ",")
+    "values seem to be separated by another character: delimiter=';'"
+    >>> delimiter_remedy(["name, first"], ","), delimiter_remedy(["name;first", "price"], ",")
+    (None, None)
+    """
+    others = [each for each in ";\t|," if each != delimiter and len(columns) == 1 and each in columns[0]]
+    if not others:
+        return None
+    how = f"delimiter={others[0]!r}" if options else "separate them by commas, or by tabs in .tsv"
+    return f"values seem to be separated by another character: {how}"
+
+
+def remedy(error: str, columns: Sequence[str], declare: str, delimiter: str = ",", *, options: bool = True) -> str | None:
     """Return what Arrow says of a file, with the name of the column and a remedy; ``None`` for what says nothing of values.
 
     ``declare`` is how a column ``{name}`` is declared to be of a type ``{kind}``; ``options`` says whether other options of the
@@ -92,12 +107,8 @@ def remedy(error: str, columns: Sequence[str], declare: str, *, options: bool = 
         return None
     line = f"row {found[1]}" if found[1] else "a row"
     text = f"{line} has {found[3]} values, and the header {found[2]}: {found[4]}"
-    if found[2] == "1":
-        others = [each for each in ";\t|" if each in found[4] and columns and each in columns[0]]
-        if others:
-            how = f"delimiter={others[0]!r}" if options else "separate them by commas, or by tabs in .tsv"
-            text += f"; values seem to be separated by another character: {how}"
-    return text
+    how = delimiter_remedy(columns, delimiter, options=options)
+    return text if how is None else f"{text}; {how}"
 
 
 def batches_as_texts(fragment: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -99,7 +100,7 @@ def extension_of(path: str | os.PathLike[str]) -> str:
 
 def format_of(path: str | os.PathLike[str], place: str) -> Format:
     """Return the format that an extension stands for; ``ConfigurationError`` for an unknown one."""
-    check_encodable(os.fspath(path), place)
+    check_path(os.fspath(path), place)
     extension = extension_of(path)
     for found in FORMATS.values():
         if extension in found.extensions and (found.compressed or Path(path).suffix == extension):
@@ -108,8 +109,17 @@ def format_of(path: str | os.PathLike[str], place: str) -> Format:
     raise ConfigurationError(f"{place}: {os.fspath(path)!r} should end in one of {known}")
 
 
-def check_encodable(path: str, place: str) -> None:
-    """Raise ``ConfigurationError`` for a path that Arrow cannot open."""
+def check_path(path: str, place: str) -> None:
+    """Raise ``ConfigurationError`` for a path that Arrow cannot open, or opens elsewhere than Python: a URI, or one of ``~``.
+
+    >>> check_path("s3://bucket/words", "write_csv")
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: write_csv: 's3://bucket/words' is a URI, and files are those of this machine: give a path
+    """
+    if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", path):
+        raise ConfigurationError(f"{place}: {path!r} is a URI, and files are those of this machine: give a path")
+    if path.startswith("~/"):
+        raise ConfigurationError(f"{place}: {path!r} is not expanded: give {os.path.expanduser(path)!r}")
     try:
         path.encode()
     except UnicodeEncodeError:

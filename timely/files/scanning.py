@@ -24,8 +24,8 @@ import pyarrow.parquet
 
 from timely.dataflow import OutputSchema, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
-from timely.files.csv_values import batches_as_texts, codes_in, may_have_codes, remedy
-from timely.files.formats import FORMATS, Format, check_encodable, extension_of, format_of
+from timely.files.csv_values import batches_as_texts, codes_in, delimiter_remedy, may_have_codes, remedy
+from timely.files.formats import FORMATS, Format, check_path, extension_of, format_of
 from timely.files.places import Paths, places_of
 
 ROWS: Final = 1 << 16
@@ -180,7 +180,7 @@ class _Blame:
         if isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
             scan, said = self._scan, str(error)
             if scan.format == "csv":
-                said = remedy(said, self._header(), scan.declare, options=scan.options) or said
+                said = remedy(said, self._header(), scan.declare, _delimiter(scan, self._path), options=scan.options) or said
             elif "onver" in said or "changed" in said:
                 said += f"; {scan.declare.format(name='name', kind='double')} declares the type of a column"
             elif "unexpected field" in said:
@@ -357,6 +357,9 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
         physical = _physical_schema(scan, first)
         _ = physical.names  # raises for one that is no text
         if kind.name == "csv":
+            how = delimiter_remedy(physical.names, _delimiter(scan, first.path), options=scan.options)
+            if how is not None and scan.delimiter is None:
+                raise SchemaError(f"{place}: {first.path!r} has one column, {physical.names[0]!r}; {how}")
             physical = _texts_in(physical, scan, first)
     keys = pa.schema([pa.field(name, _key_type([dict(one.keys)[name] for one in fragments])) for name, _ in first.keys])
     for name in keys.names:
@@ -439,7 +442,7 @@ def format_of_files(paths: Paths, place: str) -> Format:
 def _files(paths: Paths, kind: Format, place: str) -> Iterator[tuple[str, str]]:
     """Yield the files of one format as ``_listed`` does; ``ConfigurationError`` for another extension."""
     for file, root in _listed(paths, place):
-        check_encodable(file, place)
+        check_path(file, place)
         if extension_of(file) not in kind.extensions or (Path(file).suffix == ".gz" and not kind.compressed):
             other = next((one.name for one in FORMATS.values() if extension_of(file) in one.extensions), None)
             advice = f"read it with read_{other}" if other and other != kind.name else "name the files with a glob"
@@ -453,7 +456,7 @@ def _listed(paths: Paths, place: str) -> Iterator[tuple[str, str]]:
     if not given:
         raise ConfigurationError(f"{place}: there is no path")
     for path in [os.fspath(one) for one in given]:
-        check_encodable(path, place)
+        check_path(path, place)
         if os.path.isdir(path):
             found = sorted(_within(path))
             root = path

@@ -149,14 +149,14 @@ def _write(
     overwrite: bool,
     on: int | None,
 ) -> Stream[T, WrittenFile]:
-    from timely.files.formats import FORMATS, check_encodable
+    from timely.files.formats import FORMATS, check_path
     from timely.files.parts import ROWS, PartWriter, SchemaCheck, sync
 
     scope = scope_of(stream, name)
     folder = Path(path)
     format = FORMATS[kind]
     place = f"{name}({os.fspath(path)!r})"
-    check_encodable(str(folder), place)
+    check_path(os.fspath(path), place)
     check = SchemaCheck(name, schema, place)
     pact: Pact = Pipeline
     if on is not None:

@@ -113,7 +113,9 @@ class PartialAggregates:
         try:
             self._waiting.append(batch.select(wanted))
         except KeyError as error:
-            raise ContainerError(f"group_by needs each of the columns {wanted} once: {error.args[0]}") from error
+            raise ContainerError(
+                f"group_by needs each of the columns {wanted} once, and a batch has {batch.schema.names}"
+            ) from error
         self._rows += len(batch)
         if self._rows >= max(WAITING, 0 if self._done is None else len(self._done)):
             self._gather()

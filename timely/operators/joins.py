@@ -13,6 +13,7 @@ from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Str
 from timely.errors import GraphError, require_package
 from timely.operators.by_record import by_first
 from timely.operators.generic import binary_frontier
+from timely.operators.key_kinds import KeyKinds
 from timely.operators.state import ChangeLog, key_route
 from timely.operators.type_variables import K, T, V, W
 from timely.progress import lattice
@@ -99,6 +100,7 @@ def join(
             for flip, k, values in items:
                 (rights if flip else lefts).setdefault(k, []).extend(itertools.chain.from_iterable(values))
 
+        kinds = KeyKinds(info)
         log = ChangeLog(info, save, load, lambda item: route(item[1]))
 
         def logic(left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> None:
@@ -106,6 +108,8 @@ def join(
             for input, mine, others, flip in ((left, lefts, rights, False), (right, rights, lefts, True)):
                 store = not (left_over if flip else right_over)
                 for capability, batch in input:
+                    if flip in kinds.missing:
+                        kinds.see(flip, (k for k, _ in records_of(batch)))
                     found = _match(capability.time, batch, mine if store else None, others, flip, bound)
                     if store and log.enabled:
                         for k, value in records_of(batch):

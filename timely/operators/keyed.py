@@ -83,7 +83,13 @@ def state_machine(
                     except (TypeError, ValueError):
                         call = f"fold({brief(k)}, {brief(value)}, state)"
                         raise TypeError(f"{call} must return (next state, outputs): {brief(step)}") from None
-                    session.give_many(outputs)
+                    try:
+                        session.give_many(outputs)
+                    except TypeError:
+                        if hasattr(outputs, "__iter__"):
+                            raise
+                        what = f"(next state, outputs), where outputs are the records to send, in a list: {brief(step)}"
+                        raise TypeError(f"fold({brief(k)}, {brief(value)}, state) must return {what}") from None
                     put(k, state)
                 held.drop()
                 if log.enabled:

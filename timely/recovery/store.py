@@ -11,6 +11,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
@@ -242,18 +243,41 @@ def _sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
+def is_uri(place: str) -> bool:
+    """Return whether a place is a URI rather than a path. ``ConfigurationError`` for a URI with a single slash.
+
+    >>> is_uri("s3://bucket/run"), is_uri("runs/1")
+    (True, False)
+    >>> is_uri(str(Path("s3://bucket/run")))
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: 's3:/bucket/run' is a URI with one slash, as pathlib writes it: give the text 's3://bucket/run'
+    """
+    if "://" in place:
+        return True
+    if found := re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", place):  # as a path it would be a folder "s3:" here
+        scheme, rest = found[1], place[found.end() :]
+        whole = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+        raise ConfigurationError(f"{place!r} is a URI with one slash, as pathlib writes it: give the text {whole!r}")
+    return False
+
+
 def open_store(where: str | os.PathLike[str] | Store) -> Store:
     """Return the store at a path or URI, or the given ``Store`` itself.
 
     Paths and ``file://`` are a :class:`LocalStore`, any other URI an :class:`ArrowStore`. ``ConfigurationError`` for anything
     else.
 
+    >>> open_store("")
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: checkpoints are stored at a path, a URI or in a timely.recovery.Store, not in ''
     >>> open_store("/some/where"), open_store("file:///some/where%20else")
     (LocalStore('/some/where'), LocalStore('/some/where else'))
     """
     if isinstance(where, str | os.PathLike):
         text = os.fspath(where)
-        if "://" not in text:
+        if not text:
+            raise ConfigurationError("checkpoints are stored at a path, a URI or in a timely.recovery.Store, not in ''")
+        if not is_uri(text):
             return LocalStore(text)
         parts = urlsplit(text)
         if parts.scheme != "file":

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pyarrow as pa
-from sqlglot import exp, parse
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from timely.differential.tables.kinds import arrow_schema, lower_case
+from timely.differential.tables.queries import tree_of
 from timely.errors import SqlError, brief
 from timely.server.runtime import result_columns
 
@@ -62,7 +63,7 @@ def tables_read(query: str) -> frozenset[str]:
     >>> sorted(tables_read("with a as (select * from b) select * from a join C using (x)"))
     ['a', 'b', 'c']
     """
-    tree = _parsed(query)
+    tree = tree_of(query)
     if not isinstance(tree, exp.Query):
         raise SqlError(f"a view is a query, not {tree.key.upper()}")
     return frozenset(lower_case(table.name) for table in tree.find_all(exp.Table))
@@ -76,28 +77,6 @@ def position_in(message: str) -> tuple[int, int] | None:
     """
     found = re.search(r"at line ([0-9]+), column ([0-9]+)", message)
     return None if found is None else (int(found[1]), int(found[2]))
-
-
-def _parsed(text: str) -> exp.Expr:
-    try:
-        found: Any = [tree for tree in parse(text, read="duckdb") if tree is not None]
-    except ParseError as error:
-        first = error.errors[0] if error.errors else {}
-        raise SqlError(
-            f"{brief(first.get('highlight') or '')} at line {first.get('line')}, column {_column(first)}: the query cannot be"
-            f" parsed: {re.sub(r'<Token .*?>', 'something else', str(first.get('description') or error))}"
-        ) from None
-    except TokenError as error:
-        raise SqlError(f"the query cannot be parsed: {error}") from None
-    if len(found) != 1:
-        raise SqlError(f"a view is one query, and here are {len(found)}")
-    tree: exp.Expr = found[0]
-    return tree
-
-
-def _column(error: dict[str, Any]) -> int:
-    """Return the column at which the part that an error shows begins; sqlglot gives the one of its end."""
-    return max(1, int(error.get("col") or 1) - len(str(error.get("highlight") or "")) + 1)
 
 
 def _statements(text: str) -> Iterator[list[Token]]:
@@ -129,7 +108,7 @@ def _definition(statement: list[Token], text: str) -> TableDefinition | ViewDefi
         tables_read(query)  # which says what is wrong in the query, and where
         return ViewDefinition(checked_name(statement[2].text), query)
     if kinds[:2] == [TokenType.CREATE, TokenType.TABLE]:
-        return _table(_parsed(_placed(text, first.start, last.end + 1)), first.line)
+        return _table(tree_of(_placed(text, first.start, last.end + 1)), first.line)
     raise SqlError(f"{brief(first.text)} at line {first.line}: a script has {_FORMS}")
 
 

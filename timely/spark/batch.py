@@ -22,6 +22,7 @@ from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaE
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.memory import MemoryBudget, bytes_of
 from timely.progress import ProgressGroups, ProgressMode
+from timely.recovery.store import is_uri
 from timely.spark.all_gather import GatheredRendezvous, ObservedReports, RendezvousMode, rendezvous_mode
 from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
@@ -293,7 +294,7 @@ def _checkpoints(
         raise ConfigurationError(
             f"checkpoint_every={every!r} counts epochs, and without epoch= all rows are of one: give a datetime.timedelta"
         )
-    if is_connect(session) and "://" not in str(where) and not os.path.isabs(where):
+    if is_connect(session) and not is_uri(str(where)) and not os.path.isabs(where):
         raise ConfigurationError(
             f"checkpoint={str(where)!r} is relative to a folder of this machine, and the workers are on those of the cluster: "
             "give an absolute path or a URI"

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from timely.errors import ConfigurationError
 from timely.memory import bytes_of
+from timely.recovery.store import is_uri
 from timely.spark.messages import SILENCE
 from timely.spark.reporting import name_of
 
@@ -131,7 +132,7 @@ class RunDefaults:
         if self.checkpoint_dir is None or not isinstance(checkpoint, str | os.PathLike):
             return checkpoint
         name = str(os.fspath(checkpoint))
-        if not name or name.startswith((".", "/", "~")) or "://" in name:
+        if not name or name.startswith((".", "/", "~")) or is_uri(name):
             return checkpoint
         if not self.application or _NAMED_BY_SPARK.fullmatch(self.application):
             raise ConfigurationError(

@@ -61,7 +61,7 @@ def check_build(build: object, inputs: Mapping[str, object]) -> None:
 
     >>> check_build(lambda scope, edges: {}, {"edgs": None})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    timely.errors.ConfigurationError: build is called as build(scope, edgs=...), which <function <lambda> at ...> does not take...
+    timely.errors.ConfigurationError: build is called as build(scope, edgs=...), which <lambda>(scope, edges) does not take: ...
     """
     if not callable(build):
         raise ConfigurationError(f"build must be a function of a scope and a stream for each input, not {build!r}")
@@ -72,9 +72,11 @@ def check_build(build: object, inputs: Mapping[str, object]) -> None:
     try:
         signature.bind(None, **inputs)
     except TypeError as error:
+        called = getattr(build, "__name__", repr(build))
         call = ", ".join(["scope", *(f"{name}=..." for name in inputs)])
         raise ConfigurationError(
-            f"build is called as build({call}), which {build!r} does not take: {error}; inputs and parameters have the same names"
+            f"build is called as build({call}), which {called}{signature} does not take: {error}; inputs and parameters"
+            " have the same names"
         ) from error
 
 

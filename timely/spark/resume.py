@@ -33,7 +33,7 @@ from timely.dataflow.pickling import dumps
 from timely.errors import CheckpointError, ConfigurationError, StateError, file_error_text
 from timely.operators.state import share
 from timely.recovery import Recovery, open_store
-from timely.recovery.store import PARTIAL
+from timely.recovery.store import PARTIAL, is_uri
 from timely.spark.ingest import Ingest
 from timely.spark.messages import Resumed
 from timely.spark.packing import EPOCH, InputTable, unpack
@@ -205,7 +205,7 @@ def place(where: str | os.PathLike[str]) -> str:
     if not isinstance(where, str | os.PathLike) or not os.fspath(where):
         raise ConfigurationError(f"checkpoint must be a path or a URI that every worker can reach, not {where!r}")
     text = str(os.fspath(where))
-    text = text if "://" in text else os.path.abspath(text)
+    text = text if is_uri(text) else os.path.abspath(text)
     check_writable(text)
     return text
 

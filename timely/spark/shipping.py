@@ -12,6 +12,7 @@ import atexit
 import hashlib
 import importlib.machinery
 import importlib.util
+import inspect
 import shutil
 import sys
 import tempfile
@@ -19,11 +20,11 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import pyarrow as pa
-from pyspark.serializers import CloudPickleSerializer
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import timely
@@ -41,6 +42,7 @@ NEEDED = ("timely", "attr", "attrs", "sortedcontainers", "typing_extensions")
 _COMPILED = (*importlib.machinery.EXTENSION_SUFFIXES, ".so", ".pyd", ".dylib")
 _WHEN = (1980, 1, 1, 0, 0, 0)
 
+_dumps: Callable[[object], Any] = cloudpickle.dumps
 _shipped: set[tuple[str, str]] = set()
 _shipping = threading.Lock()
 
@@ -151,6 +153,33 @@ Function = Callable[[Iterator[Any]], Iterator[Any]]
 """What Spark calls in a task: a function of Arrow batches."""
 
 
+def _pickled(function: object) -> bytes:
+    try:
+        pickled: bytes = _dumps(function)
+        return pickled
+    except Exception as error:
+        names = ", ".join(_unpicklable(getattr(getattr(function, "__self__", None), "build", function)))
+        raise ConfigurationError(
+            f"the dataflow cannot be sent to the executors: {names or 'what build refers to'} cannot be pickled: make it inside"
+            f" build ({error})"
+        ) from error
+
+
+def _unpicklable(build: object) -> Iterator[str]:
+    """Yield the names of what a function refers to, and functions inside of it do, that cannot be pickled."""
+    if not isinstance(build, FunctionType):
+        return
+    codes = [build.__code__]
+    for code in codes:
+        codes += (part for part in code.co_consts if isinstance(part, CodeType))
+    used = {name: build.__globals__[name] for code in codes for name in code.co_names if name in build.__globals__}
+    for name, value in {**used, **inspect.getclosurevars(build).nonlocals}.items():
+        try:
+            _dumps(value)
+        except Exception:
+            yield repr(name)
+
+
 def carried(function: Function, name: str, invitation: object = None, packed: pa.Schema | None = None) -> Function:
     """Return ``function`` in a form that an executor without this library can unpickle, under ``name`` in Spark's plans.
 
@@ -162,11 +191,7 @@ def carried(function: Function, name: str, invitation: object = None, packed: pa
     >>> list(carried(lambda batches: (2 * batch for batch in batches), "twice")([1, 2]))
     [2, 4]
     """
-    try:
-        pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-        content: bytes = pickler.dumps(function)
-    except Exception as error:
-        raise ConfigurationError(f"the dataflow cannot be sent to the executors: {error}") from error
+    content = _pickled(function)
     version = timely.__version__
     report: Callable[[str], list[Any]] | None = None
     if isinstance(invitation, Invitation):

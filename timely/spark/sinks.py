@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from timely.errors import CheckpointError, ConfigurationError
+from timely.recovery.store import is_uri
+from timely.spark.connect import is_connect
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
@@ -57,21 +59,50 @@ def check_sink(name: str, sink: object) -> None:
 
 
 def check_without_java(name: str, sink: object) -> None:
-    """Raise ``ConfigurationError`` for a sink that works through Spark's Java, which a session of Spark Connect has not.
+    """Raise ``ConfigurationError`` for a sink that works through Spark's Java, which a session of Spark Connect has not, and for
+    a folder that is relative to one here.
 
     >>> check_without_java("foreach_epoch", ParquetSink("/data/components"))
     Traceback (most recent call last):
     timely.errors.ConfigurationError: foreach_epoch: over Spark Connect there is no ParquetSink: give a DeltaSink, or a function
+    >>> check_without_java("foreach_epoch", DeltaSink("out"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: the folder 'out' of a sink is relative to a folder of this machine, and Spark's ...
     """
-    if isinstance(sink, type) or not getattr(sink, "needs_java", False):
-        return
-    raise ConfigurationError(f"{name}: over Spark Connect there is no {type(sink).__name__}: give a DeltaSink, or a function")
+    if not isinstance(sink, type) and getattr(sink, "needs_java", False):
+        raise ConfigurationError(f"{name}: over Spark Connect there is no {type(sink).__name__}: give a DeltaSink, or a function")
+    if isinstance(sink, DeltaSink) and _is_relative(sink.folder):
+        raise _refused(sink.folder)
 
 
 def _folder(folder: object) -> str:
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise ConfigurationError(f"the folder of a sink must be a path or a URI, not {folder!r}")
-    return str(os.fspath(folder)).rstrip("/") or "/"
+    text = str(os.fspath(folder))
+    is_uri(text)  # an error for one that has lost a slash
+    return text.rstrip("/") or "/"
+
+
+def _placed(folder: str, session: SparkSession) -> str:
+    """Return a folder as Spark has it: a relative one is below Python's where Spark's files are on this machine."""
+    if not _is_relative(folder):
+        return folder
+    if not is_connect(session):
+        spark: Any = session.sparkContext
+        if spark._jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(spark._jsc.hadoopConfiguration()).getScheme() == "file":
+            return os.path.abspath(folder)
+    raise _refused(folder)
+
+
+def _is_relative(folder: str) -> bool:
+    return not is_uri(folder) and not os.path.isabs(folder)
+
+
+def _refused(folder: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the folder {folder!r} of a sink is relative to a folder of this machine, and Spark's files are elsewhere: give an"
+        " absolute path or a URI"
+    )
 
 
 def _below(folder: str, name: str) -> str:
@@ -90,7 +121,8 @@ class ParquetSink:
 
     An epoch's folder appears as a whole, by one rename, and stays as it is when the epoch is delivered again. With ``keep`` only
     so many of the newest epochs stay. The folder belongs to one checkpoint. Raises :class:`~timely.errors.ConfigurationError`
-    for a folder that has something else, and for an object store, which cannot rename a folder at once.
+    for a folder that has something else, and for an object store, which cannot rename a folder at once. A relative folder is
+    below Python's, and refused where Spark's default file system is not that of this machine.
 
     >>> from timely.spark import ParquetSink
     >>> ParquetSink("/data/components", keep=0)
@@ -109,7 +141,8 @@ class ParquetSink:
 
     def open(self, context: SinkContext) -> ForeachEpoch:
         """Mark the folders as those of this stream, and delete what a killed driver had not finished."""
-        folders = {name: _EpochFolder(context, _below(self.folder, name)) for name in context.outputs}
+        whole = _placed(self.folder, context.session)
+        folders = {name: _EpochFolder(context, _below(whole, name)) for name in context.outputs}
 
         def take(epoch: int, tables: Mapping[str, DataFrame]) -> None:
             for name, folder in folders.items():
@@ -210,11 +243,11 @@ class DeltaSink:
 
     def open(self, context: SinkContext) -> ForeachEpoch:
         """Return what writes an epoch."""
-        mode = "overwrite" if self.overwrite else "append"
+        mode, folder = "overwrite" if self.overwrite else "append", _placed(self.folder, context.session)
 
         def take(epoch: int, tables: Mapping[str, DataFrame]) -> None:
             for name, frame in tables.items():
                 writer = frame.write.format("delta").mode(mode).option("txnAppId", f"timely-{context.stream}-{name}")
-                writer.option("txnVersion", epoch).save(_below(self.folder, name))
+                writer.option("txnVersion", epoch).save(_below(folder, name))
 
         return take

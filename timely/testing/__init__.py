@@ -8,7 +8,7 @@ from timely.errors import ConfigurationError
 try:
     import hypothesis as _hypothesis  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ConfigurationError('timely.testing needs Hypothesis: pip install "timely-dataflow[test]"') from error
+    raise ConfigurationError("timely.testing needs Hypothesis: pip install hypothesis") from error
 
 from timely.testing.invariants import INVARIANTS, Invariant
 from timely.testing.lattices import check_lattice

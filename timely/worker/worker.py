@@ -300,7 +300,9 @@ class Worker:
     def _check_alive(self) -> None:
         """Raise ``PeerLostError`` if this worker has failed."""
         if self._failed is not None:
-            raise PeerLostError(f"worker {self.index} has failed already: {self._failed}").caused_by(self._failed)
+            raise PeerLostError(f"worker {self.index} has failed already, and a new one is needed: {self._failed}").caused_by(
+                self._failed
+            )
 
     def _step_once(self) -> None:
         """Deliver what has arrived, run what is active, and send what that led to."""
@@ -369,6 +371,7 @@ class Worker:
         """
         try:
             self._check_outside()
+            self._check_alive()
             if self._dataflows and self.idle:
                 self._park(timeout, "advance or close the inputs, and drop or downgrade the capabilities")
             return self.step()

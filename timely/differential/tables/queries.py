@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 from sqlglot import parse as parse_sql
-from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.errors import SqlglotError
 
 from timely.dataflow import ScopeBuilder
 from timely.differential.tables.column_stages import pruned
@@ -15,7 +15,7 @@ from timely.differential.tables.correlation import keep_order_names, name_output
 from timely.differential.tables.join_order import select_less, using_names
 from timely.differential.tables.kinds import lower_case
 from timely.differential.tables.names import qualified
-from timely.differential.tables.refusals import mark_positions, naming_the_line, refusal
+from timely.differential.tables.refusals import mark_positions, naming_the_line, refusal, why_unparsed
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.row_limits import limit_inside
 from timely.differential.tables.translation import translate
@@ -35,7 +35,7 @@ def parsed(expression: Expression) -> exp.Expr:
     try:
         found = exp.maybe_parse(f"SELECT {expression}", dialect="duckdb")
     except SqlglotError as error:
-        raise SqlError(f"{brief(expression)}: {error}") from None
+        raise SqlError(f"{brief(expression)}: {why_unparsed(error)}") from None
     if (
         not isinstance(found, exp.Select)
         or len(found.expressions) != 1
@@ -50,14 +50,20 @@ def parsed(expression: Expression) -> exp.Expr:
 
 
 def tree_of(query: str) -> exp.Expr:
-    """Return the text of one query as a tree."""
+    """Return the text of one query as a tree; ``SqlError`` for what is none, with its position.
+
+    >>> tree_of("select n fro m x")
+    Traceback (most recent call last):
+    timely.errors.SqlError: 'm' at line 1, column 14: the query cannot be parsed: Invalid expression / Unexpected token
+    """
     try:
-        trees = [tree for tree in parse_sql(query, read="duckdb") if tree is not None]
-    except (ParseError, TokenError) as error:
-        raise SqlError(f"the query cannot be parsed: {error}") from None
+        trees: Any = [tree for tree in parse_sql(query, read="duckdb") if tree is not None]
+    except SqlglotError as error:
+        raise SqlError(why_unparsed(error)) from None
     if len(trees) != 1:
         raise SqlError(f"a view is one query, and here are {len(trees)}")
-    return trees[0]
+    tree: exp.Expr = trees[0]
+    return tree
 
 
 @naming_the_line

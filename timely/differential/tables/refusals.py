@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, ParamSpec, TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token
 
 from timely.dataflow.origin import origin
-from timely.errors import SqlError
+from timely.errors import SqlError, brief
 
 _POSITION: Final = "timely_position"
+
+
+def why_unparsed(error: SqlglotError) -> str:
+    """Return what the parser says of a text, without the colours of a terminal."""
+    if not isinstance(error, ParseError) or not error.errors:
+        return f"the query cannot be parsed: {error}"
+    first: Any = error.errors[0]
+    shown = str(first.get("highlight") or "")
+    column = max(1, int(first.get("col") or 1) - len(shown) + 1)  # sqlglot gives the one of the end
+    why = re.sub(r"<Token .*?>", "something else", str(first.get("description") or error))
+    why = re.sub(r" for <class .*?>", "", why).rstrip(".")
+    return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}"
 
 
 def mark_positions(tree: exp.Expr, text: str) -> None:

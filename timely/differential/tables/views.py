@@ -11,7 +11,7 @@ from timely.dataflow import ScopeBuilder, warn
 from timely.differential.collections import Collection
 from timely.differential.tables.kinds import lower_case
 from timely.differential.tables.queries import relation_of, tree_of
-from timely.differential.tables.refusals import mark_positions, position_of
+from timely.differential.tables.refusals import mark_positions, naming_the_line, position_of
 from timely.differential.tables.sources import table
 from timely.differential.tables.tables import Table, relations, table_of
 from timely.order import PartialOrder
@@ -49,6 +49,7 @@ def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T
     return found
 
 
+@naming_the_line
 def query_over(scope: ScopeBuilder[T], query: str, tables: Mapping[str, Table[T] | Collection[T, Any]]) -> Table[T]:
     """Return what ``sql`` does, for whoever warns of an order by themselves."""
     tree = tree_of(query)

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, SchemaError
 from timely.recovery import Store, open_store
-from timely.recovery.store import write_file
+from timely.recovery.store import is_uri, write_file
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class StreamDirectory:
         if not isinstance(where, str | os.PathLike) or not str(where):
             raise ConfigurationError(f"checkpoint must be a path or a URI, not {where!r}")
         uri = os.fspath(where)
-        if "://" not in uri:
+        if not is_uri(uri):
             uri = Path(uri).absolute().as_uri()
         try:
             _, path = fs.FileSystem.from_uri(_for_arrow(uri))

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from timely.errors import CheckpointError, ConfigurationError, SparkError, TimelyError
+from timely.recovery.store import is_uri
 from timely.spark.all_gather import failure_of, mark
 from timely.spark.connect import received_frame, sent_frame
 from timely.spark.shipping import carried
@@ -51,7 +52,7 @@ def check_for_server(checkpoint: str | os.PathLike[str], live: object, sink: obj
             " it out; StreamHandle.recent says what each epoch came to"
         )
     check_without_java("foreach_epoch", sink)
-    if "://" not in str(checkpoint) and not os.path.isabs(checkpoint):
+    if not is_uri(str(checkpoint)) and not os.path.isabs(checkpoint):
         raise ConfigurationError(
             f"checkpoint={str(checkpoint)!r} is relative to a folder of this machine, and the stream runs at the server: "
             "give an absolute path or a URI"
