@@ -59,6 +59,7 @@ class Shop:
         self.orders: dict[int, Row] = {}
         self.customers: dict[int, str] = {}
         self.version = 0
+        self.calls = 0
 
     def order_changes(self, number: int) -> list[dict[str, Any]]:
         """Some changes of orders, shuffled."""
@@ -83,8 +84,9 @@ class Shop:
         return rows
 
     def customer_calls(self, number: int) -> list[dict[str, Any]]:
-        """Some upserts of customers, each at most once."""
-        rows = []
+        """Some upserts of customers, each at most once; ``call`` says which is the later one of two epochs."""
+        rows: list[dict[str, Any]] = []
+        self.calls += 1
         for id in self.dice.sample(range(5), number):
             gone = id in self.customers and self.dice.random() < 0.4
             name = self.dice.choice(["ada", "bob", "eve"])
@@ -92,7 +94,7 @@ class Shop:
                 del self.customers[id]
             else:
                 self.customers[id] = name
-            rows.append({"id": id, "name": name, "gone": gone})
+            rows.append({"id": id, "name": name, "gone": gone, "call": self.calls})
         return rows
 
     def result(self) -> Counter[Row]:
