@@ -100,7 +100,8 @@ coalesce(c, '00:00'); c || ''; [c];
 -- column l
 list_sort(l); list_sort(l, 'DESC', 'NULLS FIRST'); list_reverse_sort(l); list_sort([l, [2], [NULL]]);
 l; l[1]; l[-1]; l[0]; l[9]; l[2:3]; l[2:]; l[:2]; l[-2:]; l[3:1]; l[0:2]; l[-9:2]; len(l); length(l); array_length(l);
-list_contains(l, 1); list_has(l, 9); array_contains(l, NULL); list_position(l, 3); list_indexof(l, 9); list_extract(l, 2);
+list_contains(l, 1); list_has(l, 9); array_contains(l, NULL); list_position(l, 3); list_position(l, NULL); list_indexof(l, 9);
+list_extract(l, 2);
 list_concat(l, [7]); l || [7]; l || l; list_concat(l, NULL); list_append(l, 4); list_prepend(0, l); list_reverse(l);
 list_min(l); list_max(l); list_sum(l); list_avg(l); list_count(l); list_slice(l, 1, 2); array_slice(l, 2, 3);
 list_has_any(l, [1, 9]); list_has_all(l, [1, 2]); list_unique(l); l = [1, 2]; l <> [1, 2]; l < [1, 2]; l >= [2, NULL];

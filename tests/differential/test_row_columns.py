@@ -287,3 +287,25 @@ def test_columns_are_exchanged_and_resume_from_a_checkpoint(tmp_path: Path) -> N
             for row, count in part[number]:
                 found[row] += count
         assert +found == expected(query, *left)
+
+
+def test_numbers_beyond_64_bits_join_beside_columns() -> None:
+    schema = pa.schema([("u", pa.uint64())])
+    batch, large = pa.table([pa.array(range(8), pa.uint64())], schema=schema), (2**63 + 1,)
+    with timely.Worker() as worker, small_columns():
+        with worker.dataflow(int) as scope:
+            left, right = dd.table(scope, schema, name="l"), dd.table(scope, schema, name="r")
+            output = dd.sql(scope, "select l.u, r.u as v from l full join r on l.u = r.u", l=left, r=right).output()
+        sessions = left.session, right.session
+        for time, rows in enumerate([[large], [], [(n,) for n in range(8)], [], []]):
+            for session in sessions:
+                for row in rows:
+                    session.insert(row)
+                if not rows:
+                    session.insert_columns(batch)
+                session.advance_to(time + 1)
+                worker.step()
+        for session in sessions:
+            session.close()
+        worker.run()
+        assert output.at(4) == {(n, n): 16 for n in range(8)} | {large * 2: 1}

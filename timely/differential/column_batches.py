@@ -6,7 +6,7 @@ Times are codes, which a short list translates. To advance times changes that li
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -193,6 +193,15 @@ def whole(key: Any) -> int | None:
         if number != key:
             return None
     return number if -_END <= number < _END else None
+
+
+def whole_numbers(keys: Iterable[Any]) -> Array:
+    """Return the whole numbers of 64 bits that some of ``keys`` equal, each once and in order.
+
+    >>> whole_numbers(["a", 2.0, 1, 1 << 64]).tolist()
+    [1, 2]
+    """
+    return np.array(sorted({number for number in map(whole, keys) if number is not None}), np.int64)
 
 
 def _view(array: Array) -> memoryview:

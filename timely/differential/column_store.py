@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from timely.differential.column_batches import Batch, Gathered, MemoryParts, merged, whole
+from timely.differential.column_batches import Batch, Gathered, MemoryParts, merged, whole, whole_numbers
 from timely.differential.columns import Array, Updates, integers, summed
 from timely.differential.disk_batches import DiskBatch, DiskParts
 from timely.memory import MemoryBudget
@@ -290,7 +290,7 @@ def row_entries(
     """
     numbered: Iterable[tuple[int, Any]] = enumerate(keys.tolist())
     if held is not None:
-        few = np.array(sorted({number for number in map(whole, held) if number is not None}), np.int64)
+        few = whole_numbers(held)
         places = np.searchsorted(keys, few)
         places[places == len(keys)] = 0
         found = places[keys[places] == few] if len(keys) else few

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from timely.differential.column_batches import whole_numbers
 from timely.differential.disk_row_batches import DiskRowBatch, merged_batches, on_disk
 from timely.differential.entries import Entry
 from timely.differential.holds import Holds
@@ -95,8 +96,7 @@ class RowBatches:
         """Move the keys that ``settled`` has too out of the batches, their entries added up."""
         self._beside = 0
         holds.advance()
-        keys = np.array([key for key in settled if type(key) is int and -(1 << 63) <= key < 1 << 63], np.int64)
-        keys.sort()
+        keys = whole_numbers(settled)
         pieces = (piece for batch in self._batches for piece in batch.near(keys))
         kept = np.concatenate([keys[:0], *(piece.keys[np.isin(piece.keys, keys)] for piece in pieces)])
         for key in np.unique(kept).tolist():

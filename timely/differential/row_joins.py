@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from timely.differential.column_batches import whole_numbers
 from timely.differential.column_store import ColumnDelta
 from timely.differential.columns import LARGE, each_once
 from timely.differential.cursors import Cursor
@@ -121,8 +122,7 @@ def _with_loose_rows(
     found: dict[Any, list[Any]],
 ) -> Iterator[int]:
     """Collect the pairs with rows of ``others`` that are not columns."""
-    held = np.array([key for key in loose if type(key) is int], np.int64)
-    held.sort()
+    held = whole_numbers(loose)
     rows = delta.rows_by_key if isinstance(delta, RowDelta) else None
     results: dict[Any, list[Any]] = {}
     for mine in parts:

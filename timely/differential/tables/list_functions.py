@@ -43,8 +43,8 @@ def text_part(text: str, first: int, last: int) -> str:
     return "".join(part(tuple(text), first, last))
 
 
-def _position(values: Values, value: Any) -> int | None:
-    return values.index(value) + 1 if value in values else None
+def _position(values: Values | None, value: Any) -> int | None:
+    return None if values is None or value not in values else values.index(value) + 1
 
 
 def _join(convert: Callable[[Any], str]) -> Callable[[Values, str], str | None]:
@@ -187,7 +187,7 @@ _ELEMENT: Final[tuple[Rule, ...]] = (
     overload(lambda text, number: element(tuple(text), number) or "", _T, _T, _I),
 )
 _PART: Final[tuple[Rule, ...]] = (_of_list(part, _same_list, _I, _I), overload(text_part, _T, _T, _I, _I))
-_POSITION: Final[tuple[Rule, ...]] = (_of_element(_position, _I),)
+_POSITION: Final[tuple[Rule, ...]] = (_of_element(_position, _I, sees_null=True),)
 
 LIST_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
     exp.Length: SqlFunction(("this",), LENGTH),
