@@ -182,6 +182,22 @@ def test_there_is_one_zero() -> None:
         assert all(row == expected and str(row[2:4]) == "(0.0, 0.0)" for row in found.values())
 
 
+def test_decimals_have_38_digits() -> None:
+    largest = Decimal("9" * 28 + "." + "9" * 10)
+    schema = pa.schema([("p", pa.decimal128(38, 10)), ("f", pa.float64())])
+    expressions = ["p", "-p", "abs(p)", "p::varchar", "p::decimal(38, 10)", "f::decimal(38, 5)", "f::decimal(38, 0)"]
+    query = f"select {', '.join(expressions)} from given"
+    with duckdb.connect() as connection, timely.Worker() as worker:
+        register(connection, "given", rows := [(largest, 1e30 / 3), (largest.copy_negate(), 123456789012345680.0)], schema)
+        with worker.dataflow(int) as scope:
+            given = dd.table(scope, schema)
+            output = dd.sql(scope, query, given=given).output()
+        for row in rows:
+            given.session.insert(row)
+        given.session.close()
+        assert output.at(0) == dict.fromkeys(connection.execute(query).fetchall(), 1)
+
+
 # -- random values, for an evening ---------------------------------------------------------------------------------
 
 

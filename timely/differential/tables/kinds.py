@@ -293,11 +293,11 @@ def rounded(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
     unit, limit = Decimal(1).scaleb(-scale), Decimal(1).scaleb(precision - scale)
 
     def convert(value: Decimal) -> Decimal:
-        if not value.is_finite() or abs(value) >= limit:
+        if not value.is_finite() or not -limit < value < limit:
             raise SqlError(f"{value} does not fit DECIMAL({precision}, {scale})")
         with localcontext(prec=100):
             found = value.quantize(unit, ROUND_HALF_UP)
-        if abs(found) >= limit:
+        if not -limit < found < limit:
             raise SqlError(f"{value} does not fit DECIMAL({precision}, {scale})")
         return found
 
