@@ -10,7 +10,8 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,7 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a larger number": ({"a.csv": f"n\n{MANY}1.5\n"}, {}, r"has '1.5': schema=\{'n': 'double'\} reads it as a number"),
     "another delimiter": ({"a.csv": "n;m\n1;2,5\n"}, {}, r"2 values, and the header 1: 1;2,5; .* delimiter=';'"),
     "a header with another delimiter": ({"a.csv": "n;m\n1;2\n"}, {}, r"a\.csv' has one column, 'n;m'; .* delimiter=';'"),
+    "a number beyond 64 bits": ({"a.csv": "n\n1\n", "b.csv": f"n\n{2**63}\n"}, {}, r"75808': schema=\{'n': 'string'\}"),
     "a code after the first megabyte": ({"a.csv": f"n\n{MANY}007\n"}, {}, r"'n' of .*a\.csv' has '007'.*\{'n': 'string'\}"),
     "a code in another file": ({"a.csv": "n,m\n1,2\n", "b.csv": "n,m\n1,-01\n"}, {}, r"'m' of .*b\.csv' has '-01'"),
     "a code before a slash": ({"a.csv": f"n/m\n{MANY.replace('1', '1/2')}01/2\n"}, {"delimiter": "/"}, r"'n' of .*'01'"),
@@ -245,6 +247,42 @@ def test_a_column_with_a_code_is_text(tmp_path: Path, delimiter: str, code: str)
     )
     rows = found(lambda scope: scope.read_csv(path, delimiter=delimiter))
     assert rows == Counter({(0, (1, 2, "10")): 1, (0, (2, 0, code.strip('"'))): 1})
+
+
+def test_whole_numbers_beyond_64_bits_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("long,n,x\n12345678901234567890,-9223372036854775808,1.5\n12345678901234567891,1,12345678901234567890\n")
+    rows = found(lambda scope: scope.read_csv(path))
+    assert rows == Counter(
+        {(0, ("12345678901234567890", -(2**63), 1.5)): 1, (0, ("12345678901234567891", 1, 12345678901234567890.0)): 1}
+    )
+    declared = found(lambda scope: scope.read_csv(path, columns=["long"], schema={"long": pa.decimal128(38)}))
+    assert declared == Counter({(0, (Decimal(12345678901234567890 + i),)): 1 for i in range(2)})
+
+
+ZONED, PLAIN = "2024-10-27T02:30:00+02:00", "2024-10-27T02:30:00"
+INSTANT = datetime(2024, 10, 27, 0, 30, tzinfo=UTC)
+
+
+def test_a_timestamp_of_json_keeps_its_zone(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = {"z": ZONED, "plain": PLAIN, "both": ZONED, "in": [{"z": ZONED}]}, {"both": PLAIN}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            read = scope.read_json(path).capture()
+        worker.run()
+    assert read.to_arrow().to_pylist() == [
+        {"z": INSTANT, "plain": datetime(2024, 10, 27, 2, 30), "both": ZONED, "in": [{"z": INSTANT}]},
+        {"z": None, "plain": None, "both": PLAIN, "in": None},
+    ]
+
+
+@pytest.mark.parametrize(("zone", "value"), [(None, ZONED), ("UTC", PLAIN), ("Europe/Berlin", PLAIN)])
+def test_a_timestamp_of_json_without_the_zone_of_its_column_is_refused(tmp_path: Path, zone: str | None, value: str) -> None:
+    path, schema = tmp_path / "a.jsonl", pa.schema([("at", pa.timestamp("us", zone))])
+    path.write_text(json.dumps({"at": value}))
+    assert "zone offset" in refused(lambda scope: scope.read_json(path, schema=schema))
 
 
 def test_numbers_dates_and_times_are_no_codes(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ _CHUNK: Final = 1 << 20
 _CODE: Final = r"^[ \t]*[+-]?0[0-9]"
 """What a number does not begin with, and a code may."""
 
+_WHOLE: Final = r"^[ \t]*[+-]?[0-9]+[ \t]*$"
+_LONG: Final = r"^[ \t]*[+-]?[0-9]{19,}[ \t]*$"
+
 _MARKERS: Final = frozenset(
     {"", "-", "--", ".", "?", "n/a", "na", "nan", "nil", "none", "null", "#n/a", "\\n", "unknown", "missing"}
 )
@@ -41,6 +44,16 @@ def codes_in(columns: Iterable[tuple[str, Any]]) -> dict[str, str]:
         if len(codes):
             found[name] = codes[0].as_py()
     return found
+
+
+def are_long(texts: Any) -> bool:
+    """Return whether texts are whole numbers, some of 19 digits or more: as doubles, different ones could be equal.
+
+    >>> are_long(pa.array(["1", "12345678901234567890"])), are_long(pa.array(["1.5", "12345678901234567890"]))
+    (True, False)
+    """
+    any_long, all_whole = pc.any(pc.match_substring_regex(texts, _LONG)), pc.all(pc.match_substring_regex(texts, _WHOLE))
+    return bool(any_long.as_py() and all_whole.as_py())
 
 
 def may_have_codes(path: str, delimiter: str) -> bool:
@@ -98,7 +111,7 @@ def remedy(error: str, columns: Sequence[str], declare: str, delimiter: str = ",
         ways = []
         if options and value is not None and text.strip().lower() in _MARKERS:
             ways.append(f"null_values=['', {text!r}] reads it as missing")
-        if re.fullmatch(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?", text):
+        if re.fullmatch(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?", text) and re.search(_LONG, text) is None:  # a double has fewer digits
             ways.append(f"{declare.format(name=name, kind='double')} reads it as a number")
         ways.append(f"{declare.format(name=name, kind='string')} reads it as text")
         return f"column {name!r} is {kind}, and{f' row {row}' if row else ''} {what}: {', '.join(ways)}"

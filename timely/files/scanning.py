@@ -24,7 +24,7 @@ import pyarrow.parquet
 
 from timely.dataflow import OutputSchema, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
-from timely.files.csv_values import batches_as_texts, codes_in, delimiter_remedy, may_have_codes, remedy
+from timely.files.csv_values import are_long, batches_as_texts, codes_in, delimiter_remedy, may_have_codes, remedy
 from timely.files.formats import FORMATS, Format, check_path, extension_of, format_of
 from timely.files.places import Paths, places_of
 
@@ -45,6 +45,8 @@ ColumnTypes: TypeAlias = pa.Schema | str | Mapping[str, str | pa.DataType]
 
 _DECLARE: Final = "schema={{'{name}': '{kind}'}}"
 _DECLARED: Final = "type {kind} in schema="
+
+_STRING: Final = pa.string()
 
 _LINE: Final = b"\n"
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'"[]{}'))
@@ -287,12 +289,12 @@ def _check_depth(lines: bytes, rows: int) -> None:
         )
 
 
-def _json_batches(path: str, schema: pa.Schema | None, *, strict: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a file as batches of ``schema``; of the types that they have if there is none."""
+def _json_tables(path: str, schema: pa.Schema | None, *, strict: bool) -> Iterator[pa.Table]:
+    """Yield the lines of a file as tables of ``schema``; of the types that they have if there is none."""
     unexpected = "infer" if schema is None else "error" if strict else "ignore"
     parsed = schema
-    if schema is not None:  # Arrow parses timestamps of texts, and dates of numbers only
-        parsed = pa.schema([field.with_type(pa.string()) if pa.types.is_date(field.type) else field for field in schema])
+    if schema is not None:
+        parsed = pa.schema([field.with_type(_as_text(field.type)) for field in schema])
     options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior=unexpected)
     rows = 0
     for chunk in _json_chunks(path):
@@ -306,7 +308,51 @@ def _json_batches(path: str, schema: pa.Schema | None, *, strict: bool) -> Itera
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(f"{error} (rows are counted from row {rows} of the file on)") from error
         rows += table.num_rows
+        yield table
+
+
+def _json_batches(path: str, schema: pa.Schema, *, strict: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of a file as batches of ``schema``."""
+    for table in _json_tables(path, schema, strict=strict):
         yield from table.combine_chunks().to_batches(max_chunksize=ROWS)
+
+
+def _json_schema(path: str) -> pa.Schema:
+    """Return the types that the first lines of a file have."""
+    for table in _json_tables(path, None, strict=True):
+        schema = table.schema
+        for place, field in enumerate(schema):
+            texts = field.with_type(_as_text(field.type))
+            if texts.type != field.type:
+                column = next(_json_tables(path, pa.schema([texts]), strict=False)).column(0)
+                schema = schema.set(place, field.with_type(_type_of_moments(column, field.type)))
+        return schema
+    return pa.schema([])
+
+
+def _as_text(kind: pa.DataType, moment: pa.DataType = _STRING) -> pa.DataType:
+    """Return a type with ``moment`` in the place of dates and timestamps.
+
+    Texts become these without loss: Arrow parses dates of numbers only, and ignores the zones of timestamps.
+    """
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return moment
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_text(kind.value_type, moment)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_text(field.type, moment)) for field in kind])
+    return kind
+
+
+def _type_of_moments(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
+    """Return what the texts of timestamps are: ``kind`` without a zone, instants where all have one, or else texts."""
+    for found in (kind, _as_text(kind, pa.timestamp("s", "UTC"))):
+        try:
+            texts.cast(found)
+        except pa.ArrowInvalid:
+            continue
+        return found
+    return texts.type
 
 
 # -- planning --------------------------------------------------------------------------------------------------------
@@ -390,11 +436,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
 
 
 def _physical_schema(scan: Scan, fragment: Fragment) -> pa.Schema:
-    if scan.format != "json":
-        return dataset_fragment(scan, fragment).physical_schema
-    for batch in _json_batches(fragment.path, None, strict=True):
-        return batch.schema
-    return pa.schema([])
+    return _json_schema(fragment.path) if scan.format == "json" else dataset_fragment(scan, fragment).physical_schema
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -402,13 +444,16 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _texts_in(schema: pa.Schema, scan: Scan, fragment: Fragment) -> pa.Schema:
-    """Return the schema of a file of CSV, where columns of codes, and those without a value, are texts."""
+    """Return the schema of a file of CSV. Columns of codes, of whole numbers beyond 64 bits, or without a value are texts."""
     numbers = [field.name for field in schema if _is_number(field.type) and schema.names.count(field.name) == 1]
     texts = {field.name for field in schema if pa.types.is_null(field.type)}
     if numbers:
         for batch in batches_as_texts(dataset_fragment(scan, fragment), numbers):
             if batch.num_rows:  # of the block that the types are inferred from
-                texts.update(codes_in(zip(numbers, batch.columns, strict=True)))
+                columns = dict(zip(numbers, batch.columns, strict=True))
+                texts.update(codes_in(columns.items()))
+                doubles = [name for name in numbers if pa.types.is_floating(schema.field(name).type)]
+                texts.update(name for name in doubles if are_long(columns[name]))
                 break
     return pa.schema([field.with_type(pa.string()) if field.name in texts else field for field in schema])
 
