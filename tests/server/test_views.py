@@ -299,6 +299,20 @@ def test_reads_by_conditions_equal_a_scan() -> None:
         RowCondition(0, "lt", None)
 
 
+def test_lists_and_structs_are_conditions_and_keys() -> None:
+    views = Views()
+    place = pa.struct([("x", pa.int64()), ("y", pa.int64())])
+    views.table("t", pa.schema([("at", place), ("n", pa.int64())]), [((1, 2), 7), ((1, None), 8), ((2, 0), 9), (None, 10)])
+
+    def found(comparison: str, value: Any) -> set[Any]:
+        return {row[1] for row, _ in views.read("t", [RowCondition(0, comparison, value)]).rows}
+
+    assert (found("eq", (1, 2)), found("eq", (1, None)), found("eq", None)) == ({7}, {8}, {10})
+    assert (found("gte", (1, 2)), found("lt", (1, None))) == ({7, 8, 9}, {7})  # NULL inside comes last
+    views.write("t", upsert=[((1, 2), 70), ((1, None), 80)], key=["at"])
+    assert rows(views, "t") == dict.fromkeys([((1, 2), 70), ((1, None), 80), ((2, 0), 9), (None, 10)], 1)
+
+
 def test_a_limit_counts_rows_as_often_as_they_are_there() -> None:
     views = Views()
     views.table("t", NUMBERS, [("a", 1)] * 3)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 from sortedcontainers import SortedDict
 
-from timely.differential.tables.kinds import Column
+from timely.differential.tables.kinds import Column, sortable
 from timely.errors import ConfigurationError
 
 Row = tuple[Any, ...]
@@ -36,7 +36,12 @@ class RowCondition:
         value = row[self.place]
         if value is None or self.value is None:
             return value is self.value
-        return COMPARISONS[self.comparison](value, self.value)
+        return COMPARISONS[self.comparison](_ordered(value), _ordered(self.value))
+
+
+def _ordered(value: Any) -> Any:
+    """Return what a value is compared by: lists and structs, which are tuples, may have ``None`` inside."""
+    return sortable(value) if type(value) is tuple else value
 
 
 class EpochChanges(NamedTuple):
@@ -47,29 +52,24 @@ class EpochChanges(NamedTuple):
 
 
 class _ColumnIndex:
-    """The rows by the value of one column; values of nested kinds, which have no order, are there as being no ``NULL``."""
+    """The rows by the value of one column."""
 
-    def __init__(self, place: int, nested: bool, rows: Iterable[Row]) -> None:
+    def __init__(self, place: int, rows: Iterable[Row]) -> None:
         self._place = place
-        self._nested = nested
         self._values: Any = SortedDict()
         self._nulls: dict[Row, None] = {}
         for row in rows:
             self.add(row)
 
-    def _value(self, row: Row) -> Any:
-        value = row[self._place]
-        return 0 if self._nested and value is not None else value
-
     def add(self, row: Row) -> None:
-        value = self._value(row)
+        value = _ordered(row[self._place])
         if value is None:
             self._nulls[row] = None
         else:
             self._values.setdefault(value, {})[row] = None
 
     def remove(self, row: Row) -> None:
-        value = self._value(row)
+        value = _ordered(row[self._place])
         if value is None:
             del self._nulls[row]
             return
@@ -79,16 +79,16 @@ class _ColumnIndex:
             del self._values[value]
 
     def equal(self, value: Any) -> Mapping[Row, None]:
-        found: Mapping[Row, None] = self._nulls if value is None else self._values.get(value, {})
+        found: Mapping[Row, None] = self._nulls if value is None else self._values.get(_ordered(value), {})
         return found
 
     def between(self, conditions: Sequence[RowCondition]) -> Iterator[Row]:
         """Return the rows for which all conditions, of order, hold."""
-        lower = [each.value for each in conditions if each.comparison in ("gt", "gte")]
-        upper = [each.value for each in conditions if each.comparison in ("lt", "lte")]
+        lower = [_ordered(each.value) for each in conditions if each.comparison in ("gt", "gte")]
+        upper = [_ordered(each.value) for each in conditions if each.comparison in ("lt", "lte")]
         least, most = (max(lower) if lower else None), (min(upper) if upper else None)
         for value in self._values.irange(least, most):
-            if all(COMPARISONS[each.comparison](value, each.value) for each in conditions):
+            if all(COMPARISONS[each.comparison](value, _ordered(each.value)) for each in conditions):
                 yield from self._values[value]
 
 
@@ -192,5 +192,5 @@ class Contents:
     def _index(self, place: int) -> _ColumnIndex:
         index = self._indexes.get(place)
         if index is None:
-            index = self._indexes[place] = _ColumnIndex(place, self.columns[place].kind.nested, self.rows)
+            index = self._indexes[place] = _ColumnIndex(place, self.rows)
         return index
