@@ -38,6 +38,8 @@ QUERIES = [
     "select who as n from t where n > 1 order by n desc",
     "select who as w from t where n > 1 order by upper(w) || 'z' desc",
     "select * from t where n < 4 and x > 0 order by x desc nulls first, n",
+    "select who, -n as n from t where n > 1 order by abs(n), (n), who",
+    "select *, upper(who) as who from t where n < 3 order by who, n",
     "select who, sum(n) from t group by who order by sum(n) desc, 1",
     "select who, sum(n) as s from t group by all order by max(x) desc nulls last, s",
     "select distinct n from t order by n desc",

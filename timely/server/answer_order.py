@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 from sqlglot import exp, parse_one
 
+from timely.differential.tables.clause_names import last_of_name
 from timely.differential.tables.groups import aggregates_in
 from timely.differential.tables.kinds import Column, lower_case
 from timely.differential.tables.refusals import mark_positions, refusal
@@ -59,8 +60,12 @@ def answer_order(query: str, columns: Sequence[Column]) -> AnswerOrder | None:
     places: list[int] = []
     more: list[exp.Expr] = []
     for ordered in order.expressions:
-        part = ordered.this
-        if isinstance(part, exp.Var) and part.name.upper() == "ALL":
+        part = ordered.this.unnest()
+        repeated = last_of_name(tree, part)
+        if repeated is not None:
+            found = [len(columns) + len(more)]
+            more.append(_own_column(tree, repeated))
+        elif isinstance(part, exp.Var) and part.name.upper() == "ALL":
             found = list(range(len(columns)))
         elif isinstance(part, exp.Literal) and part.is_int and 0 < int(part.name) <= len(columns):
             found = [int(part.name) - 1]
@@ -80,17 +85,10 @@ def answer_order(query: str, columns: Sequence[Column]) -> AnswerOrder | None:
 
 
 def _own_column(tree: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Return what an expression of ``ORDER BY`` is among the selected ones, which read no names of each other."""
+    """Return an expression of ``ORDER BY`` as one of the selected ones, where names are those of ``FROM`` first as well."""
     group = tree.args.get("group")
     if not isinstance(tree, exp.Select) or tree.args.get("distinct") is not None or isinstance(part, exp.Literal):
         raise refusal(part, _UNKNOWN)
     if group is not None and group.args.get("all") and not aggregates_in([part]):  # it would be a key
         raise refusal(part, _UNKNOWN)
-    values = {lower_case(output.alias): output.this for output in tree.expressions if isinstance(output, exp.Alias)}
-
-    def replaced(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Column) and not node.table and lower_case(node.name) in values:
-            return exp.paren(values[lower_case(node.name)].copy())
-        return node
-
-    return part.copy().transform(replaced)
+    return part.copy()

@@ -14,6 +14,7 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
+from timely.differential.tables.clause_names import shared_names, take_from
 from timely.differential.tables.kinds import Column, Kind, lower_case
 from timely.differential.tables.refusals import no_table, refusal
 from timely.errors import SqlError
@@ -25,8 +26,11 @@ def qualified(tree: exp.Expr, tables: Mapping[str, Sequence[Column]]) -> exp.Que
         name: {column.name: _sql_type(column.kind) for column in columns} for name, columns in tables.items()
     }
     known = MappingSchema(schema, dialect="duckdb", normalize=False)  # which parses names otherwise: they are any texts
+    names = shared_names(tree)
     try:
         found = qualify(tree.copy(), schema=known, dialect="duckdb", quote_identifiers=False, identify=False)
+        if take_from(names, found, known):
+            found = qualify(tree.copy(), schema=known, dialect="duckdb", quote_identifiers=False, identify=False)
     except (OptimizeError, AssertionError) as error:
         raise _unresolved(tree, str(error), tables) from None
     assert isinstance(found, exp.Query)

@@ -11,6 +11,7 @@ from sqlglot.errors import SqlglotError
 
 from timely.dataflow import ScopeBuilder
 from timely.differential.tables.column_stages import pruned
+from timely.differential.tables.clause_names import replace_repeated_names
 from timely.differential.tables.correlation import keep_order_names, name_outputs, restore_all, with_unique_tables
 from timely.differential.tables.join_order import select_less, using_names
 from timely.differential.tables.kinds import lower_case
@@ -80,6 +81,7 @@ def relation_of(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
     for part in tree.walk():
         if isinstance(part, exp.Select):
             name_outputs(part)
+            replace_repeated_names(part)
             mark_using(part)
             expand_stars(part, columns)
         if isinstance(part, exp.Parameter | exp.Placeholder):

@@ -43,7 +43,9 @@ class Relation:
             columns = tuple(
                 attrs.evolve(column, name=names[index]) if index < len(names) else column for index, column in enumerate(columns)
             )
-        places: dict[exp.Expr, int] = {exp.column(column.name, alias): index for index, column in enumerate(columns)}
+        places: dict[exp.Expr, int] = {}
+        for index, column in enumerate(columns):
+            places.setdefault(exp.column(column.name, alias), index)  # of several columns of a name it is the first
         return Relation(self.collection, columns, places, frozenset([alias]))
 
     def extended(self, rows: Collection[Any, Row], columns: Iterable[Column], nodes: Iterable[exp.Expr]) -> Relation:

@@ -1,0 +1,62 @@
+"""Names that a selected column and one of FROM share, or that are selected twice, mean what they do in DuckDB."""
+
+from __future__ import annotations
+
+import itertools
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import timely
+from tests.differential.beside_duckdb import register
+from timely import SqlError
+from timely import differential as dd
+
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.int64())])
+ROWS = [*itertools.product([1, 2, 3], [-2, 1], [0, 4]), (1, None, 4)]
+
+QUERIES = [
+    "select a, -b as b from t order by b + 0, a, c limit 3",  # the column: the output stands alone
+    "select a, -b as b from t order by (b), a limit 3",
+    "select -a as b, c from t order by abs(t.b), b, c limit 3",
+    "select distinct on (-b) -a as b, c from t order by -b, a, c",
+    "select c as b, sum(a) as y from t group by c having max(b + 1) > 2",
+    "select count(*) as c from t group by c having c > 1",
+    "select -a as a, max(b) as b from t group by a + 1, a having a + 1 > 2 and b > 0",
+    "select count(*) as a from t group by rollup (a) having a > 1",
+    "select c as a, max(b) as b from t group by 1 having a > 0",
+    "select -b as b, rank() over (order by a, b, c) as r from t qualify b > 0",
+    "select max(b) as c from t group by c order by c + 1 limit 1",
+    "select s.a, (select -max(b) as b from t u where u.a = s.a group by c order by max(b) limit 1) as m from t s",
+    "select a as x, b as x from t order by x, 1 - a, c limit 2",  # the last alias
+    "select *, -a as a from t order by a, b, c limit 2",
+    "select -a as a, a from t order by a, b, c limit 2",
+    "select x from (select a as x, b as x from t) q",  # the first column
+    "with q as (select a as x, b as x from t) select x, count(*) from q group by x having x > 1",
+    "select c as b, b as x, -c as x, b as x from t order by x, a, c limit 3",
+]
+
+
+def test_names_mean_what_they_do_in_duckdb() -> None:
+    with duckdb.connect() as connection, timely.Worker() as worker:
+        register(connection, "t", ROWS, SCHEMA)
+        with worker.dataflow(int) as scope:
+            table = dd.table(dd.collection(scope, ROWS), SCHEMA)
+            outputs = [dd.sql(scope, query, t=table).output() for query in QUERIES]
+        for query, output in zip(QUERIES, outputs, strict=True):
+            found = sorted(itertools.chain.from_iterable([row] * count for row, count in output.at(0).items()), key=str)
+            assert found == sorted(connection.execute(query).fetchall(), key=str), query
+
+
+def test_a_column_of_from_that_is_gone_by_then_is_refused() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            table = dd.table(dd.collection(scope, ROWS), SCHEMA)
+            for query in (
+                "select c as b, count(*) as a from t group by c order by -a limit 2",
+                "select distinct c as b from t order by -b limit 2",
+            ):
+                with pytest.raises(SqlError, match=r"t\.[ab] at .*: no such column here"):
+                    dd.sql(scope, query, t=table)
+        worker.run()

@@ -1,0 +1,166 @@
+"""Names in ``HAVING``, ``QUALIFY``, ``ORDER BY`` and ``DISTINCT ON`` that several columns have.
+
+Where a selected column and one of ``FROM`` share a name, sqlglot takes the selected one. DuckDB does so where the name is all that
+is ordered by, and in ``HAVING`` outside of aggregates, unless it is grouped by. Everywhere else it takes the column of ``FROM``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from sqlglot import exp
+from sqlglot.errors import OptimizeError
+from sqlglot.optimizer.resolver import Resolver
+from sqlglot.optimizer.scope import traverse_scope, walk_in_scope
+from sqlglot.schema import Schema
+
+from timely.differential.tables.kinds import lower_case
+
+_NUMBER: Final = "clause names"
+"""Under which a ``SELECT`` has its number, which its copies have too."""
+
+_VALUE: Final = "value of a selected column"
+"""Of what stands in the place of a name: its own names are of ``FROM``."""
+
+_AGGREGATES: Final = (exp.AggFunc, exp.Filter, exp.WithinGroup)
+
+
+def last_of_name(select: exp.Expr, name: exp.Expr) -> exp.Expr | None:
+    """Return what a name is that is all that is ordered by, where several columns are selected by it; ``None`` for others.
+
+    >>> from sqlglot import parse_one
+    >>> select = parse_one("select *, -a as a, b as a, b from t")
+    >>> last_of_name(select, exp.column("A")), last_of_name(select, exp.column("b"))
+    (Column(
+      this=Identifier(this=b, quoted=False)), None)
+    """
+    if not isinstance(select, exp.Select) or not isinstance(name, exp.Column) or name.table:
+        return None
+    wanted = lower_case(name.name)
+    found = [output for output in select.expressions if output.is_star or lower_case(output.alias_or_name) == wanted]
+    aliases = [output for output in found if isinstance(output, exp.Alias)]
+    return aliases[-1].this if aliases and len(found) > 1 else None
+
+
+def replace_repeated_names(select: exp.Select) -> None:
+    """Have ``ORDER BY`` and ``DISTINCT ON`` name what is meant by a name of several selected columns: the last alias."""
+    for part in _ordered(select):
+        value = last_of_name(select, part.unnest())
+        if value is not None:
+            copy = value.copy()
+            copy.meta[_VALUE] = True
+            part.replace(copy)
+
+
+def _ordered(select: exp.Select) -> list[exp.Expr]:
+    order, distinct = select.args.get("order"), select.args.get("distinct")
+    parts = [] if order is None else [ordered.this for ordered in order.expressions]
+    return parts + ([] if distinct is None or distinct.args.get("on") is None else list(distinct.args["on"].expressions))
+
+
+class SharedName(NamedTuple):
+    """A name without a table in a clause of a ``SELECT``, and whether it must be grouped by to be one of ``FROM``."""
+
+    select: exp.Select
+    column: exp.Column
+    grouped: bool
+
+
+def shared_names(tree: exp.Expr) -> list[SharedName]:
+    """Return the names in clauses that selected columns have too, and give their ``SELECT`` numbers.
+
+    >>> from sqlglot import parse_one
+    >>> found = shared_names(parse_one("select -a as a, b from t qualify a > 1 order by a, abs(a), b"))
+    >>> [name.column.parent.sql() for name in found]
+    ['a > 1', 'ABS(a)']
+    """
+    found: list[SharedName] = []
+    for number, select in enumerate(tree.find_all(exp.Select)):
+        outputs = {lower_case(output.alias) for output in select.expressions if isinstance(output, exp.Alias)}
+        names = [name for name in _names(select) if lower_case(name.column.name) in outputs] if outputs else []
+        if names:
+            select.meta[_NUMBER] = number
+            found += names
+    return found
+
+
+def _names(select: exp.Select) -> Iterator[SharedName]:
+    """Yield the names without a table in the clauses, but for those that are all that is ordered by."""
+    parts = [part for part in _ordered(select) if part.meta.get(_VALUE) or not isinstance(part.unnest(), exp.Column)]
+    for clause in [select.args.get("having"), select.args.get("qualify"), *parts]:
+        for node in () if clause is None else walk_in_scope(clause):
+            if isinstance(node, exp.Column) and not node.table:
+                inside = isinstance(node.find_ancestor(*_AGGREGATES, exp.Select), _AGGREGATES)
+                yield SharedName(select, node, isinstance(clause, exp.Having) and not inside)
+
+
+def take_from(names: list[SharedName], qualified: exp.Expr, schema: Schema) -> bool:
+    """Name the table of those names that mean columns of ``FROM``; return whether there are any.
+
+    ``qualified`` is the same query as sqlglot has resolved it: there all queries in ``FROM`` have columns.
+    """
+    tables = {
+        scope.expression.meta[_NUMBER]: _tables_of(Resolver(scope, schema))
+        for scope in traverse_scope(qualified)
+        if _NUMBER in scope.expression.meta
+    }
+    taken: list[tuple[exp.Column, str]] = []
+    for select, column, grouped in names:
+        table_of = tables.get(select.meta[_NUMBER], lambda name: None)
+        table = table_of(lower_case(column.name))
+        if table is not None and (not grouped or _is_grouped_by(column, select, table_of)):
+            taken.append((column, table))
+    for column, table in taken:
+        column.set("table", exp.to_identifier(table))
+    return bool(taken)
+
+
+def _tables_of(resolver: Resolver) -> Callable[[str], str | None]:
+    """Return what gives the table in ``FROM`` that has a column, or ``None`` if none has it, or several have."""
+
+    def table_of(name: str) -> str | None:
+        try:
+            found = resolver.get_table(exp.column(name))
+        except OptimizeError:
+            return None
+        return found.name if found is not None and found.name in resolver.scope.selected_sources else None
+
+    return table_of
+
+
+def _keys(select: exp.Select) -> Iterator[exp.Expr]:
+    """Yield the expressions that a query is grouped by."""
+    group = select.args.get("group")
+    if group is None:
+        return
+    parts = [output.unalias() for output in select.expressions] if group.args.get("all") else list(group.expressions)
+    while parts:
+        part = parts.pop().unnest()
+        if isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+            parts += part.expressions
+        elif part.is_int and 0 < int(part.name) <= len(select.expressions):
+            yield select.expressions[int(part.name) - 1].unalias()
+        else:
+            yield part
+
+
+def _is_grouped_by(column: exp.Column, select: exp.Select, table_of: Callable[[str], str | None]) -> bool:
+    """Return whether a column in ``HAVING``, or an expression around it, is one that the query is grouped by."""
+
+    def resolved(node: exp.Expr) -> exp.Expr:
+        def named(part: exp.Expr) -> exp.Expr:
+            if not isinstance(part, exp.Column):
+                return part
+            name = lower_case(part.name)
+            return exp.column(name, lower_case(part.table) or table_of(name))
+
+        return node.copy().transform(named)
+
+    keys = {resolved(key) for key in _keys(select)}
+    node: exp.Expr | None = column
+    while node is not None and not isinstance(node, exp.Having):
+        if resolved(node) in keys:
+            return True
+        node = node.parent
+    return False
