@@ -1,7 +1,7 @@
 """Names in ``HAVING``, ``QUALIFY``, ``ORDER BY`` and ``DISTINCT ON`` that several columns have.
 
-Where a selected column and one of ``FROM`` share a name, sqlglot takes the selected one. DuckDB does so where the name is all that
-is ordered by, and in ``HAVING`` outside of aggregates, unless it is grouped by. Everywhere else it takes the column of ``FROM``.
+Where a selected column and one of ``FROM`` share a name, sqlglot takes the selected one. DuckDB does so where the name is all
+that is ordered by, and in ``HAVING`` outside of aggregates unless it is grouped by. Elsewhere it takes the column of ``FROM``.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def take_from(names: list[SharedName], qualified: exp.Expr, schema: Schema) -> b
     }
     taken: list[tuple[exp.Column, str]] = []
     for select, column, grouped in names:
-        table_of = tables.get(select.meta[_NUMBER], lambda name: None)
-        table = table_of(lower_case(column.name))
-        if table is not None and (not grouped or _is_grouped_by(column, select, table_of)):
+        table_of = tables.get(select.meta[_NUMBER])
+        table = None if table_of is None else table_of(lower_case(column.name))
+        if table_of and table is not None and (not grouped or _is_grouped_by(column, select, table_of)):
             taken.append((column, table))
     for column, table in taken:
         column.set("table", exp.to_identifier(table))
