@@ -2,26 +2,32 @@
 
 Where a selected column and one of ``FROM`` share a name, sqlglot takes the selected one. DuckDB does so where the name is all
 that is ordered by, and in ``HAVING`` outside of aggregates unless it is grouped by. Elsewhere it takes the column of ``FROM``.
+
+A name that several tables of ``FROM`` have is ambiguous, where sqlglot looks for it outside, and among the selected columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sqlglot import exp
-from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.resolver import Resolver
 from sqlglot.optimizer.scope import traverse_scope, walk_in_scope
 from sqlglot.schema import Schema
 
+from timely.differential.tables.join_order import using_names
 from timely.differential.tables.kinds import lower_case
+from timely.differential.tables.refusals import refusal
+from timely.errors import SqlError
 
 _NUMBER: Final = "clause names"
 """Under which a ``SELECT`` has its number, which its copies have too."""
 
 _VALUE: Final = "value of a selected column"
 """Of what stands in the place of a name: its own names are of ``FROM``."""
+
+_CLAUSES: Final = (exp.Select, exp.From, exp.Join, exp.Lateral, exp.Having, exp.Qualify, exp.Order, exp.Distinct)
 
 _AGGREGATES: Final = (exp.AggFunc, exp.Filter, exp.WithinGroup)
 
@@ -68,7 +74,7 @@ class SharedName(NamedTuple):
 
 
 def shared_names(tree: exp.Expr) -> list[SharedName]:
-    """Return the names in clauses that selected columns have too, and give their ``SELECT`` numbers.
+    """Return the names in clauses that selected columns have too, and give each ``SELECT`` a number.
 
     >>> from sqlglot import parse_one
     >>> found = shared_names(parse_one("select -a as a, b from t qualify a > 1 order by a, abs(a), b"))
@@ -77,12 +83,16 @@ def shared_names(tree: exp.Expr) -> list[SharedName]:
     """
     found: list[SharedName] = []
     for number, select in enumerate(tree.find_all(exp.Select)):
-        outputs = {lower_case(output.alias) for output in select.expressions if isinstance(output, exp.Alias)}
-        names = [name for name in _names(select) if lower_case(name.column.name) in outputs] if outputs else []
-        if names:
-            select.meta[_NUMBER] = number
-            found += names
+        select.meta[_NUMBER] = number
+        aliases = [output for output in select.expressions if isinstance(output, exp.Alias)]
+        outputs = {lower_case(output.alias) for output in aliases if not _keeps_its_name(output)}
+        if outputs:
+            found += [name for name in _names(select) if lower_case(name.column.name) in outputs]
     return found
+
+
+def _keeps_its_name(output: exp.Alias) -> bool:
+    return isinstance(output.this, exp.Column) and lower_case(output.this.name) == lower_case(output.alias)
 
 
 def _names(select: exp.Select) -> Iterator[SharedName]:
@@ -107,26 +117,48 @@ def take_from(names: list[SharedName], qualified: exp.Expr, schema: Schema) -> b
     }
     taken: list[tuple[exp.Column, str]] = []
     for select, column, grouped in names:
-        table_of = tables.get(select.meta[_NUMBER])
-        table = None if table_of is None else table_of(lower_case(column.name))
-        if table_of and table is not None and (not grouped or _is_grouped_by(column, select, table_of)):
-            taken.append((column, table))
+        tables_of = tables.get(select.meta[_NUMBER], _no_tables)
+        having = tables_of(lower_case(column.name))
+        if having and (not grouped or _is_grouped_by(column, select, tables_of)):
+            if len(having) > 1:
+                raise _ambiguous(column, having)
+            taken.append((column, having[0]))
     for column, table in taken:
         column.set("table", exp.to_identifier(table))
     return bool(taken)
 
 
-def _tables_of(resolver: Resolver) -> Callable[[str], str | None]:
-    """Return what gives the table in ``FROM`` that has a column, or ``None`` if none has it, or several have."""
+def check_unambiguous(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> None:
+    """Raise ``SqlError`` for a name that several tables of ``FROM`` have."""
+    selects = {select.meta[_NUMBER]: select for select in tree.find_all(exp.Select) if len(select.args.get("joins") or []) > 0}
+    for scope in traverse_scope(qualified) if selects else ():
+        select = selects.get(scope.expression.meta.get(_NUMBER))
+        using = [] if select is None else [using_names(join) for join in select.args["joins"]]
+        if select is None or [] in using:
+            continue
+        merged = {lower_case(name) for names in using for name in names or ()}
+        tables_of = _tables_of(Resolver(scope, schema))
+        for node in walk_in_scope(select):
+            if isinstance(node, exp.Column) and not node.table and isinstance(node.find_ancestor(*_CLAUSES), exp.Select):
+                having = tables_of(lower_case(node.name))
+                if len(having) > 1 and lower_case(node.name) not in merged:
+                    raise _ambiguous(node, having)
 
-    def table_of(name: str) -> str | None:
-        try:
-            found = resolver.get_table(exp.column(name))
-        except OptimizeError:
-            return None
-        return found.name if found is not None and found.name in resolver.scope.selected_sources else None
 
-    return table_of
+def _ambiguous(column: exp.Column, tables: Sequence[str]) -> SqlError:
+    return refusal(column, f"the name is ambiguous: write {' or '.join(f'{table}.{column.name}' for table in tables)}")
+
+
+def _no_tables(name: str) -> list[str]:
+    return []
+
+
+def _tables_of(resolver: Resolver) -> Callable[[str], list[str]]:
+    """Return what gives the tables in ``FROM`` that have a column."""
+    joins = resolver.scope.expression.args.get("joins") or []
+    gone = {join.alias_or_name for join in joins if join.kind in ("SEMI", "ANTI")}
+    columns = {name: resolver.get_source_columns(name) for name in resolver.scope.selected_sources if name not in gone}
+    return lambda name: [table for table, names in columns.items() if name in names]
 
 
 def _keys(select: exp.Select) -> Iterator[exp.Expr]:
@@ -145,7 +177,7 @@ def _keys(select: exp.Select) -> Iterator[exp.Expr]:
             yield part
 
 
-def _is_grouped_by(column: exp.Column, select: exp.Select, table_of: Callable[[str], str | None]) -> bool:
+def _is_grouped_by(column: exp.Column, select: exp.Select, tables_of: Callable[[str], list[str]]) -> bool:
     """Return whether a column in ``HAVING``, or an expression around it, is one that the query is grouped by."""
 
     def resolved(node: exp.Expr) -> exp.Expr:
@@ -153,7 +185,7 @@ def _is_grouped_by(column: exp.Column, select: exp.Select, table_of: Callable[[s
             if not isinstance(part, exp.Column):
                 return part
             name = lower_case(part.name)
-            return exp.column(name, lower_case(part.table) or table_of(name))
+            return exp.column(name, lower_case(part.table) or next(iter(tables_of(name)), None))
 
         return node.copy().transform(named)
 

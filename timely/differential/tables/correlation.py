@@ -113,7 +113,8 @@ def keep_order_names(node: exp.Expr) -> None:
     if not isinstance(node, exp.CTE | exp.Subquery) or not isinstance(alias, exp.TableAlias) or not alias.args.get("columns"):
         return
     query = node.this
-    recursive = any(table.name == alias.name for table in query.find_all(exp.Table))
+    loops = isinstance(node, exp.CTE) and node.parent is not None and node.parent.args.get("recursive")
+    recursive = loops and any(table.name == alias.name for table in query.find_all(exp.Table))
     if isinstance(query, exp.Query) and query.find(exp.Order, exp.Qualify, exp.Having) and not recursive:
         node.set("this", exp.select("*").from_(query.subquery("renamed")))
 

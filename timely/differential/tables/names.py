@@ -14,7 +14,7 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
-from timely.differential.tables.clause_names import shared_names, take_from
+from timely.differential.tables.clause_names import check_unambiguous, shared_names, take_from
 from timely.differential.tables.kinds import Column, Kind, lower_case
 from timely.differential.tables.refusals import no_table, refusal
 from timely.errors import SqlError
@@ -29,6 +29,7 @@ def qualified(tree: exp.Expr, tables: Mapping[str, Sequence[Column]]) -> exp.Que
     names = shared_names(tree)
     try:
         found = qualify(tree.copy(), schema=known, dialect="duckdb", quote_identifiers=False, identify=False)
+        check_unambiguous(tree, found, known)
         if take_from(names, found, known):
             found = qualify(tree.copy(), schema=known, dialect="duckdb", quote_identifiers=False, identify=False)
     except (OptimizeError, AssertionError) as error:
