@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import timely
 from timely import differential as dd
+from timely.errors import ContainerError
 from timely.testing.differential import Cluster, Containers, run, updates_in_traces
 
 NUMBERS = range(200)
@@ -131,3 +133,30 @@ def test_traces_shrink_when_nearly_all_goes(name: str, workers: int) -> None:
     for session in sessions:
         session.close()
     cluster.settle()
+
+
+def test_missing_values_and_moments_of_numpy_and_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    moment = datetime.datetime(2024, 1, 1, 0, 0, 0, 5)
+    found: dict[str, tuple[Any, list[Any]]] = {
+        "masked": (np.ma.array([1, 2], mask=[False, True]), [1, None]),
+        "nullable": (pandas.Series([2**53 + 1, None], dtype="Int64"), [2**53 + 1, None]),
+        "floats": (pandas.Series([1.5, None]), [1.5, None]),
+        "categories": (pandas.Series(["a", None], dtype="category"), ["a", None]),
+        "nanoseconds": (np.array([moment, "NaT"], "datetime64[ns]"), [moment, None]),
+        "pandas": (pandas.Series([moment, None]), [moment, None]),
+    }
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, collection = dd.new_collection(scope)
+            output = collection.output()
+        for time, (name, (column, _)) in enumerate(found.items()):
+            session.insert_columns([name] * 2, column)
+            session.advance_to(time + 1)
+            session.insert_columns([name] * 2, column, diff=-1)
+        with pytest.raises(ContainerError, match="whole microseconds"):
+            session.insert_columns(np.array([1], "datetime64[ns]"))
+        session.close()
+        for time, (name, (_, values)) in enumerate(found.items()):
+            assert output.at(time) == {(name, value): 1 for value in values}
+        assert output.at(len(found)) == {}

@@ -276,7 +276,7 @@ def updates_of(columns: Sequence[Any], diff: Any, label: str) -> Any:
         columns = [table.column(number) for number in range(len(table.column_names))]
     if not 1 <= len(columns) <= 2:
         raise ContainerError(f"{label}: insert_columns takes one column, or two of keys and values, not {len(columns)}")
-    arrays = [_plain(column) for column in columns]
+    arrays = [_plain(column, label) for column in columns]
     if len({len(array) for array in arrays}) > 1:
         lengths = " and ".join(str(len(array)) for array in arrays)
         raise ContainerError(f"{label}: insert_columns takes columns of one length, not {lengths}")
@@ -305,8 +305,8 @@ def _differences(diff: Any, rows: int, label: str) -> Array:
     return diffs
 
 
-def _plain(column: Any) -> Array:
-    """Return a column as an array; of Python's objects, where Arrow has nulls or types of its own."""
+def _plain(column: Any, label: str) -> Array:
+    """Return a column as an array; of objects, with ``None``, where values are missing or of types that NumPy has not."""
     if hasattr(column, "to_pylist"):
         import pyarrow as pa
 
@@ -315,4 +315,20 @@ def _plain(column: Any) -> Array:
             found[:] = column.to_pylist()
             return found
         return np.asarray(column.to_numpy())
-    return np.asarray(column)
+    missing = None
+    if isinstance(column, np.ma.MaskedArray):
+        missing, column = np.ma.getmaskarray(column), column.data
+    elif hasattr(column, "isna") and getattr(column, "nlevels", 1) == 1:  # a series or index of pandas
+        missing = np.asarray(column.isna())
+    if missing is not None and missing.any():
+        found = np.array(column, object)
+        found[missing] = None
+        return found
+    array = np.asarray(column)
+    if array.dtype.kind in "mM" and np.datetime_data(array.dtype)[0] in ("ns", "ps", "fs", "as"):
+        exact, array = array, array.astype(f"{array.dtype.kind}8[us]")
+        if ((array != exact) & ~np.isnat(exact)).any():
+            raise ContainerError(
+                f"{label}: insert_columns takes whole microseconds, and a value of {exact.dtype} has more digits"
+            )
+    return array
