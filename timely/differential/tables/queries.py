@@ -10,8 +10,8 @@ from sqlglot import parse as parse_sql
 from sqlglot.errors import SqlglotError
 
 from timely.dataflow import ScopeBuilder
-from timely.differential.tables.column_stages import pruned
 from timely.differential.tables.clause_names import replace_repeated_names
+from timely.differential.tables.column_stages import pruned
 from timely.differential.tables.correlation import keep_order_names, name_outputs, restore_all, with_unique_tables
 from timely.differential.tables.join_order import select_less, using_names
 from timely.differential.tables.kinds import lower_case
