@@ -13,7 +13,6 @@ from timely.differential.tables.kinds import Kind, conversion, list_of, lower_ca
 from timely.differential.tables.number_functions import round_float
 from timely.differential.tables.overloads import Overload
 from timely.differential.tables.refusals import only, refusal
-from timely.differential.tables.scalars import EXACT
 from timely.errors import SqlError
 
 Narrow = Callable[[Any], Any]
@@ -60,7 +59,7 @@ def _decimal_of_double(scale: int) -> Callable[[float], Decimal]:
         found = round_float(value * 10.0**scale)
         if not math.isfinite(found):
             raise SqlError(f"{value} does not fit a DECIMAL")
-        return EXACT.scaleb(Decimal(int(found)), -scale)
+        return Decimal(f"{int(found)}e-{scale}")  # with all digits, where arithmetic would round
 
     return convert
 
