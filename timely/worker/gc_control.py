@@ -152,8 +152,11 @@ def unfrozen() -> Iterator[None]:
 
 
 def find_garbage() -> None:
-    """Collect everything, frozen objects too."""
-    with unfrozen():
+    """Collect everything but what the program has frozen itself, or a process when it was forked.
+
+    What a ``GarbageControl`` has frozen is of the run, and may be garbage by now.
+    """
+    with _SHARED.lock, unfrozen() if _SHARED.is_entered() else contextlib.nullcontext():
         for _ in range(_TRIES):
             cycle: list[Any] = []
             cycle.append(cycle)
@@ -218,6 +221,10 @@ class _Shared:
                 self._frozen = gc.get_freeze_count() > 0
                 gc.collect()
                 self._settle()
+
+    def is_entered(self) -> bool:
+        """Return whether a control is entered."""
+        return self._inside > 0
 
     def leave(self) -> None:
         """Restore everything if this was the last control."""
