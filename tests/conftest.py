@@ -105,20 +105,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(line)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def frozen_heap() -> Iterator[None]:
-    """Freeze what was there before the file: a collection would look at 400,000 objects of pytest and of libraries.
-
-    With all tests collected, each ``gc.collect()`` took 0.35 s of processor time, and some files call it in a loop.
-    A type checker that ran in this process has left its own thresholds.
-    """
-    gc.freeze()
-    limits = gc.get_threshold()
-    yield
-    gc.set_threshold(*limits)
-    gc.unfreeze()
-
-
 @pytest.fixture
 def collector_off() -> Iterator[None]:
     """Collect no garbage in a test: a search keeps the states that it has seen, and a third of its time went into them."""

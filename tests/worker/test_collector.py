@@ -286,6 +286,47 @@ def test_garbage_is_found_also_while_another_thread_collects() -> None:
         assert len(alive) == 0
 
 
+def stalls_on(held: list[Any]) -> tuple[Worker, timely.ProbeHandle[int]]:
+    """Return a worker that nothing can move before a capability is dropped, which a cycle in ``held`` has; and a probe."""
+
+    def constructor(capability: timely.Capability[int], info: timely.dataflow.OperatorInfo) -> Callable[[Any, Any], None]:
+        held.append([capability, held])
+        return lambda input, output: None
+
+    worker = Worker()
+    with worker.dataflow(int) as scope:
+        probe = scope.empty().unary(timely.Pipeline, "holds", constructor).probe()
+    with pytest.raises(timely.StalledError, match="holds"):
+        worker.run()
+    return worker, probe
+
+
+@apart
+def test_before_a_stall_what_a_control_froze_is_searched_too() -> None:
+    held: list[Any] = []
+    worker, probe = stalls_on(held)
+    with GarbageControl(worker):
+        del held
+        worker.run()
+    assert probe.done()
+
+
+@apart
+def test_before_a_stall_what_the_program_froze_is_left_frozen() -> None:
+    """With millions of objects a search of them takes seconds, and where a process was forked it copies their pages."""
+    alive: weakref.WeakSet[Node] = weakref.WeakSet()
+    gc.disable()
+    Node(alive)
+    gc.freeze()
+    Node(alive)
+    worker, _ = stalls_on([])
+    assert len(alive) == 1
+    gc.unfreeze()
+    gc.collect()
+    assert len(alive) == 0
+    assert worker.dataflows
+
+
 @apart
 def test_what_is_garbage_already_is_not_set_aside() -> None:
     alive: weakref.WeakSet[Node] = weakref.WeakSet()

@@ -60,8 +60,8 @@ class GarbageControl:
     ...     with timely.worker.GarbageControl(worker):
     ...         worker.run()
     ...         return seen.extract(), gc.isenabled()
-    >>> timely.execute(program), gc.isenabled(), gc.get_freeze_count()
-    ([([(0, [[0], [1], [2]])], False)], True, 0)
+    >>> timely.execute(program), gc.isenabled()
+    ([([(0, [[0], [1], [2]])], False)], True)
     """
 
     def __init__(self, worker: GarbageControlled) -> None:
