@@ -163,7 +163,6 @@ def test_workers_of_one_process_are_told_apart(aside: bool) -> None:
             gc.freeze()  # as ``timely.worker.GarbageControl`` does
         found = worker.explain(probe)
         over.wait()
-        gc.unfreeze()
         numbers.close()
         return found
 

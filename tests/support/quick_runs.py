@@ -32,10 +32,10 @@ def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]
 
 @pytest.fixture(scope="module", autouse=True)
 def frozen_heap() -> Iterator[None]:
-    """Freeze what was there before a file of tests or of doctests: a collection would look at all objects of pytest and of libraries.
+    """Freeze what was there before a file of tests or doctests: a collection would visit all objects of pytest and of libraries.
 
-    With all tests collected, each ``gc.collect()`` took 0.4 s of processor time. Some files call it in a loop, and each stalled
-    run does. A type checker that ran in this process has left its own thresholds.
+    With all tests collected, each ``gc.collect()`` took 0.4 s of processor time. Some files call it in a loop, and a run that
+    stalls calls it. A type checker that ran in this process has left its own thresholds.
     """
     gc.freeze()
     limits = gc.get_threshold()
