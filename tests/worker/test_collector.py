@@ -277,7 +277,7 @@ def test_garbage_is_found_also_while_another_thread_collects() -> None:
         slow = pool.submit(gc.collect)
         collecting.wait(10)
         Node(alive)
-        found = pool.submit(gc_control.find_garbage)
+        found = pool.submit(gc_control.find_garbage, gc_control.times_frozen())
         time.sleep(0.01)
         assert (len(alive), found.done()) == (1, False)
         over.set()
@@ -303,11 +303,24 @@ def stalls_on(held: list[Any]) -> tuple[Worker, timely.ProbeHandle[int]]:
 
 @apart
 def test_before_a_stall_what_a_control_froze_is_searched_too() -> None:
-    held: list[Any] = []
-    worker, probe = stalls_on(held)
-    with GarbageControl(worker):
+    held: list[Any] = []  # older than the worker
+    with GarbageControl(Worker()):
+        worker, probe = stalls_on(held)
         del held
         worker.run()
+    assert probe.done()
+
+
+@pytest.mark.parametrize("explained", [False, True])
+@apart
+def test_before_a_stall_what_was_frozen_with_what_the_program_froze_is_searched_too(explained: bool) -> None:
+    gc.freeze()
+    held: list[Any] = []
+    worker, probe = stalls_on(held)
+    with gc_control.unfrozen() if explained else GarbageControl(worker):  # to explain what several workers hold, all is visited
+        pass
+    del held
+    worker.run()
     assert probe.done()
 
 
@@ -447,7 +460,7 @@ def test_a_process_that_was_forked_while_another_thread_looked_may_look_too() ->
             over.wait()
 
     def program(worker: timely.Worker) -> bool:
-        looking = threading.Thread(target=gc_control.find_garbage, daemon=True)
+        looking = threading.Thread(target=gc_control.find_garbage, args=[0], daemon=True)
         looking.start()
         looking.join(10)
         return looking.is_alive()

@@ -148,15 +148,20 @@ def unfrozen() -> Iterator[None]:
             yield
         finally:
             if frozen:
-                gc.freeze()
+                _SHARED.freeze()
 
 
-def find_garbage() -> None:
-    """Collect everything but what the program has frozen itself, or a process when it was forked.
+def times_frozen() -> int:
+    """Return how often this module has frozen what was alive."""
+    return _SHARED.times_frozen
 
-    What a ``GarbageControl`` has frozen is of the run, and may be garbage by now.
+
+def find_garbage(since: int) -> None:
+    """Collect what is not frozen; frozen objects too, if this module has frozen any since ``times_frozen`` was ``since``.
+
+    What the program froze, or a process when it was forked, stays so: it is mostly older than the run, and there may be millions.
     """
-    with _SHARED.lock, unfrozen() if _SHARED.is_entered() else contextlib.nullcontext():
+    with _SHARED.lock, unfrozen() if _SHARED.has_frozen(since) else contextlib.nullcontext():
         for _ in range(_TRIES):
             cycle: list[Any] = []
             cycle.append(cycle)
@@ -175,6 +180,7 @@ class _Shared:
         self._enabled = False
         self._inside = 0
         self._frozen = False
+        self.times_frozen = 0
         self._alive = 0
         self._fresh = 0
         self._counted = 0
@@ -222,9 +228,14 @@ class _Shared:
                 gc.collect()
                 self._settle()
 
-    def is_entered(self) -> bool:
-        """Return whether a control is entered."""
-        return self._inside > 0
+    def freeze(self) -> None:
+        """Freeze what is alive, objects of a run too: who looks for their garbage has to unfreeze them."""
+        self.times_frozen += 1
+        gc.freeze()
+
+    def has_frozen(self, since: int) -> bool:
+        """Return whether something was frozen here since ``times_frozen`` was ``since``, or a control is entered."""
+        return self._inside > 0 or self.times_frozen != since
 
     def leave(self) -> None:
         """Restore everything if this was the last control."""
@@ -233,7 +244,7 @@ class _Shared:
             if self._inside == 0 and _GENERATIONS:
                 gc.unfreeze()
                 if self._frozen:
-                    gc.freeze()
+                    self.freeze()
             self.resume()
 
     def collect_grown(self, part: float) -> None:
@@ -257,14 +268,14 @@ class _Shared:
                 gc.collect()
                 self._settle()
             else:
-                gc.freeze()
+                self.freeze()
 
     def _settle(self) -> None:
         """Count what a full collection has left, and freeze it where that spares the next ones work."""
         self._alive, self._fresh = len(gc.get_objects(2)), 0
         self._counted = gc.get_count()[0]  # below 0 where what was collected is subtracted after a new beginning
         if _GENERATIONS:
-            gc.freeze()
+            self.freeze()
 
 
 _SHARED: Final = _Shared()

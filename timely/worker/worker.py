@@ -39,7 +39,7 @@ from timely.worker.config import Config
 from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
 from timely.worker.explanation import Explanation, Place
 from timely.worker.flow_control import PATIENCE, FlowControl
-from timely.worker.gc_control import GarbageControl, collector_paused, find_garbage
+from timely.worker.gc_control import GarbageControl, collector_paused, find_garbage, times_frozen
 from timely.worker.graph_check import GraphCheck, describe
 from timely.worker.holdings import accounts_of
 from timely.worker.messages import (
@@ -115,6 +115,7 @@ class Worker:
         self._tracers: list[Tracer] = []
         self._state_registries: Callable[[int], StateRegistry] | None = None
         self.gc_control: GarbageControl | None = None
+        self._times_frozen = times_frozen()
         self._timers = Timers(clock)
         self._activations = SyncActivations(self.transport)
         self._stall = StallDetector(self.index, self.peers)
@@ -572,7 +573,7 @@ class Worker:
 
         One in a cycle of objects is dropped when Python's collector finds it, which may be never where nothing moves.
         """
-        find_garbage()
+        find_garbage(self._times_frozen)
         return bool(self._activations.pending)
 
     def _is_waiting(self) -> bool:
