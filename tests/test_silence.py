@@ -38,7 +38,7 @@ def here() -> int:
 
 def test_keys_that_are_never_equal(shown: list[warnings.WarningMessage]) -> None:
     def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
-        rows: timely.Stream[int, tuple[Any, str]] = scope.to_stream([(1, "a"), ("2", "b")])
+        rows: timely.Stream[int, tuple[Any, str]] = scope.to_stream([(1, "a"), (2, "b")])
         names: timely.Stream[int, tuple[Any, str]] = scope.to_stream([("1", "x")])
         return rows.join(names)
 

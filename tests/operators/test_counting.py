@@ -209,8 +209,11 @@ def test_group_by_says_what_it_cannot_do(keys: Any, wanted: dict[str, Any], says
     ("sent", "says"),
     [
         (["a"], "use value_counts or aggregate"),
-        (pa.record_batch({"other": ["a"]}), 'ContainerError: .*Field "word" does not exist'),
-        (pa.RecordBatch.from_arrays([pa.array(["a"])] * 2, names=["word", "word"]), 'Field "word" exists 2 times'),
+        (
+            pa.record_batch({"other": ["a"]}),
+            r"ContainerError: .*needs each of the columns \['word'\] once, and a batch has \['other'\]",
+        ),
+        (pa.RecordBatch.from_arrays([pa.array(["a"])] * 2, names=["word", "word"]), r"a batch has \['word', 'word'\]"),
         (pa.table({"word": ["a"]}), "what came is a Table"),
     ],
 )

@@ -23,9 +23,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]]:
-    """Look for doctests only where there may be some: half of the modules have none."""
+    """Look for doctests only where there may be some: half of the modules have none.
+
+    A package is always looked at, and so imported before its modules: pytest would make a module twice that its package imports.
+    """
     found = yield
-    if found and file_path.suffix == ".py" and b">>>" not in file_path.read_bytes():
+    if found and file_path.suffix == ".py" and file_path.stem != "__init__" and b">>>" not in file_path.read_bytes():
         return [collector for collector in found if not isinstance(collector, DoctestModule)]
     return found
 

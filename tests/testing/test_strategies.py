@@ -154,7 +154,7 @@ def test_the_reference_of_a_nested_loop() -> None:
     assert flow.run(2) == flow.reference()
 
 
-def test_without_hypothesis_the_extra_is_named() -> None:
+def test_without_hypothesis_the_package_is_named() -> None:
     program = (
         "import sys\n"
         "sys.modules['hypothesis'] = None\n"
@@ -163,4 +163,4 @@ def test_without_hypothesis_the_extra_is_named() -> None:
         "except timely.ConfigurationError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "[test]" in done.stdout
+    assert "pip install hypothesis" in done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 from decimal import Decimal
+from itertools import islice, product
 from numbers import Number
 from typing import Any, Final
 
@@ -14,32 +15,42 @@ from timely.errors import brief
 _KINDS: Final = ((str, "text"), (bytes, "bytes"), (Number, "number"), (Decimal, "number"), (datetime.date, "date"))
 
 
+_FIRST: Final = 100
+"""Keys of a side that are looked at: a side may have keys of several kinds."""
+
+
 class KeyKinds:
-    """The first key of each side of a join, 0 and 1; ``missing`` are the sides whose key has not come yet."""
+    """The kinds of the first keys of each side of a join, 0 and 1; ``missing`` are the sides whose keys have not come yet."""
 
     def __init__(self, info: OperatorInfo) -> None:
         self._info = info
-        self._keys: dict[int, Any] = {}
+        self._examples: dict[int, dict[Any, Any]] = {}
         self.missing = {0, 1}
 
     def see(self, side: int, keys: Iterable[Any]) -> None:
-        """Look at the first of a side's keys; ``TimelyWarning``, at the join's line, where it never equals the other side's."""
-        for key in keys:
-            self._keys[side] = key
-            self.missing.discard(side)
-            break
-        if not self.missing:
-            left, right = self._keys[0], self._keys[1]
-            if _differ(left, right):
-                warn(
-                    f"{self._info.path} joins keys such as {brief(left)} on the left with {brief(right)} on the right, which are"
-                    " never equal: convert one side with map",
-                    self._info.origin,
-                )
+        """Look at the first keys of a side; ``TimelyWarning``, at the join's line, where none can equal one of the other side."""
+        examples = {_kind(key): key for key in islice(keys, _FIRST)}
+        if not examples:
+            return
+        self._examples[side] = examples
+        self.missing.discard(side)
+        if not self.missing and not any(_may_equal(left, right) for left, right in product(self._examples[0], self._examples[1])):
+            left, right = (next(iter(self._examples[side].values())) for side in (0, 1))
+            warn(
+                f"{self._info.path} joins keys such as {brief(left)} on the left with {brief(right)} on the right, which are"
+                " never equal: convert one side with map",
+                self._info.origin,
+            )
 
 
-def _differ(left: object, right: object) -> bool:
+def _kind(key: object) -> Any:
+    """Return the kind of a key; those of the parts of a tuple; ``None`` for a type that may equal any other."""
+    if isinstance(key, tuple):
+        return tuple(map(_kind, key))
+    return next((kind for base, kind in _KINDS if isinstance(key, base)), None)
+
+
+def _may_equal(left: Any, right: Any) -> bool:
     if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) == len(right) and any(map(_differ, left, right))  # others may be lists, of any lengths
-    kinds = [next((kind for base, kind in _KINDS if isinstance(key, base)), None) for key in (left, right)]
-    return None not in kinds and kinds[0] != kinds[1]
+        return len(left) != len(right) or all(map(_may_equal, left, right))  # others may be lists, of any lengths
+    return left is None or right is None or left == right
