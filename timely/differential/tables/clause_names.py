@@ -164,9 +164,7 @@ def check_own_names(qualified: exp.Expr) -> None:
             if names is not None:
                 read += [(join, name) for name in both if not names or name in map(lower_case, names)]
         for node, name in read:
-            raise refusal(
-                node, f"{name} may be another column, since a subquery has several columns of one name: give each a name"
-            )
+            raise refusal(node, f"{name} may be another column, since the subquery has two columns of one name: give each a name")
 
 
 def _renamed(source: Scope) -> set[str]:

@@ -1,7 +1,7 @@
 """``USING`` and ``NATURAL``: joins on columns of one name, which are one column afterwards.
 
-sqlglot replaces such a column by ``COALESCE`` of those of both sides. Here it becomes that of one side where DuckDB takes that: it
-may have another type. Which columns a further join compares is decided here too.
+sqlglot replaces such a column by ``COALESCE`` of those of both sides. Here it becomes the column of one side where DuckDB takes
+that, since the types may differ. Which columns a further join compares is decided here too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def mark_using(select: exp.Expr) -> None:
 
 
 def name_sides(query: exp.Expr) -> None:
-    """Have each column of ``USING`` be that of the side that has all values, with its type: of both sides for a full join alone."""
+    """Have each column of ``USING`` be that of the side that has all values; after a full join it is of both sides."""
     for select in query.find_all(exp.Select):
         joins = select.args.get("joins") or []
         if all(using_names(join) is None for join in joins):
