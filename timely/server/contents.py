@@ -39,7 +39,7 @@ class RowCondition:
         return COMPARISONS[self.comparison](_ordered(value), _ordered(self.value))
 
     def check(self, columns: Sequence[Column]) -> None:
-        """Raise ``ConfigurationError`` for a place beyond ``columns``, and ``SchemaError`` for a value that no row can have there."""
+        """Raise ``ConfigurationError`` for a place beyond ``columns``, ``SchemaError`` for a value that no row can have there."""
         if not 0 <= self.place < len(columns):
             raise ConfigurationError(f"there is no column at place {self.place}: there are {len(columns)}, and the first is 0")
         column = columns[self.place]
