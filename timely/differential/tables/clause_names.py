@@ -146,13 +146,13 @@ def check_unambiguous(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> No
                     raise _ambiguous(node, having)
 
 
-def check_own_names(qualified: exp.Expr) -> None:
-    """Raise ``SqlError`` where a query reads a column of a subquery that DuckDB gives another name.
+def check_own_names(qualified: exp.Expr, schema: Schema) -> None:
+    """Raise ``SqlError`` where a query reads a column of an item of ``FROM`` that DuckDB gives another name.
 
     There a second ``id`` is called ``id_1``, and a column ``id_1`` after it ``id_1_1``.
     """
     for scope in traverse_scope(qualified):
-        renamed = {name: _renamed(source) for name, source in scope.sources.items() if isinstance(source, Scope)}
+        renamed = {name: _renamed(_columns_of(source, schema)) for name, source in scope.sources.items()}
         if not any(renamed.values()):
             continue
         read: list[tuple[exp.Expr, str]] = [
@@ -164,13 +164,25 @@ def check_own_names(qualified: exp.Expr) -> None:
             if names is not None:
                 read += [(join, name) for name in both if not names or name in map(lower_case, names)]
         for node, name in read:
-            raise refusal(node, f"{name} may be another column, since the subquery has two columns of one name: give each a name")
+            raise refusal(node, f"{name} may be another column, since two columns of one item of FROM have one name: rename one")
 
 
-def _renamed(source: Scope) -> set[str]:
+def _columns_of(source: Scope | exp.Table, schema: Schema) -> list[str]:
+    """Return the names of the columns of an item of ``FROM``, as they are written."""
+    item = source if isinstance(source, exp.Table) else source.expression
+    query = item.this.unnest() if isinstance(item, exp.Lateral) else item
+    named = item.alias_column_names if isinstance(item, exp.Table | exp.UDTF) else []
+    if isinstance(query, exp.Query):
+        columns = query.named_selects
+    else:
+        columns = list(schema.column_names(item)) if isinstance(item, exp.Table) else []
+    return [*named, *columns[len(named) :]]
+
+
+def _renamed(columns: Sequence[str]) -> set[str]:
     """Return the names of columns that are others in DuckDB, since two columns have one name."""
     given, taken, renamed = set[str](), set[str](), set[str]()
-    for name in map(lower_case, source.expression.named_selects):
+    for name in map(lower_case, columns):
         new = next(new for new in chain([name], (f"{name}_{number}" for number in count(1))) if new not in taken)
         if new != name:
             renamed.update({new} if name in given else {name, new})

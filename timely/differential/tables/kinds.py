@@ -556,7 +556,7 @@ def comparable(kind: Kind, value: Any) -> bool:
         if isinstance(value, Decimal):
             return kind is not Kind.DOUBLE and not value.is_nan()
         number = Rational if kind is Kind.DECIMAL else Real
-        return isinstance(value, number) and not isinstance(value, bool) and value == value
+        return not isinstance(value, bool) and isinstance(value, number) and value == value
     if not isinstance(value, _TYPES.get(kind, ())):
         return False
     if isinstance(value, datetime.datetime):

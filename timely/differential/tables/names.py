@@ -35,7 +35,7 @@ def qualified(tree: exp.Expr, tables: Mapping[str, Sequence[Column]]) -> exp.Que
     except (OptimizeError, AssertionError) as error:
         raise _unresolved(tree, str(error), tables) from None
     assert isinstance(found, exp.Query)
-    check_own_names(found)
+    check_own_names(found, known)
     for identifier in found.find_all(exp.Identifier):
         identifier.set("quoted", exp.to_identifier(identifier.name).quoted)  # equal in whatever way they are written
     return found
