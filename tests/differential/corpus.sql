@@ -440,6 +440,8 @@ select ntile(3) over (order by id, customer, amount), ntile(20) over (order by i
 select id, lag(id) over (order by id, customer, amount), lead(id, 2) over (order by id, customer, amount) from orders;
 select id, lag(amount, 1, 0) over (partition by customer order by id, amount) from orders;
 select lag(amount, 2, id) over (order by id desc, customer, amount), lead(id, -1, null) over (order by id, customer, amount), lag(id, 0) over (order by id) from orders;
+-- SQLite: has no decimals
+select lag(fee, 1, 0.125) over (order by order_id, price, n, day, fee), lag(fee * n, 1, -2.0) over (order by order_id, price, n, day, fee) from lines;
 select lag(amount ignore nulls) over (order by id, customer, amount), lead(amount, 2 ignore nulls) over (order by id, customer, amount) from orders;
 select first_value(amount) over (partition by customer order by id, amount), last_value(amount) over (partition by customer order by id, amount), nth_value(amount, 2) over (partition by customer order by id, amount) from orders;
 select first_value(amount ignore nulls) over (order by id, customer, amount rows between 1 preceding and 2 following), last_value(amount ignore nulls) over (order by id, customer, amount rows between 3 preceding and 1 preceding), nth_value(amount, 3 ignore nulls) over (order by id, customer, amount rows between unbounded preceding and unbounded following) from orders;

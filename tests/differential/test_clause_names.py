@@ -37,6 +37,13 @@ QUERIES = [
     "select c as b, b as x, -c as x, b as x from t order by x, a, c limit 3",
     "select x, y from (select a as x, -a as y from t order by y, b, c limit 2) t(y, x)",  # renamed after they are ordered
     "with t(y, x) as (select a as x, -a as y from t order by y, b, c limit 2) select x, y from t",
+    "select a_1 from (select a, b as a_1, c as a from t) q",  # the third column is a_2 in DuckDB
+    # Columns of USING have the type of one side, and texts show it.
+    "select a::varchar as x from t left join (select distinct a::double as a from t where a > 1) u using (a)",
+    "select a::varchar as x from t natural right join (select distinct b::double as a from t) u",
+    "select a from (select distinct a::double as a from t) u right join t using (a) group by a having a::varchar = '2'",
+    "select a::varchar as x from t join (select 1 as a) v using (a) full join (select 2.5::double as a) w using (a)",
+    "select coalesce(t.a, u.a)::varchar as x from t join (select 1.0::double as a) u using (a)",
 ]
 
 
@@ -57,6 +64,12 @@ REFUSED = {
     "select b from t where exists (select 1 from t u join t v on u.a = v.b where c = 1)": "ambiguous: write u.c or v.c",
     "select -u.a as a from t u, t v where a > 0": "the name is ambiguous: write u.a or v.a",
     "select -u.a as a from t u, t v order by abs(a), 1 limit 2": "the name is ambiguous: write u.a or v.a",
+    "select a_1 from (select a, b as a, c as a_1 from t) q": r"q\.a_1 at line 1, column 8: .*: rename one",
+    "select u.b from t u join (select c, b as c, a as c_1 from t) q on u.a = q.c_1": r"q\.c_1 at line 1, column 73: ",
+    "select u.b from t u natural join (select a, b as a, c from t) q": "a_1 may be another column",
+    "select x_1 from t v(x, x, x_1)": r"v\.x_1 at line 1, column 8: x_1 may be another column",
+    "select x_1 from (values (1, 2, 3)) v(x, x, x_1)": r"v\.x_1 at line 1, column 8: x_1 may be another column",
+    "select t.b from t, lateral (select t.a, t.b as a, t.c as a_1) q where a_1 = 4": "a_1 may be another column",
 }
 
 

@@ -309,3 +309,33 @@ def test_numbers_beyond_64_bits_join_beside_columns() -> None:
             session.close()
         worker.run()
         assert output.at(4) == {(n, n): 16 for n in range(8)} | {large * 2: 1}
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_try_cast_is_exact_where_both_sides_of_a_join_change_in_one_epoch(columns: bool) -> None:
+    schemas = {"t": pa.schema([("n", pa.int64())]), "u": pa.schema([("n", pa.int64()), ("x", pa.float64())])}
+    changes: list[dict[str, list[tuple[tuple[Any, ...], int]]]] = [
+        {"t": [((10,), 1)], "u": [((n, 1.0), 1) for n in range(5, 15)]},
+        {
+            "t": [((10,), -1), ((6,), 1)],
+            "u": [((n, 1e10), 1) for n in range(7, 12)],
+        },  # those below 10 fit nothing, nor are below 6
+    ]
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            tables = {name: dd.table(scope, schema, name=name) for name, schema in schemas.items()}
+            query = "select u.n, try_cast(u.x as decimal(12, 4)) as y from u join t on u.n < t.n"
+            output = dd.sql(scope, query, **tables).output()
+        for time, epoch in enumerate(changes):
+            for name, updates in epoch.items():
+                session = tables[name].session
+                for record, diff in updates:
+                    if columns:
+                        session.insert_columns(batch_of([record] * 4, schemas[name]), diff=diff)
+                    else:
+                        session.update(record, 4 * diff)
+                session.advance_to(time + 1)
+        for table in tables.values():
+            table.session.close()
+        assert output.at(0) == {(n, Decimal(1)): 16 for n in range(5, 10)}
+        assert output.at(1) == {(5, Decimal(1)): 16}

@@ -6,9 +6,12 @@ Looks inside: what the dataflows keep after many epochs cannot be seen from outs
 from __future__ import annotations
 
 import contextlib
+import datetime
+import math
 import random
 import threading
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -311,6 +314,26 @@ def test_lists_and_structs_are_conditions_and_keys() -> None:
     assert (found("gte", (1, 2)), found("lt", (1, None))) == ({7, 8, 9}, {7})  # NULL inside comes last
     views.write("t", upsert=[((1, 2), 70), ((1, None), 80)], key=["at"])
     assert rows(views, "t") == dict.fromkeys([((1, 2), 70), ((1, None), 80), ((2, 0), 9), (None, 10)], 1)
+
+
+def test_a_condition_that_can_hold_for_no_row_is_refused() -> None:
+    views = Views()
+    kinds = {"n": pa.int64(), "x": pa.float64(), "p": pa.decimal128(8, 2), "day": pa.date32(), "at": pa.timestamp("us")}
+    schema = pa.schema([*kinds.items(), ("ok", pa.bool_()), ("tags", pa.list_(pa.string())), ("text", pa.string())])
+    noon = datetime.datetime(2024, 5, 1, 12)
+    row = (1, 1.0, Decimal("1.50"), noon.date(), noon, True, ("a", None), "1")
+    views.table("t", schema, [row])
+    good = [(0, 1.0), (0, Decimal(1)), (1, 1), (2, Decimal("1.5")), (3, noon.date()), (4, noon), (5, True), (6, ("a", None))]
+    for place, value in [*good, (7, "1")]:
+        assert [found for found, _ in views.read("t", [RowCondition(place, "eq", value)]).rows] == [row], (place, value)
+    assert views.read("t", [RowCondition(2, "gt", 2)]).rows == []
+    wrong = [(0, "1"), (0, True), (1, math.nan), (1, Decimal("0.1")), (2, 0.1), (3, noon), (4, noon.date()), (5, 1), (7, b"1")]
+    for place, value in [*wrong, (4, noon.replace(tzinfo=datetime.UTC)), (6, "a"), (6, (1,))]:
+        for comparison in ("eq", "lt"):
+            with pytest.raises(SchemaError, match=f"column '{schema.names[place]}' is [A-Z]+.* {type(value).__name__} "):
+                views.read("t", [RowCondition(place, comparison, value)])
+    with pytest.raises(ConfigurationError, match="no column at place 8"):
+        views.read("t", [RowCondition(8, "eq", 1)])
 
 
 def test_a_limit_counts_rows_as_often_as_they_are_there() -> None:

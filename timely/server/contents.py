@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 import attrs
 from sortedcontainers import SortedDict
 
-from timely.differential.tables.kinds import Column, sortable
-from timely.errors import ConfigurationError
+from timely.differential.tables.kinds import Column, comparable, sortable
+from timely.errors import ConfigurationError, SchemaError, brief
 
 Row = tuple[Any, ...]
 Change = tuple[Row, int]
@@ -37,6 +37,17 @@ class RowCondition:
         if value is None or self.value is None:
             return value is self.value
         return COMPARISONS[self.comparison](_ordered(value), _ordered(self.value))
+
+    def check(self, columns: Sequence[Column]) -> None:
+        """Raise ``ConfigurationError`` for a place beyond ``columns``, ``SchemaError`` for a value that no row can have there."""
+        if not 0 <= self.place < len(columns):
+            raise ConfigurationError(f"there is no column at place {self.place}: there are {len(columns)}, and the first is 0")
+        column = columns[self.place]
+        if self.value is not None and not comparable(column.kind, self.value):
+            raise SchemaError(
+                f"column {column.name!r} is {column.kind.value}, and a condition compares it with the"
+                f" {type(self.value).__name__} {brief(self.value)}: give a value of the column's type"
+            )
 
 
 def _ordered(value: Any) -> Any:

@@ -437,10 +437,13 @@ class Views:
     ) -> Answer:
         """Return the rows that fulfil all conditions, up to ``limit`` of them; ``ViewError`` for a view that has failed.
 
+        ``SchemaError`` for a condition whose value can be equal to none of its column, such as a text and numbers.
         With ``order``, which is that of the query ``name``, they are in that order, and the first ones.
         """
         with self._reading:
             contents = self._readable(name).contents
+            for condition in where:
+                condition.check(contents.columns)
             rows = contents.find(where, None if limit is None or order is not None else limit + 1)
             time = self._time
         columns = contents.columns

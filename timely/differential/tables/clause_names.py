@@ -9,11 +9,12 @@ A name that several tables of ``FROM`` have is ambiguous, where sqlglot looks fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count
 from typing import Final, NamedTuple
 
 from sqlglot import exp
 from sqlglot.optimizer.resolver import Resolver
-from sqlglot.optimizer.scope import traverse_scope, walk_in_scope
+from sqlglot.optimizer.scope import Scope, traverse_scope, walk_in_scope
 from sqlglot.schema import Schema
 
 from timely.differential.tables.join_order import using_names
@@ -143,6 +144,51 @@ def check_unambiguous(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> No
                 having = tables_of(lower_case(node.name))
                 if len(having) > 1 and lower_case(node.name) not in merged:
                     raise _ambiguous(node, having)
+
+
+def check_own_names(qualified: exp.Expr, schema: Schema) -> None:
+    """Raise ``SqlError`` where a query reads a column of an item of ``FROM`` that DuckDB gives another name.
+
+    There a second ``id`` is called ``id_1``, and a column ``id_1`` after it ``id_1_1``.
+    """
+    for scope in traverse_scope(qualified):
+        renamed = {name: _renamed(_columns_of(source, schema)) for name, source in scope.sources.items()}
+        if not any(renamed.values()):
+            continue
+        read: list[tuple[exp.Expr, str]] = [
+            (column, column.name) for column in scope.columns if column.name in renamed.get(column.table, ())
+        ]
+        both = set[str]().union(*renamed.values())
+        for join in scope.expression.args.get("joins") or []:
+            names = using_names(join)
+            if names is not None:
+                read += [(join, name) for name in both if not names or name in map(lower_case, names)]
+        for node, name in read:
+            raise refusal(node, f"{name} may be another column, since two columns of one item of FROM have one name: rename one")
+
+
+def _columns_of(source: Scope | exp.Table, schema: Schema) -> list[str]:
+    """Return the names of the columns of an item of ``FROM``, as they are written."""
+    item = source if isinstance(source, exp.Table) else source.expression
+    query = item.this.unnest() if isinstance(item, exp.Lateral) else item
+    named = item.alias_column_names if isinstance(item, exp.Table | exp.UDTF) else []
+    if isinstance(query, exp.Query):
+        columns = query.named_selects
+    else:
+        columns = list(schema.column_names(item)) if isinstance(item, exp.Table) else []
+    return [*named, *columns[len(named) :]]
+
+
+def _renamed(columns: Sequence[str]) -> set[str]:
+    """Return the names of columns that are others in DuckDB, since two columns have one name."""
+    given, taken, renamed = set[str](), set[str](), set[str]()
+    for name in map(lower_case, columns):
+        new = next(new for new in chain([name], (f"{name}_{number}" for number in count(1))) if new not in taken)
+        if new != name:
+            renamed.update({new} if name in given else {name, new})
+        given.add(name)
+        taken.add(new)
+    return renamed
 
 
 def _ambiguous(column: exp.Column, tables: Sequence[str]) -> SqlError:

@@ -10,6 +10,7 @@ import functools
 import string
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from numbers import Rational, Real
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -535,6 +536,32 @@ def _checked_struct(kind: Kind, checks: list[Conversion], value: Any) -> Any:
     if not isinstance(value, tuple) or len(value) != len(checks):
         raise SqlError(f"it is {kind.value}, a tuple of {len(checks)} values or a dictionary, and another value came")
     return tuple(None if part is None else check(part) for check, part in zip(checks, value))
+
+
+def comparable(kind: Kind, value: Any) -> bool:
+    """Return whether values of ``kind`` can be equal to ``value``. A double and a decimal are not: 0.1 is not ``Decimal("0.1")``.
+
+    >>> comparable(Kind.INTEGER, 1.5), comparable(Kind.INTEGER, "1"), comparable(list_of(Kind.DATE), (None,))
+    (True, False, True)
+    """
+    if kind.element is not None:
+        return isinstance(value, tuple) and all(part is None or comparable(kind.element, part) for part in value)
+    if kind.fields:
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(kind.fields)
+            and all(part is None or comparable(field, part) for (_, field), part in zip(kind.fields, value))
+        )
+    if kind in (Kind.INTEGER, Kind.DOUBLE, Kind.DECIMAL):
+        if isinstance(value, Decimal):
+            return kind is not Kind.DOUBLE and not value.is_nan()
+        number = Rational if kind is Kind.DECIMAL else Real
+        return not isinstance(value, bool) and isinstance(value, number) and value == value
+    if not isinstance(value, _TYPES.get(kind, ())):
+        return False
+    if isinstance(value, datetime.datetime):
+        return kind is not Kind.DATE and (value.tzinfo is None) is (kind is Kind.TIMESTAMP)
+    return not isinstance(value, datetime.time) or value.tzinfo is None
 
 
 def _exactly(precision: int, scale: int) -> Conversion:

@@ -14,7 +14,7 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
-from timely.differential.tables.clause_names import check_unambiguous, shared_names, take_from
+from timely.differential.tables.clause_names import check_own_names, check_unambiguous, shared_names, take_from
 from timely.differential.tables.kinds import Column, Kind, lower_case
 from timely.differential.tables.refusals import no_table, refusal
 from timely.errors import SqlError
@@ -35,6 +35,7 @@ def qualified(tree: exp.Expr, tables: Mapping[str, Sequence[Column]]) -> exp.Que
     except (OptimizeError, AssertionError) as error:
         raise _unresolved(tree, str(error), tables) from None
     assert isinstance(found, exp.Query)
+    check_own_names(found, known)
     for identifier in found.find_all(exp.Identifier):
         identifier.set("quoted", exp.to_identifier(identifier.name).quoted)  # equal in whatever way they are written
     return found

@@ -20,7 +20,7 @@ from timely.differential.tables.refusals import mark_positions, naming_the_line,
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.row_limits import limit_inside
 from timely.differential.tables.translation import translate
-from timely.differential.tables.using import expand_stars, mark_using
+from timely.differential.tables.using import expand_stars, mark_using, name_sides
 from timely.errors import SqlError, brief
 
 Expression = str | exp.Expr
@@ -87,6 +87,7 @@ def relation_of(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
         if isinstance(part, exp.Parameter | exp.Placeholder):
             raise refusal(part, "parameters have no values here")
     query = limit_inside(with_unique_tables(qualified(tree, {name: found.columns for name, found in tables.items()})))
+    name_sides(query)
     select_less(query)
     read = {column.name for column in query.find_all(exp.Column)}
     for item in query.find_all(exp.Table):

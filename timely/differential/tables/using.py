@@ -1,11 +1,13 @@
 """``USING`` and ``NATURAL``: joins on columns of one name, which are one column afterwards.
 
-sqlglot replaces such a column by ``COALESCE`` of those of both sides. Which columns a further join compares is decided here.
+sqlglot replaces such a column by ``COALESCE`` of those of both sides. Here it becomes the column of one side where DuckDB takes
+that, since the types may differ. Which columns a further join compares is decided here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from sqlglot import exp
 
@@ -14,14 +16,46 @@ from timely.differential.tables.kinds import lower_case
 from timely.differential.tables.refusals import refusal
 from timely.differential.tables.relation import HIDDEN, Relation
 
+_WRITTEN: Final = "written in the query"
+"""Of a ``COALESCE`` that is not of sqlglot."""
+
 
 def mark_using(select: exp.Expr) -> None:
     """Note the names of ``USING`` in the joins of a parsed ``SELECT``; ``NATURAL`` has those that both sides have."""
+    for written in select.find_all(exp.Coalesce):
+        written.meta[_WRITTEN] = True
     for join in select.args.get("joins") or []:
         if join.args.get("using"):
             join.meta[USING] = [name.name for name in join.args["using"]]
         elif str(join.args.get("method") or "").upper() == "NATURAL":
             join.meta[USING] = []
+
+
+def name_sides(query: exp.Expr) -> None:
+    """Have each column of ``USING`` be that of the side that has all values; after a full join it is of both sides."""
+    for select in query.find_all(exp.Select):
+        joins = select.args.get("joins") or []
+        if all(using_names(join) is None for join in joins):
+            continue
+        sides = {join.alias_or_name: str(join.args.get("side") or "").upper() for join in joins}
+        for merged in list(select.find_all(exp.Coalesce)):
+            parts = [merged.this, *merged.expressions]
+            if merged.meta.get(_WRITTEN) or not all(isinstance(part, exp.Column) for part in parts):
+                continue
+            if len({part.name for part in parts}) == 1 and all(part.table in sides for part in parts[1:]):
+                merged.replace(_one_value(parts, [sides[part.table].lower() for part in parts[1:]]))
+
+
+def _one_value(columns: Sequence[exp.Expr], joins: Sequence[str]) -> exp.Expr:
+    """Return what columns that are one are, where all but the first come with ``joins``."""
+    found = list(columns[:1])
+    for place, how in enumerate(joins, 1):
+        if how == "right":
+            found = [columns[place]]
+        elif how == "full" or len(found) > 1:
+            found = list(columns[: place + 1])
+    first, *others = (column.copy() for column in found)
+    return exp.Coalesce(this=first, expressions=others) if others else first
 
 
 def expand_stars(select: exp.Select, columns: Mapping[str, Sequence[str]]) -> None:
@@ -51,6 +85,7 @@ class UsingColumns:
 
     def __init__(self) -> None:
         self._merged: dict[str, list[exp.Expr]] = {}
+        self._joins: dict[str, list[str]] = {}
 
     def conditions(
         self, left: Relation, right: Relation, join: exp.Expr, how: str, outside: frozenset[str]
@@ -70,23 +105,24 @@ class UsingColumns:
                 if len(side.get(name, ())) != 1:
                     raise refusal(join, f"column {name!r} is ambiguous" if name in side else f"there is no column {name!r}")
             columns = mine[name][0]
-            value = columns[0] if len(columns) == 1 else exp.Coalesce(this=columns[0], expressions=columns[1:])
-            conditions.append(exp.EQ(this=value.copy(), expression=theirs[name][0][0].copy()))
+            other = theirs[name][0][0]
+            joins = self._joins.get(name, [])
+            conditions.append(exp.EQ(this=_one_value(columns, joins), expression=other.copy()))
             if how not in ("semi", "anti"):
-                self._merged[name] = [*columns, *theirs[name][0]]
+                self._merged[name] = [*columns, other]
+                self._joins[name] = [*joins, how]
         if str(join.args.get("method") or "").upper() == "ASOF" and not natural:
             last = conditions.pop()
             conditions.append(exp.GTE(this=last.this, expression=last.expression))
         return conditions
 
     def expanded(self, node: exp.Expr) -> exp.Expr:
-        """Return an expression in which such a column is ``COALESCE`` of those that it is: sqlglot leaves it in ``HAVING``."""
+        """Return an expression in which such a column is what ``name_sides`` makes of it: sqlglot leaves it in ``HAVING``."""
 
         def replaced(part: exp.Expr) -> exp.Expr:
             if not isinstance(part, exp.Column) or part.table or part.name not in self._merged:
                 return part
-            first, *others = (column.copy() for column in self._merged[part.name])
-            return exp.Coalesce(this=first, expressions=others)
+            return _one_value(self._merged[part.name], self._joins[part.name])
 
         return node.transform(replaced)
 

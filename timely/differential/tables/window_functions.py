@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Final
 
@@ -16,11 +17,11 @@ from sqlglot import exp
 
 from timely.differential.tables.aggregations import WRAPPERS, Aggregation, First, Sums, aggregation
 from timely.differential.tables.groups import summands
-from timely.differential.tables.kinds import Column, Kind, sortable
+from timely.differential.tables.kinds import Column, Kind, rounded, sortable
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.row_limits import limit_of
-from timely.differential.tables.scalar_compiler import NameScope, Row, compile_scalar, unify
+from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar, as_kind, compile_scalar, strict, unify
 from timely.differential.tables.sorting import Ordering, first_rows, ordering
 from timely.differential.tables.window_frames import Partition, Ranges, frames_of, values_in
 
@@ -239,8 +240,7 @@ def _shifted(call: _Call) -> _Windowed:
     offset, default = call.inner.args.get("offset"), call.inner.args.get("default") or exp.Null()
     away = 1 if offset is None else call.number(offset, -(1 << 62))
     away = -away if isinstance(call.inner, exp.Lag) else away
-    parts = [call.inner.this, default]
-    value, other = unify(parts, [compile_scalar(part, call.scope) for part in parts], call.node)
+    value, other = _with_default(call.inner.this, default, call)
 
     def compute(partition: Partition) -> Sequence[Any]:
         values = [value.function(row) for row in partition.rows]
@@ -255,6 +255,21 @@ def _shifted(call: _Call) -> _Windowed:
         return found
 
     return _Windowed(Column(call.inner.key, value.kind), compute)
+
+
+def _with_default(node: exp.Expr, default: exp.Expr, call: _Call) -> list[Scalar]:
+    """Return a value and what stands for one that is missing, which has the type of the value, and its digits."""
+    value, other = compile_scalar(node, call.scope), compile_scalar(default, call.scope)
+    if value.kind is Kind.NULL or value.literal is not None:
+        return unify([node, default], [value, other], call.node)
+    digits = 38 if other.scale is None else other.scale
+    if node == default or (default.is_number and Decimal(default.to_py()) % 1 == 0):
+        digits = 0  # these lose nothing, with any number of digits
+    if value.kind is not Kind.DECIMAL or other.kind is not Kind.DECIMAL or (value.scale or 0) >= digits:
+        return [value, as_kind(other, value.kind, default)]
+    if value.scale is None:
+        raise refusal(node, "how many digits this decimal has is not known: cast it to DECIMAL(precision, scale) first")
+    return [value, attrs.evolve(other, function=strict(rounded(38, value.scale), other.function), scale=value.scale)]
 
 
 def _nth(call: _Call) -> _Windowed:
