@@ -29,7 +29,9 @@ class KeyKinds:
 
     def see(self, side: int, keys: Iterable[Any]) -> None:
         """Look at the first keys of a side; ``TimelyWarning``, at the join's line, where none can equal one of the other side."""
-        examples = {_kind(key): key for key in islice(keys, _FIRST)}
+        examples: dict[Any, Any] = {}
+        for key in islice(keys, _FIRST):
+            examples.setdefault(_kind(key), key)
         if not examples:
             return
         self._examples[side] = examples
