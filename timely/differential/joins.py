@@ -16,7 +16,7 @@ from timely.differential.cursors import Cursor
 from timely.differential.epochs import due_in
 from timely.differential.join_results import JoinResult
 from timely.differential.state_memory import guarded
-from timely.differential.updates import Update
+from timely.differential.updates import Delta, Update
 from timely.errors import GraphError, StateError
 from timely.operators.key_kinds import KeyKinds
 from timely.operators.pending import Pending
@@ -102,7 +102,7 @@ class _Join:
         pending = self._pending
         for side, port in enumerate((left, right)):
             for capability, delta in port:
-                if side in self._kinds.missing:
+                if side in self._kinds.missing and isinstance(delta, Delta):  # to look at columns would make all of their rows
                     pairs = self._pairs_of[side]
                     self._kinds.see(side, (record[0] if pairs else record for record, _ in delta))
                 time = capability.time
