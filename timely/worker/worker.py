@@ -156,7 +156,7 @@ class Worker:
     def dataflow(self, *, name: str | None = None) -> _Opening[int]: ...
     @overload
     def dataflow(self, time: type[T], *, name: str | None = None) -> _Opening[T]: ...
-    def dataflow(self, time: Any = int, *, name: str | None = None) -> Any:
+    def dataflow(self, time: Any = int, *, name: Any = None) -> Any:
         """Open a dataflow with times of type ``time``: a context manager that yields the scope to build it in.
 
         Every worker builds the same dataflows in the same order. When the block ends the graph is compiled: ``CycleError``
