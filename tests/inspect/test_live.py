@@ -291,7 +291,7 @@ def test_a_browser_draws_it(tmp_path: Path) -> None:
     assert "<svg" in shown
 
 
-def test_what_another_process_tells_is_lost_where_nobody_takes_it() -> None:
+def test_a_report_of_another_process_is_lost_without_a_receiver() -> None:
     wire = live._Channel()
     for number in range(2_000):
         wire.send({"number": number, "much": os.urandom(500).hex()})

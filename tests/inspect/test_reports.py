@@ -57,7 +57,7 @@ def test_records_that_pass_at_one_time_are_movement(monkeypatch: pytest.MonkeyPa
     worker.run()
 
 
-def test_dataflows_of_one_name_are_told_apart() -> None:
+def test_dataflows_of_one_name_are_distinguished() -> None:
     worker = timely.Worker()
     reporter = Reporter(worker)
     first, second = hold(worker), hold(worker)
@@ -76,7 +76,7 @@ def test_dataflows_of_one_name_are_told_apart() -> None:
     assert reporter.report()["dataflows"][-1]["done"]["/df/map#1"][2:] == [3, 3]
 
 
-def test_of_dataflows_without_end_the_newest_are_told_and_what_is_over_is_forgotten() -> None:
+def test_of_dataflows_without_end_the_newest_are_reported_and_what_is_over_is_forgotten() -> None:
     worker = timely.Worker()
     reporter = Reporter(worker)
     for _ in range(10):
@@ -121,7 +121,7 @@ def test_a_dataflow_that_ends_while_it_is_looked_at_is_over(monkeypatch: pytest.
     assert dataflow["over"] and dataflow["stuck"] is None and dataflow["done"]["/df/map#1"][2:] == [3, 3]
 
 
-def test_nobody_tells_of_a_worker_that_is_gone() -> None:
+def test_a_worker_that_is_gone_is_not_reported() -> None:
     told: list[Any] = []
     before = set(threading.enumerate())
     worker = timely.Worker()
@@ -139,7 +139,7 @@ def test_nobody_tells_of_a_worker_that_is_gone() -> None:
     assert not thread.is_alive()
 
 
-def test_what_is_told_last_is_told_when_all_is_over_and_goes_through_json() -> None:
+def test_the_last_report_is_sent_when_all_is_over_and_goes_through_json() -> None:
     told: list[Any] = []
     with timely.Worker() as worker, reporting(worker, lambda report: told.append(json.dumps(report))):
         hold(worker).close()
@@ -150,7 +150,7 @@ def test_what_is_told_last_is_told_when_all_is_over_and_goes_through_json() -> N
     assert "[1, 2, 3]" not in told[-1]
 
 
-def test_a_run_goes_on_where_nobody_takes_what_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_goes_on_without_a_receiver_of_reports(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(report: Any) -> None:
         raise ConnectionError("nobody listens")
 
@@ -194,7 +194,7 @@ def test_shapes_go_through_json_unchanged_but_for_times_without_end() -> None:
     assert "20 unread at 0, 1 and 18 more" in Picture(snapshot(scope)).svg()
 
 
-def test_of_a_dataflow_without_end_what_took_longest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_dataflow_without_end_what_took_longest_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DRAWN", 5)
     worker = timely.Worker()
     reporter = Reporter(worker)

@@ -50,7 +50,7 @@ class Mute(Exception):
         raise LookupError
 
 
-def test_an_error_that_cannot_say_what_it_is_is_told_all_the_same() -> None:
+def test_an_error_that_cannot_say_what_it_is_is_reported_all_the_same() -> None:
     assert str(revive(describe(Mute(), 7))) == "worker 7 raised Mute, which raises LookupError when printed"
 
 
@@ -66,7 +66,7 @@ def test_what_is_not_ours_becomes_a_worker_error() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, kind in vars(errors).items() if isinstance(kind, type)])
-def test_an_error_of_any_class_is_told(name: str) -> None:
+def test_an_error_of_any_class_is_reported(name: str) -> None:
     told = describe(WorkerError("it failed"), 1) | {"type": name}
     assert str(revive(told)).endswith("it failed")
 
@@ -84,7 +84,7 @@ def wait_for(registration: Registration, count: int) -> list[Any]:
         arrived.clear()
 
 
-def test_workers_and_driver_tell_each_other_things_in_order(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+def test_workers_and_driver_send_messages_in_order(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(2)
     told: queue.Queue[tuple[int, int, Any]] = queue.Queue()
     run.listen(Note, lambda worker, generation, note: told.put((worker, generation, note.content)))
@@ -128,7 +128,7 @@ def test_what_cannot_be_sent_is_refused_at_the_sender(server: Rendezvous, pool: 
     leave(joined)
 
 
-def test_only_the_newest_generation_is_spoken_with(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+def test_only_the_newest_generation_gets_messages(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(2)
     assert run.generation is None
     assert run.broadcast(Note()) == 0
@@ -171,7 +171,7 @@ def dial_and_join(server: Rendezvous, run: RunEntry, index: int, generation: int
     return sock
 
 
-def test_what_a_worker_said_before_it_left_is_heard_though_it_did_not_listen(server: Rendezvous) -> None:
+def test_what_a_worker_sent_before_it_left_is_received_though_it_did_not_listen(server: Rendezvous) -> None:
     run = server.open_run(2)
     with register(server, run, 1, 1) as other:
         waiting = threading.Thread(target=peers_of, args=(other, 1, 1))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, Final, Generic
+from io import BufferedReader, FileIO
+from typing import Final, Generic
 
 from typing_extensions import override
 
@@ -141,7 +142,7 @@ class FileSource(EventSource[T]):
         self.path = os.fspath(path)
         self._follow = follow
         self._decoder: Decoder[T] = Decoder(trusted)
-        self._file: BinaryIO | None = None
+        self._file: BufferedReader | None = None
         self._position = 0
         self._good = 0
         if not follow:
@@ -149,7 +150,7 @@ class FileSource(EventSource[T]):
 
     def _open(self) -> None:
         try:
-            self._file = open(self.path, "rb", _AHEAD)  # noqa: SIM115
+            self._file = BufferedReader(FileIO(self.path), _AHEAD)
         except OSError as error:
             if not (self._follow and isinstance(error, FileNotFoundError)):
                 raise CaptureError(f"{self.path!r} cannot be read: {file_error_text(error)}") from error
@@ -183,7 +184,7 @@ class FileSource(EventSource[T]):
             raise self._broken(f"{self.path!r} breaks off in the middle of the stream, after {_size(file)} bytes")
         return event
 
-    def _next(self, file: BinaryIO) -> Event[T] | None:
+    def _next(self, file: BufferedReader) -> Event[T] | None:
         """Return the next event, or ``None`` if its frame is incomplete."""
         decoder, event = self._decoder, None
         while event is None:
@@ -203,7 +204,7 @@ class FileSource(EventSource[T]):
             self.close()
         return event
 
-    def _next_frame(self, file: BinaryIO) -> tuple[Header, memoryview] | None:
+    def _next_frame(self, file: BufferedReader) -> tuple[Header, memoryview] | None:
         """Return the header and body of the next frame, or ``None`` if it is incomplete."""
         if self._position == 0 and not self._has_preamble(file):
             return None
@@ -215,9 +216,9 @@ class FileSource(EventSource[T]):
         if header.size > _AHEAD and _size(file) < file.tell() + header.size:  # which may be announced and never come
             return None
         body = bytearray(header.size)
-        return (header, memoryview(body)) if file.readinto(body) == header.size else None  # type: ignore[attr-defined]
+        return (header, memoryview(body)) if file.readinto(body) == header.size else None
 
-    def _has_preamble(self, file: BinaryIO) -> bool:
+    def _has_preamble(self, file: BufferedReader) -> bool:
         """Check how the file begins; return whether that is complete."""
         file.seek(0)
         found = file.read(len(_PREAMBLE))
@@ -253,11 +254,11 @@ class FileSource(EventSource[T]):
         self.close()
 
 
-def _size(file: BinaryIO) -> int:
+def _size(file: BufferedReader) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def _writer_has_gone(file: BinaryIO) -> bool:
+def _writer_has_gone(file: BufferedReader) -> bool:
     """Return whether no writer has the lock; an empty file may wait for its writer to take it."""
     if fcntl is None or _size(file) == 0:
         return False
