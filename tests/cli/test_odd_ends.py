@@ -41,7 +41,7 @@ def typed(arguments: list[str], stdout: int, **environment: str) -> tuple[int, s
         stdout=stdout,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        timeout=120,
+        timeout=600,
         check=False,
     )
     return done.returncode, done.stderr.decode()
@@ -86,7 +86,7 @@ def test_an_address_is_told_at_once_also_to_another_command(here: Path) -> None:
         assert process.stdout is not None
         first = os.read(process.stdout.fileno(), 1000)  # which waits for ever, if it comes with the end
         assert first.startswith(b"to be seen at http://127.0.0.1:")
-        process.communicate(b"\n", timeout=60)
+        process.communicate(b"\n", timeout=600)
     assert process.returncode == 0
 
 

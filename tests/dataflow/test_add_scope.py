@@ -297,7 +297,7 @@ def test_peers_wait_as_long_as_somebody_is_expected_to_ring(busy: bool) -> None:
             seen = scope.add_scope(source, name="slow")[0].exchange(lambda x: x).capture()
 
         def supply() -> None:
-            (Transport.enough if busy else ended).wait(20)
+            (Transport.enough if busy else ended).wait(600)
             source.put([worker.index])
             source.put(None)
 

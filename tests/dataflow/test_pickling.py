@@ -98,7 +98,7 @@ for number in range(300):
 
 def test_what_is_pickled_may_be_part_of_cycles_that_the_collector_finds() -> None:
     """A view that is in use and is let go of by the collector ends the process: CPython 3.11."""
-    subprocess.run([sys.executable, "-c", COLLECTED], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", COLLECTED], check=True, timeout=600)
 
 
 LARGE = 50_000

@@ -19,7 +19,7 @@ def ask(page: LivePage, path: str, method: str = "GET", host: str | None = None)
 
 
 def request(page: LivePage, path: str, method: str = "GET", host: str | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=600)
     try:
         connection.request(method, path, headers={"Host": host or f"127.0.0.1:{page.port}"})
         answer = connection.getresponse()
@@ -36,7 +36,7 @@ def state(page: LivePage) -> Any:
 
 def refine(page: LivePage, **headers: str) -> Any:
     """The state, as a browser asks that has something already."""
-    with urllib.request.urlopen(urllib.request.Request(page.url + "state.json", headers=headers), timeout=30) as answer:
+    with urllib.request.urlopen(urllib.request.Request(page.url + "state.json", headers=headers), timeout=600) as answer:
         return json.load(answer)
 
 

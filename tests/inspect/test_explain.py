@@ -345,7 +345,7 @@ def test_a_call_that_ends_while_another_thread_looks_at_it_is_let_go_of_by_the_w
     def call() -> None:
         token = Token()
         begun.set()
-        assert go.wait(60)
+        assert go.wait(600)
         del token
 
     def inner() -> None:
@@ -356,12 +356,12 @@ def test_a_call_that_ends_while_another_thread_looks_at_it_is_let_go_of_by_the_w
     def work() -> None:
         inner()
         ended.set()
-        assert looked.wait(60)
+        assert looked.wait(600)
         worker.step()
 
     def lines(frame: Any) -> tuple[str, ...]:
         go.set()
-        assert ended.wait(60)
+        assert ended.wait(600)
         return ("somewhere",)
 
     worker = timely.Worker()
@@ -370,7 +370,7 @@ def test_a_call_that_ends_while_another_thread_looks_at_it_is_let_go_of_by_the_w
     monkeypatch.setattr(capability_holders, "_lines", lines)
     thread = threading.Thread(target=work)
     thread.start()
-    assert begun.wait(60)
+    assert begun.wait(600)
     found = capability_holders.position(Member(worker, thread.ident))
     assert found is not None
     assert found.lines == ("somewhere",)

@@ -31,7 +31,7 @@ def browse(tmp_path: Path, url: str) -> str:
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
     command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"]
     command += [f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=3000", url]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
 
 
 def test_it_shows_frontiers_and_records_and_that_all_is_over() -> None:
@@ -247,13 +247,13 @@ def test_what_another_thread_is_taking_in_is_waited_for(monkeypatch: pytest.Monk
         if taken.is_set():
             return []
         taken.set()
-        goes_on.wait(60)
+        goes_on.wait(600)
         return [report]
 
     found: list[Any] = []
     with LivePage() as page:  # its own thread takes the report
         monkeypatch.setattr(page._channel, "receive", take)
-        assert taken.wait(60)
+        assert taken.wait(600)
         asker = threading.Thread(target=lambda: found.append(page.state()["runs"]))
         asker.start()
         asker.join(0.2)

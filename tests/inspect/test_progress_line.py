@@ -93,5 +93,5 @@ def test_it_shows_again_in_a_second_block(terminal: tuple[io.TextIOWrapper, int]
         pass
     monkeypatch.setattr(line, "show", shows.set)
     with line:
-        assert shows.wait(60)
+        assert shows.wait(600)
     worker.close()

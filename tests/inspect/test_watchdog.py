@@ -136,7 +136,7 @@ def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in()
         spoken.set()
 
     def dawdle(x: int) -> int:
-        assert spoken.wait(60)
+        assert spoken.wait(600)
         return x
 
     worker = timely.Worker()
@@ -166,7 +166,7 @@ def test_it_watches_again_in_a_second_block() -> None:
     with dog:
         pass
     with dog:
-        assert spoken.wait(60)
+        assert spoken.wait(600)
     assert "/df/input#0" in heard[0]
     numbers.close()
 

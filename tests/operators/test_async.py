@@ -189,7 +189,7 @@ def test_a_result_that_nobody_took_counts_as_under_way() -> None:
         with worker.dataflow(int) as scope:
             scope.to_stream(range(5)).map_async(noted, limit=1)
         worker.step()
-        assert rung.wait(60)
+        assert rung.wait(600)
         assert begun == [0]
         worker.run()
     assert begun == list(range(5))
@@ -364,7 +364,7 @@ def test_a_worker_that_is_let_go_of_unclosed_leaves_no_thread(busy: bool) -> Non
     [thread] = loop_threads()
     del worker, scope, numbers, stream
     gc.collect()
-    thread.join(60)
+    thread.join(600)
     assert not thread.is_alive()
     assert sorted(ended) == sorted(begun)
     assert len(os.listdir("/proc/self/fd")) == before
@@ -478,7 +478,7 @@ def test_an_iterable_is_only_so_far_ahead_of_its_worker() -> None:
             seen = scope.from_async("numbers", numbers).count().capture()
         worker.step()
         gate.open()
-        assert far.wait(60)
+        assert far.wait(600)
         assert taken == list(range(65))  # 64 that wait, and one in its hands
         worker.run()
     assert seen.extract() == [(0, [1000])]

@@ -32,7 +32,7 @@ def keep(frame: DataFrame) -> DataFrame:
     frame.persist().count()
     cached: Any = frame.sparkSession.sparkContext._jsc
     number = frame._jdf.queryExecution().withCachedData().cacheBuilder().cachedColumnBuffers().id()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not any(info.id() == number and info.isCached() for info in cached.sc().getRDDStorageInfo()):
         assert time.monotonic() < deadline, "Spark does not say that the table is in its cache"
     return frame

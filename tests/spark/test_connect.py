@@ -376,7 +376,7 @@ def test_a_program_that_has_the_client_alone(connect: Any) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.stdout.splitlines() == [f"{list(range(10))} {{'x': 10}}"], done.stderr
@@ -397,5 +397,5 @@ def test_packages_are_shipped() -> None:
     """In a Java of its own, whose other sessions would look for the archive in vain."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", SHIP]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.stdout.splitlines() == ["True True 10"], done.stderr

@@ -43,7 +43,7 @@ def run(edges: DataFrame, saboteur: Saboteur | None, workers: int = 2, **options
     return ts.run(building(saboteur), {"requirements": edges}, {"all": SCHEMA}, workers=workers, epoch="epoch", **options)
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 600.0) -> None:
     """Wait for something that must come to pass."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -135,7 +135,7 @@ def background(work: Callable[[], object]) -> Any:
     try:
         yield
     finally:
-        thread.join(120)
+        thread.join(600)
 
 
 DRIVER = """
@@ -175,7 +175,7 @@ def test_a_driver_that_is_interrupted_leaves_nothing_behind_but_its_checkpoints(
         try:
             until(lambda: saboteur.acted or driver.poll() is not None, 120)
             driver.send_signal(how)
-            _, said = driver.communicate(timeout=60)
+            _, said = driver.communicate(timeout=600)
         finally:
             driver.kill()
     assert saboteur.acted, said

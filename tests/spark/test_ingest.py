@@ -138,7 +138,7 @@ def together(shape: Shape, shares: list[int]) -> list[int]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert failed == []
     return sorted(n for part in found for n in part)
 

@@ -157,7 +157,7 @@ def test_a_session_runs_on_the_java_from_pip(bare: Path, tmp_path: Path) -> None
         env={**os.environ, "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr

@@ -157,7 +157,7 @@ def test_a_browser_draws_it(session: SparkSession, tmp_path: Path) -> None:
             command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
             command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"]
             command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", page.url]
-            drawn.append(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
+            drawn.append(subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout)
 
         meanwhile(result, gate, look)
     assert "numbers on Spark · 2 workers" in drawn[0]

@@ -70,12 +70,12 @@ def hear(process: subprocess.Popen[str]) -> str:
 
 def test_a_worker_that_hangs_is_named_and_the_others_stop(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(2, patience=2.0)
-    with program(PEER) as peer, register(server, run, 0, 1, timeout=60) as joined:
+    with program(PEER) as peer, register(server, run, 0, 1, timeout=600) as joined:
         say(peer, pickle.dumps(server.invitation(run)).hex())
         peers_of(joined, 0, 1)
         assert hear(peer) == "joined"
         os.kill(peer.pid, signal.SIGSTOP)
-        why = joined.stopped(60)
+        why = joined.stopped(600)
     assert isinstance(why, PeerLostError)
     assert f"worker 1 has been silent for 2 s ({socket.gethostname()}, pid {peer.pid})" in str(why)
     assert str(run.failure) == str(why)
@@ -88,7 +88,7 @@ def test_a_driver_that_hangs_is_found_out() -> None:
         with Registration(invitation, index=0, generation=1, stage=0) as joined:
             peers_of(joined, 0, 1)
             os.kill(driver.pid, signal.SIGSTOP)
-            why = joined.stopped(60)
+            why = joined.stopped(600)
             os.kill(driver.pid, signal.SIGCONT)
     assert isinstance(why, SparkError)
     assert "has been silent for 2 s" in str(why)

@@ -32,7 +32,7 @@ def failed_import(program: str, **environment: str) -> str:
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     return done.stderr.strip().splitlines()[-1]

@@ -262,7 +262,7 @@ def test_a_taker_that_wants_to_end_the_program_ends_the_stream(
 
     handle = start(session, words, where, leave)
     with pytest.raises(DeliveryError, match=f"foreach_epoch raised {leaving.__name__} for epoch 0: enough"):
-        handle.await_termination(120)
+        handle.await_termination(600)
     assert not handle.is_active
 
 

@@ -62,13 +62,13 @@ def test_epochs_across_a_restart_are_those_of_a_classic_session(
 
     folder.put(*EPOCHS[:2])
     handle = start(connect, writing(out), "remote")
-    assert handle.await_termination(60)
+    assert handle.await_termination(600)
     folder.put(EPOCHS[2])
     handle = start(connect, writing(out), "remote")
-    assert handle.await_termination(60)
+    assert handle.await_termination(600)
     assert (handle.epoch, handle.attempts, [report.rows for report in handle.recent]) == (2, 1, [2])
     taker = Taker()
-    assert start(session, taker, "classic").await_termination(60)
+    assert start(session, taker, "classic").await_termination(600)
     assert dict(written(out)) == taker.of("counts") == expected(EPOCHS)
     assert len(written(out)) == 3
 
@@ -91,7 +91,7 @@ def test_a_view_ends_with_what_the_function_raised_and_goes_on(connect: SparkSes
 
     handle = start()
     with pytest.raises(DeliveryError, match="foreach_epoch raised ValueError for epoch 1: the target is full"):
-        handle.await_termination(60)
+        handle.await_termination(600)
     assert [epoch for epoch, _ in written(out)] == [0]
     repaired.touch()
     handle = start()
@@ -157,8 +157,8 @@ def test_a_worker_and_the_process_at_the_server_are_killed(connect: SparkSession
         return ts.stream(fragile, {"words": folder.read(connect)}, {"counts": COUNTS}, checkpoint=tmp_path / "s", **options)
 
     with pytest.raises(SparkError, match="the streaming query has ended"):
-        start().await_termination(240)
-    assert start().await_termination(240)
+        start().await_termination(600)
+    assert start().await_termination(600)
     assert [epoch for epoch, _ in written(out)] == [0, 1, 1, 2]  # a function is called at least once
     assert dict(written(out)) == expected(EPOCHS)
     assert all(mark.exists() for mark in once)

@@ -125,14 +125,14 @@ class Scene:
 
     def next(self) -> Attempt:
         """The next attempt, once it is made."""
-        return self.cluster.attempts.get(timeout=60)
+        return self.cluster.attempts.get(timeout=600)
 
     def begin(self, boundary: int = 0) -> Attempt:
         """The first attempt, ready at a boundary."""
         begun = self.pool.submit(self.supervisor.begin)
         attempt = self.next()
         attempt.ready(boundary)
-        begun.result(60)
+        begun.result(600)
         return attempt
 
     def compute(self, epoch: int) -> Future[Any]:
@@ -144,7 +144,7 @@ class Scene:
         """An epoch from its beginning to its end."""
         computed = self.compute(epoch)
         attempt.compute(epoch)
-        self.epoch_log.commit(epoch, computed.result(60))
+        self.epoch_log.commit(epoch, computed.result(600))
         self.epoch_log.deliver(epoch)
 
 
@@ -177,7 +177,7 @@ def test_an_epoch_is_done_when_all_workers_have_told_their_files(scene: Scene) -
     attempt.send(Computed(0, {"sums": ["b", 2]}), 1)
     assert not waiting.done()
     attempt.send(Computed(0, {}), 0)
-    assert waiting.result(60) == {"sums": [File("b", 2)]}
+    assert waiting.result(600) == {"sums": [File("b", 2)]}
 
 
 def test_workers_that_were_lost_are_given_all_epochs_since_their_checkpoint(scene: Scene) -> None:
@@ -191,7 +191,7 @@ def test_workers_that_were_lost_are_given_all_epochs_since_their_checkpoint(scen
     second.ready(1)
     assert orders(second, 3) == [("replay", 1), ("replay", 2), ("compute", 3)]
     second.compute(3)
-    assert waiting.result(60)["sums"][0].name.startswith(second.id.hex())
+    assert waiting.result(600)["sums"][0].name.startswith(second.id.hex())
     assert scene.supervisor.attempts == 2
 
 
@@ -208,7 +208,7 @@ def test_what_an_older_attempt_says_is_not_heard(scene: Scene) -> None:
     assert not waiting.done()
     assert scene.supervisor.new_checkpoint() is None
     second.compute(0)
-    assert waiting.result(60)["sums"][0].name.startswith(second.id.hex())
+    assert waiting.result(600)["sums"][0].name.startswith(second.id.hex())
 
 
 def test_a_checkpoint_is_ordered_between_epochs_and_told_when_all_have_it(scene: Scene) -> None:
@@ -244,8 +244,8 @@ def test_how_often_the_same_failure_is_tried_again(scene: Scene, failure: Timely
         assert scene.supervisor.failure is None
         scene.next().die(failure)
     with pytest.raises(type(failure) if failure is not None else SparkError):
-        begun.result(60)
-    assert told.wait(60)
+        begun.result(600)
+    assert told.wait(600)
     assert scene.supervisor.attempts == most
 
 
@@ -269,4 +269,4 @@ def test_workers_that_are_not_up_yet_can_be_ended(scene: Scene) -> None:
     scene.next()
     scene.supervisor.end()
     with pytest.raises(SparkError, match="have left"):
-        begun.result(60)
+        begun.result(600)

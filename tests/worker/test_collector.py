@@ -268,14 +268,14 @@ def test_garbage_is_found_also_while_another_thread_collects() -> None:
 
         def __del__(self) -> None:
             collecting.set()
-            over.wait(10)
+            over.wait(600)
 
     alive: weakref.WeakSet[Node] = weakref.WeakSet()
     gc.disable()
     Slow()
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(gc.collect)
-        collecting.wait(10)
+        collecting.wait(600)
         Node(alive)
         found = pool.submit(gc_control.find_garbage, gc_control.times_frozen())
         time.sleep(0.01)
@@ -406,7 +406,7 @@ def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
         del holders  # only the program refers to it, and it to the program
         gc_control._SHARED.collect_all(1.0)
         assert [worker.gc_control, gc.isenabled()] == [None, False]
-    until = time.monotonic() + 10  # workers that another test has left may take a moment to end
+    until = time.monotonic() + 600  # workers that another test has left may take a moment to end
     while not gc.isenabled():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -462,7 +462,7 @@ def test_a_process_that_was_forked_while_another_thread_looked_may_look_too() ->
     def program(worker: timely.Worker) -> bool:
         looking = threading.Thread(target=gc_control.find_garbage, args=[0], daemon=True)
         looking.start()
-        looking.join(10)
+        looking.join(600)
         return looking.is_alive()
 
     with ThreadPoolExecutor() as pool:

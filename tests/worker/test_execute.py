@@ -534,7 +534,7 @@ def test_runs_that_are_started_at_once_do_not_hold_each_others_connections(monke
 
     def start(self: Any) -> None:
         if not first:
-            first.append(pool.submit(timely.execute, lambda worker: over.wait(10), processes=2))
+            first.append(pool.submit(timely.execute, lambda worker: over.wait(600), processes=2))
             begun.wait(0.5)  # no longer: it need not begin yet
         elif threading.current_thread() is not threading.main_thread():
             real(self)
@@ -565,7 +565,7 @@ def test_a_process_that_dies_is_noticed_while_a_run_that_it_started_goes_on() ->
 
     def nested(worker: timely.Worker) -> None:
         begun.wait()
-        if not over.wait(60):
+        if not over.wait(600):
             late.set()
         ended.release()
 
@@ -586,7 +586,7 @@ def test_a_process_that_dies_is_noticed_while_a_run_that_it_started_goes_on() ->
     assert not late.is_set()
     over.set()
     for _ in range(2):
-        assert ended.acquire(timeout=60)
+        assert ended.acquire(timeout=600)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -600,7 +600,7 @@ def test_what_a_program_forks_itself_does_not_hide_that_its_process_is_gone() ->
         if worker.index == 1:
             if os.fork():
                 os._exit(4)
-            if not over.wait(60):
+            if not over.wait(600):
                 late.set()
             os._exit(0)
         worker.step_while(lambda: probe.less_than(1))

@@ -144,8 +144,8 @@ def test_what_comes_right_after_the_owner_has_looked_ends_its_wait(calls: bool) 
     late = one._inbox.items = Late()
     late.then = one.wake if calls else lambda: two.send(0, ("data", 1))
     begun = time.monotonic()
-    one.wait(10)
-    assert time.monotonic() - begun < 5
+    one.wait(600)
+    assert time.monotonic() - begun < 300
     assert one.receive() == ([] if calls else [(1, ("data", 1))])
     one.close()
     two.close()
@@ -158,8 +158,8 @@ def test_what_is_taken_right_after_the_sender_has_counted_ends_its_wait() -> Non
     late.then = two.receive
     assert one.crowded(5000)  # as far as it saw
     begun = time.monotonic()
-    one.wait(10)
-    assert time.monotonic() - begun < 5
+    one.wait(600)
+    assert time.monotonic() - begun < 300
     assert not one.crowded(5000)
     one.close()
     two.close()
@@ -199,7 +199,7 @@ def test_no_wake_up_is_lost_between_threads() -> None:
         player.start()
     one.send(1, ("data", 0))
     for player in players:
-        player.join(20)
+        player.join(600)
     assert seen == [rounds, rounds]
     one.close()
     two.close()
@@ -228,9 +228,9 @@ def test_no_activation_is_lost_between_threads() -> None:
     writers = [threading.Thread(target=write, daemon=True) for _ in range(2)]
     for writer in writers:
         writer.start()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 600
     while len(seen) < 10_000 and time.monotonic() < until:
-        transport.wait(20)
+        transport.wait(600)
         worker.step()
     assert Counter(seen) == Counter([*range(5_000), *range(5_000)])
     assert len(runs) <= 10_000
@@ -268,7 +268,7 @@ def test_an_inbox_is_closed_after_the_wake_up_that_is_under_way() -> None:
 
         def wake(self) -> None:
             written.set()
-            may_write.wait(10)
+            may_write.wait(600)
             super().wake()
 
     inboxes: dict[int, Inbox] = {0: Slow(), 1: Inbox()}
@@ -277,7 +277,7 @@ def test_an_inbox_is_closed_after_the_wake_up_that_is_under_way() -> None:
     sender = threading.Thread(target=peer.send, args=(0, ("data", 1)))
     inboxes[0].armed.append(None)  # as it is while it waits
     sender.start()
-    written.wait(10)
+    written.wait(600)
     assert not inboxes[0].armed
     transport.receive()
     inboxes[0].due += 1  # as it is when the wait ends without it
@@ -286,7 +286,7 @@ def test_an_inbox_is_closed_after_the_wake_up_that_is_under_way() -> None:
     closing.join(0.02)
     assert closing.is_alive()
     may_write.set()
-    closing.join(10)
-    sender.join(10)
+    closing.join(600)
+    sender.join(600)
     assert not closing.is_alive()
     peer.close()

@@ -65,7 +65,7 @@ def close(*meshes: Sockets) -> None:
 
 
 def dial(address: Address, hello: Hello, identity: Identity = WORKERS, trusted: Identity = WORKERS) -> ssl.SSLSocket:
-    return mesh.dial(address, speaker(identity, trusted.certificate), hello, time.monotonic() + 10)
+    return mesh.dial(address, speaker(identity, trusted.certificate), hello, time.monotonic() + 600)
 
 
 # -- who gets in -------------------------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ def send(transport: SocketTransport, peer: int, message: object) -> None:
 
 def receive(transport: SocketTransport) -> list[tuple[int, object]]:
     while not (arrived := transport.receive()):
-        transport.wait(10)
+        transport.wait(600)
     return list(arrived)
 
 

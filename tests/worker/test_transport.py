@@ -414,7 +414,7 @@ def test_what_all_peers_are_told_alike_is_pickled_once(monkeypatch: pytest.Monke
         transports[0].flush()
         assert framed == [[message], [message, *extra]][: 1 + len(extra)]
         for peer, told in ((1, []), (2, extra)):
-            transports[peer].wait(10)
+            transports[peer].wait(600)
             assert transports[peer].receive() == [(0, message), *((0, data) for data in told)]
     monkeypatch.undo()
     for transport in transports:
