@@ -1,9 +1,8 @@
-"""What workers agree on, by the ids of the conformance list (2.11): settings, barriers, one sequence for all."""
+"""What workers agree on, by the ids of the conformance list (2.11): barriers, one sequence for all."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,17 +11,6 @@ from hypothesis import strategies as st
 import timely
 from timely import Barrier, InputClosedError, Sequencer
 from timely.testing import simulate
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_W1_settings_of_a_worker(workers: int) -> None:
-    def program(worker: timely.Worker) -> tuple[Any, ...]:
-        worker.config.set("example", 7)
-        worker.config.set("mine", worker.index)
-        config = worker.config
-        return config.get("example", int), config.get("example", str), config.get("other", int), config.get("mine", int)
-
-    assert timely.execute(program, workers=workers) == [(7, None, None, index) for index in range(workers)]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

@@ -476,16 +476,3 @@ def test_a_logic_that_asks_to_be_run_again_is_until_it_does_not() -> None:
     assert len(calls) == 4
     assert alive == sorted(alive, reverse=True)
     assert alive[0] and not alive[-1]
-
-
-def test_the_old_names_of_an_operators_info_warn() -> None:
-    def constructor(capability: Any, info: Any) -> Any:
-        with pytest.deprecated_call():
-            info.keep(list, list)
-        with pytest.deprecated_call():
-            info.keep_nothing()
-        with pytest.deprecated_call():
-            info.activator.bell().ring()
-        return lambda output: capability.drop()
-
-    assert timely.example(lambda scope: scope.source("old", constructor)) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,12 +130,3 @@ def test_who_stops_before_the_end_is_told_of_the_rest_later(asked: list[Any], wa
     worker.run()
     assert probe.done()
     assert seen == Counter(asked)
-
-
-def test_keep_is_the_former_name_of_state() -> None:
-    def build(scope: Any) -> Any:
-        stateless = timely.OperatorInfo.declare_stateless
-        return scope.empty().unary_notify(Pipeline, "mine", [], lambda *ports: None, keep=stateless)
-
-    with pytest.warns(DeprecationWarning, match="state="):
-        assert timely.example(build) == []

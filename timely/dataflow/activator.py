@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, SupportsFloat
 
 import attrs
-from typing_extensions import deprecated
 
 from timely.dataflow.allocator import Allocator
 from timely.dataflow.sync_activator import SyncActivator
@@ -48,11 +47,6 @@ class Activator:
     def new_sync_activator(self) -> SyncActivator:
         """Return an activator of the operator for any thread."""
         return self._allocator.new_sync_activator(self.activate)
-
-    @deprecated("use new_sync_activator()")
-    def bell(self) -> SyncActivator:
-        """Return what ``new_sync_activator`` does."""
-        return self.new_sync_activator()
 
     def run_loops(self) -> None:
         """Run those operators now that read this one's output and feed its input, for bounded re-entrancy (Naiad section 3.2).

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
-from typing_extensions import deprecated
 
 from timely.dataflow.activator import Activator
 from timely.dataflow.operator_state import Load, Log, Rescale, Save, StateDeclarations, StatePart
@@ -76,19 +75,9 @@ class OperatorInfo:
             state.registry.register(self, part)
         return part.log or Log(kept=False)
 
-    @deprecated("use register_state")
-    def keep(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
-        """Do what ``register_state`` does."""
-        return self.register_state(save, load, rescale=rescale, logged=logged)
-
     def declare_stateless(self) -> None:
         """Declare, in the constructor, that the operator has no state that outlives an activation."""
         self.state.declared = True
-
-    @deprecated("use declare_stateless")
-    def keep_nothing(self) -> None:
-        """Do what ``declare_stateless`` does."""
-        self.declare_stateless()
 
     @property
     def begins(self) -> Any:

@@ -43,10 +43,6 @@ class SyncActivator:
             return  # what the caller has done so far precedes the action, which runs after the next append
         self._host.receive_activation(self)
 
-    def ring(self) -> None:
-        """Deprecated: use ``activate``."""
-        self.activate()
-
     def deliver(self) -> None:
         """Call the action; for the worker. Activations from now on are delivered anew."""
         self._idle.append(None)  # first: what is done after this is activated anew

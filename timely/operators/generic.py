@@ -6,7 +6,6 @@ It returns the logic, which is called with the inputs and then the output whenev
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -114,7 +113,6 @@ def unary_notify(
     logic: UnaryNotifyLogic[T, D],
     *,
     state: RegisterState | None = None,
-    keep: RegisterState | None = None,
 ) -> Stream[T, Any]:
     """Return the output of ``logic(input, output, notificator)``, which may request notifications of complete times.
 
@@ -131,7 +129,7 @@ def unary_notify(
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).unary_notify(timely.Pipeline, "notify", [], logic))
     [(0, ['0 is complete'])]
     """
-    return _notified([(stream, pact)], name, initial_times, logic, state or keep, deprecated=keep is not None)
+    return _notified([(stream, pact)], name, initial_times, logic, state)
 
 
 def binary(
@@ -192,7 +190,6 @@ def binary_notify(
     logic: BinaryNotifyLogic[T, D, E],
     *,
     state: RegisterState | None = None,
-    keep: RegisterState | None = None,
 ) -> Stream[T, Any]:
     """Return the output of ``logic(left, right, output, notificator)``; a time is complete when both inputs have passed it.
 
@@ -208,7 +205,7 @@ def binary_notify(
     [(2, [(2, 1)]), (7, [(7, 1)])]
     """
     inputs: list[tuple[Stream[T, Any], Pact]] = [(stream, pact), (other, other_pact)]
-    return _notified(inputs, name, initial_times, logic, state or keep, deprecated=keep is not None)
+    return _notified(inputs, name, initial_times, logic, state)
 
 
 def _operator(
@@ -228,11 +225,7 @@ def _notified(
     times: Iterable[T],
     logic: Callable[..., object],
     state: RegisterState | None,
-    *,
-    deprecated: bool,
 ) -> Stream[T, Any]:
-    if deprecated:
-        warnings.warn("keep= is now state=", DeprecationWarning, stacklevel=3)
     builder = OperatorBuilder(scope_of(inputs[0][0], name), name)
     notificator = Notificator([builder.new_input(stream, pact) for stream, pact in inputs])
     output = builder.new_output()

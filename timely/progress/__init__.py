@@ -25,8 +25,6 @@ from timely.progress.summary_row import SummaryRow, connected
 from timely.progress.timestamp import PathSummary, ProductSummary, Step, Timestamp, Unchanged, Unit, UnitSummary
 from timely.progress.tracker import Blocker, CellState, Tracker
 
-Routes = ProgressGroups  # deprecated: its former name
-
 __all__ = [
     "PROGRESS_MODES",
     "CountSink",
@@ -53,7 +51,6 @@ __all__ = [
     "ProgressGroups",
     "ProgressMode",
     "Refinement",
-    "Routes",
     "Source",
     "Step",
     "SummaryRow",

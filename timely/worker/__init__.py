@@ -1,6 +1,5 @@
 """The worker, its scheduler and the transports between workers."""
 
-from timely.worker.config import Config
 from timely.worker.coordination import Barrier, Sequencer
 from timely.worker.gc_control import GarbageControl
 from timely.worker.scheduler import Scheduler
@@ -10,7 +9,6 @@ from timely.worker.worker import Worker
 __all__ = [
     "Barrier",
     "GarbageControl",
-    "Config",
     "LocalTransport",
     "PeerTransport",
     "Scheduler",

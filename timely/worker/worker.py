@@ -35,7 +35,6 @@ from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ActivationQueue, ProgressAggregator, ProgressExchange, ProgressGroups
 from timely.worker.all_gather import AllGather
-from timely.worker.config import Config
 from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
 from timely.worker.explanation import Explanation, Place
 from timely.worker.flow_control import PATIENCE, FlowControl
@@ -105,7 +104,6 @@ class Worker:
         self.peers = self.transport.peers
         self.scheduler = scheduler
         """Chooses the dataflows that run in a step, and waits. Without one, all active dataflows run. It may be replaced."""
-        self.config = Config()
         self.paused = False
         """While set, no dataflow runs: what arrives waits, and so does what is due."""
         # What packages above this one use is reached through timely.worker.internals.
