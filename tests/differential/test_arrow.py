@@ -9,7 +9,7 @@ import pytest
 import timely
 from timely import Product, Worker
 from timely import differential as dd
-from timely.errors import ContainerError
+from timely.errors import ConfigurationError, ContainerError
 
 pa: Any = pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
@@ -234,8 +234,8 @@ def test_records_of_another_schema(record: Any) -> None:
 
 def test_what_is_no_schema() -> None:
     with Worker() as worker, worker.dataflow(int) as scope:
-        for schema in (["name"], pa.schema([]), pa.schema([("a", pa.int64()), ("a", pa.int64())])):
-            with pytest.raises(ContainerError):
+        for schema in (["name"], "name", pa.schema([]), pa.schema([("a", pa.int64()), ("a", pa.int64())])):
+            with pytest.raises((ContainerError, ConfigurationError)):
                 dd.new_collection(scope, schema=schema)
     with Worker() as worker:
         with worker.dataflow(int) as scope:

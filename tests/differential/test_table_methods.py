@@ -276,6 +276,37 @@ def test_an_output_has_the_schema_of_its_table() -> None:
     assert found.to_pylist() == [{"score": 0.5, "who": "ada", "count": 1}, {"score": 1.0, "who": None, "count": 2}]
 
 
+def words_of(schema: Any) -> Any:
+    return lambda scope: dd.table(scope, pa.table({"word": ["ada"], "n": [1]}), schema=schema)
+
+
+TAKES_A_SCHEMA: dict[str, Callable[[Any, Any], Any]] = {
+    "table of a session": lambda scope, schema: dd.table(scope, schema),
+    "table by keyword": lambda scope, schema: dd.table(scope, schema=schema),
+    "table of data": lambda scope, schema: words_of(schema)(scope),
+    "table of a stream": lambda scope, schema: dd.table(scope.to_stream([("ada", 1)]), schema),
+    "table of a collection": lambda scope, schema: dd.table(dd.collection(scope, [("ada", 1)]), schema),
+    "map_rows": lambda scope, schema: words_of(None)(scope).map_rows(lambda row: row, schema),
+    "map_batches": lambda scope, schema: words_of(None)(scope).map_batches(lambda batch: batch, schema),
+    "from_columns": lambda scope, schema: dd.from_columns(scope, schema)[1],
+    "new_collection": lambda scope, schema: dd.new_collection(scope, schema=schema)[1],
+    "from_batches": lambda scope, schema: dd.from_batches(scope.to_stream([]), schema),
+}
+
+
+@pytest.mark.parametrize("entry", TAKES_A_SCHEMA)
+def test_text_1_a_schema_may_be_a_text_everywhere(entry: str) -> None:
+    schema = pa.schema([("word", pa.string()), ("n", pa.int64())])
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            for given in (schema, "word string, n long", "word: varchar, `n` bigint"):
+                assert TAKES_A_SCHEMA[entry](scope, given).schema == schema
+            for wrong in ("word whole", "", "n long, n long", ["word"], 5):
+                with pytest.raises((timely.ConfigurationError, GraphError), match="column|schema"):
+                    TAKES_A_SCHEMA[entry](scope, wrong)
+        worker.step()
+
+
 def test_rows_that_are_equal_come_out_each_and_go_in_again(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     with timely.Worker() as worker:

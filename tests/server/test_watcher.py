@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import itertools
+import json
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -231,6 +234,108 @@ def test_types_that_lose_nothing(tmp_path: Path) -> None:
     assert watched.look() == 0 and "NaN" in watched.problems[0]
     pq.write_table(table.set_column(0, "Name", pa.array([7])), path)
     assert watched.look() == 0 and "column 'name' is declared string, and the batch has int64" in watched.problems[0]
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
+def test_file_5_lists_and_structs_are_followed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+
+    def save(tags: list[Any]) -> None:
+        rows = [{"id": 1, "tags": tags, "at": {"x": 1, "more": [{"y": 2}]}}, {"id": 2, "tags": None, "at": None}]
+        if name == "t.parquet":
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        else:
+            write(path, *map(json.dumps, rows))
+
+    save(["a", None])
+    script = "create view v as select id, unnest(tags) as tag from t; create view xs as select at.x as x from t"
+    watched = Watched(WatchedInput("t", path), script=script)
+    assert watched.rows() == {(1, ("a", None), (1, ((2,),))): 1, (2, None, None): 1}
+    assert watched.rows("v") == {(1, "a"): 1, (1, None): 1} and watched.rows("xs") == {(1,): 1, (None,): 1}
+    save(["b"])
+    assert watched.look() == 1 and watched.rows("v") == {(1, "b"): 1} and watched.problems == []
+
+
+def far_date(path: Path) -> None:
+    days = pa.array([0, 10_000_000], pa.int32()).view(pa.date32())
+    pq.write_table(pa.table({"k": ["b", "c"], "d": days}), path)
+
+
+def bad_text(path: Path) -> None:
+    texts = pa.array([b"b", b"\xff"]).view(pa.string())
+    pq.write_table(pa.table({"k": texts, "d": pa.array([0, 1], pa.int32()).view(pa.date32())}), path)
+
+
+BAD_FILES: dict[str, Callable[[Path], object]] = {
+    "date.parquet": far_date,
+    "text.parquet": bad_text,
+    "latin.jsonl": lambda path: path.write_bytes('{"k": "é", "d": "2024-01-01"}\n'.encode("latin-1")),
+    "latin.csv": lambda path: path.write_bytes("k,d\né,2024-01-01\n".encode("latin-1")),
+    "quote.csv": lambda path: path.write_bytes(b'k,d\n"b,2024-01-01\nc,2024-01-01\n'),
+    "cut.csv.gz": lambda path: path.write_bytes(gzip.compress(b"k,d\nb,2024-01-01\n")[:-3]),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_FILES)
+@pytest.mark.parametrize("there", ["first", "later"])
+def test_file_4_a_file_that_is_bad_stops_no_other(tmp_path: Path, bad: str, there: str) -> None:
+    """Neither of its folder nor of another input, from the start or later."""
+    folder, other = tmp_path / "t", tmp_path / "u.csv"
+    folder.mkdir()
+    if there == "first":
+        BAD_FILES[bad](folder / bad)
+    write(folder / "z.csv", "k,d", "a,2024-01-01")
+    watched = Watched(WatchedInput("t", folder, "k string, d date"), WatchedInput("u", write(other, "n", "1")))
+    if there == "later":
+        BAD_FILES[bad](folder / bad)
+    write(other, "n", "2")
+    watched.look()
+    assert watched.rows() == {("a", datetime.date(2024, 1, 1)): 1} and watched.rows("u") == {(2,): 1}
+    [problem] = watched.problems
+    assert problem.startswith("input t: ") and bad in problem and "inputs are not followed" not in problem
+    (folder / bad).unlink()
+    watched.look()
+    assert watched.problems == []
+
+
+@pytest.mark.parametrize("between", ["k,n\na,1\nx,9\n", 'k,n\na,1\n""""\n'])
+def test_a_file_that_changes_while_it_is_read_is_not_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    """Nor does what is wrong in it then count as a problem of the file."""
+    path = write(tmp_path / "t.csv", "k,n", "a,1", "b,2")
+    watched = Watched(WatchedInput("t", path))
+    size, times = os.path.getsize, itertools.count(1)
+
+    def while_it_is_read(name: Any) -> int:
+        if str(name) == str(path):
+            path.write_text(between)
+            os.utime(path, ns=(0, next(times)))  # the clock of a file system is coarse
+        return size(name)
+
+    write(path, "k,n", "a,1", "c,3")
+    watched.watcher.poll()
+    with monkeypatch.context() as patched:
+        patched.setattr(os.path, "getsize", while_it_is_read)
+        watched.watcher.poll()
+    assert next(times) > 1 and watched.problems == []
+    assert watched.rows() == {("a", 1): 1, ("b", 2): 1}
+    write(path, "k,n", "a,1", "d,4")
+    watched.look()
+    assert watched.rows() == {("a", 1): 1, ("d", 4): 1}
+
+
+def test_text_1_a_schema_may_be_a_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "Code,n", "007,1")
+    watched = Watched(WatchedInput("t", path, "Code string, n long"))
+    assert watched.rows() == {("007", 1): 1}
+    watched.views.table("u", "day date, n long", [(datetime.date(2024, 1, 1), 2)])
+    assert watched.rows("u") == {(datetime.date(2024, 1, 1), 2): 1}
+    for wrong in ("Code whole", "n", 5):
+        with pytest.raises(ConfigurationError, match="column"):
+            WatchedInput("t", path, wrong)
+        with pytest.raises(ConfigurationError, match="table v: .*column"):
+            watched.views.table("v", wrong)
 
 
 def test_a_file_whose_columns_are_not_null(tmp_path: Path) -> None:

@@ -126,10 +126,6 @@ class Fields:
     __slots__ = ("_required", "_width", "schema")
 
     def __init__(self, schema: pa.Schema) -> None:
-        import pyarrow as pa
-
-        if not isinstance(schema, pa.Schema):
-            raise ContainerError(f"schema= is a pyarrow.Schema, not {brief(schema)}")
         names = schema.names
         if not names or len(set(names)) < len(names):
             raise ContainerError(f"a schema has at least one field, and no two of one name: {brief(names)}")

@@ -492,11 +492,11 @@ def no_collection(name: str, expected: str, given: Any) -> GraphError:
 
 
 def new_collection(
-    scope: ScopeBuilder[T], *, diff: Any = int, schema: pa.Schema | None = None, name: str = "new_collection"
+    scope: ScopeBuilder[T], *, diff: Any = int, schema: pa.Schema | str | None = None, name: str = "new_collection"
 ) -> tuple[InputSession[T, Any], Collection[T, Any]]:
     """Return a session that changes a collection from outside, and the collection.
 
-    With ``schema``, a ``pyarrow.Schema``, records are tuples of its fields, also of one field alone.
+    With ``schema``, a ``pyarrow.Schema`` or a text such as ``"name string, age long"``, records are tuples of its fields.
 
     >>> import timely
     >>> from timely import differential as dd
@@ -508,24 +508,24 @@ def new_collection(
     ring = ring_of(diff)
     fields = None
     if schema is not None:
+        from timely.dataflow import declared_schema
         from timely.differential.arrow_tables import Fields
 
-        fields = Fields(schema)
+        fields = Fields(declared_schema(schema, name))
     sender, stream = new_sender(scope, name)
-    return InputSession(sender, ring, fields), Collection(stream, ring, schema=schema)
+    return InputSession(sender, ring, fields), Collection(stream, ring, schema=fields and fields.schema)
 
 
 def from_columns(
-    scope: ScopeBuilder[T], schema: pa.Schema, *, diff: Any = int, name: str = "from_columns"
+    scope: ScopeBuilder[T], schema: pa.Schema | str, *, diff: Any = int, name: str = "from_columns"
 ) -> tuple[InputSession[T, Any], Collection[T, Any]]:
     """Return a session for Arrow batches and tables of ``schema``, and the collection of their rows as tuples.
 
     >>> import pyarrow as pa, timely
     >>> from timely import differential as dd
-    >>> people = pa.schema([("name", pa.string()), ("age", pa.int64())])
     >>> with timely.Worker() as worker:
     ...     with worker.dataflow(int) as scope:
-    ...         session, collection = dd.from_columns(scope, people)
+    ...         session, collection = dd.from_columns(scope, "name string, age long")
     ...         adults = collection.filter(lambda person: person[1] >= 18).output()
     ...     session.insert_columns(pa.table({"name": ["ada", "bob"], "age": [36, 7]}))
     ...     session.close()

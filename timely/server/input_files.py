@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from timely.dataflow import OutputSchema
 from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, data_schema
-from timely.differential.tables.kinds import lower_case, plain_type
+from timely.differential.tables.kinds import columns_of, lower_case, plain_type, row_check
 from timely.errors import SchemaError
 from timely.files.formats import format_of
 from timely.files.scanning import Fragment, Options, plan
@@ -46,8 +46,7 @@ def read_table(path: Path, place: str, schema: pa.Schema | None = None, *, decla
     whole = Fragment(0, fragment.path, os.path.getsize(path))
     loose = pa.schema([field.with_nullable(True) for field in scan.schema])  # as batches come
     found = pa.Table.from_batches(scan.batches(whole), loose)
-    named = pa.schema([field.with_name(lower_case(field.name)) for field in scan.schema])
-    return arrow_table(pa.Table.from_arrays(found.columns, schema=named), f"{place}: {str(path)!r}")
+    return arrow_table(pa.Table.from_arrays(found.columns, schema=lower_names(scan.schema)), f"{place}: {str(path)!r}")
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:
@@ -57,7 +56,15 @@ def _readable(kind: pa.DataType) -> pa.DataType:
 
 def rows_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -> Counter[Row]:
     """Return the rows of a file with the columns of ``schema``, each with how often it is there."""
-    return Counter(ArrowRows(_conformed(read_table(path, place, schema, declared=declared), path, schema)))
+    return Counter(_rows(_conformed(read_table(path, place, schema, declared=declared), path, schema)))
+
+
+def _rows(table: pa.Table) -> Iterable[Row]:
+    """Return the rows of a table; lists and structs become tuples."""
+    rows = ArrowRows(table)
+    return (
+        map(row_check(columns_of(table.schema), table.schema), rows) if any(map(pa.types.is_nested, table.schema.types)) else rows
+    )
 
 
 def changes_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -> Counter[Row]:
@@ -72,8 +79,7 @@ def changes_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -
             known = f"one of {', '.join(_SIGNS)}" if name == CHANGE_TYPE else "a whole number"
             raise SchemaError(f"row {position + 1}: {name} is {given[position]!r}, and should be {known}")
     found: Counter[Row] = Counter()
-    rows: Iterable[Row] = ArrowRows(_conformed(table.drop_columns([name]), path, schema))
-    for row, count in zip(rows, counts, strict=True):
+    for row, count in zip(_rows(_conformed(table.drop_columns([name]), path, schema)), counts, strict=True):
         found[row] += count
     return Counter({row: count for row, count in found.items() if count})
 
@@ -91,6 +97,11 @@ def _conformed(table: pa.Table, path: Path, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([conform(batch) for batch in table.to_batches()], schema)
 
 
+def lower_names(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with its names in lower case."""
+    return pa.schema([field.with_name(lower_case(field.name)) for field in schema])
+
+
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema with the types of tables, and names in lower case; columns without a value are texts.
 
@@ -98,7 +109,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     name: string
     at: timestamp[us]
     """
-    return pa.schema([pa.field(lower_case(each.name), plain_type(each.type), each.nullable) for each in data_schema(schema)])
+    return lower_names(pa.schema([pa.field(each.name, plain_type(each.type), each.nullable) for each in data_schema(schema)]))
 
 
 def change_schema(schema: pa.Schema) -> pa.Schema:

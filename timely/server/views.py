@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Self
 import attrs
 import pyarrow as pa
 
+from timely.dataflow import declared_schema
 from timely.differential.tables.kinds import Column, columns_of, row_check
 from timely.differential.tables.views import warn_of_order
 from timely.differential.updates import consolidate
@@ -99,9 +100,8 @@ class _Relation:
 class Views:
     """Tables, views and queries; may be used from any thread. Reading never waits for an epoch that is computed.
 
-    >>> import pyarrow as pa
     >>> views = Views()
-    >>> views.table("orders", pa.schema([("customer", pa.string()), ("price", pa.int64())]), [("ada", 30), ("bob", 5)])
+    >>> views.table("orders", "customer string, price long", [("ada", 30), ("bob", 5)])
     >>> views.view("totals", "select customer, sum(price) as total from orders group by customer")
     >>> sorted(views.read("totals").rows)
     [(('ada', 30), 1), (('bob', 5), 1)]
@@ -137,8 +137,9 @@ class Views:
             if there is None or there.kind != "table" or there.contents.columns != columns_of(definition.schema):
                 self.table(definition.name, definition.schema)
 
-    def table(self, name: str, schema: pa.Schema, rows: Iterable[Row] = ()) -> None:
+    def table(self, name: str, schema: pa.Schema | str, rows: Iterable[Row] = ()) -> None:
         """Add a table that has ``rows`` at the current time; ``SchemaError`` for rows that do not fit."""
+        schema = declared_schema(schema, f"table {name}")
         with self._running:
             self._check_whole()
             name, columns = self._new_name(name), columns_of(schema)

@@ -12,20 +12,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import attrs
 import pyarrow as pa
 
+from timely.dataflow import declared_schema
 from timely.differential.tables.kinds import columns_of
 from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, error_text, file_error_text
 from timely.server.contents import Row
-from timely.server.input_files import CHANGE_TYPE, change_schema, changes_of_file, plain_schema, read_table, rows_of_file
+from timely.server.input_files import (
+    CHANGE_TYPE,
+    change_schema,
+    changes_of_file,
+    lower_names,
+    plain_schema,
+    read_table,
+    rows_of_file,
+)
 from timely.server.script import checked_name
 from timely.server.views import Changes, Views
-
-_UNREADABLE: Final = (TimelyError, pa.ArrowException, OSError)
-"""What a file raises that cannot be read."""
 
 
 class Signature(NamedTuple):
@@ -63,7 +69,7 @@ class WatchedInput:
     ``schema`` is that of the table; without it the first file that can be read gives it. ``ConfigurationError`` if there is none.
     """
 
-    def __init__(self, name: str, path: Path, schema: pa.Schema | None = None, *, changes: bool = False) -> None:
+    def __init__(self, name: str, path: Path, schema: pa.Schema | str | None = None, *, changes: bool = False) -> None:
         self.name = checked_name(name)
         self._place = f"input {self.name}"
         self._path = path
@@ -73,7 +79,7 @@ class WatchedInput:
         self._rounds = 0
         self._missing: str | None = None
         self._declared = schema is not None
-        self.schema: pa.Schema = self._found_schema() if schema is None else schema
+        self.schema: pa.Schema = self._found_schema() if schema is None else lower_names(declared_schema(schema, self._place))
         columns_of(self.schema)  # which refuses types that tables do not have
 
     def _found_schema(self) -> pa.Schema:
@@ -83,8 +89,8 @@ class WatchedInput:
                 found = plain_schema(read_table(path, self._place).schema)
                 schema = change_schema(found) if self._changes else found
                 columns_of(schema)
-            except _UNREADABLE as error:
-                errors.append(self._message(path, str(error)))
+            except Exception as error:
+                errors.append(self._message(path, error))
             else:
                 if CHANGE_TYPE in schema.names:
                     raise ConfigurationError(
@@ -143,9 +149,9 @@ class WatchedInput:
     def _read(self, path: Path, file: _File, signature: Signature) -> FileChange | None:
         try:
             rows = self._rows(path)
-        except _UNREADABLE as error:
+        except Exception as error:  # whatever it is, the other files are followed
             if _signature(path) == signature:  # else it is being written
-                self._refused(file, signature, self._message(path, str(error)))
+                self._refused(file, signature, self._message(path, error))
             return None
         if _signature(path) != signature:
             return None
@@ -158,9 +164,9 @@ class WatchedInput:
     def _rows(self, path: Path) -> Counter[Row]:
         return (changes_of_file if self._changes else rows_of_file)(path, self._place, self.schema, self._declared)
 
-    def _message(self, path: Path, error: str) -> str:
+    def _message(self, path: Path, error: Exception) -> str:
         """Return what an error says, with the names of the input and of the file."""
-        text = error.removeprefix(f"{self._place}: ")
+        text = str(error).removeprefix(f"{self._place}: ") if isinstance(error, TimelyError) else error_text(error)
         return text if str(path) in text else f"{str(path)!r}: {text}"
 
     def accept(self, change: FileChange) -> None:
@@ -173,7 +179,7 @@ class WatchedInput:
         for other in self._files.values():  # it may fit now: a row that it deletes may be there
             other.refused = None
 
-    def refuse(self, change: FileChange, error: str) -> None:
+    def refuse(self, change: FileChange, error: Exception) -> None:
         """Take note that a change is not in the table."""
         self._refused(self._files[change.path], change.signature, self._message(change.path, error))
 
@@ -228,7 +234,7 @@ class InputWatcher:
                 try:
                     self._views.check(each.name, change.changes, together)
                 except (SchemaError, DifferenceError) as error:
-                    each.refuse(change, str(error))
+                    each.refuse(change, error)
                 else:
                     together.update(change.changes)
                     accepted.append((each, change))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from timely.dataflow import Stream
+from timely.dataflow import Stream, declared_schema
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession, new_sender
 from timely.differential.linear import linear
@@ -28,11 +28,11 @@ from timely.operators.input import to_stream
 
 
 def table(
-    source: Any, data: Any = None, *, schema: pa.Schema | None = None, count: str | None = None, name: str = "table"
+    source: Any, data: Any = None, *, schema: pa.Schema | str | None = None, count: str | None = None, name: str = "table"
 ) -> Table[Any]:
     """Return a table: of an input, of a collection, of Arrow data, or of a stream of Arrow batches.
 
-    - ``table(scope, schema)``: one that its ``session`` changes.
+    - ``table(scope, schema)``: one that its ``session`` changes. A schema is a ``pyarrow.Schema``, or ``"id long, name string"``.
     - ``table(collection, schema)``: the records of a collection, which are tuples.
     - ``table(scope, data)``: the rows of ``data`` at the minimum time, once, whichever number of workers is given it. ``data``
       exports Arrow: a PyArrow table or batch, a DataFrame of polars or pandas, a relation of DuckDB.
@@ -55,18 +55,20 @@ def table(
     ...     names.at(0)
     {('ADA',): 1, ('BOB',): 1}
     """
-    if isinstance(data, pa.Schema):
+    if isinstance(data, pa.Schema | str):
         if schema is not None:
             raise GraphError("table: the schema is given twice")
         data, schema = None, data
+    if schema is not None:
+        schema = declared_schema(schema, name)
     if data is not None:
         if not is_arrow(data):
-            raise GraphError(f"table: {brief(data)} is no pyarrow.Schema, and no Arrow data")
+            raise GraphError(f"table: {brief(data)} is no schema, and no Arrow data")
         found = arrow_table(data, name)
         batches = to_stream(source, found.combine_chunks().to_batches(), on=0)
         return table(batches, data_schema(found.schema) if schema is None else schema, count=count, name=name)
     if schema is None:
-        raise GraphError("table: give the pyarrow.Schema of its rows, or Arrow data, which has one")
+        raise GraphError("table: give the schema of its rows, such as 'id long, name string', or Arrow data, which has one")
     given = schema
     if count is not None:
         schema = _without_counts(schema, count, source, name)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 from typing_extensions import TypeVar
 
-from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow import ScopeBuilder, Stream, declared_schema
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession
 from timely.differential.linear import linear
@@ -366,7 +366,7 @@ class Table(Generic[T]):
         (name,) = self._names("explode", [column])
         return self.with_columns(exp.alias_(exp.Explode(this=exp.column(name, "this")), name))
 
-    def map_rows(self, f: Callable[[tuple[Any, ...]], Any], schema: pa.Schema, *, name: str = "map_rows") -> Table[T]:
+    def map_rows(self, f: Callable[[tuple[Any, ...]], Any], schema: pa.Schema | str, *, name: str = "map_rows") -> Table[T]:
         """Return the table of ``f(row)``: a tuple of ``schema`` for each row, which is a tuple too.
 
         ``f`` is called for rows that come and for rows that go, so its result must depend on the row alone. What it raises
@@ -378,15 +378,16 @@ class Table(Generic[T]):
         >>> with timely.Worker() as worker:
         ...     with worker.dataflow(int) as scope:
         ...         words = dd.table(scope, pa.table({"word": ["ada", "bob"]}))
-        ...         turned = words.map_rows(lambda row: (row[0][::-1],), pa.schema([("word", pa.string())])).output()
+        ...         turned = words.map_rows(lambda row: (row[0][::-1],), "word string").output()
         ...     turned.at(0)
         {('ada',): 1, ('bob',): 1}
         """
+        schema = declared_schema(schema, name)
         columns = columns_of(schema)
         check = row_check(columns, schema)
         return Table(self.collection.map(lambda row: check(f(row)), name=name), columns)
 
-    def map_batches(self, f: Callable[[pa.RecordBatch], Any], schema: pa.Schema, *, name: str = "map_batches") -> Table[T]:
+    def map_batches(self, f: Callable[[pa.RecordBatch], Any], schema: pa.Schema | str, *, name: str = "map_batches") -> Table[T]:
         """Return the table of ``f(batch)``: Arrow data with the columns of ``schema`` for each Arrow batch of rows.
 
         How rows are put into batches is unspecified, and changes from run to run. So the result for a batch must be the results
@@ -403,6 +404,7 @@ class Table(Generic[T]):
         ...     many.at(0)
         {(2,): 1, (3,): 1}
         """
+        schema = declared_schema(schema, name)
         rows = by_batches(f, self.columns, schema, name)
         return Table(Collection(linear(self.collection.stream, name, rows), self.collection.ring), columns_of(schema))
 
