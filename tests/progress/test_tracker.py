@@ -86,6 +86,23 @@ def test_negative_counts_are_remembered_and_hold_nothing_back() -> None:
     assert tracker.counts() == {(Target(1, 0), 3): 1, (Target(1, 0), 4): -1, (Target(1, 0), 5): 1}
 
 
+@pytest.mark.parametrize("time", [int, Product[int, int]])
+@pytest.mark.parametrize("many", [1, 40])
+def test_a_count_may_cross_zero_at_once(time: Any, many: int) -> None:
+    """Several batches may be counted between two propagations: -1 becomes +2, and back, without being 0."""
+    graph: GraphBuilder[Any] = GraphBuilder(time)
+    graph.add_node(0, 1, 0, [()])
+    tracker = graph.build()
+    times = [n if time is int else Product(n, many - n) for n in range(many)]
+    for before, diff, reported in ((0, -1, 0), (-1, 3, 1), (2, -4, -1), (-2, 5, 1)):
+        for at in times:
+            assert tracker.counts().get((Target(0, 0), at), 0) == before
+            tracker.update(Target(0, 0), at, diff)
+        held = times if time is not int else times[:1]
+        assert sorted(tracker.propagate()) == ([(Target(0, 0), at, reported) for at in held] if reported else [])
+        assert set(tracker.frontier(Target(0, 0))) == (set(held) if reported > 0 else set())
+
+
 def test_counts_that_come_and_go_beyond_a_held_time_leave_nothing_behind() -> None:
     for time in (int, Product[int, int]):
         graph: GraphBuilder[Any] = GraphBuilder(time)

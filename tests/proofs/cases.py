@@ -141,8 +141,22 @@ def random_changes(random: Random, graph: Case, rounds: int) -> list[list[Any]]:
     return found
 
 
+def crossings(random: Random, graph: Case) -> list[list[Any]]:
+    """Return rounds in which counts jump over zero, up and down, at places where they may be negative."""
+    places = range(size(graph["nodes"]))
+    stamps = [(random.choice(places), _time(random, graph["pairs"])) for _ in range(4)]
+    rounds, counts = [], [0] * len(stamps)
+    for sign in (-1, 1, -1, 1):
+        changed = [n for n in range(len(stamps)) if random.random() < 0.8]
+        targets = [sign * random.randint(1, 3) for _ in changed]
+        rounds.append([[*stamps[n], target - counts[n]] for n, target in zip(changed, targets, strict=True)])
+        for n, target in zip(changed, targets, strict=True):
+            counts[n] = target
+    return rounds
+
+
 def frontier_cases() -> Iterator[Case]:
-    """Yield graphs with changes of counts: random ones, and every graph of two nodes."""
+    """Yield graphs with changes of counts: random ones, every graph of two nodes, and counts that jump over zero."""
     random = Random(1)
     for number in range(80):
         dense = number % 4 > 1
@@ -161,6 +175,11 @@ def frontier_cases() -> Iterator[Case]:
         edges = [[[other, 0], [number, 0], False] for other, number in passing]
         rounds = [[[place, [1, 0], 1], [place - 1, [1, 0], -1]] if place else [[0, [1, 0], 1]] for place in range(4)]
         yield {"pairs": False, "nodes": nodes, "edges": edges, "rounds": rounds}
+    for number in range(12):
+        graph = random_graph(random, pairs=number % 3 > 0)
+        edges = [[start, end, False] for start, end, _ in graph["edges"]]  # counts at local edges are never negative
+        graph = {**graph, "edges": edges}
+        yield {**graph, "rounds": crossings(random, graph)}
 
 
 # -- exchanges -----------------------------------------------------------------------------------------------------

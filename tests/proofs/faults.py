@@ -88,6 +88,19 @@ def _negative_counts_are_frontiers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(engine, "_first_positive", lambda heap, counts: heap[0])
 
 
+def _jumps_over_zero_are_missed(patch: pytest.MonkeyPatch) -> None:
+    update_at = engine.PartialTracker.update_at
+
+    def from_zero_or_to_it(self: Any, index: int, time: Any, diff: int) -> None:
+        counts, crossed = self._entries[index][3:]
+        noted = len(crossed)
+        update_at(self, index, time, diff)
+        if len(crossed) > noted and counts.get(crossed[-1], 0) not in (0, diff):
+            crossed.pop()
+
+    patch.setattr(engine.PartialTracker, "update_at", from_zero_or_to_it)
+
+
 def _sums_are_projected(patch: pytest.MonkeyPatch) -> None:
     project = subgraph_builder.SubgraphBuilder._project
 
@@ -182,6 +195,7 @@ FAULTS: Final = [
     Fault("ways through the rest are forgotten", "frontiers", _ways_through_the_rest_are_forgotten),
     Fault("a composition is its first part", "frontiers", _compositions_go_the_wrong_way),
     Fault("a negative count holds a frontier", "frontiers", _negative_counts_are_frontiers),
+    Fault("a count that jumps over zero changes nothing", "frontiers", _jumps_over_zero_are_missed),
     Fault("sums of counts are projected", "nestings", _sums_are_projected),
     Fault("times that leave are rounded up", "nestings", _outer_times_are_rounded_up),
     Fault("a projection misses losses", "nestings", _projections_miss_losses),

@@ -204,7 +204,7 @@ def changes(draw: st.DrawFn, spec: Any, graph: GraphSpec, *, max_rounds: int = 6
             again = draw(st.booleans())
             if present and again:
                 location, time = draw(st.sampled_from(present))
-                diff = -counts[location, time]
+                diff = -draw(st.integers(1, 3)) * counts[location, time]  # to nothing, or across it at once
             else:
                 location, time = draw(st.sampled_from(locations)), draw(kit.times)
                 diff = draw(st.integers(-2, 2))
