@@ -23,6 +23,7 @@ from timely import Product
 from timely import differential as dd
 from timely.errors import OperatorError, OutOfMemoryError, SpillError
 from timely.memory import MemoryBudget
+from timely.recovery import Recovery
 from timely.testing.differential import (
     Case,
     Change,
@@ -116,6 +117,32 @@ def test_a_checkpoint_of_state_on_disk_restores_under_a_budget(kind: str, tmp_pa
             found = run_resumed(build, inputs, directory=tmp_path / str(number), workers=(1, 2), containers="mixed")
             assert budget.written > 0
         assert found == run(build, inputs)
+
+
+@pytest.mark.parametrize("operator", ["count_by_key", "reduce"])
+def test_columns_that_are_taken_before_their_time_is_complete_are_in_a_checkpoint(operator: str, tmp_path: Path) -> None:
+    """One input is far ahead of the other, and its columns go to the trace at once."""
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                (ahead, one), (behind, other) = dd.new_collection(scope), dd.new_collection(scope)
+                output = OPERATORS[operator](one.concat(other)).output()
+            if recovery.time is None:
+                ahead.advance_to(2)
+                ahead.insert_columns(range(20), range(20))
+                behind.advance_to(1)
+                worker.step_while(lambda: not worker.idle)
+                recovery.checkpoint(1)
+                assert output.changes() == []
+            ahead.close()
+            behind.close()
+            worker.run()
+            return output.changes()
+
+    with tiny_memory(), small_columns():
+        first, resumed = timely.execute(program), timely.execute(program)
+    assert [sorted(changes) for changes in first + resumed] == [[((key, 1), 2, 1) for key in range(20)]] * 2
 
 
 @pytest.mark.parametrize("kind", ["integers", "texts"])

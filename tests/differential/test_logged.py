@@ -65,9 +65,9 @@ def changes(seed: int) -> list[list[tuple[int, list[tuple[int, int]], int]]]:
     return found
 
 
-def phase(worker: timely.Worker, where: Path | None, sent: Any, stop: int) -> list[Any]:
+def phase(worker: timely.Worker, where: Path | None, sent: Any, stop: int, full_every: int | None) -> list[Any]:
     """Go on from the last checkpoint up to ``stop``, with one after each epoch; return the changes."""
-    recovery = None if where is None else Recovery(worker, where)
+    recovery = None if where is None else Recovery(worker, where, full_every=full_every)
     with worker.dataflow(int) as scope:
         made = [dd.new_collection(scope) for _ in range(2)]
         outputs = {name: one.output() for name, one in built(*(collection for _, collection in made)).items()}
@@ -95,24 +95,31 @@ def phase(worker: timely.Worker, where: Path | None, sent: Any, stop: int) -> li
     return found
 
 
-def run(where: Path | None, sent: Any, stops: Sequence[int], workers: Sequence[int]) -> Counter[Any]:
+def run(
+    where: Path | None, sent: Any, stops: Sequence[int], workers: Sequence[int], full_every: int | None = None
+) -> Counter[Any]:
     found: Counter[Any] = Counter()
     for stop, peers in zip([*stops, EPOCHS], workers, strict=True):
-        for part in timely.execute(lambda worker: phase(worker, where, sent, stop), workers=peers):  # noqa: B023
+        for part in timely.execute(lambda worker: phase(worker, where, sent, stop, full_every), workers=peers):  # noqa: B023
             for name, (record, time, diff) in part:
                 found[name, record, time] += diff
     return Counter({change: diff for change, diff in found.items() if diff})
 
 
 @pytest.mark.parametrize(
-    ("stops", "workers", "seed"),
-    [((2,), (1, 1), 0), ((1, 2, 3, 4, 5), (2, 1, 3, 4, 4, 1), 0), ((3, 5), (7, 2, 5), 1)],
+    ("stops", "workers", "seed", "full_every"),
+    [
+        ((2,), (1, 1), 0, None),
+        ((1, 2, 3, 4, 5), (2, 1, 3, 4, 4, 1), 0, None),
+        ((3, 5), (7, 2, 5), 1, None),
+        ((2, 4), (2, 1, 3), 2, 1),
+    ],
 )
-def test_columns_go_on(tmp_path: Path, stops: Sequence[int], workers: Sequence[int], seed: int) -> None:
+def test_columns_go_on(tmp_path: Path, stops: Sequence[int], workers: Sequence[int], seed: int, full_every: int | None) -> None:
     sent = changes(seed)
     expected = run(None, sent, [], [1])
     assert len(expected) > 100
-    assert run(tmp_path, sent, stops, workers) == expected
+    assert run(tmp_path, sent, stops, workers, full_every) == expected
 
 
 def source(worker: timely.Worker, where: Path) -> tuple[Recovery, Any, Any]:

@@ -13,7 +13,8 @@ import pytest
 import timely
 from timely import differential as dd
 from timely.recovery import Recovery
-from timely.testing.differential import small_columns
+from timely.testing.differential import run as run_once
+from timely.testing.differential import run_resumed, small_columns
 
 EPOCHS = 5
 PAIRS = timely.Product[int, int]
@@ -269,6 +270,16 @@ def test_resumed_with_partially_ordered_times(tmp_path: Path, build: Callable[..
         parts = timely.execute(lambda worker: partial(worker, tmp_path, build, later, begun, stop), workers=peers)  # noqa: B023
         begun = stop
     assert together([([], held) for held in parts], Counter()) == whole
+
+
+@pytest.mark.parametrize("workers", [(2, 1), (1, 2)])
+@pytest.mark.parametrize("build", [dd.Collection.join, lambda left, right: left.semijoin(right.map(lambda pair: pair[0]))])
+def test_columns_that_wait_in_a_checkpoint_are_joined_once(tmp_path: Path, build: Any, workers: tuple[int, int]) -> None:
+    """What comes at earlier times after the checkpoint does not meet them before it is their turn."""
+    left: list[Any] = [((key, when), when, 1) for key in range(8) for when in (5, 5, 7, 7, 7)]
+    right: list[Any] = [((key, -key), when, 1) for key in range(8) for when in (3, 3, 6)]
+    found = run_resumed(build, left, right, directory=tmp_path, at=3, workers=workers, containers="columns")
+    assert found == run_once(build, left, right)
 
 
 @pytest.mark.parametrize("workers", [(1, 1), (1, 2), (3, 1)])
