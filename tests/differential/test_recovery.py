@@ -345,6 +345,34 @@ def test_a_trace_comes_back_smaller(tmp_path: Path) -> None:
     assert counts == {key: {22: 1} for key in range(3)}
 
 
+def test_a_trace_keeps_the_times_that_its_own_input_has_not_passed(tmp_path: Path) -> None:
+    """Its only reader, a join, waits for the other side alone, which is far ahead."""
+
+    def program(resumed: bool) -> list[Any]:
+        with timely.Worker() as worker, Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                (left, one), (right, other) = dd.new_collection(scope), dd.new_collection(scope)
+                arranged = one.arrange_by_key()
+                arranged.join(other).probe()
+                trace = arranged.trace
+            right.advance_to(9)
+            if resumed:
+                left.advance_to(1)
+            else:
+                left.update_at(("key", 4), 4, 1)
+                left.update_at(("key", 2), 2, 1)
+                left.advance_to(1)
+                recovery.checkpoint(1)
+            since = list(trace.since)
+            left.close()
+            right.close()
+            worker.run()
+            return [since, *([trace.get("key", at=time) for time in range(1, 6)] if resumed else [])]
+
+    assert program(False) == [[0]]
+    assert program(True) == [[1], {}, {2: 1}, {2: 1}, {2: 1, 4: 1}, {2: 1, 4: 1}]
+
+
 @pytest.mark.parametrize("workers", [(1, 1), (2, 2), (1, 3), (3, 2)])
 @pytest.mark.parametrize("stop", range(1, EPOCHS))
 def test_an_import_that_is_opened_again(tmp_path: Path, workers: tuple[int, int], stop: int) -> None:
