@@ -182,11 +182,16 @@ def test_what_cannot_be_saved_in_flight_is_refused(tmp_path: Path) -> None:
     def held(stream: Any) -> Any:
         return stream.unary(timely.Pipeline, "holds", holding)
 
+    def held_inside(stream: Any) -> Any:
+        with stream.scope.iterative() as outer, outer.iterative() as inner:
+            return held(stream.enter(outer).enter(inner)).leave().leave()
+
     refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
         (differential, {}, StateError, "whole only between two times"),
         (generators, {}, StateError, "operator 'never reads' .* has a message in flight that cannot be pickled"),
         (counted_down, {"advance": False}, CheckpointError, "a capability of .*input#0 at 0, which has registered no state"),
         (held, {}, CheckpointError, "a capability of .*holds#1 at 0"),
+        (held_inside, {}, CheckpointError, r"a capability of .*/holds#\d at .*\(0, 0\), 0\), which has registered no state"),
     ]
     for number, (build, options, kind, message) in enumerate(refused):
         with pytest.raises(kind, match=message):
