@@ -145,6 +145,36 @@ def test_columns_that_are_taken_before_their_time_is_complete_are_in_a_checkpoin
     assert [sorted(changes) for changes in first + resumed] == [[((key, 1), 2, 1) for key in range(20)]] * 2
 
 
+def test_a_group_that_becomes_large_leaves_nothing_on_disk(tmp_path: Path) -> None:
+    """A checkpoint in full would have it twice."""
+    fillers: list[Any] = [((f"key {n}", 1), 1) for n in range(120)]
+    epochs = [[*fillers, *((("hot", n), 1) for n in range(3))], [(("hot", n), 1) for n in range(3, 9)], [(("hot", 1), -1)]]
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with Recovery(worker, tmp_path, full_every=1) as recovery:
+            with worker.dataflow(int) as scope:
+                session, pairs = dd.new_collection(scope)
+                sums = pairs.sum_by_key().output()
+            start = recovery.time or 0
+            session.advance_to(start)
+            for time in range(start, start + 2 if start == 0 else len(epochs)):
+                for record, diff in epochs[time]:
+                    session.update(record, diff)
+                session.advance_to(time + 1)
+                sums.at(time)
+                recovery.checkpoint(time + 1)
+            session.close()
+            worker.run()
+            return [change for change in sums.changes() if change[0][0] == "hot"]
+
+    with tiny_memory(), small_columns(), MemoryBudget(20_000) as budget:  # with room for a bag
+        sent = [change for _ in range(2) for changes in timely.execute(program) for change in changes]
+        assert budget.written > 0
+    sums = [0, 3, 36, 35]
+    expected = [(("hot", total), time, diff) for time in range(3) for total, diff in ((sums[time], -1), (sums[time + 1], 1))]
+    assert sorted(sent) == sorted(change for change in expected if change[0][1])
+
+
 @pytest.mark.parametrize("kind", ["integers", "texts"])
 def test_merges_are_under_way_while_times_advance(kind: str) -> None:
     source = random.Random(4)
