@@ -18,7 +18,8 @@ import pytest
 
 import timely
 from timely import differential as dd
-from timely.memory import Footprint, MemoryBudget, control_group_left, system_memory_left
+from timely.errors import ErrorSubject
+from timely.memory import Account, Footprint, MemoryBudget, MemoryWatch, control_group_left, system_memory_left
 from timely.memory.watch import _Process
 from timely.monitor.memory import resident_memory
 
@@ -141,6 +142,13 @@ def test_loops_end_under_a_budget(processes: int) -> None:
 
     memory = MemoryBudget(None, in_flight="64KB", total=SMALL)
     assert sum(timely.execute(program, workers=2 // processes, processes=processes, memory=memory)) == 2000
+
+
+def test_what_the_parent_of_a_process_holds_is_not_held_in_it() -> None:
+    account = Account("operator 'stash'", ErrorSubject("operator", "stash", "/stash#1", ""), 0, 3e9, 1e6, {})
+    of_parent = MemoryWatch(MemoryBudget(total=SMALL), lambda: [account])
+    assert sum(timely.execute(sends(2, 2), processes=2, memory=SMALL)) == 2 * 2 * 2 * 100
+    assert of_parent.raised is None
 
 
 def test_a_run_ends_before_the_system_has_nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
