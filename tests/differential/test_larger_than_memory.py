@@ -138,7 +138,8 @@ def test_columns_that_are_taken_before_their_time_is_complete_are_in_a_checkpoin
             ahead.close()
             behind.close()
             worker.run()
-            return output.changes()
+            changes: list[Any] = output.changes()
+            return changes
 
     with tiny_memory(), small_columns():
         first, resumed = timely.execute(program), timely.execute(program)
