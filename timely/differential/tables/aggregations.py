@@ -28,6 +28,7 @@ from timely.differential.tables.scalar_compiler import (
     compile_scalar,
 )
 from timely.differential.tables.scalars import decimal_of
+from timely.differential.tables.sizes import joined
 from timely.differential.tables.sorting import Ordering, ordering, turned
 from timely.errors import SqlError
 
@@ -418,7 +419,7 @@ def _text(call: _Call) -> Aggregation:
         found = text(row)
         return None if found is None else (found, *(() if order is None else order.values(row)))
 
-    return call.made(Kind.TEXT, Whole(_by(order), lambda entries: between.join(entry[0] for entry in entries)), entry)
+    return call.made(Kind.TEXT, Whole(_by(order), lambda entries: joined(between, [entry[0] for entry in entries])), entry)
 
 
 def _list(call: _Call) -> Aggregation:

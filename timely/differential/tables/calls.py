@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from operator import add
 from typing import Any, Final, NamedTuple
 
 from sqlglot import exp
 
 from timely.differential.tables import moment_functions as moments
 from timely.differential.tables.kinds import MOMENTS, Kind, common, lower_case, struct_of
-from timely.differential.tables.list_functions import element, ordered, part, text_part
+from timely.differential.tables.list_functions import concatenated, element, ordered, part, text_part
 from timely.differential.tables.overloads import Overload, Rule, overload
 from timely.differential.tables.refusals import only, refusal
-from timely.differential.tables.text_functions import as_text, pad, trimmed
+from timely.differential.tables.text_functions import as_text, concatenate, pad, trimmed
 from timely.errors import SqlError
 
 
@@ -53,11 +52,11 @@ def _pipes(node: exp.Expr) -> Call:
         one, other = kinds
         both = common(one, other)
         if both is not None and both.element is not None:
-            return overload(add, both, both, both)
+            return overload(concatenated, both, both, both)
         first, second = as_text(one), as_text(other)
         if first is None or second is None or Kind.TEXT not in kinds:
             raise refusal(node, f"{one.value} || {other.value} is not supported: cast both to VARCHAR")
-        return overload(lambda value, more: first(value) + second(more), Kind.TEXT, one, other)
+        return overload(lambda value, more: concatenate(first(value), second(more)), Kind.TEXT, one, other)
 
     return Call([node.this, node.expression], [joined])
 

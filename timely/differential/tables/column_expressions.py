@@ -394,7 +394,7 @@ def _matcher(pattern: str, escape: str) -> Callable[[Any], Any]:
             return lambda texts: pc.ends_with(texts, plain)
         if pattern == f"%{plain}%":
             return lambda texts: pc.match_substring(texts, plain)
-    regular = f"(?s)^(?:{scalars.like_pattern(pattern, escape).pattern})$"
+    regular = f"(?s)^{'.*'.join(segment.regular for segment in scalars.like_segments(pattern, escape))}$"
     return lambda texts: pc.match_substring_regex(texts, regular)
 
 

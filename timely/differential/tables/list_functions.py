@@ -11,6 +11,7 @@ from sqlglot import exp
 from timely.differential.tables import scalars
 from timely.differential.tables.kinds import NUMBERS, Kind, common, list_of, sortable
 from timely.differential.tables.overloads import Overload, Rule, SqlFunction, overload
+from timely.differential.tables.sizes import check_length, joined
 from timely.differential.tables.text_functions import as_text
 
 Values = tuple[Any, ...]
@@ -50,7 +51,7 @@ def _position(values: Values | None, value: Any) -> int | None:
 def _join(convert: Callable[[Any], str]) -> Callable[[Values, str], str | None]:
     def join(values: Values, separator: str) -> str | None:
         present = [convert(value) for value in values if value is not None]
-        return separator.join(present) if present or not values else None
+        return joined(separator, present) if present or not values else None
 
     return join
 
@@ -132,7 +133,9 @@ def _of_lists(f: Callable[..., Any], result: Kind | None, sees_null: bool = Fals
     return rule
 
 
-def _concatenated(*lists: Values | None) -> Values:
+def concatenated(*lists: Values | None) -> Values:
+    """Return lists one behind the other, without those that are ``None``."""
+    check_length(sum(len(values or ()) for values in lists), "list")
     return tuple(value for values in lists for value in values or ())
 
 
@@ -152,7 +155,7 @@ def _flat(kinds: Sequence[Kind]) -> Overload | None:
     inner = kinds[0].element
     if inner is None or inner.element is None:
         return None
-    return overload(lambda lists: tuple(value for values in lists for value in values or ()), inner, kinds[0])
+    return overload(lambda lists: concatenated(*lists), inner, kinds[0])
 
 
 def _joined(kinds: Sequence[Kind]) -> Overload | None:
@@ -196,7 +199,7 @@ LIST_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
         ("this", "expression"), (_of_element(_contains, _B, sees_null=True),), ("check_null", "ensure_variant")
     ),
     exp.ArrayPosition: SqlFunction(("this", "expression"), _POSITION, ("zero_based",)),
-    exp.ArrayConcat: SqlFunction(("this", "expressions"), (_of_lists(_concatenated, None, True),), ("null_propagation",)),
+    exp.ArrayConcat: SqlFunction(("this", "expressions"), (_of_lists(concatenated, None, True),), ("null_propagation",)),
     exp.ArrayAppend: SqlFunction(("this", "expression"), (_with_element(True),), ("null_propagation",)),
     exp.ArrayPrepend: SqlFunction(("this", "expression"), (_with_element(False),), ("null_propagation",)),
     exp.ArrayMin: SqlFunction(("this",), (_of_list(_extreme(min), _identity, optional=True),)),
@@ -219,7 +222,7 @@ NAMED_LIST_FUNCTIONS: Final[dict[str, tuple[Rule, ...]]] = {
     "list_slice": _PART,
     "list_position": _POSITION,
     "list_indexof": _POSITION,
-    "list_cat": (_of_lists(_concatenated, None, True),),
+    "list_cat": (_of_lists(concatenated, None, True),),
     "list_reverse": (_of_list(lambda values: values[::-1], _same_list),),
     "array_reverse": (_of_list(lambda values: values[::-1], _same_list),),
     "list_sum": (_numeric(_sum),),

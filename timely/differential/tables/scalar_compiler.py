@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from operator import add, eq, ge, gt, le, lt, mul, ne, neg, sub
+from operator import add, eq, ge, gt, le, lt, ne, neg, sub
 from typing import Any, Final
 
 import attrs
@@ -250,7 +250,7 @@ def _paren(node: exp.Expr, scope: NameScope) -> Scalar:
 _ARITHMETIC: Final[dict[Any, dict[Kind, Callable[[Any, Any], Any]]]] = {
     exp.Add: {Kind.INTEGER: add, Kind.DECIMAL: scalars.EXACT.add, Kind.DOUBLE: scalars.add_floats},
     exp.Sub: {Kind.INTEGER: sub, Kind.DECIMAL: scalars.EXACT.subtract, Kind.DOUBLE: scalars.subtract_floats},
-    exp.Mul: {Kind.INTEGER: mul, Kind.DECIMAL: scalars.EXACT.multiply, Kind.DOUBLE: scalars.multiply_floats},
+    exp.Mul: {Kind.INTEGER: scalars.multiply_whole, Kind.DECIMAL: scalars.EXACT.multiply, Kind.DOUBLE: scalars.multiply_floats},
     exp.Mod: {Kind.INTEGER: scalars.remainder, Kind.DECIMAL: scalars.remainder, Kind.DOUBLE: scalars.remainder},
 }
 

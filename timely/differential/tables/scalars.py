@@ -16,8 +16,11 @@ from decimal import (
 from fractions import Fraction
 from typing import Any, Final
 
+import attrs
+
 from timely.differential.tables.kinds import finite
-from timely.errors import SqlError
+from timely.differential.tables.sizes import check_product, remembered
+from timely.errors import SqlError, brief
 
 EXACT: Final = Context(prec=200, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
 """Decimals beyond 200 digits are an error, where Python's own context would round at 28."""
@@ -52,6 +55,14 @@ def remainder(one: Any, other: Any) -> Any:
         return EXACT.remainder(one, other)
     found = abs(one) % abs(other)
     return -found if one < 0 else found
+
+
+def multiply_whole(one: int, other: int) -> int:
+    """Return the product of whole numbers; those of HUGEINT are the widest."""
+    found = one * other
+    if found.bit_length() > 127:
+        raise SqlError(f"{one} * {other} does not fit HUGEINT")
+    return found
 
 
 def add_floats(one: float, other: float) -> float:
@@ -94,27 +105,74 @@ def summand(value: Any) -> Fraction:
         raise SqlError(f"the sum of {value} and other numbers is not exact") from None
 
 
-@functools.lru_cache(maxsize=1000)
-def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
-    """Return the regular expression of a pattern of ``LIKE``.
+@attrs.frozen(slots=False)
+class _Segment:
+    """What stands between two ``%`` of a pattern: letters, and ``None`` for any letter."""
 
-    >>> bool(like_pattern("a%_c", "").fullmatch("abbc"))
-    True
+    letters: tuple[str | None, ...]
+
+    @functools.cached_property
+    def plain(self) -> str | None:
+        """The letters as a text, if none of them is any letter."""
+        return None if None in self.letters else "".join(letter or "" for letter in self.letters)
+
+    @functools.cached_property
+    def regular(self) -> str:
+        """The same as a regular expression."""
+        return "".join("." if letter is None else re.escape(letter) for letter in self.letters)
+
+    @functools.cached_property
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile(self.regular, re.DOTALL)
+
+    def place(self, text: str, start: int, end: int) -> int:
+        """Return where the segment begins in part of a text, or -1."""
+        if self.plain is not None:
+            return text.find(self.plain, start, end)
+        check_product(end - start, len(self.letters), self.regular)
+        match = self.compiled.search(text, start, end)
+        return -1 if match is None else match.start()
+
+
+@remembered
+def like_segments(pattern: str, escape: str) -> tuple[_Segment, ...]:
+    """Return the segments of a pattern of ``LIKE``; ``%`` stands between them.
+
+    >>> [segment.regular for segment in like_segments("a%_c", "")]
+    ['a', '.c']
     """
-    parts, index = [], 0
-    while index < len(pattern):
-        letter = pattern[index]
+    segments: list[list[str | None]] = [[]]
+    letters = iter(pattern)
+    for letter in letters:
         if escape and letter == escape:
-            index += 1
-            if index == len(pattern):
-                raise SqlError(f"LIKE pattern {pattern!r} ends in its escape character")
-            parts.append(re.escape(pattern[index]))
+            escaped = next(letters, None)
+            if escaped is None:
+                raise SqlError(f"LIKE pattern {brief(pattern)} ends in its escape character")
+            segments[-1].append(escaped)
+        elif letter == "%":
+            segments.append([])
         else:
-            parts.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
-        index += 1
-    return re.compile("".join(parts), re.DOTALL)
+            segments[-1].append(None if letter == "_" else letter)
+    return tuple(_Segment(tuple(letters)) for letters in segments)
 
 
 def like(text: str, pattern: str, escape: str = "") -> bool:
-    """Return whether a text is like a pattern."""
-    return like_pattern(pattern, escape).fullmatch(text) is not None
+    """Return whether a text is like a pattern. Each segment is taken where it comes first, so no letter is looked at again.
+
+    >>> like("abbc", "a%_c"), like("ac", "a%_c")
+    (True, False)
+    """
+    first, *others = like_segments(pattern, escape)
+    end = len(text)
+    if not others:
+        return end == len(first.letters) and first.place(text, 0, end) == 0
+    *middle, last = others
+    start, end = len(first.letters), end - len(last.letters)
+    if start > end or first.place(text, 0, start) != 0 or last.place(text, end, len(text)) != end:
+        return False
+    for segment in middle:
+        place = segment.place(text, start, end)
+        if place < 0:
+            return False
+        start = place + len(segment.letters)
+    return True

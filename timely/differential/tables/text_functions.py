@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -16,10 +17,8 @@ from sqlglot import exp
 
 from timely.differential.tables.kinds import Kind, conversion, list_of
 from timely.differential.tables.overloads import Overload, Rule, SqlFunction, overload
+from timely.differential.tables.sizes import LONGEST, check_length, check_steps, joined, remembered
 from timely.errors import SqlError, brief
-
-LONGEST: Final = 1 << 24
-"""Code points of the longest text that a function makes: a mistake in a number is an error, not a full memory."""
 
 
 def upper(text: str) -> str:
@@ -59,7 +58,17 @@ def substring(text: str, start: int, length: int | None = None) -> str:
 
 def replace(text: str, old: str, new: str) -> str:
     """Return a text with a part replaced wherever it stands; the empty part stands nowhere."""
-    return text.replace(old, new) if old else text
+    if not old:
+        return text
+    if len(new) > len(old):
+        check_length(len(text) + text.count(old) * (len(new) - len(old)))
+    return text.replace(old, new)
+
+
+def concatenate(text: str, more: str) -> str:
+    """Return a text with another behind it."""
+    check_length(len(text) + len(more))
+    return text + more
 
 
 def left(text: str, count: int) -> str:
@@ -89,7 +98,7 @@ def pad(at_left: bool) -> Callable[[str, int, str], str]:
             return text[: max(count, 0)]
         if not fill:
             raise SqlError("there is nothing to pad a text with")
-        _check_length(count)
+        check_length(count)
         filling = (fill * (missing // len(fill) + 1))[:missing]
         return filling + text if at_left else text + filling
 
@@ -98,13 +107,8 @@ def pad(at_left: bool) -> Callable[[str, int, str], str]:
 
 def repeat(text: str, count: int) -> str:
     """Return a text several times."""
-    _check_length(len(text) * count)
+    check_length(len(text) * count)
     return text * count
-
-
-def _check_length(count: int) -> None:
-    if count > LONGEST:
-        raise SqlError(f"a text of {count} letters is too long")
 
 
 def split_part(text: str, separator: str, number: int) -> str:
@@ -158,12 +162,15 @@ def _flags(options: str) -> str:
     return f"(?{found})" if found else ""
 
 
-@functools.lru_cache(maxsize=10_000)
+@remembered
 def _kernel(function: str, text: str, pattern: str, *others: Any) -> Any:
     """Return a kernel of Arrow for one text; what was asked lately is remembered, as a call takes some 20 µs."""
+    check_steps(text, pattern)
     try:
         if function == "matches":
             return pc.match_substring_regex(pa.scalar(text), pattern).as_py()
+        if function == "count":
+            return pc.count_substring_regex(pa.scalar(text), pattern).as_py()
         replacement, most = others
         return pc.replace_substring_regex(pa.scalar(text), pattern, replacement, max_replacements=most).as_py()
     except pa.ArrowException as error:
@@ -181,6 +188,7 @@ def matches(text: str, pattern: str, options: str = "") -> bool:
 
 def full_match(text: str, pattern: str, options: str = "") -> bool:
     """Return whether a regular expression is the whole text."""
+    _kernel("matches", "", pattern)  # alone: with parentheses around it, others could be right
     return bool(_kernel("matches", text, rf"{_flags(options)}\A(?:{pattern})\z"))
 
 
@@ -190,7 +198,12 @@ def regexp_replace(text: str, pattern: str, new: str, options: str = "") -> str:
     >>> regexp_replace("a1b22", "([0-9]+)", r"<\1>", "g")
     'a<1>b<22>'
     """
-    return str(_kernel("replace", text, _flags(options) + pattern, new, None if "g" in options else 1))
+    flagged, every = _flags(options) + pattern, "g" in options
+    groups = len(text) * len(re.findall(r"\\[0-9]", new))  # each match of a group is part of the text
+    if len(text) + groups + len(new) * (len(text) + 1) > LONGEST:
+        count = _kernel("count", text, flagged) if every else 1
+        check_length(len(text) + groups + len(new) * count)
+    return str(_kernel("replace", text, flagged, new, None if every else 1))
 
 
 def regexp_extract(text: str, pattern: str, group: int = 0, options: str = "") -> str:
@@ -239,7 +252,7 @@ def _concat(kinds: Sequence[Kind]) -> Overload | None:
         return None
 
     def concat(*values: Any) -> str:
-        return "".join(convert(value) for convert, value in zip(converts, values) if value is not None)
+        return joined("", [convert(value) for convert, value in zip(converts, values) if value is not None])
 
     return Overload(tuple(kinds), Kind.TEXT, concat, sees_null=True)
 
@@ -252,7 +265,7 @@ def _concat_ws(kinds: Sequence[Kind]) -> Overload | None:
     def concat(separator: str | None, *values: Any) -> str | None:
         if separator is None:
             return None
-        return separator.join(convert(value) for convert, value in zip(converts[1:], values) if value is not None)
+        return joined(separator, [convert(value) for convert, value in zip(converts[1:], values) if value is not None])
 
     return Overload(tuple(kinds), Kind.TEXT, concat, optional=True, sees_null=True)
 
