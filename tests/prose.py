@@ -27,8 +27,8 @@ LOOSE_PAGES: Final = frozenset(
     docs/decisions/operators.md docs/decisions/progress.md docs/decisions/recovery.md docs/decisions/server.md
     docs/decisions/spark.md docs/decisions/state-on-disk.md docs/decisions/tests.md docs/differential.md docs/errors.md
     docs/faults.md docs/files.md docs/flow_control.md docs/graphframes.md docs/graphs.md docs/graphs_on_spark.md
-    docs/invariants.md docs/memory.md docs/mesh.md docs/performance.md docs/proofs.md docs/recovery.md docs/recovery_state.md
-    docs/sizing.md docs/sources.md docs/spark.md docs/spark_connect.md docs/spark_operations.md docs/streaming.md
+    docs/invariants.md docs/memory.md docs/mesh.md docs/proofs.md docs/recovery.md docs/recovery_state.md
+    docs/sources.md docs/spark.md docs/spark_connect.md docs/spark_operations.md docs/streaming.md
     docs/stuck.md docs/tables.md docs/testing.md docs/views_on_spark.md
     """.split()  # noqa: SIM905
 )
