@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import timely
 from tests.differential.epochs import Updates, accumulated, held, total
 from timely import differential as dd
-from timely.errors import GraphError
+from timely.errors import GraphError, OperatorError
 
 Build = Callable[..., dd.Collection[int, Any]]
 WAYS = pytest.mark.parametrize(("workers", "at_once"), [(1, False), (1, True), (3, False), (3, True)])
@@ -64,8 +64,8 @@ def both_ways(edges: Iterable[tuple[Any, Any]]) -> set[tuple[Any, Any]]:
 
 def components(edges: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """The least node of each node's component."""
-    found = both_ways(edges)
-    return reached_by(found, {(node, node) for node, _ in found})
+    graph = networkx.Graph(list(edges))
+    return {node: min(part) for part in networkx.connected_components(graph) for node in part}
 
 
 def strong(edges: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -82,7 +82,10 @@ def strong_edges(edges: Iterable[tuple[Any, Any]]) -> set[tuple[Any, Any]]:
 
 def core(edges: Iterable[tuple[Any, Any]], k: int) -> set[Any]:
     """The nodes of the k-core, by taking others away."""
+    edges = list(edges)
     left = both_ways(edges)
+    if k == 0:
+        return {node for edge in edges for node in edge}
     while True:
         degrees = Counter(src for src, _ in left)
         few = {node for node, degree in degrees.items() if degree < k}
@@ -123,6 +126,7 @@ PROGRAMS: dict[str, tuple[Build, Callable[..., Any], str]] = {
     "connected_components": (dd.graphs.connected_components, components, ""),
     "strongly_connected_edges": (dd.graphs.strongly_connected_edges, strong_edges, ""),
     "strongly_connected_components": (dd.graphs.strongly_connected_components, strong, ""),
+    "0_core": (lambda edges: dd.graphs.k_core(edges, 0), lambda edges: core(edges, 0), ""),
     "1_core": (lambda edges: dd.graphs.k_core(edges, 1), lambda edges: core(edges, 1), ""),
     "2_core": (lambda edges: dd.graphs.k_core(edges, 2), lambda edges: core(edges, 2), ""),
     "3_core": (lambda edges: dd.graphs.k_core(edges, 3), lambda edges: core(edges, 3), ""),
@@ -345,6 +349,44 @@ def test_labels_of_any_size_and_sign() -> None:
     edges = [(1, 2), (2, 3), (3, 4), (1, 5)]
     epochs: list[tuple[Updates, Updates]] = [([(edge, 1) for edge in edges], [(label, 1) for label in labels])]
     assert held(dd.graphs.propagate, epochs) == [rows({1: 10**30, 2: 5, 3: -4, 4: -4, 5: 10**30})]
+
+
+SELF_LOOPS: dict[str, Any] = {
+    "connected_components": {1: 1, 2: 1, 9: 9},
+    "strongly_connected_edges": {(2, 2), (9, 9)},
+    "strongly_connected_components": {1: 1, 2: 2, 9: 9},
+    "0_core": {1, 2, 9},
+    "1_core": {1, 2},
+    "2_core": set(),
+    "triangle_count": {},
+}
+
+
+@pytest.mark.parametrize("name", SELF_LOOPS)
+@pytest.mark.parametrize("columns", [False, True])
+def test_graph_1_a_self_loop_alone_is_a_node(name: str, columns: bool) -> None:
+    build, plain, _ = PROGRAMS[name]
+    edges = [(1, 2), (2, 2), (9, 9)]
+    assert rows(plain(edges)) == rows(SELF_LOOPS[name])
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, collection = dd.new_collection(scope)
+            output = build(collection).output()
+        if columns:
+            session.insert_columns(*np.array(edges).T)
+        else:
+            session.insert_batch(edges)
+        session.advance_to(1)
+        session.remove((1, 2))
+        session.close()
+        assert [output.at(0), output.at(1)] == [rows(SELF_LOOPS[name]), rows(plain(edges[1:]))]
+
+
+@pytest.mark.parametrize("edge", [(None, 9), (9, None), (None, None)])
+@pytest.mark.parametrize("name", ["connected_components", "0_core", "triangle_count"])
+def test_graph_1_an_edge_without_an_end_is_refused(name: str, edge: Any) -> None:
+    with pytest.raises(OperatorError, match="has no (start|end): leave such edges out"):
+        held(PROGRAMS[name][0], [([(edge, 1)],)])
 
 
 def test_hubs_count_their_triangles() -> None:

@@ -141,7 +141,7 @@ def _rounds_of(nodes: Any, labels: Any) -> Any:
 
 
 def connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
-    """Return ``(node, least node of its component)``, of undirected edges without self-loops.
+    """Return ``(node, least node of its component)``, of undirected edges; a self-loop alone is a component of one node.
 
     >>> import timely
     >>> from timely import differential as dd
@@ -157,10 +157,12 @@ def connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
     ...     sorted(components.at(0)), sorted(components.at(1))
     ([(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)], [(2, 2), (3, 2), (4, 4), (5, 4)])
     """
-    pairs = _pairs(edges, "connected_components").filter(_joins_two("connected_components"), columns=lambda src, dst: src != dst)
-    both_ways = pairs.concat(pairs.map(_turned, columns=_turned_columns))
+    name = "connected_components"
+    pairs = _pairs(edges, name)
+    joining = pairs.filter(_joins_two(name), columns=lambda src, dst: src != dst)
+    both_ways = joining.concat(joining.map(_turned, columns=_turned_columns))
     # A node with a lesser neighbour gets a lesser label than its own from it.
-    return propagate(both_ways, pairs.map(_lesser_end, columns=_lesser_ends))
+    return propagate(both_ways, pairs.map(lambda edge: (least := min(_ends(name, edge)), least), columns=_lesser_ends))
 
 
 def strongly_connected_edges(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
@@ -234,9 +236,10 @@ def k_core(edges: Edges[T], k: int) -> Collection[T, Any]:
     """
     if not isinstance(k, int) or k < 0:
         raise GraphError(f"k_core takes a number of neighbours, 0 or more, not {brief(k)}")
-    neighbours = _undirected(edges, "k_core").flat_map(_both_ways).arrange_by_key().as_collection()
+    pairs = _pairs(edges, "k_core")
+    neighbours = _undirected(pairs, "k_core").flat_map(_both_ways).arrange_by_key().as_collection()
     ends = neighbours.map(lambda edge: edge[0])
-    nodes = ends.distinct()
+    nodes = (ends if k else pairs.flat_map(lambda edge: edge)).distinct()  # a self-loop alone has no neighbour
     with nodes.scope.iterative("k_core") as loop:
         lost: Variable[Any, Any] = Variable(loop)  # a node, for each neighbour that is not in the core
         # A node counts one more than its neighbours: it stays a record when it has none left.
@@ -340,15 +343,21 @@ def _undirected(edges: Edges[T], name: str) -> Collection[T, Any]:
 
 
 def _joins_two(name: str) -> Callable[[tuple[Any, Any]], bool]:
-    """Return whether an edge has two different ends; an edge without an end, as ``NULL`` of a table, is an error."""
+    """Return whether an edge has two different ends."""
 
     def joins(edge: tuple[Any, Any]) -> bool:
-        src, dst = edge[0], edge[1]
-        if src is None or dst is None:
-            raise ContainerError(f"{name}: edge {brief(edge)} has no {'start' if src is None else 'end'}: leave such edges out")
+        src, dst = _ends(name, edge)
         return bool(src != dst)
 
     return joins
+
+
+def _ends(name: str, edge: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return both ends of an edge; an edge without an end, as ``NULL`` of a table, is an error."""
+    src, dst = edge[0], edge[1]
+    if src is None or dst is None:
+        raise ContainerError(f"{name}: edge {brief(edge)} has no {'start' if src is None else 'end'}: leave such edges out")
+    return src, dst
 
 
 def _turned(edge: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -357,11 +366,6 @@ def _turned(edge: tuple[Any, Any]) -> tuple[Any, Any]:
 
 def _turned_columns(src: Any, dst: Any) -> tuple[Any, Any]:
     return dst, src
-
-
-def _lesser_end(edge: tuple[Any, Any]) -> tuple[Any, Any]:
-    least = min(edge)
-    return least, least
 
 
 def _lesser_ends(src: Any, dst: Any) -> tuple[Any, Any]:
