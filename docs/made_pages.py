@@ -49,6 +49,7 @@ REFERENCE = (
     "timely.inspect",
     "timely.testing",
     "timely.testing.differential",
+    "timely.testing.random_dataflows",
     "timely.errors",
     "timely",
 )

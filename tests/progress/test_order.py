@@ -16,16 +16,20 @@ from hypothesis import strategies as st
 
 from examples.timestamps.lexicographic_pair import LogTime
 from timely.errors import TimestampError
+from timely.operators.results import Err, Ok
 from timely.order import Product, less_equal, linear_extension, reaches, sort_key
 from timely.progress import (
     Antichain,
+    ChangeBatch,
     GraphBuilder,
     LoopSummary,
     LoopTime,
+    MutableAntichain,
     ProductSummary,
     Source,
     Step,
     Target,
+    Unchanged,
     Unit,
     UnitSummary,
     refinement,
@@ -240,6 +244,30 @@ def test_summaries_of_pairs_are_strictly_ordered() -> None:
     assert summary < later
     assert not summary < summary and not later < summary
     assert not summary < aside and not aside < summary
+
+
+VALUES: list[tuple[Any, tuple[Any, ...]]] = [
+    (Step, (2,)),
+    (Step, (2, 9)),
+    (UnitSummary, ()),
+    (Unchanged, ()),
+    (ProductSummary, (Step(0), Step(1))),
+    (LoopTime, (0, (1,))),
+    (LoopSummary, (1,)),
+    (Source, (0, 1)),
+    (Target, (0, 1)),
+    (Antichain, ([2],)),
+    (ChangeBatch, ([(2, 1)],)),
+    (MutableAntichain, ()),
+    (Ok, (1,)),
+    (Err, ("no",)),
+]
+
+
+@pytest.mark.parametrize(("base", "arguments"), VALUES, ids=str)
+def test_law_3_a_derived_class_shows_its_own_name(base: Any, arguments: tuple[Any, ...]) -> None:
+    own = type("Own", (base,), {})
+    assert repr(own(*arguments)) == repr(base(*arguments)).replace(base.__name__, "Own", 1)
 
 
 @pytest.mark.parametrize("summary", [Step(1), ProductSummary(Step(0), Step(1)), LoopSummary.feedback(1)], ids=repr)

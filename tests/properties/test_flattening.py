@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices, Stage
 from tests.support.nesting import Nesting
-from tests.support.random_dataflows import nestings
+from tests.support.nesting_strategy import nestings
 from timely import CycleError
 
 

@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
-from tests.support.dataflow_spec import Begun, Dataflow
-from tests.support.random_dataflows import dataflows
 from tests.testing.kits import KITS
 from timely.progress import PROGRESS_MODES, ProgressGroups, ProgressMode
-from timely.testing import simulate
+from timely.testing import dataflows, simulate
+from timely.testing.random_dataflows import Begun, Dataflow
 
 WORKERS = 4
 LASTING = KITS["int"], KITS["sets"], KITS["quarters_in_hours"], KITS["loop_in_loop_time"]

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 import timely
 from tests.properties.puppets import Choices
 from tests.properties.relays import Cluster, plans, reference
-from tests.support.dataflow_spec import Dataflow
-from tests.support.random_dataflows import dataflows, nestings
+from tests.support.nesting_strategy import nestings
 from tests.testing.kits import KITS
 from timely.dataflow import ports
 from timely.progress import PROGRESS_MODES, ProgressGroups, ProgressMode
-from timely.testing import TimeKit, simulate
+from timely.testing import TimeKit, dataflows, simulate
+from timely.testing.random_dataflows import Dataflow
 from timely.worker import GarbageControl, batching
 
 EVERY_KIT = pytest.mark.parametrize("kit", KITS.values(), ids=KITS)

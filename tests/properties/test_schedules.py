@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices
 from tests.properties.relays import Cluster, plans, reference
-from tests.support.random_dataflows import nestings
+from tests.support.nesting_strategy import nestings
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

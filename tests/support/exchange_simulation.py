@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tests.support.code_printing import as_code, imports_for
+from tests.support.code_printing import imports_for
 from tests.support.exchange_checks import StateChecks
 from tests.support.exchange_rules import Decision, Deliver, Do, ExchangeRules, Flush, Statement
 from timely.errors import InvariantViolation
 from timely.progress import Location
 from timely.testing import Change, GraphSpec
+from timely.testing.random_dataflows import as_code
 
 
 class ExchangeSimulation:

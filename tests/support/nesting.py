@@ -14,7 +14,6 @@ from typing import Any, TypeAlias, get_args, get_origin
 
 import attrs
 
-from tests.support.code_printing import Described
 from timely import (
     Product,
     ProductSummary,
@@ -23,6 +22,7 @@ from timely import (
     Target,
 )
 from timely.progress import PathSummary, time_domain
+from timely.testing.random_dataflows import Described
 
 Time: TypeAlias = tuple[Any, ...]
 """A time as a tuple of its coordinates, the outermost first: numbers, or times of other types."""

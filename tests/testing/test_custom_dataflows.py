@@ -1,4 +1,7 @@
-"""Every type of times that is shipped or shown, in random dataflows and nestings: the right records, and the right frontiers."""
+"""Every type of times that is shipped or shown, in random dataflows and nestings: the right records, and the right frontiers.
+
+White box: an operator of the random dataflows is replaced by a wrong one.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,15 @@ from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices, Stage
 from tests.properties.relays import Cluster, plans, reference
-from tests.support import dataflow_spec
 from tests.support.code_printing import as_program
-from tests.support.dataflow_spec import Dataflow
 from tests.support.flat_graph import FlatGraph
 from tests.support.nesting import Nesting, flat
 from tests.support.nesting_builder import build_nesting
-from tests.support.operator_specs import Cycle, Input, Scoped, Total
-from tests.support.random_dataflows import dataflows, nestings, smallest_nesting, without_needless
+from tests.support.nesting_strategy import nestings, smallest_nesting, without_needless
 from tests.testing.kits import KITS, QUARTERS, Quarter, again
 from timely import ConfigurationError, Source, Step, Target, Worker
-from timely.testing import TimeKit, simulate, smallest
+from timely.testing import TimeKit, dataflows, simulate, smallest
+from timely.testing.random_dataflows import Cycle, Dataflow, Input, Scoped, Total, dataflow_spec
 
 FEWER = settings(max_examples=settings().max_examples // 2)
 """For what is tried with every kit."""

@@ -6,17 +6,30 @@ White box: that every law has a type that breaks it is checked against the list 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import attrs
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.testing.kits import KITS
 from timely import LoopTime, Product, Step, Unit
 from timely.errors import LawViolation, TimelyError, TimestampError
 from timely.progress import refinement, time_domain
-from timely.testing import TimeKit, axioms, check_refinement, check_summary, check_timestamp, time_kit
+from timely.testing import (
+    TimeKit,
+    axioms,
+    check_lattice,
+    check_refinement,
+    check_summary,
+    check_timestamp,
+    smallest,
+    time_kit,
+    times,
+)
 
 SHIPPED: list[Any] = [int, Unit, LoopTime]
 SHIPPED += [time_kit(outer).product(time_kit(inner)).spec for outer in SHIPPED for inner in SHIPPED]
@@ -30,6 +43,26 @@ def test_T4_every_type_that_is_shipped_obeys_the_laws(spec: Any) -> None:
     check_refinement(spec, spec)
     check_refinement(spec, Product[spec, int])
     check_refinement(Unit, spec)
+
+
+CHECKS: dict[str, Callable[[], Any]] = {
+    "timestamp": lambda: check_timestamp(int),
+    "summary": lambda: check_summary(int),
+    "refinement": lambda: check_refinement(int, Product[int, int]),
+    "lattice": lambda: check_lattice(int),
+    "smallest": lambda: smallest(times(int)),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS.keys())
+def test_law_1_a_slow_type_passes_whatever_deadline_a_profile_has(check: Callable[[], Any]) -> None:
+    before = settings.get_current_profile_name()
+    settings.register_profile("hurried", deadline=timedelta(microseconds=1))
+    settings.load_profile("hurried")
+    try:
+        check()
+    finally:
+        settings.load_profile(before)
 
 
 SHOWN = {name: kit for name, kit in KITS.items() if name == "bounded_loop" or kit.inside or kit.spec not in SHIPPED}
@@ -351,12 +384,12 @@ def test_T9_there_is_a_wrong_type_for_every_law() -> None:
     domain = time_domain(int)
     of_times = axioms.order_laws("abc") + axioms.time_laws(domain)
     of_summaries = axioms.order_laws("pqr", strict=False) + axioms.summary_laws(domain)
-    for found, wrong, smallest in (
+    for found, wrong, shown in (
         (of_times, WRONG_TIMES, SMALLEST_TIMES),
         (of_summaries, WRONG_SUMMARIES, SMALLEST_SUMMARIES),
         (axioms.refinement_laws(refinement(int, int)), WRONG_REFINEMENTS, SMALLEST_REFINEMENTS),
     ):
-        assert {law.name for law in found} == wrong.keys() == smallest.keys()
+        assert {law.name for law in found} == wrong.keys() == shown.keys()
 
 
 def test_a_kit_says_how_times_and_summaries_are_made() -> None:

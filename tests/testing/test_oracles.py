@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.code_printing import as_code, as_program
+from tests.support.code_printing import as_program
 from timely.errors import InvariantViolation
 from timely.order import Product
 from timely.progress import Antichain, LoopTime, ProductSummary, Source, Step, Target
@@ -27,6 +27,7 @@ from timely.testing import (
     scenarios,
     smallest,
 )
+from timely.testing.random_dataflows import as_code
 
 RELAY = NodeSpec(1, 1, {(0, 0): (Step(0),)}, ())
 SINK = NodeSpec(1, 0, {}, (0,))

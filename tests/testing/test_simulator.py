@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from tests.support.dataflow_spec import Dataflow
-from tests.support.random_dataflows import dataflows
 from tests.testing.programs import loops, nested_loops, rounds
 from timely.errors import ConfigurationError, GraphMismatchError, InvariantViolation, OperatorError, StalledError
 from timely.progress import Source
-from timely.testing import Delivery, Resume, Simulation, schedules, shrink, simulate
+from timely.testing import Delivery, Resume, Simulation, dataflows, schedules, shrink, simulate
+from timely.testing.random_dataflows import Dataflow
 
 PROGRAMS = (loops, nested_loops, rounds)
 PLAIN = {program: timely.execute(program, workers=3) for program in PROGRAMS}

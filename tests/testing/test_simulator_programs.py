@@ -15,14 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from tests.support.dataflow_spec import Dataflow
-from tests.support.random_dataflows import dataflows
 from tests.testing.programs import loops, nested_loops, rounds
 from tests.testing.tampering import interpreted
 from timely.errors import InvariantViolation, ProgressError
 from timely.progress import ChangeBatch
 from timely.scopes import Subgraph, SubgraphBuilder, ValidatingScope
-from timely.testing import Delivery, Network, Resume, schedules, simulate
+from timely.testing import Delivery, Network, Resume, dataflows, schedules, simulate
+from timely.testing.random_dataflows import Dataflow
 from timely.worker.messages import DataMessage, ProgressMessage
 
 EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "timestamps").glob("*.py"))

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 import timely.testing
 from tests.support.code_printing import as_program
-from tests.support.dataflow_spec import Dataflow, Sending
 from tests.support.exchange_rules import histories
 from tests.support.nesting import Nesting
-from tests.support.operator_specs import Concat, Input, Loop, Map, Total
-from tests.support.random_dataflows import dataflows, nestings
+from tests.support.nesting_strategy import nestings
 from tests.testing.kits import KITS
 from tests.testing.kits import again as run
 from timely.errors import ConfigurationError
@@ -25,6 +23,7 @@ from timely.order import Product
 from timely.progress import Antichain, ChangeBatch, LoopTime, Source, Step, Unit, time_domain
 from timely.testing import (
     TimeKit,
+    dataflows,
     graphs,
     ladders,
     scenarios,
@@ -33,6 +32,7 @@ from timely.testing import (
     time_kit,
     times,
 )
+from timely.testing.random_dataflows import Concat, Dataflow, Input, Loop, Map, Sending, Total
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECS: list[Any] = [int, Unit, LoopTime, Product[int, int], Product[Unit, int], Product[LoopTime, Unit]]

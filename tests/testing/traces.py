@@ -17,12 +17,11 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.support.dataflow_spec import Dataflow
-from tests.support.random_dataflows import dataflows
 from tests.testing.kits import KITS
 from timely.dataflow import Operator
 from timely.progress import PROGRESS_MODES, ProgressGroups
-from timely.testing import Network, Resume, Simulation
+from timely.testing import Network, Resume, Simulation, dataflows
+from timely.testing.random_dataflows import Dataflow
 
 WORKERS = 4
 

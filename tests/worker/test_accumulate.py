@@ -19,7 +19,6 @@ import timely
 from tests.recovery.programs import Stopped, expected
 from tests.recovery.programs import program as recovering
 from tests.recovery.test_boundary import run_late
-from tests.support.random_dataflows import dataflows
 from tests.testing.programs import loops, nested_loops
 from tests.testing.tampering import silence
 from timely import Pipeline, Worker
@@ -34,7 +33,7 @@ from timely.errors import (
     WorkerError,
 )
 from timely.progress import PROGRESS_MODES, GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups, ProgressMode
-from timely.testing import TimeKit, simulate, time_kit
+from timely.testing import TimeKit, dataflows, simulate, time_kit
 from timely.worker import thread_transports
 from timely.worker.messages import ProgressMessage
 from timely.worker.stall import StallDetector

@@ -51,7 +51,7 @@ class Function:
     kernel: str | None = None
 
 
-class Input(Protocol):
+class ReductionSource(Protocol):
     """The input of a reduction: what has been taken of it, by key."""
 
     pairs: bool
@@ -254,7 +254,7 @@ class _Reduction:
         self._work: Iterator[int] | None = None
         self._port: InputPort[Any, Any] | None = None
         self._minimum = times.domain.minimum
-        self.input: Input
+        self.input: ReductionSource
         self.index: Index
         self.trace: Trace[Any] = Trace(times, pairs, self.hold)
         self._sent: Cursor[Any] = Cursor(self.trace, times, self.hold)

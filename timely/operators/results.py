@@ -24,7 +24,7 @@ class Ok(Generic[A]):
     value: A
 
     def __repr__(self) -> str:
-        return f"Ok({self.value!r})"
+        return f"{type(self).__name__}({self.value!r})"
 
 
 @attrs.frozen(order=True, repr=False)
@@ -34,7 +34,7 @@ class Err(Generic[E]):
     error: E
 
     def __repr__(self) -> str:
-        return f"Err({self.error!r})"
+        return f"{type(self).__name__}({self.error!r})"
 
 
 Result: TypeAlias = Ok[A] | Err[E]

@@ -121,7 +121,7 @@ class Antichain(Generic[T]):
         return time in self._elements
 
     def __repr__(self) -> str:
-        return f"Antichain({self._elements!r})"
+        return f"{type(self).__name__}({self._elements!r})"
 
 
 def of_incomparable(elements: Iterable[T]) -> Antichain[T]:

@@ -86,4 +86,4 @@ class ChangeBatch(Generic[K]):
         return iter(self.counts.items())
 
     def __repr__(self) -> str:
-        return f"ChangeBatch({list(self.counts.items())!r})"
+        return f"{type(self).__name__}({list(self.counts.items())!r})"

@@ -22,7 +22,7 @@ class Source:
     port: int
 
     def __repr__(self) -> str:
-        return f"Source({self.node!r}, {self.port!r})"
+        return f"{type(self).__name__}({self.node!r}, {self.port!r})"
 
 
 @attrs.frozen(order=True, repr=False)
@@ -37,7 +37,7 @@ class Target:
     port: int
 
     def __repr__(self) -> str:
-        return f"Target({self.node!r}, {self.port!r})"
+        return f"{type(self).__name__}({self.node!r}, {self.port!r})"
 
 
 Location: TypeAlias = Source | Target

@@ -76,7 +76,7 @@ class LoopTime(_Fields):
         return bool(other[0] <= self[0] and other[1] <= self[1]) and self != other
 
     def __repr__(self) -> str:
-        return f"LoopTime({self[0]}, {self[1]})"
+        return f"{type(self).__name__}({self[0]}, {self[1]})"
 
 
 class LoopSummary:
@@ -183,7 +183,7 @@ class LoopSummary:
 
     def __repr__(self) -> str:
         defaults = zip(("epoch", "keep", "increment", "append"), self._fields(), (0, None, 0, ()))
-        return f"LoopSummary({', '.join(f'{name}={value}' for name, value, default in defaults if value != default)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value, default in defaults if value != default)})"
 
 
 def _is_natural(value: object) -> bool:

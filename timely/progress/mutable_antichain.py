@@ -91,4 +91,4 @@ class MutableAntichain(Generic[T]):
         self._frontier = Antichain()
 
     def __repr__(self) -> str:
-        return f"MutableAntichain({self._counts.counts!r})"
+        return f"{type(self).__name__}({self._counts.counts!r})"

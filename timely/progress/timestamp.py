@@ -131,7 +131,8 @@ class Step:
         return hash((self.n, self.limit))
 
     def __repr__(self) -> str:
-        return f"Step({self.n})" if self.limit is None else f"Step({self.n}, limit={self.limit})"
+        limit = "" if self.limit is None else f", limit={self.limit}"
+        return f"{type(self).__name__}({self.n}{limit})"
 
 
 class Unit:
@@ -236,7 +237,7 @@ class Unchanged:
         return 0
 
     def __repr__(self) -> str:
-        return "Unchanged()"
+        return f"{type(self).__name__}()"
 
 
 @attrs.define(eq=False, repr=False, getstate_setstate=False)
@@ -284,4 +285,4 @@ class ProductSummary(Generic[TO, TI]):
         return hash((self.outer, self.inner))
 
     def __repr__(self) -> str:
-        return f"ProductSummary({self.outer!r}, {self.inner!r})"
+        return f"{type(self).__name__}({self.outer!r}, {self.inner!r})"

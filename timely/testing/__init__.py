@@ -15,6 +15,7 @@ from timely.testing.lattices import check_lattice
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
 from timely.testing.operator_state import MemoryStateRegistry, pause, settle, undeclared
 from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointstamp, check_tracker, minimal
+from timely.testing.random_dataflows import Dataflow, dataflows
 from timely.testing.schedule import Delivery, Resume, schedules
 from timely.testing.simulated_store import (
     HDFS,
@@ -34,6 +35,7 @@ from timely.testing.transport import Network
 
 __all__ = [
     "Change",
+    "Dataflow",
     "Delivery",
     "GraphSpec",
     "Guarantees",
@@ -59,6 +61,7 @@ __all__ = [
     "check_summary",
     "check_timestamp",
     "check_tracker",
+    "dataflows",
     "explore_stores",
     "graphs",
     "ladders",

@@ -76,10 +76,10 @@ def check_summary(
     >>> check_summary(int, st.builds(Hasty, st.integers(0, 9)))
     Traceback (most recent call last):
     timely.errors.LawViolation: a summary of int breaks the law "composition": p.followed_by(q) does what p and q do in turn
-      p = Step(0)
-      q = Step(1)
+      p = Hasty(0)
+      q = Hasty(1)
       a = 0
-    but p.followed_by(q) is Step(0), which results in 0, in turn in 1
+    but p.followed_by(q) is Hasty(0), which results in 0, in turn in 1
     """
     domain: TimeDomain[Any] = time_domain(_type(time))
     laws = [*order_laws("pqr", strict=False), *summary_laws(domain)]
@@ -156,7 +156,7 @@ def _check(subject: str, laws: Sequence[Law], strategies: dict[str, st.SearchStr
                 return True
         return False
 
-    profile = settings(database=None, phases=[Phase.generate, Phase.shrink])
+    profile = settings(database=None, deadline=None, phases=[Phase.generate, Phase.shrink])
     if examples is not None:
         profile = settings(profile, max_examples=examples)
     groups = st.fixed_dictionaries({letters: st.lists(of, min_size=1, max_size=GROUP) for letters, of in strategies.items()})

@@ -103,7 +103,7 @@ def smallest(strategy: st.SearchStrategy[X], condition: Callable[[X], bool] = la
     >>> smallest(st.lists(st.integers()), lambda numbers: sum(numbers) > 9)
     [10]
     """
-    return find(strategy, condition, settings=settings(database=None, derandomize=True, max_examples=2_000))
+    return find(strategy, condition, settings=settings(database=None, deadline=None, derandomize=True, max_examples=2_000))
 
 
 # Ports on a side and summaries of a pair of ports, by default and in a tangle. Small numbers come first, to shrink to.

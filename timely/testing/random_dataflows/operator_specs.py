@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from tests.support.code_printing import Described
+from timely.testing.random_dataflows.described import Described
 
 MODULUS = 101
 """Records are numbers below it."""
@@ -21,7 +21,7 @@ MODULUS = 101
 class Input(Described):
     """A stream of what is sent from outside.
 
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(),), (Sending(0, 0, 3, (7, 5)),)).run()
     [{3: [5, 7]}]
     """
@@ -31,7 +31,7 @@ class Input(Described):
 class Map(Described):
     """``x`` becomes ``factor * x + shift``, modulo ``MODULUS``.
 
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Map(0, 2, 1)), (Sending(0, 0, 0, (3, 50)),)).run()[1]
     {0: [0, 7]}
     """
@@ -45,7 +45,7 @@ class Map(Described):
 class Filter(Described):
     """Only what ``divisor`` does not divide goes through.
 
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Filter(0, 3)), (Sending(0, 0, 0, (2, 3, 4)),)).run()[1]
     {0: [2, 4]}
     """
@@ -58,7 +58,7 @@ class Filter(Described):
 class Repeat(Described):
     """Each record goes through as it is, and ``count - 1`` successors of it as well (a ``flat_map``).
 
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Repeat(0, 3)), (Sending(0, 0, 0, (7,)),)).run()[1]
     {0: [7, 8, 9]}
     """
@@ -71,7 +71,7 @@ class Repeat(Described):
 class Shuffle(Described):
     """Each record goes to a worker that depends on it (an ``exchange``).
 
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Shuffle(0)), (Sending(0, 0, 0, (7, 8)),)).run(workers=2)[1]
     {0: [7, 8]}
     """
@@ -84,7 +84,7 @@ class Shuffle(Described):
 class Concat(Described):
     """All that several streams carry.
 
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Concat((0, 0))), (Sending(0, 0, 0, (7,)),)).run()[1]
     {0: [7, 7]}
     """
@@ -96,7 +96,7 @@ class Concat(Described):
 class Distinct(Described):
     """Each record once for each time, as soon as it comes: an operator with state that is kept by time.
 
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Distinct(0)), (Sending(0, 0, 0, (7, 7)), Sending(0, 1, 1, (7,)))).run(workers=2)[1]
     {0: [7], 1: [7]}
     """
@@ -108,7 +108,7 @@ class Distinct(Described):
 class Total(Described):
     """The sum of each time's records, modulo ``MODULUS``, as soon as the time is complete: an operator that is notified.
 
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Total(0)), (Sending(0, 0, 0, (1, 2)), Sending(0, 1, 0, (3,)))).run(workers=2)[1]
     {0: [6]}
     """
@@ -121,7 +121,7 @@ class Advance(Described):
     """All that comes moves along a path: from its time to what ``summary`` makes of that, and nowhere if that is None.
 
     >>> from timely import Step
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Advance(0, Step(2, limit=6))), (Sending(0, 0, 3, (7,)), Sending(0, 0, 5, (8,)))).run()[1]
     {5: [7]}
     """
@@ -138,7 +138,7 @@ class Cycle(Described):
     early, and none if one never passes.
 
     >>> from timely import Step
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Cycle(0, Step(1))), (Sending(0, 0, 0, (4, 4)), Sending(0, 1, 1, (1,)))).run(workers=2)[1]
     {0: [8], 1: [5], 2: [2], 3: [1]}
     """
@@ -151,7 +151,7 @@ class Cycle(Described):
 class Loop(Described):
     """A loop: stream 0 in ``body`` is ``source`` and what comes round; its last stream goes round ``rounds`` times, and out.
 
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> Dataflow((Input(), Loop(0, (Map(0, 2),), 2)), (Sending(0, 0, 0, (3,)),)).run()[1]
     {0: [6, 12, 24]}
     """
@@ -168,7 +168,7 @@ class Scoped(Described):
     Not for the body of a :class:`Loop`, whose times are pairs.
 
     >>> from timely import Product, ProductSummary, Step
-    >>> from tests.support.dataflow_spec import Dataflow, Sending
+    >>> from timely.testing.random_dataflows import Dataflow, Sending
     >>> inside = Scoped(0, Product[int, int], (Cycle(0, ProductSummary(Step(0), Step(1))),))
     >>> Dataflow((Input(), inside), (Sending(0, 0, 5, (3,)),)).run()[1]
     {5: [1, 3]}

@@ -1,10 +1,7 @@
 """Whole dataflows as data: what one computes by a sequential reference, and the real thing that must agree with it.
 
-A :class:`Dataflow` is a sequence of operators, each of which reads streams made before it, and what is sent to its inputs at
-which times, which may be of any type. The invariant: what the operators make of the records of a time depends on these records
-alone, so that every schedule and every number of workers must give the multisets of the reference
-(:mod:`tests.support.reference_interpreter`, test T7). A caller may run :meth:`Dataflow.program` wherever a program runs: in
-``timely.execute``, on simulated workers, on Spark.
+What the operators make of the records of a time depends on these records alone. So every schedule and every number of workers
+must give the multisets of the reference (test T7).
 """
 
 from __future__ import annotations
@@ -17,8 +14,11 @@ from typing import Any, TypeAlias, cast
 import attrs
 
 import timely
-from tests.support.code_printing import Described
-from tests.support.operator_specs import (
+from timely.operators import Capture
+from timely.order import linear_extension
+from timely.progress import ProductSummary, Step, time_domain
+from timely.testing.random_dataflows.described import Described
+from timely.testing.random_dataflows.operator_specs import (
     MODULUS,
     Advance,
     Concat,
@@ -36,10 +36,7 @@ from tests.support.operator_specs import (
     Total,
     record_wise,
 )
-from tests.support.reference_interpreter import Contents, at_most, interpret
-from timely.operators import Capture
-from timely.order import linear_extension
-from timely.progress import ProductSummary, Step, time_domain
+from timely.testing.random_dataflows.reference_interpreter import Contents, at_most, interpret
 
 Stream: TypeAlias = "timely.Stream[Any, Any]"
 

@@ -1,8 +1,7 @@
 """The sequential reference: what a dataflow computes, without workers, frontiers or batches.
 
 It takes each operator in turn and all the records of each time together, goes through a loop round by round, and round a cycle
-time by time. The invariant is what each operator says of itself (:mod:`tests.support.operator_specs`): whatever a run gives is
-compared with it, and it with nothing (test T7). The answers are right for every type of times that obeys the laws.
+time by time. Its answers are right for every type of times that obeys the laws.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from tests.support.operator_specs import (
+from timely.order import linear_extension
+from timely.progress import refinement
+from timely.testing.random_dataflows.operator_specs import (
     MODULUS,
     Advance,
     Concat,
@@ -27,8 +28,6 @@ from tests.support.operator_specs import (
     Total,
     record_wise,
 )
-from timely.order import linear_extension
-from timely.progress import refinement
 
 Contents: TypeAlias = dict[Any, Counter[int]]
 """What a stream carries: for each time, how often each record."""

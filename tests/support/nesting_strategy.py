@@ -1,9 +1,6 @@
-"""Hypothesis strategies for what is built of scopes: nestings of operators with summaries, and whole dataflows with records.
+"""A Hypothesis strategy for nestings of operators with summaries, in regions, loops and scopes whose times refine those around.
 
-Both take a type of times, or a :class:`~timely.testing.TimeKit` for one's own, and nest scopes of three kinds in each other:
-regions, loops, and scopes with times that refine those around them. The invariant: what is made is data, whose ``repr`` makes
-it again, and every dataflow ends. A caller may rely on small cases coming first when Hypothesis shrinks: fewer operators, fewer
-scopes, fewer records.
+It takes a type of times, or a :class:`~timely.testing.TimeKit`. Small cases come first when Hypothesis shrinks.
 """
 
 from __future__ import annotations
@@ -11,26 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias, get_origin
 
-from hypothesis import assume
 from hypothesis import strategies as st
 
-from tests.support.dataflow_spec import Dataflow, Sending
 from tests.support.nesting import Link, Nesting, OpSpec, ScopeSpec, Shift
-from tests.support.operator_specs import (
-    Advance,
-    Concat,
-    Cycle,
-    Distinct,
-    Filter,
-    Input,
-    Loop,
-    Map,
-    Operator,
-    Repeat,
-    Scoped,
-    Shuffle,
-    Total,
-)
 from timely.errors import ConfigurationError
 from timely.order import Product
 from timely.progress import Source, Target
@@ -154,66 +134,3 @@ def without_needless(found: Nesting, condition: Callable[[Nesting], bool]) -> Ne
     while (smaller := next(filter(condition, found.smaller()), None)) is not None:
         found = smaller
     return found
-
-
-MOST_RECORDS: Final = 1_000
-"""How many records the operators of a random dataflow make at most: loops in loops could multiply them without end."""
-
-_RECORDS = st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple)
-
-
-@st.composite
-def dataflows(draw: st.DrawFn, spec: Any = int, *, max_operators: int = 6, max_sendings: int = 5) -> Dataflow:
-    """Make whole dataflows, with what is sent: inputs, record-wise operators, exchanges, state, notifications, paths along which
-    times advance, cycles, nested loops and scopes.
-
-    >>> from timely.testing import smallest
-    >>> smallest(dataflows(), lambda flow: any(isinstance(operator, Total) for operator in flow.operators))
-    Dataflow((Input(), Total(0)), ())
-    """
-    kit = time_kit(spec)
-    inputs = draw(st.integers(1, 2))
-    operators: list[Operator] = [Input() for _ in range(inputs)]
-    for _ in range(draw(st.integers(0, max_operators))):
-        operators.append(draw(_operators(len(operators), kit, depth=0, looping=False)))
-    sendings = st.builds(Sending, st.integers(0, inputs - 1), st.integers(0, 2), kit.times, _RECORDS)
-    flow = Dataflow(tuple(operators), tuple(draw(st.lists(sendings, max_size=max_sendings))), kit.spec)
-    assume(flow.at_most() <= MOST_RECORDS)
-    return flow
-
-
-@st.composite
-def _operators(draw: st.DrawFn, streams: int, kit: TimeKit, depth: int, looping: bool) -> Operator:
-    """Make an operator that reads some of so many streams, in a scope whose times, but for the rounds of loops, a kit makes."""
-    source = st.integers(0, streams - 1)
-    nested = draw(st.integers(0, 4)) if depth < 2 else 0
-    if nested < 3:
-        return draw(_simple(source, kit))
-    if nested == 4 and not looping:
-        inner = draw(st.sampled_from([kit, *kit.inside]))
-        return Scoped(draw(source), inner.spec, draw(_bodies(inner, depth, looping=False)))
-    return Loop(draw(source), draw(_bodies(kit, depth, looping=True)), draw(st.integers(0, 3)))
-
-
-def _simple(source: st.SearchStrategy[int], kit: TimeKit) -> st.SearchStrategy[Operator]:
-    kinds: list[st.SearchStrategy[Operator]] = [
-        st.builds(Map, source, st.integers(0, 3), st.integers(0, 3)),
-        st.builds(Filter, source, st.integers(2, 4)),
-        st.builds(Shuffle, source, st.integers(1, 3)),
-        st.builds(Concat, st.lists(source, min_size=1, max_size=3).map(tuple)),
-        st.builds(Distinct, source),
-        st.builds(Total, source),
-        st.builds(Repeat, source, st.integers(0, 2)),
-        st.builds(Advance, source, kit.summaries | kit.advancing),
-    ]
-    if not kit.advancing.is_empty:
-        kinds.append(st.builds(Cycle, source, kit.advancing))
-    return st.one_of(kinds)
-
-
-@st.composite
-def _bodies(draw: st.DrawFn, kit: TimeKit, depth: int, looping: bool) -> tuple[Operator, ...]:
-    body: list[Operator] = []
-    for _ in range(draw(st.integers(1, 3))):
-        body.append(draw(_operators(len(body) + 1, kit, depth + 1, looping)))
-    return tuple(body)
