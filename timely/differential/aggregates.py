@@ -9,9 +9,7 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fractions import Fraction
 from itertools import groupby
-from math import isfinite
 from typing import Any, Final
 
 from sortedcontainers import SortedKeyList
@@ -20,7 +18,8 @@ from typing_extensions import override
 from timely.differential.entries import Entry, size_in_words
 from timely.differential.state_memory import ENTRY
 from timely.differential.trace import Trace
-from timely.differential.updates import Update
+from timely.differential.updates import Update, consolidate
+from timely.operators.numbers import CANONICAL, ExactSum, canonical, order_key
 from timely.order import less_equal
 
 SMALL: Final = 64
@@ -33,12 +32,12 @@ Counted = tuple[Any, Any]
 class Bag:
     """The values of one key at one time, with their counts."""
 
-    __slots__ = ("_key", "_order", "counts", "total", "weighted")
+    __slots__ = ("_key", "_order", "counts", "sum", "total")
 
-    def __init__(self, key: Callable[[Any], Any] | None, weighted: bool) -> None:
+    def __init__(self, key: Callable[[Any], Any] | None, sums: bool) -> None:
         self.counts: dict[Any, Any] = {}
         self.total: Any = 0
-        self.weighted: Any = 0 if weighted else None
+        self.sum = ExactSum() if sums else None
         self._key = key
         self._order: SortedKeyList | None = None
 
@@ -57,8 +56,8 @@ class Bag:
             elif not count:
                 self._order.remove(value)
         self.total = self.total + diff
-        if self.weighted is not None:
-            self.weighted = self.weighted + exact(value) * diff
+        if self.sum is not None:
+            self.sum.add(value, diff)
 
     def merge(self, other: Bag) -> Bag:
         """Return the sum of both, made in the larger one."""
@@ -71,33 +70,15 @@ class Bag:
     def order(self) -> SortedKeyList:
         """The values, sorted."""
         if self._order is None:
-            self._order = SortedKeyList(self.counts, key=self._key or _itself)
+            self._order = SortedKeyList(self.counts, key=self._key)
         return self._order
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-def exact(value: Any) -> Any:
-    """Return a number whose sums do not depend on their order: a fraction for a float."""
-    return Fraction(value) if type(value) is float and isfinite(value) else value
-
-
-def total_of(counted: Iterable[Counted]) -> Any:
-    """Return the sum of values times counts; rounded once, if they are floats."""
-    found: Any = 0
-    inexact = False
-    for value, count in counted:
-        inexact = inexact or type(value) is float
-        found = found + exact(value) * count
-    return float(found) if inexact else found
 
 
 class Aggregate(ABC):
     """What an aggregate returns for a group: of its accumulated counts, or of its bags at the times that count."""
 
-    weighted = False
+    sums = False
+    """Whether bags add up their values."""
     kernel: str | None = None
     """Which function of ``column_operators`` does the same for columns."""
 
@@ -133,50 +114,59 @@ class Count(Aggregate):
 class Sum(Aggregate):
     """The sum of the values."""
 
-    weighted = True
+    sums = True
     kernel = "sum"
 
     @override
     def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
-        return [(total_of(counts.items()), 1)]
+        return [(ExactSum.of(counts.items()).result(), 1)]
 
     @override
     def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
         if not sum(bag.total for bag in bags) and not _any_left(bags):
             return []
-        total = sum(bag.weighted for bag in bags)
-        return [(float(total) if isinstance(total, Fraction) else total, 1)]
+        sums = [bag.sum for bag in bags if bag.sum is not None]
+        return [((sums[0] if len(sums) == 1 else ExactSum.merged(sums)).result(), 1)]
 
 
 class Top(Aggregate):
-    """The first ``k`` values in an order, of those with positive counts."""
+    """The first ``k`` values in an order, or with ``last`` the last ones, of those with positive counts."""
 
-    def __init__(self, k: int, key: Callable[[Any], Any] | None, kernel: str | None = None) -> None:
+    def __init__(self, k: int, key: Callable[[Any], Any] | None = None, *, last: bool = False, kernel: str | None = None) -> None:
         self._k = k
         self._key = key
+        self._last = last
         self.kernel = kernel
 
     @property
     @override
-    def key(self) -> Callable[[Any], Any] | None:
-        return self._key
+    def key(self) -> Callable[[Any], Any]:
+        return self._key or order_key
 
     @override
     def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
         positive = [value for value, count in counts.items() if count > 0]
-        if self._k == 1 and positive:
-            return [(min(positive, key=self._key), 1)]
-        return self._first((value, counts[value]) for value in sorted(positive, key=self._key))
+        try:
+            chosen = self._chosen(positive, self._key)
+        except (TypeError, ArithmeticError):  # Python does not compare all numbers
+            if self._key is not None:
+                raise
+            chosen = self._chosen(positive, order_key)
+        return self._first((value, counts[value]) for value in chosen)
+
+    def _chosen(self, values: list[Any], key: Callable[[Any], Any] | None) -> list[Any]:
+        if self._k > 1 or len(values) < 2:
+            return sorted(values, key=key, reverse=self._last)
+        return [max(values, key=key) if self._last else min(values, key=key)]
 
     @override
     def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
+        orders = [reversed(bag.order) if self._last else iter(bag.order) for bag in bags]
         if len(bags) == 1:
             counts = bags[0].counts
-            return self._first((value, counts[value]) for value in bags[0].order)
-        merged = heapq.merge(*(bag.order for bag in bags), key=self._key)
-        return self._first(
-            (value, sum(bag.counts.get(value, 0) for bag in bags)) for value in _each_once(merged, self._key or _itself)
-        )
+            return self._first((value, counts[value]) for value in orders[0])
+        merged = heapq.merge(*orders, key=self.key, reverse=self._last)
+        return self._first((value, sum(bag.counts.get(value, 0) for bag in bags)) for value in _each_once(merged, self.key))
 
     def _first(self, counted: Iterable[Counted]) -> list[Counted]:
         left, found = self._k, []
@@ -217,12 +207,11 @@ class Descending:
         return hash(self.value)
 
 
-def greatest(by: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """Return the key that sorts by ``by(value)`` descending, and equal ones by the value, ascending."""
+def greatest(k: int, by: Callable[[Any], Any] | None = None, kernel: str | None = None) -> Top:
+    """Return the aggregate of the ``k`` greatest values by ``by(value)``, of equal ones the least first."""
     if by is None:
-        return Descending
-    chosen = by
-    return lambda value: (Descending(chosen(value)), value)
+        return Top(k, last=True, kernel=kernel)
+    return Top(k, lambda value: (Descending(order_key(canonical(by(value)))), order_key(value)))
 
 
 def _any_left(bags: Sequence[Bag]) -> bool:
@@ -247,6 +236,7 @@ class Groups:
 
     def append(self, time: Any, updates: Iterable[Update]) -> dict[Any, None]:
         """Add consolidated updates at ``time``, and return their keys."""
+        updates = _canonical(updates)
         large, trace = self._large, self.trace
         changed: dict[Any, None] = {}
         few = updates
@@ -283,7 +273,7 @@ class Groups:
 
     def _add(self, bags: dict[Any, Bag], value: Any, time: Any, diff: Any) -> None:
         if time not in bags:
-            bags[time] = Bag(self._aggregate.key, self._aggregate.weighted)
+            bags[time] = Bag(self._aggregate.key, self._aggregate.sums)
         bags[time].add(value, diff)
         self._values += 1
 
@@ -348,6 +338,14 @@ class Groups:
         bags = [bag for by_time in list(self._large.values()) for bag in list(by_time.values())]
         large = size_in_words(sum(len(bag.counts) for bag in bags), len(self._large))
         return f"{self.trace.size()}; in large groups {large}" if bags else self.trace.size()
+
+
+def _canonical(updates: Iterable[Update]) -> Iterable[Update]:
+    """Return consolidated updates with the values that stand for equal ones."""
+    kinds = {type(record[1]) for record, _ in updates} - CANONICAL
+    if not kinds or (kinds == {float} and all(record[1] == record[1] for record, _ in updates)):
+        return updates
+    return consolidate([((record[0], canonical(record[1])), diff) for record, diff in updates])
 
 
 def counts_at(entries: Iterable[Entry], time: Any, lub: Callable[[Any, Any], Any], later: set[Any]) -> dict[Any, Any]:

@@ -38,7 +38,7 @@ def table_of(
     found = list(updates)
     try:
         found.sort(key=itemgetter(0))
-    except TypeError:
+    except (TypeError, ArithmeticError):
         pass  # records that cannot be compared
     if not counted and any(count != 1 or type(count) is not int for _, count in found):
         found = [(record, 1) for record, count in found for _ in range(_times(record, count, place))]

@@ -313,16 +313,20 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         return self._reduced(Count(), name, key)
 
     def sum_by_key(self, *, name: str = "sum_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
-        """Return ``(key, sum of values)`` of pairs, for each key that has any; sums of floats are rounded once."""
+        """Return ``(key, sum of values)`` of pairs, for each key that has any.
+
+        Sums are exact for numbers of all types; those with floats are rounded once. ``SchemaError`` for a decimal with an
+        exponent beyond 100,000.
+        """
         return self._reduced(Sum(), name, key)
 
     def min_by_key(self, *, name: str = "min_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
         """Return ``(key, least value)`` of pairs, of the values with positive counts."""
-        return self._reduced(Top(1, None, "least"), name, key)
+        return self._reduced(Top(1, kernel="least"), name, key)
 
     def max_by_key(self, *, name: str = "max_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
         """Return ``(key, greatest value)`` of pairs, of the values with positive counts."""
-        return self._reduced(Top(1, greatest(None), "greatest"), name, key)
+        return self._reduced(greatest(1, kernel="greatest"), name, key)
 
     def top_k(
         self, k: int, by: Callable[[Any], Any] | None = None, *, name: str = "top_k", key: Key | None = None
@@ -333,7 +337,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         """
         if not isinstance(k, int) or k < 1:
             raise GraphError(f"top_k keeps at least one value of each key, not {brief(k)}")
-        return self._reduced(Top(k, greatest(by)), name, key)
+        return self._reduced(greatest(k, by), name, key)
 
     def _reduced(self, f: Any, name: str, key: Key | None, *, pairs: bool = True, results: bool = True) -> Collection[T, Any]:
         made = self._arrangement

@@ -280,7 +280,7 @@ def _in_order(updates: Iterable[Update]) -> list[Update]:
     found = list(updates)
     try:
         found.sort()
-    except TypeError:
+    except (TypeError, ArithmeticError):
         pass  # records that cannot be compared
     return found
 

@@ -403,7 +403,7 @@ def by_value(f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]
         if len(values) > 1:
             try:
                 values.sort(key=itemgetter(0))
-            except TypeError:
+            except (TypeError, ArithmeticError):
                 pass  # values that cannot be compared come in no particular order
         found = f(key, values)
         try:

@@ -235,7 +235,7 @@ def _added_up(changes: Iterable[Change], ring: Ring) -> list[Change]:
         left = [(record, when, ring.unwrap(difference)) for record, difference in sums[when].items() if difference]
         try:
             left.sort(key=lambda change: change[0])
-        except TypeError:
+        except (TypeError, ArithmeticError):
             left.sort(key=repr)  # records that cannot be compared
         found += left
     return found
