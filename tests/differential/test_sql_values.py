@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -32,17 +34,29 @@ def found(query: str, rows: list[Any], schema: pa.Schema) -> tuple[dd.Table, dic
 def check(query: str, rows: list[Any] | None = None, schema: pa.Schema | None = None) -> None:
     """Check that a view has the rows, and the types of their values, that DuckDB gives."""
     rows, schema = rows or [(1,)], schema or pa.schema([("one", pa.int64())])
-    _, counts = found(query, rows, schema)
+    view, counts = found(query, rows, schema)
     connection = database()
     register(connection, "t", rows, schema)
     result = connection.execute(query)
-    assert sorted(map(str, map(plain, counts))) == sorted(map(str, {plain(row) for row in result.fetchall()}))
+    types, expected = [str(column[1]) for column in result.description], {plain(row) for row in result.fetchall()}
+    assert list(map(scale_of, view.schema.types)) == [scale_of_text(text) for text in types], types
+    assert {plain(row) for row in counts} == expected
 
 
-def fails(expression: str) -> str:
+def scale_of(kind: Any) -> int | None:
+    """Return the digits behind the point of a decimal of Arrow; the others of a table have 38 digits."""
+    return int(kind.scale) if pa.types.is_decimal(kind) else None
+
+
+def scale_of_text(kind: str) -> int | None:
+    match = re.fullmatch(r"DECIMAL\([0-9]+,([0-9]+)\)", kind)
+    return None if match is None else int(match[1])
+
+
+def fails(expression: str, rows: list[Any] | None = None, schema: pa.Schema | None = None) -> str:
     """Return the error of an expression, which is a ``SqlError`` when it is built or when its row comes."""
     try:
-        found(f"select {expression} as x from t", [(1,)], pa.schema([("one", pa.int64())]))
+        found(f"select {expression} as x from t", rows or [(1,)], schema or pa.schema([("one", pa.int64())]))
     except SqlError as error:
         return str(error)
     except timely.OperatorError as error:
@@ -104,3 +118,66 @@ def test_server_2_whole_numbers_do_not_grow_beyond_hugeint() -> None:
 
 def test_a_pattern_is_checked_alone() -> None:
     assert "unexpected )" in fails("regexp_full_match('xb', 'a)|(b')")
+
+
+# -- decimals ------------------------------------------------------------------------------------------------------
+
+DECIMALS = pa.schema([("p", pa.decimal128(8, 2)), ("q", pa.decimal128(38, 18)), ("n", pa.int64())])
+DECIMAL_ROWS = [(Decimal("2.50"), Decimal("3e-18"), 5), (Decimal("-9.99"), Decimal("123.000000000000000001"), -1), (None,) * 3]
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "min(q), max(q), sum(q), sum(p), sum(p::decimal(28, 2)), min(p), sum(p + q), sum(p * p), sum(n * 0.1)",
+        "p + p, p + 1, p + n, n + p, p * p, p * n, p - 0.005, p % 2, -p, abs(p), sign(p), p / 4, q + p, q * n, 1.5 * 1.25",
+        "round(p), round(p, 1), round(p, -1), round(p, 5), round(q, 17), floor(p), ceil(p), trunc(p), round(n, -1)",
+        "round(1.0, -2147483648), round(1.55, 2147483647), round(p, -39), round(1.25, (1)), round(-1.25, -(-1))",
+        "case when n > 1 then p else 0 end, coalesce(p, 1), coalesce(p, 0.12345), greatest(p, 1.5), least(p, n), nullif(q, 1)",
+        "[p, 1.23456], {'a': q}, [q][1], {'a': p}.a, list_sum([p]), list_max([p, 0.123]), [1.5, 2]::decimal(9, 4)[]",
+        "p::decimal(38, 36), p::decimal, p::numeric(4), n::decimal(20, 10), '2.345'::decimal(5, 2), true::decimal(3, 1)",
+        "p::varchar, (p * p)::varchar, (p + n)::varchar, concat(q + 0.125), q::varchar, round(q, 2)::varchar, [p]::varchar[]",
+        "0.5, 00012.500, 123456789012345678901234567890.5, 1234567890123456789012345678901234567890.5, .5, 5.",
+        "p = '2.504', p > '2.5', p in (2.5, 1), p between 2.499 and 2.5001, p = 2.5000",
+        "first_value(p) over w, lag(p, 1, 0.12345) over w, sum(q) over w, max(q) over w from t window w as (order by n)",
+        "arg_max(p, n), mode(q), quantile_disc(q, 0.5), any_value(p order by n), list(q order by n)",
+    ],
+)
+def test_number_13_decimals_have_the_values_and_scales_of_duckdb(select: str) -> None:
+    check(f"select {select}{'' if ' from ' in select else ' from t'}", DECIMAL_ROWS, DECIMALS)
+
+
+def test_number_13_sets_of_rows_have_the_scale_of_both_sides() -> None:
+    for query in (
+        "select p from t union all select q from t",
+        "select p from t union select n from t",
+        "select x + 1 from (values (1.5), (2), (2.25)) v(x)",
+        "with recursive r as (select 1.25 as x union select x + 1 from r where x < 5) select * from r",
+        "select p::varchar from (select sum(q) as p from t group by n)",
+    ):
+        check(query, DECIMAL_ROWS, DECIMALS)
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("q * q * q", "54 digits behind the point"),
+        ("p::decimal(39, 1)", "1 to 38 digits"),
+        ("p::decimal(5, 6)", "1 to 38 digits"),
+        ("p::decimal(0, 0)", "1 to 38 digits"),
+        ("p::decimal(3.2)", "two whole numbers"),
+        ("p::decimal(10, 2, 3)", "two whole numbers"),
+        ("p::decimal(99999999999999999999, 2)", "two whole numbers"),
+        ("'1e-999999999'::decimal", "too small"),
+        ("'1e999999999'::decimal(38, 2)", "too large"),
+        ("'1e40'::decimal(38, 2)", "does not fit DECIMAL(38, 2)"),
+        ("repeat('9', 38)::decimal(38, 0) + 1", "does not fit DECIMAL(38, 0)"),
+        ("repeat('9', 38)::decimal(38, 0) * 2", "does not fit DECIMAL(38, 0)"),
+        ("repeat('9', 38)::decimal(38, 0) + p", "does not fit DECIMAL(38, 2)"),
+        ("sum(repeat('9', 38)::decimal(38, 0))", "does not fit DECIMAL(38, 0)"),
+        ("list_sum([repeat('9', 38)::decimal(38, 0), 1])", "does not fit DECIMAL(38, 0)"),
+        ("9" * 5000, "too large"),
+    ],
+)
+def test_number_13_and_15_what_no_decimal_holds_is_refused(expression: str, why: str) -> None:
+    assert why in fails(expression, DECIMAL_ROWS, DECIMALS)

@@ -27,7 +27,8 @@ _EXACT: Final = (1 << 53) - 1
 def json_value(value: Any, kind: Kind) -> Any:
     """Return a value of a row as JSON has it.
 
-    >>> json_value(7, Kind.INTEGER), json_value(1 << 60, Kind.INTEGER), json_value(Decimal("1.50"), Kind.DECIMAL)
+    >>> from timely.differential.tables.kinds import decimal
+    >>> json_value(7, Kind.INTEGER), json_value(1 << 60, Kind.INTEGER), json_value(Decimal("1.5"), decimal(2))
     (7, '1152921504606846976', '1.50')
     """
     if value is None or isinstance(value, str | bool):
@@ -94,7 +95,8 @@ def event(name: str, data: Any, id: str | None = None) -> bytes:
 def value_of(column: Column, given: Any) -> Any:
     """Return a value of JSON, or a text of a URL, as a value of a column; ``SchemaError`` if it is none.
 
-    >>> value_of(Column("price", Kind.DECIMAL), "1.50")
+    >>> from timely.differential.tables.kinds import decimal
+    >>> value_of(Column("price", decimal(2)), "1.50")
     Decimal('1.50')
     """
     try:
@@ -115,10 +117,10 @@ def _converted(given: Any, kind: Kind) -> Any:
         if math.isinf(float(given)):
             raise SqlError(f"{given} does not fit a double")
         return float(given)
-    if isinstance(given, int) and not isinstance(given, bool) and kind in (Kind.DOUBLE, Kind.DECIMAL):
-        return Decimal(given) if kind is Kind.DECIMAL else float(given)
+    if isinstance(given, int) and not isinstance(given, bool) and kind.base in (Kind.DOUBLE, Kind.DECIMAL):
+        return float(given) if kind is Kind.DOUBLE else Decimal(given)
     if isinstance(given, str) and kind is not Kind.TEXT:
-        convert = conversion(Kind.TEXT, kind)
+        convert = conversion(Kind.TEXT, kind.base)  # all digits of a decimal: the table refuses those that it does not have
         if convert is None:
             raise SqlError(f"{brief(given)} is a text")
         if kind is Kind.INTEGER and not re.fullmatch("[+-]?[0-9]+", given):  # a cast would round it

@@ -16,7 +16,7 @@ import attrs
 from sqlglot import exp
 
 from timely.differential.aggregates import Descending
-from timely.differential.tables.kinds import NUMBERS, Column, Kind, finite, list_of, sortable
+from timely.differential.tables.kinds import NUMBERS, Column, Kind, finite, fitting, list_of, sortable
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.scalar_compiler import (
     Function,
@@ -137,7 +137,7 @@ class _Call:
     def number(self, node: exp.Expr | None = None) -> Scalar:
         """Return an argument that is a number."""
         found = self.scalar(node)
-        if found.kind not in NUMBERS:
+        if found.kind.base not in NUMBERS:
             raise refusal(self.node, f"{self.name} takes numbers, not {found.kind.value}")
         return found
 
@@ -212,10 +212,11 @@ def _sum(call: _Call) -> Aggregation:
     argument = call.scalar()
     if argument.kind is Kind.BOOLEAN:
         argument = attrs.evolve(argument, kind=Kind.INTEGER)
-    if argument.kind not in NUMBERS:
+    if argument.kind.base not in NUMBERS:
         raise refusal(call.node, f"sum takes numbers, not {argument.kind.value}")
-    convert = _OF_SUM[argument.kind]
-    return call.made(argument.kind, Sums(2, _summand, lambda sums: convert(sums[1]) if sums[0] else None), argument.function)
+    convert = _OF_SUM[argument.kind.base]
+    fit: Callable[[Any], Any] = _same if argument.kind.scale is None else fitting(38, argument.kind.scale)
+    return call.made(argument.kind, Sums(2, _summand, lambda sums: fit(convert(sums[1])) if sums[0] else None), argument.function)
 
 
 def _avg(call: _Call) -> Aggregation:

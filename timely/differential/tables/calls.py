@@ -11,6 +11,7 @@ from sqlglot import exp
 from timely.differential.tables import moment_functions as moments
 from timely.differential.tables.kinds import MOMENTS, Kind, common, lower_case, struct_of
 from timely.differential.tables.list_functions import concatenated, element, ordered, part, text_part
+from timely.differential.tables.number_functions import round_to_whole, rounding
 from timely.differential.tables.overloads import Overload, Rule, overload
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.text_functions import as_text, concatenate, pad, trimmed
@@ -26,6 +27,26 @@ class Call(NamedTuple):
 
 def _given(*nodes: exp.Expr | None) -> list[exp.Expr]:
     return [node for node in nodes if node is not None]
+
+
+# -- numbers -------------------------------------------------------------------------------------------------------
+
+
+def _round(node: exp.Expr) -> Call:
+    only(node, "this", "decimals")
+    digits = node.args.get("decimals")
+    if digits is None:
+        return Call([node.this], round_to_whole())
+    return Call([node.this, digits], rounding(_whole_number(digits)))
+
+
+def _whole_number(node: exp.Expr) -> int | None:
+    """Return a whole number that is written there."""
+    inner, sign = bare(node), 1
+    while isinstance(inner, exp.Neg):
+        inner, sign = bare(inner.this), -sign
+    text = str(inner.this) if isinstance(inner, exp.Literal) and not inner.is_string else ""
+    return sign * int(text) if text.isdecimal() and len(text) < 20 else None
 
 
 # -- text ----------------------------------------------------------------------------------------------------------
@@ -244,6 +265,7 @@ def _bracket(node: exp.Expr) -> Call:
 
 
 CALLS: Final[dict[Any, Callable[[exp.Expr], Call]]] = {
+    exp.Round: _round,
     exp.Trim: _trim,
     exp.Pad: _pad,
     exp.DPipe: _pipes,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from timely.differential.tables.kinds import Kind, conversion, list_of, lower_case, rounded, struct_of, within
+from timely.differential.tables.kinds import Kind, conversion, decimal, list_of, lower_case, rounded, struct_of, within
 from timely.differential.tables.number_functions import round_float
 from timely.differential.tables.overloads import Overload
 from timely.differential.tables.refusals import only, refusal
@@ -18,21 +18,15 @@ from timely.errors import SqlError
 Narrow = Callable[[Any], Any]
 
 
-def cast_of(kind: Kind, scale: int | None, target: exp.DataType, node: exp.Expr) -> Overload:
-    """Return the cast of values of ``kind`` to a type; ``scale`` is their number of digits behind the point, if known."""
-    found, narrow, digits = _target(target, node)
-    convert: Callable[[Any], Any] | None
-    if kind is Kind.DOUBLE and found is Kind.DECIMAL:
-        convert = _decimal_of_double(digits or 0)
-    elif kind is Kind.DECIMAL and found is Kind.TEXT:
-        if scale is None:
-            raise refusal(node, "how many digits this decimal has is not known: cast it to DECIMAL(precision, scale) first")
-        convert = _text_of_decimal(scale)
-    else:
-        convert = conversion(kind, found)
+def cast_of(kind: Kind, target: exp.DataType, node: exp.Expr) -> Overload:
+    """Return the cast of values of ``kind`` to a type."""
+    found, narrow = _target(target, node)
+    convert = conversion(kind, found)
+    if kind is Kind.DOUBLE and found.scale is not None:
+        convert = _decimal_of_double(found.scale)
     if convert is None:
         raise refusal(node, f"a cast of {kind.value} to {found.value} is not supported")
-    return Overload((kind,), found, convert if narrow is None else _then(convert, narrow), scale=digits)
+    return Overload((kind,), found, convert if narrow is None else _then(convert, narrow))
 
 
 def tried(cast: Overload, node: exp.Expr) -> Overload:
@@ -47,7 +41,7 @@ def tried(cast: Overload, node: exp.Expr) -> Overload:
         except SqlError:
             return None
 
-    return Overload(cast.kinds, cast.result, found, optional=True, scale=cast.scale)
+    return Overload(cast.kinds, cast.result, found, optional=True)
 
 
 def _then(convert: Callable[[Any], Any], narrow: Narrow) -> Callable[[Any], Any]:
@@ -64,32 +58,38 @@ def _decimal_of_double(scale: int) -> Callable[[float], Decimal]:
     return convert
 
 
-def _text_of_decimal(scale: int) -> Callable[[Decimal], str]:
-    return lambda value: f"{value or abs(value):.{scale}f}"  # no minus before zero
-
-
-def _target(target: exp.DataType, node: exp.Expr) -> tuple[Kind, Narrow | None, int | None]:
-    """Return the kind of a type, what checks that a value fits it, and its digits behind the point."""
+def _target(target: exp.DataType, node: exp.Expr) -> tuple[Kind, Narrow | None]:
+    """Return the kind of a type, and what checks that a value fits it."""
     only(target, "this", "expressions", "nested")
     name = target.this
     parts = target.expressions
     if name == _TYPE.DECIMAL:
-        sizes = [int(str(part.this.this)) for part in parts] or [18, 3]
-        scale = sizes[1] if len(sizes) > 1 else 0
-        return Kind.DECIMAL, rounded(sizes[0], scale), scale
+        digits, scale = decimal_sizes(target, node)
+        return decimal(scale), rounded(digits, scale)
     if name in (_TYPE.ARRAY, _TYPE.LIST) and len(parts) == 1:
-        kind, narrow, _ = _target(parts[0], node)
-        return list_of(kind), None if narrow is None else _narrow_list(narrow), None
+        kind, narrow = _target(parts[0], node)
+        return list_of(kind), None if narrow is None else _narrow_list(narrow)
     if name == _TYPE.STRUCT and parts and all(isinstance(part, exp.ColumnDef) for part in parts):
         fields = [(lower_case(part.name), *_target(part.args["kind"], node)) for part in parts]
-        return struct_of(tuple((field, kind) for field, kind, _, _ in fields)), _narrow_struct([one[2] for one in fields]), None
+        return struct_of(tuple((field, kind) for field, kind, _ in fields)), _narrow_struct([one[2] for one in fields])
     if parts and name not in (_TYPE.VARCHAR, _TYPE.TEXT):
         raise refusal(node, "this type has no parameters here")
     if name in exp.DataType.INTEGER_TYPES and name in _BITS:
-        return Kind.INTEGER, within(*_BITS[name]), None
+        return Kind.INTEGER, within(*_BITS[name])
     if name in _KINDS:
-        return _KINDS[name], None, None
+        return _KINDS[name], None
     raise refusal(node, f"the type {target.sql(dialect='duckdb')} is not supported")
+
+
+def decimal_sizes(target: exp.DataType, node: exp.Expr) -> tuple[int, int]:
+    """Return the digits of a type ``DECIMAL``, and how many of them are behind the point."""
+    written = [part.name for part in target.expressions]
+    if len(written) > 2 or not all(part.isdecimal() and len(part) < 3 for part in written):
+        raise refusal(node, "DECIMAL takes two whole numbers: how many digits it has, and how many of them behind the point")
+    digits, scale = [int(part) for part in (*written, "0")][:2] if written else (18, 3)
+    if not 1 <= digits <= 38 or scale > digits:
+        raise refusal(node, "DECIMAL has 1 to 38 digits, and not more than that behind the point")
+    return digits, scale
 
 
 def _narrow_list(narrow: Narrow) -> Narrow:

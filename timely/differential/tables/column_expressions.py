@@ -118,7 +118,7 @@ def canonical(column: Any, kind: Kind) -> Any:
         return column.cast(pa.large_string())
     if kind is Kind.TIMESTAMP:
         return column.cast(pa.timestamp("us"))
-    if kind is Kind.DECIMAL:
+    if kind.scale is not None:
         return _fixed(column)
     if kind is Kind.DOUBLE:
         return None if pc.any(pc.is_nan(column)).as_py() else pc.add(column, 0.0)  # -0.0 becomes 0.0
@@ -152,7 +152,7 @@ def _fixed(column: Any) -> Fixed | None:
 
 def nulls(kind: Kind, count: int) -> Any:
     """Return a column of nulls of a kind, or ``None`` for a kind that has no kernels."""
-    if kind is Kind.DECIMAL:
+    if kind.scale is not None:
         return Fixed(pa.nulls(count, pa.int64()), 0)
     return pa.nulls(count, _ARROW[kind]) if kind in _ARROW else None
 
@@ -192,7 +192,7 @@ _ARROW: Final = {
 
 def _constant(kind: Kind, value: Any, literal: str | None = None) -> _Vectorized:
     made: Any = None
-    if kind is Kind.DECIMAL:
+    if kind.scale is not None:
         scale = 0 if value is None else max(0, -value.as_tuple().exponent)
         number = None if value is None else int(scalars.EXACT.scaleb(value, scale))
         made = Fixed(pa.scalar(number, pa.int64()), scale)
@@ -214,8 +214,10 @@ def _as_kind(part: _Vectorized, kind: Kind) -> _Vectorized:
     if part.kind is Kind.NULL:
         raise _NoKernel
     kernel = part.kernel
-    if (part.kind, kind) == (Kind.INTEGER, Kind.DECIMAL):
+    if kind.scale is not None and part.kind is Kind.INTEGER:
         return _Vectorized(kind, lambda columns: Fixed(kernel(columns), 0))
+    if kind.scale is not None and part.kind.scale is not None:
+        return _Vectorized(kind, kernel)
     if (part.kind, kind) in ((Kind.INTEGER, Kind.DOUBLE), (Kind.DATE, Kind.TIMESTAMP)):
         target = _ARROW[kind]
         return _Vectorized(kind, lambda columns: pc.cast(kernel(columns), target))
@@ -274,7 +276,7 @@ def _arithmetic(node: exp.Expr, scope: NameScope) -> _Vectorized:
     if isinstance(node, exp.Div):
         left, right = _as_kind(left, Kind.DOUBLE), _as_kind(right, Kind.DOUBLE)
     one, other, kind = left.kernel, right.kernel, left.kind
-    if kind not in NUMBERS:
+    if kind.base not in NUMBERS:
         raise _NoKernel
     if kind is Kind.DOUBLE:
         plain = _OF_DOUBLES[type(node)]
@@ -300,9 +302,9 @@ def _negated(values: Fixed) -> Fixed:
 def _negative(node: exp.Expr, scope: NameScope) -> _Vectorized:
     inner = _compiled(node.this, scope)
     kernel = inner.kernel
-    if inner.kind is Kind.DECIMAL:
+    if inner.kind.scale is not None:
         return _Vectorized(inner.kind, lambda columns: _negated(kernel(columns)))
-    if inner.kind not in NUMBERS:
+    if inner.kind.base not in NUMBERS:
         raise _NoKernel
     if inner.kind is Kind.DOUBLE:
         return _Vectorized(inner.kind, lambda columns: pc.subtract(0.0, kernel(columns)))  # there is one zero

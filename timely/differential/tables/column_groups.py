@@ -43,7 +43,7 @@ def _argument(node: exp.Expr, scope: NameScope) -> _Argument | None:
     counts = isinstance(inner, exp.Count)
     if inner.this is None or isinstance(inner.this, exp.Star):
         return _Argument(None, condition, True)
-    if not counts and compile_scalar(inner.this, scope).kind not in (Kind.INTEGER, Kind.DECIMAL):
+    if not counts and compile_scalar(inner.this, scope).kind.base not in (Kind.INTEGER, Kind.DECIMAL):
         return None
     value = column_expressions([inner.this], scope)
     return None if value is None else _Argument(value, condition, counts)

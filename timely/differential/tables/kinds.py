@@ -29,11 +29,13 @@ class Kind:
     """What the values of a column are. There is one object for each kind, so kinds are compared with ``is``.
 
     ``NULL`` is the kind of the literal alone. Lists have an ``element``, structs have ``fields``: their values are tuples.
+    Decimals have a ``scale``, the number of digits behind the point, and at most 38 digits.
     """
 
     value: str
     element: Kind | None = None
     fields: tuple[tuple[str, Kind], ...] = ()
+    scale: int | None = None
 
     NULL: ClassVar[Kind]
     BOOLEAN: ClassVar[Kind]
@@ -53,20 +55,26 @@ class Kind:
         """Whether its values are made of others."""
         return self.element is not None or bool(self.fields)
 
+    @property
+    def base(self) -> Kind:
+        """The kind, with ``DECIMAL`` for decimals of any scale."""
+        return self if self.scale is None else Kind.DECIMAL
+
     def __repr__(self) -> str:
         return self.value
 
     def __reduce__(self) -> Any:
-        return _kind, (self.value, self.element, self.fields)
+        return _kind, (self.value, self.element, self.fields, self.scale)
 
 
 _KINDS: Final[dict[Any, Kind]] = {}
 
 
-def _kind(value: str, element: Kind | None = None, fields: tuple[tuple[str, Kind], ...] = ()) -> Kind:
+def _kind(value: str, element: Kind | None = None, fields: tuple[tuple[str, Kind], ...] = (), scale: int | None = None) -> Kind:
     """Return the one kind of this description."""
-    found = _KINDS.get((value, element, fields))
-    return _KINDS.setdefault((value, element, fields), Kind(value, element, fields)) if found is None else found
+    key = value, element, fields, scale
+    found = _KINDS.get(key)
+    return _KINDS.setdefault(key, Kind(*key)) if found is None else found
 
 
 Kind.NULL = _kind("NULL")
@@ -81,6 +89,15 @@ Kind.TIME = _kind("TIME")
 Kind.TIMESTAMP = _kind("TIMESTAMP")
 Kind.INSTANT = _kind("TIMESTAMPTZ")
 Kind.INTERVAL = _kind("INTERVAL")
+
+
+def decimal(scale: int) -> Kind:
+    """Return the kind of decimals of 38 digits, some of them behind the point.
+
+    >>> decimal(2), decimal(2) is decimal(2), decimal(2) is decimal(3), decimal(2).base is Kind.DECIMAL
+    (DECIMAL, True, False, True)
+    """
+    return _kind("DECIMAL", None, (), scale)
 
 
 def list_of(element: Kind) -> Kind:
@@ -114,8 +131,6 @@ class Column:
     name: str
     kind: Kind
     nullable: bool = True
-    scale: int | None = None
-    """Digits behind the point, where they are known."""
 
 
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
@@ -141,15 +156,16 @@ def common(one: Kind, other: Kind) -> Kind | None:
     if one is Kind.NULL:
         return other
     for kinds in (NUMBERS, MOMENTS):
-        if one in kinds and other in kinds:
-            return kinds[max(kinds.index(one), kinds.index(other))]
+        if one.base in kinds and other.base in kinds:
+            found = kinds[max(kinds.index(one.base), kinds.index(other.base))]
+            return decimal(max(one.scale or 0, other.scale or 0)) if found is Kind.DECIMAL else found
     if one.element is not None and other.element is not None:
         element = common(one.element, other.element)
         return None if element is None else list_of(element)
     if one.fields and [name for name, _ in one.fields] == [name for name, _ in other.fields]:
-        found = [(name, common(kind, more)) for (name, kind), (_, more) in zip(one.fields, other.fields)]
-        kept = tuple((name, kind) for name, kind in found if kind is not None)
-        return struct_of(kept) if len(kept) == len(found) else None
+        parts = [(name, common(kind, more)) for (name, kind), (_, more) in zip(one.fields, other.fields)]
+        kept = tuple((name, kind) for name, kind in parts if kind is not None)
+        return struct_of(kept) if len(kept) == len(parts) else None
     return None
 
 
@@ -274,7 +290,24 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
         return None if convert is None else lambda values: tuple(None if value is None else convert(value) for value in values)
     if source.fields and [name for name, _ in source.fields] == [name for name, _ in target.fields]:
         return _struct_conversion(source, target)
-    return _CONVERSIONS.get((source, target))
+    plain = _CONVERSIONS.get((source.base, target.base))
+    if source.scale is not None and target is Kind.TEXT:
+        return functools.partial(_text_of_decimal, source.scale)
+    if target.scale is None:
+        return plain
+    digits = 38 if source is Kind.TEXT else source.scale or 0
+    narrow = (fitting if digits <= target.scale else rounded)(38, target.scale)
+    if source.scale is not None:
+        return narrow
+    return None if plain is None else _then(plain, narrow)
+
+
+def _then(convert: Conversion, narrow: Conversion) -> Conversion:
+    return lambda value: narrow(convert(value))
+
+
+def _text_of_decimal(scale: int, value: Decimal) -> str:
+    return f"{value or abs(value):.{scale}f}"  # no minus before zero
 
 
 def _struct_conversion(source: Kind, target: Kind) -> Conversion | None:
@@ -283,6 +316,23 @@ def _struct_conversion(source: Kind, target: Kind) -> Conversion | None:
     if len(known) < len(converts):
         return None
     return lambda values: tuple(None if value is None else convert(value) for convert, value in zip(known, values))
+
+
+def fitting(precision: int, scale: int) -> Conversion:
+    """Return what returns a decimal that is below the limit of ``DECIMAL(precision, scale)``; ``SqlError`` for others.
+
+    >>> fitting(4, 1)(Decimal("2.25"))
+    Decimal('2.25')
+    """
+    limit = Decimal(1).scaleb(precision - scale)
+    low = -limit
+
+    def fit(value: Decimal) -> Decimal:
+        if low < value < limit:
+            return value
+        raise SqlError(f"{value} does not fit DECIMAL({precision}, {scale})")
+
+    return fit
 
 
 def rounded(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
@@ -324,17 +374,13 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
     """Return the columns of an Arrow schema; ``SchemaError`` for types and names that tables do not have.
 
     >>> columns_of(pa.schema([pa.field("n", pa.int32(), nullable=False)]))
-    (Column(name='n', kind=INTEGER, nullable=False, scale=None),)
+    (Column(name='n', kind=INTEGER, nullable=False),)
     """
-    columns = tuple(Column(lower_case(field.name), kind_of(field), field.nullable, _scale(field.type)) for field in schema)
+    columns = tuple(Column(lower_case(field.name), kind_of(field), field.nullable) for field in schema)
     for column in columns:
         if sum(other.name == column.name for other in columns) > 1:
             raise SchemaError(f"the schema has column {column.name!r} twice; upper and lower case are the same")
     return columns
-
-
-def _scale(kind: pa.DataType) -> int | None:
-    return int(kind.scale) if pa.types.is_decimal(kind) else None
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -380,6 +426,8 @@ def kind_of(field: pa.Field) -> Kind:
     for test, found in _KINDS_OF_TYPES:
         if test(kind):
             return found
+    if pa.types.is_decimal(kind):
+        return decimal(max(kind.scale, 0))
     if pa.types.is_timestamp(kind):
         return Kind.TIMESTAMP if kind.tz is None else Kind.INSTANT
     if pa.types.is_list(kind):
@@ -399,7 +447,6 @@ _KINDS_OF_TYPES: Final[tuple[tuple[Callable[[Any], bool], Kind], ...]] = (
     (pa.types.is_boolean, Kind.BOOLEAN),
     (pa.types.is_integer, Kind.INTEGER),
     (pa.types.is_float64, Kind.DOUBLE),
-    (pa.types.is_decimal, Kind.DECIMAL),
     (pa.types.is_string, Kind.TEXT),
     (pa.types.is_binary, Kind.BLOB),
     (pa.types.is_date32, Kind.DATE),
@@ -442,14 +489,12 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     >>> arrow_schema((Column("xs", list_of(Kind.INTEGER)),)).types
     [ListType(list<item: int64>)]
     """
-    return pa.schema(
-        [pa.field(column.name, _arrow_type(column.kind, column.scale), nullable=column.nullable) for column in columns]
-    )
+    return pa.schema([pa.field(column.name, _arrow_type(column.kind), nullable=column.nullable) for column in columns])
 
 
-def _arrow_type(kind: Kind, scale: int | None = None) -> pa.DataType:
-    if kind is Kind.DECIMAL:
-        return pa.decimal128(38, 9 if scale is None else scale)
+def _arrow_type(kind: Kind) -> pa.DataType:
+    if kind.scale is not None:
+        return pa.decimal128(38, kind.scale)
     if kind.element is not None:
         return pa.list_(_arrow_type(kind.element))
     if kind.fields:
@@ -501,11 +546,11 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
         return functools.partial(
             _checked_struct, kind, [_value_check(part, type_[i].type) for i, (_, part) in enumerate(kind.fields)]
         )
-    expected = _TYPES[kind]
+    expected = _TYPES[kind.base]
     narrow: Conversion = _same
     if kind is Kind.INTEGER:
         narrow = within(type_.bit_width, pa.types.is_signed_integer(type_))
-    elif kind is Kind.DECIMAL:
+    elif kind.scale is not None:
         narrow = _exactly(type_.precision, type_.scale)
     elif kind in _NARROW:
         narrow = _NARROW[kind]
@@ -552,10 +597,10 @@ def comparable(kind: Kind, value: Any) -> bool:
             and len(value) == len(kind.fields)
             and all(part is None or comparable(field, part) for (_, field), part in zip(kind.fields, value))
         )
-    if kind in (Kind.INTEGER, Kind.DOUBLE, Kind.DECIMAL):
+    if kind.base in NUMBERS:
         if isinstance(value, Decimal):
             return kind is not Kind.DOUBLE and not value.is_nan()
-        number = Rational if kind is Kind.DECIMAL else Real
+        number = Real if kind.scale is None else Rational
         return not isinstance(value, bool) and isinstance(value, number) and value == value
     if not isinstance(value, _TYPES.get(kind, ())):
         return False

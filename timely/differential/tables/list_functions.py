@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from timely.differential.tables import scalars
-from timely.differential.tables.kinds import NUMBERS, Kind, common, list_of, sortable
+from timely.differential.tables.kinds import NUMBERS, Kind, common, fitting, list_of, sortable
 from timely.differential.tables.overloads import Overload, Rule, SqlFunction, overload
 from timely.differential.tables.sizes import check_length, joined
 from timely.differential.tables.text_functions import as_text
@@ -167,9 +167,12 @@ def _joined(kinds: Sequence[Kind]) -> Overload | None:
 def _numeric(f: Callable[[Values], Any], result: Kind | None = None) -> Rule:
     def rule(kinds: Sequence[Kind]) -> Overload | None:
         inner = kinds[0].element
-        if len(kinds) != 1 or inner not in NUMBERS:
+        if len(kinds) != 1 or inner is None or inner.base not in NUMBERS:
             return None
-        return overload(f, inner if result is None else result, kinds[0], optional=True)
+        if result is None and inner.scale is not None:
+            fit = fitting(38, inner.scale)
+            return overload(lambda values: None if (found := f(values)) is None else fit(found), inner, kinds[0], optional=True)
+        return overload(f, result or inner, kinds[0], optional=True)
 
     return rule
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from sqlglot import exp
 
 from timely.differential.tables import scalars
-from timely.differential.tables.kinds import Kind, finite
+from timely.differential.tables.kinds import Kind, decimal, finite
 from timely.differential.tables.overloads import Overload, Rule, SqlFunction, overload
 from timely.errors import SqlError
 
-_I, _D, _F = Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE
+_I, _F = Kind.INTEGER, Kind.DOUBLE
 
 
 def real(f: Callable[..., float], infinite: Callable[..., float] | None = None) -> Callable[..., float]:
@@ -74,11 +74,11 @@ def round_float(value: float, digits: int = 0) -> float:
     >>> round_float(-2.5), round_float(2.345, 2), round_float(1250.0, -2)
     (-3.0, 2.35, 1300.0)
     """
-    if not math.isfinite(value):
+    if not math.isfinite(value) or digits > 308:
         return value
     if digits == 0:
         return _round_half_up(value)
-    power = 10.0 ** min(abs(digits), 308)
+    power = 10.0 ** min(abs(digits), 308)  # beyond that, no digit is left
     if digits < 0:
         return _round_half_up(value / power) * power
     found = value * power
@@ -98,6 +98,8 @@ def round_decimal(value: Decimal, digits: int = 0) -> Decimal:
     """Return a decimal rounded half away from zero."""
     if -digits <= value.as_tuple().exponent:  # type: ignore[operator]  # decimals of a table are numbers
         return value
+    if digits < -38:
+        return Decimal(0)
     return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, scalars.EXACT_ROUNDING)
 
 
@@ -136,9 +138,46 @@ def _sign(value: Any) -> int:
     return int(value > 0) - int(value < 0)
 
 
-def _numbers(whole: Callable[..., Any], decimal: Callable[..., Any], double: Callable[..., Any], *more: Kind) -> list[Rule]:
+def _numbers(whole: Callable[..., Any], of_decimal: Callable[..., Any], double: Callable[..., Any], *more: Kind) -> list[Rule]:
     """Return the overloads of a function whose result is a number like the first argument."""
-    return [overload(whole, _I, _I, *more), overload(decimal, _D, _D, *more), overload(double, _F, _F, *more)]
+    return [overload(whole, _I, _I, *more), _of_decimal(of_decimal, None, *more), overload(double, _F, _F, *more)]
+
+
+def _of_decimal(f: Callable[..., Any], result: Kind | None, *more: Kind) -> Rule:
+    """Return the rule of a function of a decimal; without a ``result``, that is a decimal with as many digits."""
+
+    def rule(kinds: Sequence[Kind]) -> Overload | None:
+        kind = kinds[0]
+        return None if kind.scale is None else overload(f, result or kind, kind, *more)
+
+    return rule
+
+
+def rounding(digits: int | None) -> list[Rule]:
+    """Return the overloads of ``round`` to a number of digits; ``None`` is one that rows have.
+
+    A decimal has as many digits behind the point as it is rounded to, where that is written.
+    """
+    whole, double = overload(round_whole, _I, _I, _I), overload(round_float, _F, _F, _I)
+
+    def of_decimal(kinds: Sequence[Kind]) -> Overload | None:
+        kind = kinds[0]
+        if kind.scale is None:
+            return None
+        result = kind if digits is None else decimal(min(max(digits, 0), kind.scale))
+        return overload(round_decimal, result, kind, _I)
+
+    return [whole, of_decimal, double]
+
+
+def round_to_whole() -> list[Rule]:
+    """Return the overloads of ``round`` without digits."""
+    return _wholes(round_decimal, overload(int, _I, _I), round_float)
+
+
+def _wholes(of_decimal: Callable[..., Any], whole: Rule, double: Callable[..., Any]) -> list[Rule]:
+    """Return the overloads of a function that leaves no digits behind the point."""
+    return [whole, _of_decimal(of_decimal, decimal(0)), overload(double, _F, _F)]
 
 
 def _doubles(f: Callable[..., float], count: int = 1) -> list[Rule]:
@@ -153,18 +192,12 @@ _LOG10: Final = _logarithm(math.log10)
 
 NUMBER_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
     exp.Abs: _of("this", rules=_numbers(abs, scalars.EXACT.abs, abs)),
-    exp.Sign: _of("this", rules=[overload(_sign, _I, kind) for kind in (_I, _D, _F)]),
-    exp.Round: _of(
-        "this",
-        "decimals",
-        rules=[
-            *_numbers(int, round_decimal, round_float),
-            *_numbers(round_whole, round_decimal, round_float, _I),
-        ],
+    exp.Sign: _of("this", rules=[overload(_sign, _I, _I), _of_decimal(_sign, _I), overload(_sign, _I, _F)]),
+    exp.Floor: _of("this", rules=_wholes(_to_whole(ROUND_FLOOR), overload(float, _F, _I), floor_float)),
+    exp.Ceil: _of("this", rules=_wholes(_to_whole(ROUND_CEILING), overload(float, _F, _I), ceiling_float)),
+    exp.Trunc: _of(
+        "this", rules=_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _truncated_float), ignored=("fractions_supported",)
     ),
-    exp.Floor: _of("this", rules=[overload(float, _F, _I), *_numbers(int, _to_whole(ROUND_FLOOR), floor_float)[1:]]),
-    exp.Ceil: _of("this", rules=[overload(float, _F, _I), *_numbers(int, _to_whole(ROUND_CEILING), ceiling_float)[1:]]),
-    exp.Trunc: _of("this", rules=_numbers(int, _to_whole(ROUND_DOWN), _truncated_float), ignored=("fractions_supported",)),
     exp.Sqrt: _of("this", rules=_doubles(real(math.sqrt))),
     exp.Cbrt: _of("this", rules=_doubles(real(math.cbrt))),
     exp.Exp: _of("this", rules=_doubles(real(math.exp))),

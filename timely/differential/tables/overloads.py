@@ -22,7 +22,6 @@ class Overload:
     f: Callable[..., Any]
     optional: bool = False
     sees_null: bool = False
-    scale: int | None = None
 
 
 Rule = Overload | Callable[[Sequence[Kind]], Overload | None]

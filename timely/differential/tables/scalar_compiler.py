@@ -6,7 +6,6 @@ Conditions have three values: true, false, and ``None`` for unknown. What is not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from operator import add, eq, ge, gt, le, lt, ne, neg, sub
 from typing import Any, Final
 
@@ -14,11 +13,22 @@ import attrs
 from sqlglot import exp
 
 from timely.differential.tables import moment_functions as moments
-from timely.differential.tables import scalars
+from timely.differential.tables import parsing, scalars
 from timely.differential.tables.calls import CALLS, NAMED_CALLS, Call, bare, interval_of, unit_of
 from timely.differential.tables.casts import cast_of, tried
 from timely.differential.tables.functions import FUNCTIONS, NAMED_FUNCTIONS
-from timely.differential.tables.kinds import MOMENTS, NUMBERS, Column, Kind, common, conversion, list_of, sortable
+from timely.differential.tables.kinds import (
+    MOMENTS,
+    NUMBERS,
+    Column,
+    Kind,
+    common,
+    conversion,
+    decimal,
+    fitting,
+    list_of,
+    sortable,
+)
 from timely.differential.tables.overloads import Overload
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.text_functions import lower
@@ -36,7 +46,6 @@ class Scalar:
     nullable: bool
     function: Function
     literal: str | None = None  # a text literal takes the kind of what it meets
-    scale: int | None = None  # digits behind the point of a decimal, where they are known
 
 
 @attrs.frozen
@@ -85,7 +94,7 @@ def as_kind(scalar: Scalar, kind: Kind, node: exp.Expr) -> Scalar:
     """Return ``scalar`` where ``kind`` is expected: literals and narrower numbers become that; ``SqlError`` for others."""
     if scalar.kind is kind or scalar.kind is Kind.NULL:
         return attrs.evolve(scalar, kind=kind, literal=None)
-    if scalar.literal is not None and kind in _OF_LITERALS:
+    if scalar.literal is not None and kind.base in _OF_LITERALS:
         convert = conversion(Kind.TEXT, kind)
         assert convert is not None
         try:
@@ -126,7 +135,7 @@ def _is_exactly(scalar: Scalar, kind: Kind) -> bool:
 def _can_become(scalar: Scalar, kind: Kind) -> bool:
     if _is_exactly(scalar, kind):
         return True
-    return kind in _OF_LITERALS if scalar.literal is not None else common(scalar.kind, kind) is kind
+    return kind.base in _OF_LITERALS if scalar.literal is not None else common(scalar.kind, kind) is kind
 
 
 def _called(overload: Overload, arguments: Sequence[Scalar]) -> Scalar:
@@ -137,7 +146,7 @@ def _called(overload: Overload, arguments: Sequence[Scalar]) -> Scalar:
     if overload.sees_null:
         return Scalar(overload.result, overload.optional, lambda row: f(*[function(row) for function in functions]))
     nullable = overload.optional or any(argument.nullable for argument in arguments)
-    return Scalar(overload.result, nullable, strict(f, *functions), scale=overload.scale)
+    return Scalar(overload.result, nullable, strict(f, *functions))
 
 
 _VOLATILE: Final = ("now", "today", "random", "uuid", "gen_random_uuid", "get_current_time", "get_current_timestamp", "nextval")
@@ -155,7 +164,7 @@ def _advice(node: exp.Expr) -> str:
 
 
 def _column(column: Column, place: int) -> Scalar:
-    return Scalar(column.kind, column.nullable, lambda row: row[place], scale=column.scale)
+    return Scalar(column.kind, column.nullable, lambda row: row[place])
 
 
 def _converted(scalar: Scalar, kind: Kind, node: exp.Expr) -> Scalar:
@@ -222,13 +231,16 @@ def _literal(node: exp.Expr, scope: NameScope) -> Scalar:
     if node.is_string:
         return Scalar(Kind.TEXT, False, lambda row: text, literal=text)
     value: Any
-    if text.isdigit():
-        kind, value = Kind.INTEGER, int(text)
-    elif "e" in text.lower():
-        kind, value = Kind.DOUBLE, float(text)
-    else:
-        kind, value = Kind.DECIMAL, Decimal(text)
-        return Scalar(kind, False, lambda row: value, scale=len(text.partition(".")[2]))
+    whole, _, fraction = text.partition(".")
+    try:
+        if text.isdecimal():
+            kind, value = Kind.INTEGER, parsing.integer_of(text)
+        elif "e" in text.lower() or len(whole) + len(fraction) > 38:
+            kind, value = Kind.DOUBLE, parsing.float_of(text)
+        else:
+            kind, value = decimal(len(fraction)), parsing.decimal_of(text)
+    except SqlError as error:
+        raise refusal(node, str(error)) from None
     return Scalar(kind, False, lambda row: value)
 
 
@@ -265,12 +277,13 @@ def _arithmetic(node: exp.Expr, scope: NameScope) -> Scalar:
     of_moments = _moment_arithmetic(node, left, right)
     if of_moments is not None:
         return of_moments
+    written = left.kind, right.kind
     left, right = unify([node.this, node.expression], [left, right], node)
     kind = left.kind
     nullable = left.nullable or right.nullable
     if kind is Kind.NULL:
         return left
-    if kind not in NUMBERS:
+    if kind.base not in NUMBERS:
         raise refusal(node, f"arithmetic on {kind.value} is not supported")
     if isinstance(node, exp.Div):
         left, right = as_kind(left, Kind.DOUBLE, node), as_kind(right, Kind.DOUBLE, node)
@@ -279,7 +292,21 @@ def _arithmetic(node: exp.Expr, scope: NameScope) -> Scalar:
         if kind is not Kind.INTEGER:
             raise refusal(node, "// is supported for whole numbers")
         return Scalar(kind, nullable, strict(scalars.quotient, left.function, right.function))
+    if kind.scale is not None:
+        return _decimal_arithmetic(node, left, right, written)
     return Scalar(kind, nullable, strict(_ARITHMETIC[type(node)][kind], left.function, right.function))
+
+
+def _decimal_arithmetic(node: exp.Expr, left: Scalar, right: Scalar, written: tuple[Kind, Kind]) -> Scalar:
+    """Return arithmetic on decimals: a product has the digits behind the point of both numbers, as they are ``written``."""
+    scale = left.kind.scale or 0
+    if isinstance(node, exp.Mul):
+        scale = sum(scale if kind is Kind.TEXT else kind.scale or 0 for kind in written)
+    if scale > 38:
+        raise refusal(node, f"it has {scale} digits behind the point, and DECIMAL has 38: cast one to fewer, or to DOUBLE")
+    calculate, fit = _ARITHMETIC[type(node)][Kind.DECIMAL], fitting(38, scale)
+    function = strict(lambda one, other: fit(calculate(one, other)), left.function, right.function)
+    return Scalar(decimal(scale), left.nullable or right.nullable, function)
 
 
 def _moment_arithmetic(node: exp.Expr, left: Scalar, right: Scalar) -> Scalar | None:
@@ -349,12 +376,12 @@ def _negative(node: exp.Expr, scope: NameScope) -> Scalar:
     inner = compile_scalar(node.this, scope)
     if inner.kind is Kind.INTERVAL:
         return attrs.evolve(inner, function=strict(neg, inner.function))
-    if inner.kind not in (*NUMBERS, Kind.NULL) or inner.literal is not None:
+    if inner.kind.base not in (*NUMBERS, Kind.NULL) or inner.literal is not None:
         raise refusal(node, f"arithmetic on {inner.kind.value} is not supported")
-    negate: Callable[[Any], Any] = scalars.EXACT.minus if inner.kind is Kind.DECIMAL else neg
+    negate: Callable[[Any], Any] = neg if inner.kind.scale is None else scalars.EXACT.minus
     if inner.kind is Kind.DOUBLE:
         negate = scalars.negative_float
-    return Scalar(inner.kind, inner.nullable, strict(negate, inner.function), scale=inner.scale)
+    return Scalar(inner.kind, inner.nullable, strict(negate, inner.function))
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------
@@ -561,7 +588,7 @@ def _extreme(node: exp.Expr, scope: NameScope) -> Scalar:
 def _cast(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "to", "_type", "safe", "requires_string")
     inner = compile_scalar(node.this, scope)
-    cast = cast_of(inner.kind, inner.scale, node.args["to"], node)
+    cast = cast_of(inner.kind, node.args["to"], node)
     return _called(tried(cast, node) if isinstance(node, exp.TryCast) else cast, [inner])
 
 

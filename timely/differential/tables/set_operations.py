@@ -21,7 +21,9 @@ def as_kinds(relation: Relation, columns: Sequence[Column], node: exp.Expr, exac
     conversions: list[Callable[[Any], Any] | None] = []
     for column, target in zip(relation.columns, columns):
         convert = conversion(column.kind, target.kind)
-        if convert is None or (exact and column.kind not in (target.kind, Kind.NULL)):
+        wider = common(column.kind, target.kind)
+        fits = not exact or column.kind is Kind.NULL or (wider is target.kind and column.kind.base is wider.base)
+        if convert is None or not fits:
             raise refusal(node, f"column {column.name!r} is {column.kind.value} here and {target.kind.value} there: cast one")
         conversions.append(None if column.kind in (target.kind, Kind.NULL) else convert)
     if not any(conversions):

@@ -51,7 +51,7 @@ def turned(kind: Kind, descending: bool) -> Callable[[Any], Any] | None:
     """Return what makes of values of a kind others that sort in a direction, or ``None`` where they do."""
     if kind.nested:
         return (lambda value: Descending(sortable(value))) if descending else sortable
-    return _NEGATED.get(kind, Descending) if descending else None
+    return _NEGATED.get(kind.base, Descending) if descending else None
 
 
 _NEGATED: Final[dict[Kind, Callable[[Any], Any]]] = {

@@ -279,7 +279,7 @@ class _Select:
         first = len(self.outer)
         found = [compile_scalar(value, relation.scope) for value in (*self.outer, *values)]
         names = [*(f"{HIDDEN}{index}" for index in range(first)), *(output.alias_or_name for output in outputs)]
-        columns = [Column(name, scalar.kind, scalar.nullable, scalar.scale) for name, scalar in zip(names, found)]
+        columns = [Column(name, scalar.kind, scalar.nullable) for name, scalar in zip(names, found)]
         places = _output_places(columns, first)
         for index, value in enumerate(values, first):
             places.setdefault(value, index)

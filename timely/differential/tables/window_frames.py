@@ -166,7 +166,7 @@ def _moves(bound: Any, kind: Kind, sign: int, window: exp.Expr) -> tuple[Callabl
                 raise refusal(window, "a distance is not negative")
             seen: Callable[[Any], Any] = start_of_day if kind is Kind.DATE else lambda value: value
             return seen, lambda value: moment_functions.add_interval(value, months, delta)
-    if isinstance(bound, exp.Literal) and not bound.is_string and kind in NUMBERS:
+    if isinstance(bound, exp.Literal) and not bound.is_string and kind.base in NUMBERS:
         number = Decimal(str(bound.this)) * sign
         if kind is Kind.DOUBLE:
             return lambda value: value, lambda value: value + float(number)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Final
 
@@ -262,14 +261,9 @@ def _with_default(node: exp.Expr, default: exp.Expr, call: _Call) -> list[Scalar
     value, other = compile_scalar(node, call.scope), compile_scalar(default, call.scope)
     if value.kind is Kind.NULL or value.literal is not None:
         return unify([node, default], [value, other], call.node)
-    digits = 38 if other.scale is None else other.scale
-    if node == default or (default.is_number and Decimal(default.to_py()) % 1 == 0):
-        digits = 0  # these lose nothing, with any number of digits
-    if value.kind is not Kind.DECIMAL or other.kind is not Kind.DECIMAL or (value.scale or 0) >= digits:
+    if value.kind.scale is None or other.kind.scale is None:
         return [value, as_kind(other, value.kind, default)]
-    if value.scale is None:
-        raise refusal(node, "how many digits this decimal has is not known: cast it to DECIMAL(precision, scale) first")
-    return [value, attrs.evolve(other, function=strict(rounded(38, value.scale), other.function), scale=value.scale)]
+    return [value, attrs.evolve(other, kind=value.kind, function=strict(rounded(38, value.kind.scale), other.function))]
 
 
 def _nth(call: _Call) -> _Windowed:
