@@ -200,6 +200,7 @@ def _serve(arguments: argparse.Namespace) -> None:
             max_queries=arguments.max_queries,
             max_rows=arguments.max_rows,
             query_seconds=arguments.query_seconds,
+            query_memory=arguments.query_memory,
         ),
         _print,
     )
@@ -318,6 +319,8 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--max-rows", type=_positive, default=100_000, metavar="N", help="rows of one answer (default: 100000)")
     text = "seconds that a query may take in one epoch (default: 30)"
     serve.add_argument("--query-seconds", type=_seconds, default=30.0, metavar="S", help=text)
+    text = "memory that all queries may take (default: half of what there is)"
+    serve.add_argument("--query-memory", metavar="SIZE", help=text)
     serve.set_defaults(command=_serve)
 
     credentials = commands.add_parser(

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from timely.errors import ConfigurationError, TimelyWarning, file_error_text
+from timely.memory import bytes_of
 from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
 from timely.server.script import TableDefinition, parse_script
 from timely.worker.gc_control import collector_paused
+
+_END: Final = 4.0
+"""Seconds after a signal to end in which what runs may end by itself."""
 
 
 @attrs.frozen
@@ -31,6 +37,7 @@ class Settings:
     max_queries: int
     max_rows: int
     query_seconds: float
+    query_memory: str | None
 
 
 class ProblemLog:
@@ -75,7 +82,13 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
     watched = [
         WatchedInput(name, path, declared.get(name.lower()), changes=name in settings.changes) for name, path in inputs.items()
     ]
-    views = Views(Limits(queries=settings.max_queries, rows=settings.max_rows, query_seconds=settings.query_seconds))
+    limits = Limits(
+        queries=settings.max_queries,
+        rows=settings.max_rows,
+        query_seconds=settings.query_seconds,
+        query_memory=None if settings.query_memory is None else bytes_of(settings.query_memory, "--query-memory"),
+    )
+    views = Views(limits)
     with collector_paused():  # what is loaded stays: to look for garbage in it took a third of the time
         watcher = InputWatcher(views, watched, settings.poll)
         with warnings.catch_warnings(record=True) as warned:
@@ -83,7 +96,12 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
             views.run_script(text)
         gc.freeze()
     over = threading.Event()
-    before = {number: signal.signal(number, lambda *_: over.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(*_: object) -> None:
+        over.set()
+        _end_in_time()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with (
             ViewServer(
@@ -106,6 +124,16 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end_in_time() -> None:
+    """Have the process end within 5 s, whatever its threads do."""
+    stop = threading.Timer(_END, os._exit, (0,))
+    stop.daemon = True
+    stop.start()
+    if hasattr(signal, "setitimer"):  # the kernel, where one call of C has kept the thread from running
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, _END + 0.5)
 
 
 def _problems(watcher: InputWatcher, views: Views) -> list[str]:

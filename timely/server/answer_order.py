@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from timely.differential.tables.clause_names import last_of_name
 from timely.differential.tables.groups import aggregates_in
 from timely.differential.tables.kinds import Column, lower_case
+from timely.differential.tables.queries import tree_of
 from timely.differential.tables.refusals import mark_positions, refusal
 from timely.differential.tables.scalar_compiler import NameScope
 from timely.differential.tables.sorting import sort_key
 from timely.server.contents import Row
 
 _UNKNOWN = "an answer is put in the order of columns that it has: select this too"
+
+
+class SortColumn(NamedTuple):
+    """A column that rows are sorted by, with where ``NULL`` stands."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
 
 
 @attrs.frozen
@@ -27,6 +36,13 @@ class AnswerOrder:
     width: int
     _orders: tuple[exp.Expr, ...]
     _places: tuple[int, ...]
+
+    def sort_columns(self, columns: Sequence[Column]) -> tuple[SortColumn, ...]:
+        """Return which of the columns of ``query`` rows are sorted by."""
+        return tuple(
+            SortColumn(columns[place].name, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first")))
+            for ordered, place in zip(self._orders, self._places, strict=True)
+        )
 
     def key(self, columns: Sequence[Column]) -> Callable[[Row], Any]:
         """Return what the rows of ``query``, which has these columns, are sorted by."""
@@ -40,21 +56,22 @@ class AnswerOrder:
         return sort_key(orders, scope, len(columns))
 
 
-def answer_order(query: str, columns: Sequence[Column]) -> AnswerOrder | None:
-    """Return the order of a query that has ``columns``, or ``None`` where it has none.
+def answer_order(query: str, columns_of: Callable[[], Sequence[Column]]) -> AnswerOrder | None:
+    """Return the order of a query that has the columns of ``columns_of()``, or ``None`` where it has none.
 
     What it is ordered by, and does not select, becomes a column of its own. ``SqlError`` where that cannot be.
 
     >>> from timely.differential.tables.kinds import Kind
-    >>> found = answer_order("select name from people order by age desc", [Column("name", Kind.TEXT)])
+    >>> found = answer_order("select name from people order by age desc", lambda: [Column("name", Kind.TEXT)])
     >>> found.query, found.width
     ('SELECT name, age AS "order 0" FROM people ORDER BY age DESC', 1)
     """
-    tree = parse_one(query, read="duckdb")
-    mark_positions(tree, query)
+    tree = tree_of(query)
     order = tree.args.get("order")
     if order is None:
         return None
+    mark_positions(tree, query)
+    columns = columns_of()
     names = [column.name for column in columns]
     orders: list[exp.Expr] = []
     places: list[int] = []

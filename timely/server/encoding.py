@@ -6,10 +6,12 @@ In JSON decimals, dates, timestamps and whole numbers beyond 53 bits are texts: 
 from __future__ import annotations
 
 import datetime
+import io
+import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -17,11 +19,19 @@ import pyarrow as pa
 
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, conversion, lower_case
 from timely.errors import ConfigurationError, SchemaError, SqlError, brief
-from timely.server.contents import COMPARISONS, Row, RowCondition
-from timely.server.views import Answer
+from timely.server.contents import COMPARISONS, Change, Row, RowCondition
 
 _EXACT: Final = (1 << 53) - 1
 """The largest whole number that every reader of JSON reads exactly."""
+
+_PIECE: Final = 1 << 16
+"""Bytes that are sent at once: no more than that waits for a client that reads slowly."""
+
+_BATCH: Final = 2000
+"""Rows of a batch of Arrow."""
+
+_CONDITIONS: Final = 32
+"""Conditions of one request: each is a comparison for every row, while others wait."""
 
 
 def json_value(value: Any, kind: Kind) -> Any:
@@ -57,26 +67,72 @@ def columns_object(columns: Sequence[Column]) -> list[dict[str, Any]]:
     return [{"name": column.name, "type": column.kind.value, "nullable": column.nullable} for column in columns]
 
 
-def answer_object(answer: Answer) -> dict[str, Any]:
-    """Return an answer as JSON, with each row as often as it is there."""
-    rows = [each for row, count in answer.rows for each in [row_object(answer.columns, row)] * count]
-    return {"time": answer.time, "columns": columns_object(answer.columns), "rows": rows, "more": answer.more}
+def json_pieces(
+    head: Mapping[str, Any], columns: Sequence[Column], rows: Sequence[Row], tail: Mapping[str, Any]
+) -> Iterator[bytes]:
+    """Return an object of JSON in pieces: what ``head`` has, the columns, the rows, and what ``tail`` has.
+
+    >>> b"".join(json_pieces({"time": 0}, [Column("n", Kind.INTEGER, False)], [(7,), (8,)], {"more": False})).decode()
+    '{"time":0,"columns":[{"name":"n","type":"INTEGER","nullable":false}],"rows":[{"n":7},{"n":8}],"more":false}'
+    """
+    begin = _json({**head, "columns": columns_object(columns), "rows": []})
+    yield from pieces(
+        [begin[:-2].encode()],
+        (b"," * (place > 0) + _json(row_object(columns, row)).encode() for place, row in enumerate(rows)),
+        [("]," + _json(tail)[1:] if tail else "]}").encode()],
+    )
 
 
-def arrow_stream(answer: Answer) -> bytes:
-    """Return an answer as a stream of Arrow IPC; the metadata of its schema have the ``time``, and ``more``."""
-    rows = [row for row, count in answer.rows for _ in range(count)]
-    metadata = {"time": str(answer.time), "more": str(answer.more).lower()}
-    schema = arrow_schema(answer.columns).with_metadata(metadata)
+def arrow_pieces(time: int, more: bool, columns: tuple[Column, ...], rows: Sequence[Row]) -> Iterator[bytes]:
+    """Return an answer as a stream of Arrow IPC in pieces; the metadata of its schema have the ``time``, and ``more``.
+
+    ``SchemaError`` for rows that do not fit the types of Arrow, at once.
+    """
+    schema = arrow_schema(columns).with_metadata({"time": str(time), "more": str(more).lower()})
+    for begin in range(0, len(rows), _BATCH):
+        _batch(schema, rows[begin : begin + _BATCH])
+    return _arrow_pieces(schema, rows)
+
+
+def _arrow_pieces(schema: pa.Schema, rows: Sequence[Row]) -> Iterator[bytes]:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for begin in range(0, len(rows), _BATCH):
+            writer.write_batch(_batch(schema, rows[begin : begin + _BATCH]))
+            yield sink.getvalue()
+            sink.seek(0)
+            sink.truncate()
+    yield sink.getvalue()
+
+
+def _batch(schema: pa.Schema, rows: Sequence[Row]) -> pa.RecordBatch:
     try:
         arrays = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
-    except (pa.ArrowException, OverflowError, TypeError) as error:
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise SchemaError(f"the rows do not fit the types of Arrow: {error}; ask for JSON") from None
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def pieces(*parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Return what the parts have in pieces of some 64 KB.
+
+    >>> [len(piece) for piece in pieces([b"a"], [b"b" * 40_000] * 4)]
+    [80001, 80000]
+    """
+    together: list[bytes] = []
+    size = 0
+    for content in itertools.chain(*parts):
+        together.append(content)
+        size += len(content)
+        if size >= _PIECE:
+            yield b"".join(together)
+            together, size = [], 0
+    if together:
+        yield b"".join(together)
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
 
 def event(name: str, data: Any, id: str | None = None) -> bytes:
@@ -85,8 +141,21 @@ def event(name: str, data: Any, id: str | None = None) -> bytes:
     >>> event("changes", {"time": 1}, "a-1")
     b'id: a-1\\nevent: changes\\ndata: {"time":1}\\n\\n'
     """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return (f"id: {id}\n" if id is not None else "").encode() + f"event: {name}\ndata: {text}\n\n".encode()
+    return event_head(name, id) + _json(data).encode() + b"\n\n"
+
+
+def event_head(name: str, id: str | None = None) -> bytes:
+    """Return what comes before the data of a server-sent event, which two line feeds end."""
+    return (f"id: {id}\n" if id is not None else "").encode() + f"event: {name}\ndata: ".encode()
+
+
+def changes_event(time: int, columns: Sequence[Column], changes: Sequence[Change], id: str) -> Iterator[bytes]:
+    """Return the changes of an epoch as an event, a row at a time: what goes comes before what comes."""
+    yield event_head("changes", id) + f'{{"time":{time},"changes":['.encode()
+    ordered = itertools.chain((each for each in changes if each[1] < 0), (each for each in changes if each[1] > 0))
+    for place, (row, diff) in enumerate(ordered):
+        yield b"," * (place > 0) + _json({"count": diff, "row": row_object(columns, row)}).encode()
+    yield b"]}\n\n"
 
 
 # -- what comes in -------------------------------------------------------------------------------------------------
@@ -150,8 +219,11 @@ def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str
     [RowCondition(place=0, comparison='eq', value=5), RowCondition(place=0, comparison='lt', value=7)]
     """
     places = {column.name: place for place, column in enumerate(columns)}
+    given = list(parameters)
+    if len(given) > _CONDITIONS:
+        raise ConfigurationError(f"there are {len(given)} conditions: give {_CONDITIONS} at most")
     found = []
-    for parameter, text in parameters:
+    for parameter, text in given:
         name, comparison = parameter, ""
         if lower_case(parameter) not in places:  # names may have points too
             name, _, comparison = parameter.rpartition(".")

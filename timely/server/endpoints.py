@@ -1,7 +1,8 @@
 """``Endpoints``: what the server answers to each request.
 
-Reads and epochs run on threads, so that no client waits for another one's. A client that follows changes reads them from what its
-view remembers, at its own pace: one that is too slow costs nothing, and learns that it has to start over.
+Reads and epochs run on threads, queries in processes, so that no client waits for another one's. Answers are made a piece at a
+time, when the client has taken the one before. A client that follows changes reads them from what its view remembers, at its own
+pace: one that is too slow costs nothing, and learns that it has to start over. ``/health`` waits for nobody.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import contextlib
 import ipaddress
 import json
 import secrets
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
@@ -33,27 +33,26 @@ from timely.errors import (
     ViewError,
     brief,
 )
-from timely.server.answer_order import AnswerOrder
-from timely.server.contents import RowCondition
+from timely.server.connections import PATIENCE, Connections, connection_limit, send
+from timely.server.contents import Row, RowCondition
 from timely.server.encoding import (
-    answer_object,
-    arrow_stream,
+    arrow_pieces,
+    changes_event,
     columns_object,
     conditions_of,
     event,
-    row_object,
+    event_head,
+    json_pieces,
+    pieces,
     rows_of,
 )
 from timely.server.script import position_in
-from timely.server.views import Query, ViewDescription, Views
+from timely.server.views import Answer, Query, ViewDescription, Views
 
 T = TypeVar("T")
 
 HEARTBEAT: Final = 15.0
 """Seconds after which a client that follows is sent a comment, so that one that is gone is noticed."""
-
-PATIENCE: Final = 60.0
-"""Seconds for which a client may take nothing of what it is sent."""
 
 _OWN: Final = ("none", "same-origin")
 """What a browser says of a request (``Sec-Fetch-Site``) that its user or this server's page has made."""
@@ -81,11 +80,19 @@ _STATUS: Final[tuple[tuple[type[TimelyError], int], ...]] = (
 
 
 class _Batch(NamedTuple):
-    """Events for one client, and the time that it has seen then; ``over`` ends the stream."""
+    """Events for one client in pieces, if there are any, and the time that it has seen then; ``over`` ends the stream."""
 
-    content: bytes
+    content: Iterator[bytes] | None
     time: int
     over: bool = False
+
+
+class _Content(NamedTuple):
+    """The content of an answer, in pieces."""
+
+    kind: str
+    time: int
+    content: Iterator[bytes]
 
 
 class Endpoints:
@@ -108,6 +115,8 @@ class Endpoints:
         self._subscribers = 0
         self._reads = ThreadPoolExecutor(4, "timely reads")
         self._epochs = ThreadPoolExecutor(4, "timely epochs")
+        self._queries = ThreadPoolExecutor(views.limits.queries + 1, "timely queries")
+        self.connections = Connections(connection_limit())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._closing = False
@@ -115,7 +124,9 @@ class Endpoints:
 
     def application(self) -> web.Application:
         """Return the application, which is to be run once."""
-        found = web.Application(client_max_size=self._views.limits.body, middlewares=[self._guarded])
+        limits = self._views.limits
+        body = limits.body if self._writable else min(limits.body, 8 * limits.query_length)
+        found = web.Application(client_max_size=body, middlewares=[self._guarded])
         found.router.add_get("/", self._page)
         found.router.add_get("/health", self._health)
         found.router.add_get("/views", self._overview)
@@ -134,6 +145,7 @@ class Endpoints:
         self._stop_listening()
         self._reads.shutdown(wait=False, cancel_futures=True)
         self._epochs.shutdown(wait=False)
+        self._queries.shutdown(wait=False, cancel_futures=True)
 
     def close_streams(self) -> None:
         """End what clients follow; called in the event loop."""
@@ -160,8 +172,11 @@ class Endpoints:
     async def _guarded(self, request: web.Request, handler: Any) -> web.StreamResponse:
         try:
             self._check_origin(request)
-            answer: web.StreamResponse = await handler(request)
-            return answer
+            with self.connections.answering(request, always=request.path == "/health"):
+                answer: web.StreamResponse = await handler(request)
+                return answer
+        except ConnectionError:  # the client is gone, and nobody reads this
+            return _error(400, "the connection is lost")
         except web.HTTPException as error:
             if error.status < 400:
                 raise
@@ -191,9 +206,6 @@ class Endpoints:
         )
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
-        return await self._reading(self._health_now)
-
-    def _health_now(self) -> web.Response:
         time, relations = self._views.overview()
         errors = [*self._problems(), *(f"{each.kind} {each.name}: {each.error}" for each in relations if each.error)]
         broken = self._views.broken
@@ -213,17 +225,27 @@ class Endpoints:
     async def _rows(self, request: web.Request) -> web.StreamResponse:
         limit = _number("limit", request.query.get("limit"), self._views.limits.rows)
         parameters = [each for each in request.query.items() if each[0] != "limit"]
-        return await self._reading(self._answer, _view(request), parameters, limit, request.headers.get("Accept", ""))
+        content = await self._reading(self._read, _view(request), parameters, limit, request.headers.get("Accept", ""))
+        return await self._send_content(request, content)
 
-    def _answer(
-        self, name: str, parameters: list[tuple[str, str]], limit: int, accept: str, order: AnswerOrder | None = None
-    ) -> web.Response:
+    def _read(self, name: str, parameters: list[tuple[str, str]], limit: int, accept: str) -> _Content:
         where = conditions_of(self._views.describe(name).columns, parameters)
-        answer = self._views.read(name, where, limit, order)
-        headers = {"Timely-Time": str(answer.time)}
-        if _ARROW in accept:
-            return web.Response(body=arrow_stream(answer), content_type=_ARROW, headers=headers)
-        return web.json_response({"view": name, **answer_object(answer)}, headers=headers)
+        return _content(name, self._views.read(name, where, limit), accept)
+
+    async def _send_content(self, request: web.Request, content: _Content) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Timely-Time": str(content.time)})
+        response.content_type = content.kind
+        if content.kind == "application/json":
+            response.charset = "utf-8"
+        await response.prepare(request)
+        if request.method != "HEAD":
+            await self._send_pieces(request, response, content.content)
+        await response.write_eof()
+        return response
+
+    async def _send_pieces(self, request: web.Request, response: web.StreamResponse, content: Iterator[bytes]) -> None:
+        while piece := await self._reading(next, content, b""):
+            await send(request, response, piece)
 
     # -- following -------------------------------------------------------------------------------------------------
 
@@ -238,7 +260,7 @@ class Endpoints:
             return await self._follow(request, name, where, await self._reading(self._next, name, where, time, True))
         return await self._follow(request, name, where, await self._reading(self._first, name, where))
 
-    def _first(self, name: str, where: list[RowCondition]) -> _Batch:
+    def _first(self, name: str, where: list[RowCondition], query: Query | None = None) -> _Batch:
         """Return all that a view holds."""
         answer = self._views.read(name, where, self._views.limits.rows)
         if answer.more:
@@ -247,9 +269,11 @@ class Endpoints:
                 self._views.limits.rows + 1,
                 text=f"{name} has more than {self._views.limits.rows} rows: give conditions, or raise --max-rows",
             )
-        content = {"view": name, **answer_object(answer)}
-        del content["more"]
-        return _Batch(event("snapshot", content, self._id(answer.time)), answer.time)
+        head = {"view": name, "time": answer.time}
+        if query is not None and query.order:
+            head |= {"shown": query.width, "order": [each._asdict() for each in query.order]}
+        data = json_pieces(head, answer.columns, _flat(answer), {})
+        return _Batch(pieces([event_head("snapshot", self._id(answer.time))], data, [b"\n\n"]), answer.time)
 
     def _resumed(self, name: str, where: list[RowCondition], last: str) -> _Batch:
         """Return what a client has missed that comes back, or that it has to start over, and all."""
@@ -264,7 +288,7 @@ class Endpoints:
                     return found
         first = self._first(name, where)
         reason = "the changes since your last event are not remembered: the snapshot replaces what you have"
-        return first._replace(content=event("reset", {"reason": reason}) + first.content)
+        return first._replace(content=pieces([event("reset", {"reason": reason})], first.content or ()))
 
     def _next(self, name: str, where: list[RowCondition], time: int, strict: bool = False) -> _Batch:
         """Return what came after ``time``; a client that is too slow is told so, or, if ``strict``, ``CompactedError``."""
@@ -273,29 +297,30 @@ class Endpoints:
         except CompactedError as error:
             if strict:
                 raise
-            return _Batch(event("dropped", {"reason": f"you read too slowly: {error}"}), time, over=True)
+            return _dropped(f"you read too slowly: {error}", time)
         columns = self._views.describe(name).columns
-        parts: list[bytes] = []
+        events: list[Iterator[bytes]] = []
         rows = 0
         for epoch in epochs:
-            changes = [(row, diff) for row, diff in epoch.changes if all(condition.holds(row) for condition in where)]
+            changes = epoch.changes
+            if where:
+                changes = [(row, diff) for row, diff in changes if all(condition.holds(row) for condition in where)]
             rows += len(changes)
-            if rows > self._views.limits.rows and len(parts) == 0:
-                reason = f"epoch {epoch.time} has more than {self._views.limits.rows} changes: read the view anew"
-                return _Batch(event("dropped", {"reason": reason}), time, over=True)
+            if rows > self._views.limits.rows and not events:
+                return _dropped(f"epoch {epoch.time} has more than {self._views.limits.rows} changes: read the view anew", time)
             if rows > self._views.limits.rows:
                 break  # the rest comes next
             time = epoch.time
             if changes:
-                ordered = sorted(changes, key=lambda change: change[1] > 0)  # what goes comes before what comes
-                content = [{"count": diff, "row": row_object(columns, row)} for row, diff in ordered]
-                parts.append(event("changes", {"time": time, "changes": content}, self._id(time)))
-        return _Batch(b"".join(parts), time)
+                events.append(changes_event(time, columns, changes, self._id(time)))
+        return _Batch(pieces(*events) if events else None, time)
 
     def _id(self, time: int) -> str:
         return f"{self._run}-{time}"
 
-    async def _follow(self, request: web.Request, name: str, where: list[RowCondition], first: _Batch) -> web.StreamResponse:
+    async def _follow(
+        self, request: web.Request, name: str, where: list[RowCondition], first: _Batch, *, of_query: bool = False
+    ) -> web.StreamResponse:
         """Send events until the client goes away, or the view is over."""
         if self._subscribers >= self._views.limits.subscribers:
             raise web.HTTPServiceUnavailable(text=f"{self._subscribers} clients follow already")
@@ -303,72 +328,70 @@ class Endpoints:
         try:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(request)
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                await self._send_all(response, name, where, first)
+            with contextlib.suppress(ConnectionError):
+                await self._send_all(request, response, name, where, first, self._queries if of_query else self._reads)
             return response
         finally:
             self._subscribers -= 1
 
-    async def _send_all(self, response: web.StreamResponse, name: str, where: list[RowCondition], batch: _Batch) -> None:
+    async def _send_all(
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        name: str,
+        where: list[RowCondition],
+        batch: _Batch,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        assert self._loop is not None
         said = None
-        await _send(response, b"retry: 1000\n\n")
+        await send(request, response, b"retry: 1000\n\n")
         while not self._closing:
             news = self._news
-            if batch.content:
-                await _send(response, batch.content)
+            if batch.content is not None:
+                await self._send_pieces(request, response, batch.content)
             if batch.over:
                 return
             time = batch.time
             try:
-                batch = await self._reading(self._next, name, where, time)
+                batch = await self._loop.run_in_executor(threads, self._next, name, where, time)
                 said = None
             except ViewError as error:
                 if str(error) != said:
                     said = str(error)
-                    await _send(response, event("error", {"error": said}))
-                if self._views.describe(name).kind == "query":
+                    await send(request, response, event("error", {"error": said}))
+                if threads is self._queries:
                     return  # it does not come back
-                batch = _Batch(b"", time)
+                batch = _Batch(None, time)
             except OutputError:
                 return
-            if not batch.content and batch.time == time:
+            if batch.content is None and batch.time == time:
                 try:
                     await asyncio.wait_for(news.wait(), HEARTBEAT)
                 except TimeoutError:
-                    await _send(response, b":\n\n")
-        await _send(response, event("dropped", {"reason": "the server ends"}))
+                    await send(request, response, b":\n\n")
+        await send(request, response, event("dropped", {"reason": "the server ends"}))
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
         text: Any = await _text(request)
+        ordered = False
         if request.content_type == "application/json":
             given = _parsed(text)
-            text = given.get("sql") if isinstance(given, dict) else None
+            text, ordered = (given.get("sql"), given.get("order") is True) if isinstance(given, dict) else (None, False)
         if not isinstance(text, str) or not text.strip():
             raise ConfigurationError('send the query as text, or as JSON: {"sql": "select ..."}')
         accept = request.headers.get("Accept", "")
         once = _ARROW in accept or "application/json" in accept
-        order = await self._reading(self._views.order_of, text) if once else None
-        async with self._running_query(text if order is None else order.query) as query:
+        with contextlib.closing(self._views.prepare(text, once=once, ordered=ordered)) as query:
+            assert self._loop is not None
             if once:
-                return await self._reading(self._answer, query.name, [], self._views.limits.rows, accept, order)
-            return await self._follow(request, query.name, [], await self._reading(self._first, query.name, []))
-
-    @contextlib.asynccontextmanager
-    async def _running_query(self, text: str) -> AsyncIterator[Query]:
-        """Run a query as long as somebody reads it, also if the client leaves while it starts."""
-        loop = asyncio.get_running_loop()
-        starting = loop.run_in_executor(self._epochs, self._views.query, text)
-
-        def close(started: asyncio.Future[Query]) -> None:
-            if not started.cancelled() and started.exception() is None:  # on a thread: it waits for the epoch that runs
-                threading.Thread(target=started.result().close, name="timely query's end").start()
-
-        try:
-            yield await asyncio.shield(starting)
-        finally:
-            starting.add_done_callback(close)
+                answer = await self._loop.run_in_executor(self._queries, query.answer)
+                return await self._send_content(request, await self._reading(_content, query.name, answer, accept))
+            await self._loop.run_in_executor(self._queries, query.start)
+            first = await self._reading(self._first, query.name, [], query)
+            return await self._follow(request, query.name, [], first, of_query=True)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -377,12 +400,12 @@ class Endpoints:
             raise web.HTTPForbidden(text="this server only reads: --writable lets clients change tables")
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="send JSON, with the content type application/json")
-        given = _parsed(await _text(request))
-        loop = asyncio.get_running_loop()
-        time = await loop.run_in_executor(self._epochs, self._written, _view(request), given)
+        assert self._loop is not None
+        time = await self._loop.run_in_executor(self._epochs, self._written, _view(request), await _text(request))
         return web.json_response({"time": time})
 
-    def _written(self, name: str, given: Any) -> int:
+    def _written(self, name: str, text: str) -> int:
+        given = _parsed(text)
         keys = given.keys() if isinstance(given, dict) else set()
         others = keys - {"insert", "delete", "upsert", "key"}
         if not keys or others or ("upsert" in keys) != ("key" in keys):
@@ -394,8 +417,20 @@ class Endpoints:
         return self._views.write(name, **rows, key=given.get("key", ()))
 
 
-async def _send(response: web.StreamResponse, content: bytes) -> None:
-    await asyncio.wait_for(response.write(content), PATIENCE)
+def _content(name: str, answer: Answer, accept: str) -> _Content:
+    if _ARROW in accept:
+        return _Content(_ARROW, answer.time, arrow_pieces(answer.time, answer.more, answer.columns, _flat(answer)))
+    head, tail = {"view": name, "time": answer.time}, {"more": answer.more}
+    return _Content("application/json", answer.time, json_pieces(head, answer.columns, _flat(answer), tail))
+
+
+def _flat(answer: Answer) -> list[Row]:
+    """Return each row as often as it is there: what is held for a slow client is one reference a row."""
+    return [row for row, count in answer.rows for _ in range(count)]
+
+
+def _dropped(reason: str, time: int) -> _Batch:
+    return _Batch(iter([event("dropped", {"reason": reason})]), time, over=True)
 
 
 def _view(request: web.Request) -> str:
@@ -430,8 +465,12 @@ def _is_number(text: str) -> bool:
 
 
 async def _text(request: web.Request) -> str:
+    if "Content-Encoding" in request.headers:
+        raise web.HTTPUnsupportedMediaType(text="send the body as it is, without a Content-Encoding")
     try:
-        return await request.text()
+        return await asyncio.wait_for(request.text(), PATIENCE)
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text=f"the body has not come within {PATIENCE:g} s") from None
     except (UnicodeError, LookupError) as error:
         raise ConfigurationError(f"the body is no text: {error}") from None
 

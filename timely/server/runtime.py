@@ -7,7 +7,6 @@ others run. Invariant: between calls every dataflow is complete at ``time``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from time import monotonic
 from typing import Any
 
 import attrs
@@ -28,7 +27,7 @@ class _Dataflow:
     scope: timely.ScopeBuilder[int]
     columns: tuple[Column, ...]
     probe: timely.ProbeHandle[int]
-    trace: dd.TraceHandle[int, Any, None] | None  # of what others may read
+    trace: dd.TraceHandle[int, Any, None]
     session: dd.InputSession[int, Any] | None = None  # of a table
     arrived: list[Change] = attrs.Factory(list)  # of a view, since it was taken last
 
@@ -52,29 +51,24 @@ class Runtime:
         self._send(session, rows)
         session.advance_to(self.time + 1)
 
-    def add_view(self, name: str, query: str, reads: Collection[str], shared: bool = True) -> None:
-        """Add a view of tables and views that run; others can read it if it is ``shared``."""
+    def add_view(self, name: str, query: str, reads: Collection[str]) -> None:
+        """Add a view of tables and views that run."""
         with self._worker.dataflow(int, name=name) as scope:
             tables = {}
             for read in sorted(reads):
                 source = self._flows[read]
-                assert source.trace is not None
                 tables[read] = dd.Table(source.trace.import_into(scope).as_collection(), source.columns)
             found = query_over(scope, query, tables)
-            collection, trace = found.collection, None
-            if shared:
-                arranged = collection.arrange_by_self()
-                collection, trace = arranged.as_collection(), arranged.trace
+            arranged = found.collection.arrange_by_self()
             arrived: list[Change] = []
-            probe = collection.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
-        self._flows[name] = _Dataflow(scope, found.columns, probe, trace, arrived=arrived)
+            probe = arranged.as_collection().inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
+        self._flows[name] = _Dataflow(scope, found.columns, probe, arranged.trace, arrived=arrived)
 
     def remove(self, name: str) -> None:
         """Drop a view that nothing reads."""
         flow = self._flows.pop(name, None)
         if flow is not None:
-            if flow.trace is not None:
-                flow.trace.close()
+            flow.trace.close()
             self._worker.drop_dataflow(flow.scope)
 
     def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
@@ -90,28 +84,25 @@ class Runtime:
         for row, diff in rows:
             session.update(row, diff)
 
-    def complete(self, names: Iterable[str], seconds: float | None = None) -> list[str]:
-        """Step until ``names`` are complete, for so many seconds at most; return those that are not.
+    def complete(self, names: Iterable[str]) -> None:
+        """Step until ``names`` are complete.
 
         ``OperatorError`` of a dataflow that failed: the runtime is of no use then, and ``failed`` says which it was.
         """
         waiting = [self._flows[name].probe for name in names]
-        end = None if seconds is None else monotonic() + seconds
         after = self.time + 1
 
         def more() -> bool:
             while waiting and not waiting[-1].less_than(after):
                 waiting.pop()
-            return bool(waiting) and (end is None or monotonic() < end)
+            return bool(waiting)
 
         self._worker.step_while(more)
-        return [name for name in names if self._flows[name].probe.less_than(after)]
 
     def compact(self) -> None:
         """Let go of what was before the current time."""
         for flow in self._flows.values():
-            if flow.trace is not None:
-                flow.trace.advance(self.time)
+            flow.trace.advance(self.time)
 
     def drain(self, name: str) -> list[Change]:
         """Return what has changed in a view that is complete, added up, since it was taken last."""
@@ -138,7 +129,16 @@ def result_columns(query: str, tables: Mapping[str, tuple[Column, ...]]) -> tupl
         made = {name: dd.Table(dd.collection(scope, []), columns) for name, columns in tables.items()}
         try:
             found = query_over(scope, query, made)
-        except SqlError as error:  # the line that it names is the server's
-            raise SqlError(str(error).rpartition("; at ")[0] or str(error)) from None
+        except SqlError as error:
+            raise SqlError(without_line(str(error))) from None
         found.collection.probe()
     return found.columns
+
+
+def without_line(message: str) -> str:
+    """Return what an ``SqlError`` says without the line of the program, which is the server's.
+
+    >>> without_line("nope at line 1, column 8: there is no such column; at server.py:5")
+    'nope at line 1, column 8: there is no such column'
+    """
+    return message.rpartition("; at ")[0] or message

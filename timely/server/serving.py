@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -14,6 +15,7 @@ from typing import Self
 from aiohttp import web
 
 from timely.errors import ConfigurationError
+from timely.server.connections import PATIENCE, Once
 from timely.server.endpoints import Endpoints
 from timely.server.views import Views
 
@@ -86,17 +88,39 @@ class ViewServer:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        runner = web.AppRunner(self._endpoints.application(), handler_cancellation=True, shutdown_timeout=2.0, access_log=None)
+        connections = self._endpoints.connections
+        runner = web.AppRunner(
+            self._endpoints.application(),
+            handler_cancellation=True,
+            shutdown_timeout=2.0,
+            keepalive_timeout=PATIENCE,
+            auto_decompress=False,
+            access_log=None,
+            logger=_logger(),
+        )
         try:
             await runner.setup()
-            site = web.TCPSite(runner, self.host, self.port)
-            await site.start()
-            port: int = runner.addresses[0][1]
+            http = runner.server
+            assert http is not None
+            loop = asyncio.get_running_loop()
+            listening = await loop.create_server(lambda: connections.accepted(http), self.host, self.port, backlog=128)
+            port: int = listening.sockets[0].getsockname()[1]
         except BaseException as error:
             await runner.cleanup()
             self._started.set_exception(error)
             return
         self._started.set_result(port)
+        closing = loop.create_task(connections.close_unread(http))
         await self._over.wait()
+        listening.close()
+        closing.cancel()
         self._endpoints.close_streams()
         await runner.cleanup()
+
+
+def _logger() -> logging.Logger:
+    """Return the logger of what goes wrong in a handler, once for each place."""
+    found = logging.getLogger("timely.server")
+    if not found.filters:
+        found.addFilter(Once())
+    return found

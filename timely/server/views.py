@@ -5,6 +5,8 @@ Invariant: what is read of several tables and views is what they are at ``time``
 
 from __future__ import annotations
 
+import functools
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -24,12 +26,15 @@ from timely.errors import (
     OperatorError,
     OutputError,
     SqlError,
+    TimelyError,
     ViewError,
     brief,
     error_text,
 )
-from timely.server.answer_order import AnswerOrder, answer_order
+from timely.memory import MemoryBudget, system_memory_left
+from timely.server.answer_order import SortColumn
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
+from timely.server.query_process import LEAST, QueryProcess, QueryRequest, TableState
 from timely.server.runtime import Runtime, result_columns
 from timely.server.script import ViewDefinition, checked_name, parse_script, tables_read
 
@@ -49,8 +54,10 @@ class Limits:
     """Characters of a query."""
     query_seconds: float = 30.0
     """Seconds that a query may take in one epoch."""
+    query_memory: int | None = None
+    """Bytes that all queries may take, each a quarter of what others leave; by default half of what this process may take."""
     rows: int = 100_000
-    """Rows of one answer, or of one event."""
+    """Rows of one answer, of one event, or of the result of a query."""
     subscribers: int = 256
     """Clients that follow changes."""
     body: int = 1 << 20
@@ -114,11 +121,13 @@ class Views:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._running = threading.RLock()  # who holds it steps the worker
-        self._reading = threading.Lock()  # who holds it reads or writes what is published
+        self._reading = threading.Condition(threading.Lock())  # who holds it reads or writes what is published
         self._relations: dict[str, _Relation] = {}
         self._time = 0
         self._runtime = Runtime(0)
-        self._queries = 0
+        self._queries: dict[str, Query] = {}
+        self._counting = threading.Lock()  # who holds it begins a query
+        self._begun = 0
         self._listeners: list[Callable[[], object]] = []
         self._broken: str | None = None
 
@@ -156,31 +165,43 @@ class Views:
             self._start(_Relation(self._new_name(name), "view", self._contents(columns), query, reads))
 
     def query(self, query: str) -> Query:
-        """Return a view that lives until it is closed.
+        """Return a view that lives until it is closed, in a process of its own.
 
-        ``SqlError`` for what is no query that can be kept up to date; ``ViewError`` if it fails, takes too long, or too many run.
+        ``SqlError`` for what is no query that can be kept up to date; ``ViewError`` if it fails, takes too much, or too many run.
         """
-        self._check_length(query)
-        columns, reads = self._analysed(query)
-        with self._running:
-            if sum(each.kind == "query" for each in self._relations.values()) >= self.limits.queries:
-                raise ViewError(f"{self.limits.queries} queries run already: close one, or raise the limit")
-            self._queries += 1
-            new = _Relation(f"query-{self._queries}", "query", self._contents(columns), query, reads)
-            self._start(new)
-            if new.error is not None:
-                self._remove(new.name)
-                raise ViewError(f"the query has no result: {new.error}")
-            return Query(self, new.name)
+        found = self.prepare(query)
+        found.start()
+        return found
 
-    def order_of(self, query: str) -> AnswerOrder | None:
-        """Return how the answer of a query is put in order, or ``None`` where it says nothing of that."""
-        self._check_length(query)
-        return answer_order(query, self._analysed(query)[0])
+    def answer(self, query: str) -> Answer:
+        """Return the rows of a query at the current time, in its order, up to ``Limits.rows``; errors are those of ``query``.
 
-    def _check_length(self, query: str) -> None:
+        >>> import pyarrow as pa
+        >>> views = Views()
+        >>> views.table("numbers", pa.schema([("n", pa.int64())]), [(1,), (3,), (2,)])
+        >>> views.answer("select n from numbers order by n desc limit 2").rows
+        [((3,), 1), ((2,), 1)]
+        """
+        with self.prepare(query, once=True) as found:
+            return found.answer()
+
+    def prepare(self, query: str, *, once: bool = False, ordered: bool = False) -> Query:
+        """Return a query that is not started: ``start`` or, if it is to be read ``once``, ``answer`` computes it.
+
+        An ``ordered`` one has columns behind its own, by which its rows are sorted. ``ViewError`` if too many run.
+        """
         if len(query) > self.limits.query_length:
             raise SqlError(f"the query has {len(query)} characters, and {self.limits.query_length} at most are read")
+        limits = self.limits
+        with self._counting:
+            if self.queries >= limits.queries:
+                raise ViewError(f"{limits.queries} queries run already: close one, or raise the limit")
+            left = self._query_memory - sum(each.memory for each in list(self._queries.values()))
+            request = QueryRequest(query, limits.query_seconds, max(left // 4, LEAST), limits.rows, once=once, ordered=ordered)
+            self._begun += 1
+            name = f"query-{self._begun}"
+            found = self._queries[name] = Query(self, name, QueryProcess(request))
+        return found
 
     def _new_name(self, name: str) -> str:
         found = checked_name(name)
@@ -194,7 +215,7 @@ class Views:
     def _analysed(self, query: str) -> tuple[tuple[Column, ...], frozenset[str]]:
         """Return the columns of a query, and what it reads; no lock is held, since that takes a while for a long one."""
         with self._reading:
-            known = {each.name: each.contents.columns for each in self._relations.values() if each.kind != "query"}
+            known = {each.name: each.contents.columns for each in self._relations.values()}
         try:
             reads = tables_read(query) & known.keys()
             return result_columns(query, {read: known[read] for read in reads}), reads
@@ -202,13 +223,13 @@ class Views:
             raise SqlError("the query is nested too deeply") from None
 
     def _start(self, new: _Relation) -> None:
-        """Build the dataflow of a view or query, and have it be complete."""
+        """Build the dataflow of a view, and have it be complete."""
         self._check_whole()
         for read in sorted(new.reads):
             if not self._relations[read].live:
                 raise ViewError(f"view {read}, which it reads, has no result now: {self._relations[read].error}")
         try:
-            self._runtime.add_view(new.name, new.query, new.reads, shared=new.kind == "view")
+            self._runtime.add_view(new.name, new.query, new.reads)
         except BaseException:
             self._renew({})  # without what is half built
             raise
@@ -222,12 +243,6 @@ class Views:
         with self._reading:
             self._relations[new.name] = new
         self._complete()
-
-    def _remove(self, name: str) -> None:
-        with self._running:
-            self._runtime.remove(name)
-            with self._reading:
-                self._relations.pop(name, None)
 
     # -- epochs ----------------------------------------------------------------------------------------------------
 
@@ -316,7 +331,7 @@ class Views:
                 self._add(table, rows)
 
     def _complete(self, changes: Mapping[str, list[Change]] | None = None, recovered: Sequence[_Relation] = ()) -> None:
-        """Complete the time of the dataflows, and have it read: first views, and then queries.
+        """Complete the time of the dataflows, and have it read; queries follow in their own time.
 
         What fails is left out, and the others are built anew: a worker does not go on after an error.
         """
@@ -324,24 +339,13 @@ class Views:
         joining = list(recovered)
         while True:
             try:
-                self._runtime.complete([each.name for each in self._live("view", "table")])
-                if joining:
-                    self._runtime.compact()  # so that they do not see what they have failed on
-                    while joining:
-                        self._join(joining.pop(0))
-                    continue
-                self._publish(self._live("view", "table"), changed)
-                changed = {}
-                queries = self._live("query")
-                if not queries:
+                self._runtime.complete([each.name for each in self._live()])
+                if not joining:
+                    self._publish(changed)
                     return
-                late = set(self._runtime.complete([each.name for each in queries], self.limits.query_seconds))
-                for each in queries:
-                    if each.name in late:
-                        self._give_up(each, f"the query took longer than {self.limits.query_seconds:g} s: make it smaller")
-                        self._runtime.remove(each.name)
-                self._publish(self._live("query"), {})
-                return
+                self._runtime.compact()  # so that they do not see what they have failed on
+                while joining:
+                    self._join(joining.pop(0))
             except OperatorError as error:
                 self._leave_out(error, changed)
             except BaseException as error:
@@ -352,12 +356,12 @@ class Views:
         recovered.live = recovered.whole = True
         self._runtime.add_view(recovered.name, recovered.query, recovered.reads)
 
-    def _live(self, *kinds: RelationKind) -> list[_Relation]:
-        return [each for each in self._relations.values() if each.live and each.kind in kinds]
+    def _live(self) -> list[_Relation]:
+        return [each for each in self._relations.values() if each.live]
 
-    def _publish(self, relations: Sequence[_Relation], changed: Mapping[str, list[Change]]) -> None:
+    def _publish(self, changed: Mapping[str, list[Change]]) -> None:
         """Have readers see the relations, which are complete."""
-        news = {}
+        relations, news = self._live(), {}
         for each in relations:
             if each.kind == "table":
                 news[each.name] = changed.get(each.name, [])
@@ -373,6 +377,7 @@ class Views:
                 else:
                     each.contents.start_at(time, news[each.name])
                 each.whole, each.shown, each.error = False, True, None
+            self._reading.notify_all()
         self._runtime.compact()
         for listener in self._listeners:
             listener()
@@ -388,7 +393,7 @@ class Views:
 
     def _renew(self, changes: Mapping[str, list[Change]]) -> None:
         """Build all dataflows anew, with the tables as they are after ``changes``."""
-        left = self._live("table", "view", "query")
+        left = self._live()
         self._runtime = self._rebuilt(self._runtime.time, changes, frozenset(each.name for each in left))
         for each in left:
             each.whole = True
@@ -400,7 +405,7 @@ class Views:
             if each.name in names and each.kind == "table":
                 runtime.add_table(each.name, each.contents.columns, [*each.contents.rows.items(), *changes.get(each.name, ())])
             elif each.name in names:
-                runtime.add_view(each.name, each.query, each.reads, shared=each.kind == "view")
+                runtime.add_view(each.name, each.query, each.reads)
         return runtime
 
     def _give_up(self, failed: _Relation, reason: str) -> None:
@@ -433,38 +438,27 @@ class Views:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def read(
-        self, name: str, where: Sequence[RowCondition] = (), limit: int | None = None, order: AnswerOrder | None = None
-    ) -> Answer:
+    def read(self, name: str, where: Sequence[RowCondition] = (), limit: int | None = None) -> Answer:
         """Return the rows that fulfil all conditions, up to ``limit`` of them; ``ViewError`` for a view that has failed.
 
-        ``SchemaError`` for a condition whose value can be equal to none of its column, such as a text and numbers.
-        With ``order``, which is that of the query ``name``, they are in that order, and the first ones.
+        ``SchemaError`` for a condition whose value can be equal to none of its column, such as a text and numbers. For a query it
+        waits until that has caught up.
         """
         with self._reading:
-            contents = self._readable(name).contents
+            contents = self._readable(name)
             for condition in where:
                 condition.check(contents.columns)
-            rows = contents.find(where, None if limit is None or order is not None else limit + 1)
+            rows = contents.find(where, None if limit is None else limit + 1)
             time = self._time
-        columns = contents.columns
-        if order is not None:
-            key = order.key(columns)
-            rows.sort(key=lambda counted: key(counted[0]))
-            rows = [(row[: order.width], count) for row, count in rows]
-            columns = columns[: order.width]
-        kept: list[tuple[Row, int]] = []
-        left = limit
-        for row, count in rows:
-            if left is None or left > 0:
-                kept.append((row, count if left is None else min(count, left)))
-                left = None if left is None else left - count
-        return Answer(time, columns, kept, left is not None and sum(count for _, count in rows) > (limit or 0))
+        if limit is not None and sum(count for _, count in rows) > limit:
+            last, count = rows.pop()  # they are one too many
+            return Answer(time, contents.columns, [*rows, (last, count - 1)] if count > 1 else rows, more=True)
+        return Answer(time, contents.columns, rows, more=False)
 
     def changes(self, name: str, since: int) -> list[EpochChanges]:
         """Return what changed in the epochs after ``since``; ``CompactedError`` if that is not remembered."""
         with self._reading:
-            contents = self._readable(name).contents
+            contents = self._readable(name)
             found = contents.changes_since(since) if since <= self._time else None
         if found is None:
             raise CompactedError(f"{name}: the changes after epoch {since} are not remembered: read it anew")
@@ -472,18 +466,24 @@ class Views:
 
     def describe(self, name: str) -> ViewDescription:
         """Return what a table, view or query is at the current time."""
-        with self._reading:
-            return self._description(self._relation(name))
+        query = self._queries.get(name.lower())
+        return self._description(self._relation(name)) if query is None else query.description()
 
     def overview(self) -> tuple[int, list[ViewDescription]]:
-        """Return the complete time, and what all tables and views are at it."""
-        with self._reading:
-            return self._time, [self._description(each) for each in self._relations.values() if each.kind != "query"]
+        """Return the complete time, and what all tables and views are at it; never waits, also not for who reads."""
+        return self._time, [self._description(each) for each in list(self._relations.values())]
+
+    @functools.cached_property
+    def _query_memory(self) -> int:
+        if self.limits.query_memory is not None:
+            return self.limits.query_memory
+        total, left = MemoryBudget.current().total, system_memory_left()
+        return int(min(total or math.inf, left or math.inf, 64 << 30) / 2)
 
     @property
     def queries(self) -> int:
         """How many queries run."""
-        return len(self._live("query"))
+        return sum(each.running for each in list(self._queries.values()))
 
     @property
     def broken(self) -> str | None:
@@ -502,15 +502,19 @@ class Views:
     def _relation(self, name: str) -> _Relation:
         found = self._relations.get(name.lower())
         if found is None:
-            known = ", ".join(each.name for each in self._relations.values() if each.kind != "query")
+            known = ", ".join(self._relations)
             raise OutputError(f"there is no table or view {name}: there are {known or 'none'}")
         return found
 
-    def _readable(self, name: str) -> _Relation:
+    def _readable(self, name: str) -> Contents:
+        """Return what is read, where it has a result, while nobody changes it."""
+        query = self._queries.get(name.lower())
+        if query is not None:
+            return query.caught_up()
         found = self._relation(name)
         if found.error is not None or not found.shown:
             raise ViewError(f"{found.kind} {found.name} has no result now: {found.error or 'it is being computed'}")
-        return found
+        return found.contents
 
     @staticmethod
     def _description(each: _Relation) -> ViewDescription:
@@ -525,6 +529,8 @@ class Views:
 class Query:
     """A view that lives until ``close``, or the end of its ``with`` block; read it as any other, by its ``name``.
 
+    A process of its own computes it, and is told what changes.
+
     >>> import pyarrow as pa
     >>> views = Views()
     >>> views.table("numbers", pa.schema([("n", pa.int64())]), [(1,), (2,)])
@@ -534,19 +540,163 @@ class Query:
     [((6,), 1)]
     """
 
-    def __init__(self, views: Views, name: str) -> None:
+    def __init__(self, views: Views, name: str, process: QueryProcess) -> None:
         self.name = name
+        self.order: tuple[SortColumn, ...] = ()
+        """The columns by which its rows are sorted."""
+        self.width = 0
+        """Columns that it selects; those behind are of its order alone."""
         self._views = views
+        self._process = process
+        self._contents: Contents | None = None
+        self._reads: frozenset[str] = frozenset()
+        self._time = 0
+        self._error: str | None = None
+        self._closed = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it is computed."""
+        return not self._closed and self._error is None
+
+    @property
+    def memory(self) -> int:
+        """The bytes that its process may take, and its result."""
+        return self._process.request.memory
+
+    def start(self) -> None:
+        """Compute it, and go on when something changes; the errors are those of ``Views.query``."""
+        try:
+            time, columns, rows, _ = self._computed()
+        except BaseException:
+            self.close()
+            self._process.end()
+            raise
+        limits = self._views.limits
+        self._contents = Contents(columns, time, limits.epochs, limits.changes)
+        self._contents.start_at(time, rows)
+        self._time = time
+        threading.Thread(target=self._run, name=f"timely {self.name}", daemon=True).start()
+
+    def answer(self) -> Answer:
+        """Compute it once, up to the end of its process."""
+        try:
+            return Answer(*self._computed())
+        finally:
+            self._process.end()
+
+    def _computed(self) -> tuple[int, tuple[Column, ...], list[Change], bool]:
+        views, process = self._views, self._process
+        with views._running:
+            views._check_whole()
+            with views._reading:
+                time = views._time
+                process.start({each.name: _state(each) for each in views._relations.values()})
+        started = process.started()
+        self._reads, self.order, self.width = started.reads, started.order, started.width
+        return time, started.columns, *process.changes()
+
+    def _run(self) -> None:
+        """Follow what changes, on a thread of its own."""
+        try:
+            while (changed := self._changed()) is not None:
+                time, epochs = changed
+                if epochs is None:
+                    self._compute_anew()
+                    continue
+                for epoch, changes in epochs:
+                    self._process.send(changes)
+                    self._apply(epoch, self._process.changes()[0])
+                self._apply(time, [])
+        except TimelyError as error:
+            with self._views._reading:
+                self._error = str(error)
+                self._views._reading.notify_all()
+        finally:
+            self._process.end()
+
+    def _compute_anew(self) -> None:
+        """Catch up in one epoch, since changes that it has not seen are not remembered."""
+        self._process.end()
+        self._process = QueryProcess(self._process.request)
+        if self._closed:  # before there was this process to be killed
+            self._process.kill()
+        time, _, rows, _ = self._computed()
+        assert self._contents is not None
+        self._apply(time, self._contents.difference(rows))
+
+    def _changed(self) -> tuple[int, list[tuple[int, dict[str, list[Change]]]] | None] | None:
+        """Wait for the next time, and return it with what changes up to it, or ``None`` when the query is closed.
+
+        What changes is ``None`` where not all of it is remembered.
+        """
+        views = self._views
+        epochs: dict[int, dict[str, list[Change]]] = {}
+        with views._reading:
+            views._reading.wait_for(lambda: self._closed or views._time > self._time)
+            if self._closed:
+                return None
+            for read in self._reads:
+                relation = views._relations[read]
+                if relation.error is not None:
+                    raise ViewError(f"view {read}, which it reads, has no result now: {relation.error}")
+                changed = relation.contents.changes_since(self._time)
+                if changed is None:
+                    return views._time, None
+                for epoch in changed:
+                    epochs.setdefault(epoch.time, {})[read] = epoch.changes
+            return views._time, sorted(epochs.items())
+
+    def _apply(self, time: int, changes: list[Change]) -> None:
+        assert self._contents is not None
+        with self._views._reading:
+            self._contents.apply(time, changes)
+            self._time = time
+            self._process.note_rows(len(self._contents.rows))
+            self._views._reading.notify_all()
+
+    def caught_up(self) -> Contents:
+        """Return what it holds at the complete time, for which it waits; called by who reads."""
+        views = self._views
+        views._reading.wait_for(lambda: not self.running or (self._contents is not None and self._time == views._time))
+        if self._closed or self._contents is None:
+            raise OutputError(f"{self.name} is closed")
+        if self._error is not None:
+            raise ViewError(f"query {self.name} has no result now: {self._error}")
+        return self._contents
+
+    def description(self) -> ViewDescription:
+        """Return what it is at its time."""
+        contents = self._contents
+        text = " ".join(self._process.request.text.split())
+        columns, size = ((), 0) if contents is None else (contents.columns, contents.size)
+        return ViewDescription(self.name, "query", columns, size, text, self._error)
 
     def close(self) -> None:
         """End it; a no-op when it is closed."""
-        self._views._remove(self.name)
+        self._closed = True
+        self._process.kill()
+        self._views._queries.pop(self.name, None)
+        if self._views._reading.acquire(blocking=False):
+            self._views._reading.notify_all()
+            self._views._reading.release()
+        else:  # who closes it never waits for who reads
+            threading.Thread(target=self._notify, name=f"timely {self.name}'s end").start()
+
+    def _notify(self) -> None:
+        with self._views._reading:
+            self._views._reading.notify_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _state(each: _Relation) -> TableState:
+    error = each.error or (None if each.shown else "it is being computed")
+    return TableState(each.contents.columns, each.contents.rows.items(), error)
 
 
 def _whole(diff: int) -> int:

@@ -110,7 +110,7 @@ class WatchedInput:
     @property
     def problems(self) -> list[str]:
         """The errors of files that are not applied."""
-        errors = [self._missing, *(file.error for file in self._files.values())]
+        errors = [self._missing, *(file.error for file in list(self._files.values()))]  # which another thread may change
         return [f"{self._place}: {error}" for error in errors if error]
 
     def poll(self) -> Iterator[FileChange]:

@@ -1,0 +1,111 @@
+"""``Connections``: how many clients may be connected, and which of them go when others come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+PATIENCE: Final = 30.0
+"""Seconds for which a client may send nothing of a request, or take nothing of an answer."""
+
+_SPARE: Final = 256
+"""File descriptors for what else the process opens, and for clients that have yet to be refused."""
+
+
+def connection_limit(most: int = 1024) -> int:
+    """Return how many clients may be connected, so that the process never runs out of file descriptors."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # not a Unix
+        return most
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if open_files == resource.RLIM_INFINITY else min(most, max(open_files - _SPARE, open_files // 2, 1))
+
+
+class Connections:
+    """The connections of one server.
+
+    A new one is always accepted. Where there are too many the oldest one goes whose request is not being answered; at most half
+    of them have requests that are.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._busy: set[Any] = set()
+        self._unread: dict[Any, int] = {}  # those that have taken nothing, and how often that was seen
+
+    @contextmanager
+    def answering(self, request: web.Request, *, always: bool) -> Iterator[None]:
+        """A block in which a request is answered; where too many are, only one that is answered ``always``."""
+        if not always and len(self._busy) >= self._most // 2:
+            raise web.HTTPServiceUnavailable(text=f"{len(self._busy)} requests are being answered: try again later")
+        self._busy.add(request.protocol)
+        try:
+            yield
+        finally:
+            self._busy.discard(request.protocol)
+
+    def accepted(self, server: web.Server) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        connections = server.connections
+        if len(connections) >= self._most:
+            for each in connections:
+                if each not in self._busy and each.transport is not None and not each.transport.is_closing():
+                    _abort(each)
+                    break
+        return server()
+
+    async def close_unread(self, server: web.Server) -> None:
+        """Close, for ever, connections of clients that do not take the last of what they have asked for."""
+        while True:
+            await asyncio.sleep(PATIENCE / 3)
+            waiting = [each for each in server.connections if each not in self._busy and _waits(each)]
+            self._unread = {each: self._unread.get(each, 0) + 1 for each in waiting}
+            for each, times in self._unread.items():
+                if times > 3:
+                    _abort(each)
+
+
+def _waits(connection: Any) -> bool:
+    return connection.transport is not None and connection.transport.get_write_buffer_size() > 0
+
+
+def _abort(connection: Any) -> None:
+    connection.transport.abort()  # to close it would wait for the client
+
+
+async def send(request: web.Request, response: web.StreamResponse, content: bytes) -> None:
+    """Send a piece of an answer; ``ConnectionError`` for a client that does not take it."""
+    try:
+        await asyncio.wait_for(response.write(content), PATIENCE)
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client takes nothing") from None
+
+
+class Once(logging.Filter):
+    """Lets each place of an error through once, since clients may cause it as often as they like, and theirs not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[Any] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is new."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            return False  # the client's, who is told
+        place = None if error is None else error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        what = (record.msg, type(error), place and (place.tb_frame.f_code, place.tb_lineno))
+        new = what not in self._seen and len(self._seen) < 100
+        self._seen.add(what)
+        return new

@@ -1,0 +1,357 @@
+"""``QueryProcess``: a query in a process of its own, which the kernel ends where it takes too long or too much.
+
+The process is forked, so it has the rows of all tables and views as they are at one time, and is told what changes from then on.
+Planning and computing happen there. Whatever a query does, the process that serves goes on, and ending a query leaves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import math
+import os
+import pickle
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, Final, NamedTuple
+
+import attrs
+import pyarrow as pa
+
+import timely
+from timely import differential as dd
+from timely.differential.tables.kinds import Column
+from timely.differential.tables.views import query_over
+from timely.differential.updates import consolidate
+from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text
+from timely.memory import MemoryBudget, size_text
+from timely.server.answer_order import AnswerOrder, SortColumn, answer_order
+from timely.server.contents import Change
+from timely.server.runtime import result_columns, without_line
+from timely.server.script import tables_read
+
+try:
+    import resource
+except ModuleNotFoundError:  # not a Unix, which has no fork either
+    resource = None  # type: ignore[assignment]
+
+LEAST: Final = 16 << 20
+"""Bytes that any query may take."""
+
+_PIECE: Final = 1000
+"""Rows of one message: reading it holds up the threads of the server no longer than that."""
+
+
+class TableState(NamedTuple):
+    """What a query may read: the columns and rows of a table or view, or why it has none."""
+
+    columns: tuple[Column, ...]
+    rows: Collection[Change]
+    error: str | None
+
+
+@attrs.frozen
+class QueryRequest:
+    """A query, the bounds of its process, and what is wanted of it.
+
+    ``rows`` bounds the result. A query to be read ``once`` gives its first rows, in its order, and ends; another one that has
+    more rows is refused. An ``ordered`` one has columns of its order behind its own.
+    """
+
+    text: str
+    seconds: float
+    memory: int
+    rows: int
+    once: bool = False
+    ordered: bool = False
+
+
+class Started(NamedTuple):
+    """A query runs: its columns, the tables and views that it reads, and its order."""
+
+    columns: tuple[Column, ...]
+    reads: frozenset[str]
+    order: tuple[SortColumn, ...]
+    width: int
+
+
+class _Complete(NamedTuple):
+    """All changes of an epoch have been sent; of a query that is read once there may be ``more`` rows."""
+
+    more: bool
+
+
+class _Refused(NamedTuple):
+    kind: type[TimelyError]
+    reason: str
+
+
+class QueryProcess:
+    """The process of one query; its owner starts it, receives and ends it, and any thread may kill it."""
+
+    def __init__(self, request: QueryRequest) -> None:
+        self.request = request
+        self._size = 0  # about how many bytes its result takes in this process
+        self._received = self._rows = 0  # bytes, and how many rows they were
+        self._lock = threading.Lock()
+        self._number: int | None = None
+        self._killed = False
+        self._connection: Any = None
+
+    def start(self, tables: Mapping[str, TableState]) -> None:
+        """Start to compute over ``tables``, as they are now."""
+        if not hasattr(os, "fork"):
+            raise ConfigurationError("a query runs in a process of its own, and this system cannot fork one")
+        self._connection, theirs = Pipe()
+        with self._lock, theirs:
+            if self._killed:
+                raise ViewError("the query has been closed")
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: nothing of them is used
+                self._number = os.fork()
+            if self._number == 0:
+                _run(self.request, theirs, tables)
+
+    def started(self) -> Started:
+        """Return what the query is; ``SqlError`` for what is no query that can be computed."""
+        found: Started = self._receive()
+        return found
+
+    def changes(self) -> tuple[list[Change], bool]:
+        """Return what an epoch has changed, the first all rows, and whether there are more."""
+        changes: list[Change] = []
+        while not isinstance(found := self._receive(), _Complete):
+            changes += found
+            if self._size > self.request.memory:
+                raise ViewError(f"the result of the query takes more than {size_text(self.request.memory)}: select less")
+        return changes, found.more
+
+    def send(self, changes: Mapping[str, Sequence[Change]]) -> None:
+        """Have the next epoch begin, with changes of what is read."""
+        with contextlib.suppress(OSError):  # it has ended, which whoever receives next will see
+            self._connection.send(changes)
+
+    def note_rows(self, rows: int) -> None:
+        """Take note of how many rows its result has now."""
+        self._size = rows * self._received // max(self._rows, 1)
+
+    def kill(self) -> None:
+        """Have it end, from any thread; a no-op when it has."""
+        with self._lock:
+            self._killed = True
+            if self._number is not None:
+                os.kill(self._number, signal.SIGKILL)
+
+    def end(self) -> int:
+        """Have it end, and return how it did: a signal as a negative number."""
+        self.kill()
+        status = 0
+        if self._number is not None:
+            with contextlib.suppress(ChildProcessError):  # where the program waits for all its children
+                os.waitid(os.P_PID, self._number, os.WEXITED | os.WNOWAIT)
+                with self._lock:  # from now on another process may have its number
+                    number, self._number = self._number, None
+                    status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+        if self._connection is not None:
+            self._connection.close()
+        return status
+
+    def _receive(self) -> Any:
+        try:
+            content = self._connection.recv_bytes()
+        except (EOFError, OSError):
+            closed = self._killed
+            status = self.end()
+            if closed:
+                raise ViewError("the query has been closed") from None
+            if status == -signal.SIGALRM:
+                raise ViewError(f"the query took longer than {self.request.seconds:g} s: make it smaller") from None
+            raise ViewError(_needs_more(self.request.memory)) from None
+        found = pickle.loads(content)
+        if isinstance(found, _Refused):
+            raise found.kind(found.reason)
+        if isinstance(found, list):
+            size = len(content) + len(found) * (200 + 40 * len(found[0][0]))
+            self._size += size
+            self._received += size
+            self._rows += len(found)
+        return found
+
+
+def _needs_more(memory: int) -> str:
+    return f"the query needs more than {size_text(memory)}: make it smaller, or raise --query-memory"
+
+
+# -- in the process of the query -----------------------------------------------------------------------------------------
+
+
+def _run(request: QueryRequest, connection: Connection, tables: Mapping[str, TableState]) -> None:
+    """Be the process of a query, up to its end."""
+    try:
+        _bound(request, connection)
+        with MemoryBudget(None, total=math.inf):  # the kernel bounds it
+            try:
+                _serve(request, connection, tables)
+            except BaseException as error:
+                _bound_memory(None)  # there must be room to say what went wrong
+                connection.send(_refused(request, error))
+    finally:
+        os._exit(0)  # the rest of the program belongs to the other process
+
+
+def _serve(request: QueryRequest, connection: Connection, tables: Mapping[str, TableState]) -> None:
+    try:
+        computation = _Computation(request, tables)
+    except (TimelyError, MemoryError):
+        raise
+    except RecursionError:
+        raise SqlError("the query is nested too deeply") from None
+    except Exception as error:
+        raise SqlError(f"the query cannot be planned: {error_text(error)}") from None
+    connection.send(computation.started)
+    while True:
+        rows, more = computation.complete()
+        for begin in range(0, len(rows), _PIECE):
+            connection.send(rows[begin : begin + _PIECE])
+        connection.send(_Complete(more))
+        _alarm(0.0)
+        try:
+            changes = connection.recv()
+        except EOFError:
+            return
+        _alarm(request.seconds)
+        computation.begin(changes)
+
+
+class _Computation:
+    """The dataflow of a query, which is complete at ``time``."""
+
+    def __init__(self, request: QueryRequest, tables: Mapping[str, TableState]) -> None:
+        self._request = request
+        text, reads = request.text, tables_read(request.text) & tables.keys()
+        columns = {}
+        for read in sorted(reads):
+            columns[read] = tables[read].columns
+            if tables[read].error is not None:
+                raise ViewError(f"view {read}, which it reads, has no result now: {tables[read].error}")
+        self._order: AnswerOrder | None = None
+        if request.once or request.ordered:
+            self._order = answer_order(text, lambda: result_columns(text, columns))
+        self._worker = timely.Worker()
+        self._time = 0
+        self._sessions: dict[str, dd.InputSession[int, Any]] = {}
+        self._size = 0
+        arrived: list[Change] = []
+        with self._worker.dataflow(int) as scope:
+            sources = {}
+            for read in columns:
+                self._sessions[read], collection = dd.new_collection(scope, name=read)
+                sources[read] = dd.Table(collection, columns[read])
+            found = query_over(scope, text if self._order is None else self._order.query, sources)
+            self._probe = found.collection.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
+        self._arrived = arrived
+        self._columns = found.columns
+        width = len(found.columns) if self._order is None else self._order.width
+        shown = found.columns[:width] if request.once else found.columns
+        self.started = Started(shown, reads, self._sort_columns(), width)
+        _bound_memory(request.memory - sum(_copied(tables[read].rows) for read in columns))
+        self.begin({read: tables[read].rows for read in columns})
+
+    def _sort_columns(self) -> tuple[SortColumn, ...]:
+        return () if self._order is None else self._order.sort_columns(self._columns)
+
+    def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
+        for name, session in self._sessions.items():
+            for row, diff in changes.get(name, ()):
+                session.update(row, diff)
+            session.advance_to(self._time + 1)
+        self._time += 1
+
+    def complete(self) -> tuple[list[Change], bool]:
+        """Complete the epoch, and return what it has changed, and whether there is more."""
+        self._worker.step_while(lambda: self._probe.less_than(self._time))
+        changes = consolidate(self._arrived[:])
+        self._arrived.clear()
+        self._size += sum(diff for _, diff in changes)
+        most = self._request.rows
+        if self._request.once:
+            return self._first(changes), self._size > most
+        if self._size > most:
+            raise ConfigurationError(f"the query has more than {most} rows: select fewer, or raise --max-rows")
+        return changes, False
+
+    def _first(self, rows: list[Change]) -> list[Change]:
+        """Return the first rows, in the order of the query."""
+        order = self._order
+        if order is not None:
+            key = order.key(self._columns)
+            rows.sort(key=lambda counted: key(counted[0]))
+            rows = [(row[: order.width], count) for row, count in rows]
+        first, left = [], self._request.rows
+        for row, count in rows:
+            if left <= 0:
+                break
+            first.append((row, min(count, left)))
+            left -= count
+        return first
+
+
+def _bound(request: QueryRequest, connection: Connection) -> None:
+    """Have the kernel bound this process, and hold nothing of what the threads of the other one have open."""
+    gc.freeze()  # looking for garbage in what is shared would copy it
+    gc.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the other process gets too
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    _alarm(request.seconds)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for output in range(3):
+        os.dup2(nothing, output)
+    mine = connection.fileno()
+    os.closerange(3, mine)
+    os.closerange(mine + 1, 1 << 16)
+    with contextlib.suppress(OSError):
+        os.nice(10)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # where the machine has no memory left, a query ends and not the server
+    pa.set_memory_pool(pa.system_memory_pool())  # others have taken much in advance
+    _bound_memory(request.memory)
+
+
+def _bound_memory(more: int | None) -> None:
+    """Have this process take so many bytes more than now at most, or as many as it likes; ``MemoryError`` for less than none."""
+    if more is not None and more < 0:
+        raise MemoryError
+    soft = hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if more is not None:
+        with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+            soft = int(file.read().split()[5]) * resource.getpagesize() + more
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _copied(rows: Collection[Change]) -> int:
+    """Return about how many bytes are copied when rows are read: counting references to objects writes into their pages."""
+    sample = [row for row, _ in itertools.islice(rows, 100)]
+    size = sum(sys.getsizeof(row) + sum(map(sys.getsizeof, row)) for row in sample)
+    return len(rows) * size // max(len(sample), 1)
+
+
+def _alarm(seconds: float) -> None:
+    """Have the kernel end this process after so many seconds, whatever it does then; 0 is never."""
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, 1e6))
+
+
+def _refused(request: QueryRequest, error: BaseException) -> _Refused:
+    if isinstance(error, MemoryError):
+        return _Refused(ViewError, _needs_more(request.memory))
+    if isinstance(error, OperatorError):
+        reason = error_text(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
+        return _Refused(ViewError, f"the query has no result: {reason}")
+    if isinstance(error, TimelyError):
+        return _Refused(type(error), without_line(str(error)))
+    return _Refused(ViewError, f"the query has no result: {error_text(error)}")
