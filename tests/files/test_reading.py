@@ -193,7 +193,7 @@ MANY = "1234\n" * 300_000
 REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a value that does not parse": ({"a.csv": "n\n1\n", "b.csv": "n\n2\nzz\n"}, {}, r"b\.csv.*is int64, .* has 'zz': schema="),
     "a value that is declared otherwise": ({"a.csv": "n\n1.5\n"}, {"schema": "n long"}, r"a\.csv.*has '1.5'"),
-    "a value that is missing": ({"a.csv": f"n\n{MANY}N/A\n"}, {}, r"and row 300002 has 'N/A': null_values=\['', 'N/A'"),
+    "a value that is missing": ({"a.csv": f"n\n{MANY}N/A\n"}, {}, r"and line 300002 has 'N/A': null_values=\['', 'N/A'"),
     "a larger number": ({"a.csv": f"n\n{MANY}1.5\n"}, {}, r"has '1.5': schema=\{'n': 'double'\} reads it as a number"),
     "another delimiter": ({"a.csv": "n;m\n1;2,5\n"}, {}, r"2 values, and the header 1: 1;2,5; .* delimiter=';'"),
     "a header with another delimiter": ({"a.csv": "n;m\n1;2\n"}, {}, r"a\.csv' has one column, 'n;m'; .* delimiter=';'"),
@@ -203,8 +203,8 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a code before a slash": ({"a.csv": f"n/m\n{MANY.replace('1', '1/2')}01/2\n"}, {"delimiter": "/"}, r"'n' of .*'01'"),
     "a type of no column": ({"a.csv": "n\n1\n"}, {"schema": {"m": "long"}}, r"a\.csv' has no column 'm'; it has 'n'"),
     "no type": ({"a.csv": "n\n1\n"}, {"schema": {"n": "whole"}}, r"'whole' is no type of a column, for 'n'"),
-    "a short line": ({"a.csv": "n,m\n1,2\n3\n"}, {}, r"a\.csv.*row 3 has 1 values, and the header 2"),
-    "an empty file": ({"a.csv": ""}, {}, r"a\.csv.*Empty CSV file"),
+    "a short line": ({"a.csv": "n,m\n1,2\n3\n"}, {}, r"a\.csv.*line 3 has 1 values, and the header 2"),
+    "an empty file": ({"a.csv": ""}, {}, r"a\.csv.*its first line, with the names"),
     "a missing column in another file": ({"a.csv": "n,m\n1,2\n", "b.csv": "n,k\n1,2\n"}, {}, r"b\.csv' has no column 'm'"),
     "one more column in another file": ({"a.csv": "n\n1\n", "b.csv": "n,m\n1,2\n"}, {}, r"b\.csv' has a column 'm' that"),
     "a column twice": ({"a.csv": "n,n\n1,2\n"}, {}, r"a\.csv' cannot be read as csv.*multiple columns named n"),
@@ -489,7 +489,7 @@ def test_json_is_read_whatever_brackets_its_texts_hold(values: list[Any], tmp_pa
 
 
 def test_a_line_of_json_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.files.scanning._LONGEST", 1 << 21)
+    monkeypatch.setattr("timely.files.json_lines._LONGEST", 1 << 21)
     with gzip.open(tmp_path / "a.jsonl.gz", "wb") as file:
         file.write(b'{"a": "' + bytes(1 << 22))
     assert "a line has more than" in refused(lambda scope: scope.read_json(tmp_path / "a.jsonl.gz"))

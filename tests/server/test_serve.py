@@ -92,7 +92,7 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
     assert [re.sub(r"'/.*?'", "FILE", line) for line in said] == [
         "timely: view sorted: a view has no order: ORDER BY at line 4, column 48 has no effect without LIMIT; sort when you read",
         "serving 4 tables and views at http://127.0.0.1:PORT/",
-        "timely: input orders: FILE cannot be read as csv: column 'price' is int64, and row 2 has 'thirty': in the script,"
+        "timely: input orders: FILE cannot be read as csv: column 'price' is int64, and line 2 has 'thirty': in the script,"
         ' create table orders (..., "price" string, ...) reads it as text',
         "timely: input orders: read again",
     ]

@@ -125,7 +125,7 @@ def test_a_bad_file_is_not_applied_and_blocks_no_other(tmp_path: Path) -> None:
     watched.look()
     assert (
         watched.rows()[("b", 2)] == 1
-        and "row 2 has 'x': in the script, create table t (..., \"n\" string, ...)" in watched.problems[0]
+        and "line 2 has 'x': in the script, create table t (..., \"n\" string, ...)" in watched.problems[0]
     )
     bad.unlink()
     watched.look()

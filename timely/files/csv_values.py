@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_CHUNK: Final = 1 << 20
+from timely.files.text_files import COMMAS, TextFormat, chunks, line_of_row
 
-_CODE: Final = r"^[ \t]*[+-]?0[0-9]"
+_CODE: Final = r"^[ \t]*[+-]?0[0-9xX]"
 """What a number does not begin with, and a code may."""
 
 _WHOLE: Final = r"^[ \t]*[+-]?[0-9]+[ \t]*$"
@@ -33,7 +33,7 @@ _WITHIN[[*b":/-"]] = True
 
 
 def codes_in(columns: Iterable[tuple[str, Any]]) -> dict[str, str]:
-    """Return the first code of each column of texts that has one: a zero, and a digit after it.
+    """Return the first code of each column of texts that has one: a zero, and a digit or an ``x`` after it.
 
     >>> codes_in([("zip", pa.array(["10115", "01067"])), ("n", pa.array(["0", "0.5", None]))])
     {'zip': '01067'}
@@ -56,22 +56,22 @@ def are_long(texts: Any) -> bool:
     return bool(any_long.as_py() and all_whole.as_py())
 
 
-def may_have_codes(path: str, delimiter: str) -> bool:
+def may_have_codes(path: str, how: TextFormat) -> bool:
     """Return whether a file may have a code somewhere; it may have none all the same, but not the other way round."""
     starts, within = _BEFORE.copy(), _WITHIN.copy()
-    starts[ord(delimiter)], within[ord(delimiter)] = True, False
-    with pa.input_stream(path, compression="detect") as file:
-        last = b"\n"
-        while chunk := file.read(_CHUNK):
-            chunk = last + chunk
-            found = np.frombuffer(chunk + b"\n\n", np.uint8)
-            zeros = np.flatnonzero(found[1:-2] == 48) + 1
-            signed = np.isin(found[zeros - 1], (43, 45))
-            before = starts[found[zeros - 1]] | (signed & starts[found[np.maximum(zeros - 2, 0)]])
-            after = found[zeros + 1]
-            if np.any(before & (after >= 48) & (after <= 57) & ~within[found[zeros + 2]]):
-                return True
-            last = chunk[-4:]
+    starts[ord(how.delimiter)], within[ord(how.delimiter)] = True, False
+    last = b"\n"
+    for chunk in chunks(path, how.encoding):
+        chunk = last + chunk
+        found = np.frombuffer(chunk + b"\n\n", np.uint8)
+        zeros = np.flatnonzero(found[1:-2] == 48) + 1
+        signed = np.isin(found[zeros - 1], (43, 45))
+        before = starts[found[zeros - 1]] | (signed & starts[found[np.maximum(zeros - 2, 0)]])
+        after = found[zeros + 1]
+        of_a_code = ((after >= 48) & (after <= 57) & ~within[found[zeros + 2]]) | ((after | 32) == 120)
+        if np.any(before & of_a_code):
+            return True
+        last = chunk[-4:]
     return False
 
 
@@ -90,8 +90,10 @@ def delimiter_remedy(columns: Sequence[str], delimiter: str, *, options: bool = 
     return f"values seem to be separated by another character: {how}"
 
 
-def remedy(error: str, columns: Sequence[str], declare: str, delimiter: str = ",", *, options: bool = True) -> str | None:
-    """Return what Arrow says of a file, with the name of the column and a remedy; ``None`` for what says nothing of values.
+def remedy(
+    error: str, columns: Sequence[str], declare: str, how: TextFormat = COMMAS, path: str = "", *, options: bool = True
+) -> str:
+    """Return what Arrow says of a file, with the line, the name of the column and a remedy.
 
     ``declare`` is how a column ``{name}`` is declared to be of a type ``{kind}``; ``options`` says whether other options of the
     reader can be given.
@@ -101,9 +103,13 @@ def remedy(error: str, columns: Sequence[str], declare: str, delimiter: str = ",
     >>> remedy("CSV parse error: Expected 1 columns, got 2: a;1,5", ["name;price"], "")
     "a row has 2 values, and the header 1: a;1,5; values seem to be separated by another character: delimiter=';'"
     """
+    if "straddling object" in error:
+        return "a row has more than a megabyte, which is more than is read at once"
+    if "Empty CSV file" in error:
+        return "its first line, with the names of the columns, is missing or does not end"
     found = re.search(r"In CSV column #([0-9]+): (?:Row #([0-9]+): )?CSV conversion error to (.+?): (.*)", error, re.DOTALL)
     if found is not None:
-        place, row, kind, why = int(found[1]), found[2], found[3], found[4]
+        place, line, kind, why = int(found[1]), _line(path, how, found[2]), found[3], found[4]
         name = columns[place] if place < len(columns) else f"number {place + 1}"
         value = re.search(r"invalid value '(.*)'", why, re.DOTALL)
         text = "" if value is None else value[1]
@@ -114,14 +120,19 @@ def remedy(error: str, columns: Sequence[str], declare: str, delimiter: str = ",
         if re.fullmatch(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?", text) and re.search(_LONG, text) is None:  # a double has fewer digits
             ways.append(f"{declare.format(name=name, kind='double')} reads it as a number")
         ways.append(f"{declare.format(name=name, kind='string')} reads it as text")
-        return f"column {name!r} is {kind}, and{f' row {row}' if row else ''} {what}: {', '.join(ways)}"
+        return f"column {name!r} is {kind}, and{f' {line}' if line else ''} {what}: {', '.join(ways)}"
     found = re.search(r"(?:Row #([0-9]+): )?Expected ([0-9]+) columns, got ([0-9]+): (.*)", error, re.DOTALL)
     if found is None:
-        return None
-    line = f"row {found[1]}" if found[1] else "a row"
-    text = f"{line} has {found[3]} values, and the header {found[2]}: {found[4]}"
-    how = delimiter_remedy(columns, delimiter, options=options)
-    return text if how is None else f"{text}; {how}"
+        return error
+    text = f"{_line(path, how, found[1]) or 'a row'} has {found[3]} values, and the header {found[2]}: {found[4]}"
+    advice = delimiter_remedy(columns, how.delimiter, options=options)
+    return text if advice is None else f"{text}; {advice}"
+
+
+def _line(path: str, how: TextFormat, row: str | None) -> str:
+    """Return the line in which a row ends, for errors."""
+    line = line_of_row(path, how, int(row)) if row else None
+    return f"line {line}" if line else f"row {row}" if row else ""
 
 
 def batches_as_texts(fragment: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

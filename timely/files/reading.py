@@ -88,6 +88,8 @@ def read_csv(
     probe: ProbeHandle[T] | None = None,
     times: int = 1,
     delimiter: str | None = None,
+    quote: str | None = '"',
+    encoding: str | None = None,
     null_values: Sequence[str] = ("",),
     name: str = "read_csv",
 ) -> Stream[T, Any]:
@@ -95,7 +97,8 @@ def read_csv(
 
     Types are those of the first megabyte of the first file, unless ``schema`` declares them. A column with a code such as ``007``
     is text, and so is one without a value; ``SchemaError`` for a code after the first megabyte. ``null_values`` are the unquoted
-    texts that mean a missing value, in all columns. The delimiter is a comma, and a tab in ``.tsv``.
+    texts that mean a missing value, in all columns. The delimiter is a comma, and a tab in ``.tsv``. ``quote=None`` has quotes be
+    characters as others are. Files are UTF-8, or of another ``encoding`` such as ``"latin-1"``.
 
     >>> import pathlib, tempfile, timely
     >>> path = pathlib.Path(tempfile.mkdtemp(), "codes.csv")
@@ -103,8 +106,8 @@ def read_csv(
     >>> timely.example(lambda scope: scope.read_csv(path, schema="code string, n long"))
     [(0, [('007', 1), (None, 2)])]
     """
-    options = {"columns": columns, "schema": schema, "delimiter": delimiter, "null_values": null_values}
-    return _read(scope, path, "csv", name, RowOrder(time, in_order, probe, times), **options)
+    options = {"columns": columns, "schema": schema, "delimiter": delimiter, "quote": quote, "encoding": encoding}
+    return _read(scope, path, "csv", name, RowOrder(time, in_order, probe, times), null_values=null_values, **options)
 
 
 def read_json(
@@ -117,12 +120,13 @@ def read_json(
     in_order: bool = False,
     probe: ProbeHandle[T] | None = None,
     times: int = 1,
+    encoding: str | None = None,
     name: str = "read_json",
 ) -> Stream[T, Any]:
     """Return the rows of files with one JSON object a line, also compressed ones (``.gz``), as ``read_parquet`` does.
 
     A field that an object has not is null. Types are those of the first megabyte of the first file, unless ``schema`` declares
-    them; ``SchemaError`` for a field that is not known by then.
+    them; ``SchemaError`` for a field that is not known by then. ``encoding`` is as in ``read_csv``.
 
     >>> import pathlib, tempfile, timely
     >>> path = pathlib.Path(tempfile.mkdtemp(), "words.jsonl")
@@ -130,7 +134,8 @@ def read_json(
     >>> timely.example(lambda scope: scope.read_json(path))
     [(0, [('be', None), ('to', 2)])]
     """
-    return _read(scope, path, "json", name, RowOrder(time, in_order, probe, times), columns=columns, schema=schema)
+    order = RowOrder(time, in_order, probe, times)
+    return _read(scope, path, "json", name, order, columns=columns, schema=schema, encoding=encoding)
 
 
 def read_ipc(

@@ -6,6 +6,7 @@ that names its file. One worker plans, so that all workers read parts of the sam
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -19,39 +20,24 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.fs
-import pyarrow.json
 import pyarrow.parquet
 
 from timely.dataflow import OutputSchema, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
 from timely.files.csv_values import are_long, batches_as_texts, codes_in, delimiter_remedy, may_have_codes, remedy
 from timely.files.formats import FORMATS, Format, check_path, extension_of, format_of
+from timely.files.json_lines import json_batches, json_schema
 from timely.files.places import Paths, places_of
+from timely.files.text_files import TextFormat, header, misquoted, no_text, other_format
 
 ROWS: Final = 1 << 16
 """The most rows of a batch."""
-
-_BYTES: Final = 1 << 20
-"""Bytes of JSON that are parsed at once."""
-
-_LONGEST: Final = 1 << 28
-"""Bytes of a line of JSON: a compressed file of a few bytes can have lines without end."""
-
-_DEEPEST: Final = 100
-"""Levels of nested JSON: Arrow's parser ends the process at ten thousand or so."""
 
 ColumnTypes: TypeAlias = pa.Schema | str | Mapping[str, str | pa.DataType]
 """All columns with their types, or the types of some columns by name."""
 
 _DECLARE: Final = "schema={{'{name}': '{kind}'}}"
 _DECLARED: Final = "type {kind} in schema="
-
-_STRING: Final = pa.string()
-
-_LINE: Final = b"\n"
-_NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'"[]{}'))
-_ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
-_TEXT: Final = re.compile(rb'"[^"]*"')
 
 
 @attrs.frozen
@@ -84,6 +70,8 @@ class Scan:
     declared: bool
     selected: bool
     delimiter: str | None = None
+    quote: str | None = '"'
+    encoding: str | None = None
     null_values: tuple[str, ...] = ("",)
     numeric: frozenset[str] = frozenset()
     """Columns of CSV whose values have been found to be numbers: what is a code instead, such as ``007``, is an error."""
@@ -100,7 +88,7 @@ class Scan:
             if os.path.getsize(path) != fragment.size:
                 raise SchemaError(f"{self.place}: {path!r} has changed since the run began: write a new file instead")
             if self.format == "json":
-                found = _json_batches(path, pa.schema(fields), strict=not self.selected)
+                found = json_batches(path, self.encoding, pa.schema(fields), ROWS, strict=not self.selected)
             else:
                 found = self._dataset_batches(fragment, fields)
             for batch in found:
@@ -109,6 +97,10 @@ class Scan:
                         batch.validate(full=True)  # Arrow takes offsets as they come, and ends the process at a wrong one
                     yield self._whole(batch, keys, path)
 
+    def text_format(self, path: str) -> TextFormat:
+        """Return how the values of a file of CSV are written."""
+        return TextFormat(self.delimiter or ("\t" if extension_of(path) == ".tsv" else ","), self.quote, self.encoding)
+
     def blaming(self, path: str) -> _Blame:
         """Return a context in which errors of Arrow and of the system become errors about the file."""
         return _Blame(self, path)
@@ -116,7 +108,7 @@ class Scan:
     def _check_numbers(self, found: Any, path: str) -> None:
         """Raise ``SchemaError`` for a file with a code in a column of numbers: as a number it would be another value."""
         names = [name for name in self.schema.names if name in self.numeric]
-        if not names or not may_have_codes(path, _delimiter(self, path)):
+        if not names or not may_have_codes(path, self.text_format(path)):
             return
         for batch in batches_as_texts(found, names):
             for name, value in codes_in(zip(names, batch.columns, strict=True)).items():
@@ -133,6 +125,8 @@ class Scan:
         names = [field.name for field in fields]
         check_columns(self.place, fragment.path, physical.names, names, exactly=not self.selected)
         if self.format == "csv":
+            if trouble := misquoted(fragment.path, self.text_format(fragment.path)):
+                raise pa.ArrowInvalid(trouble)
             self._check_numbers(found, fragment.path)
             schema = pa.schema(fields)  # types are the reader's choice
         else:
@@ -179,45 +173,48 @@ class _Blame:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, TimelyError):
             return
-        if isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
-            scan, said = self._scan, str(error)
-            if scan.format == "csv":
-                said = remedy(said, self._header(), scan.declare, _delimiter(scan, self._path), options=scan.options) or said
-            elif "onver" in said or "changed" in said:
-                said += f"; {scan.declare.format(name='name', kind='double')} declares the type of a column"
-            elif "unexpected field" in said:
-                said += f", which the first megabyte has not; {scan.declare.format(name='name', kind='type')} declares it"
+        of_content = isinstance(error, OSError) and error.errno is None  # what a codec says, and not the system
+        if of_content or isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
+            scan, said = self._scan, re.sub(r"^Could not open .* input source '.*': \w+: ", "", str(error))
+            with contextlib.suppress(OSError, UnicodeError):  # of a file that can be looked at no further
+                said = self._said(said)
             quoted = pa.ArrowInvalid(printable(str(error)))  # a traceback shows it, and it quotes the file
             raise SchemaError(f"{scan.place}: {self._path!r} cannot be read as {scan.format}: {said}") from quoted
         if isinstance(error, OSError):
             raise ConfigurationError(f"{self._scan.place}: {self._path!r} cannot be read: {error}") from error
 
-    def _header(self) -> list[str]:
-        """Return the names in the first line of a file of CSV, as far as it can be read."""
-        options = {
-            "parse_options": pa.csv.ParseOptions(
-                delimiter=_delimiter(self._scan, self._path), invalid_row_handler=lambda _: "skip"
-            ),
-            "convert_options": pa.csv.ConvertOptions(column_types={}),
-        }
-        try:
-            with pa.csv.open_csv(self._path, **options) as reader:
-                return list(reader.schema.names)
-        except (pa.ArrowException, OSError, UnicodeError):
-            return []
-
-
-def _delimiter(scan: Scan, path: str) -> str:
-    return scan.delimiter or ("\t" if extension_of(path) == ".tsv" else ",")
+    def _said(self, said: str) -> str:
+        """Return what Arrow says of a file in the words of its users, with a remedy."""
+        scan, path, how = self._scan, self._path, self._scan.text_format(self._path)
+        if scan.format in ("csv", "json"):
+            columns = header(path, how) if scan.format == "csv" else []
+            other = other_format(path) if scan.encoding is None else None
+            if other is not None and not path.endswith(".gz"):
+                what, encoding = other
+                advice = f": encoding={encoding!r} may read it" if scan.options else ": save it as UTF-8"
+                return what + (advice if encoding else "")
+            if trouble := no_text(path, how, columns):
+                return f"{trouble}; {'encoding= names another one, such as latin-1' if scan.options else 'save it as UTF-8'}"
+            if scan.format == "csv":
+                return misquoted(path, how) or remedy(said, columns, scan.declare, how, path, options=scan.options)
+        if "onver" not in said and "changed" not in said and "unexpected field" not in said:
+            return said
+        name = re.search(r"column '(.*?)'|Column\(/([^/)]+)", said)
+        declared = scan.declare.format(name=name[1] or name[2] if name else "name", kind="type")
+        late = ", which the first megabyte has not" if "unexpected field" in said else ""
+        return f"{said}{late}; {declared} declares {'it' if late else 'another type'}"
 
 
 def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
     """Return Arrow's fragment."""
     kind: Any
     if scan.format == "csv":
+        how = scan.text_format(fragment.path)
         kind = pa.dataset.CsvFileFormat(
+            read_options=pa.csv.ReadOptions(encoding=how.encoding or "utf8"),
             parse_options=pa.csv.ParseOptions(
-                delimiter=_delimiter(scan, fragment.path),
+                delimiter=how.delimiter,
+                quote_char=how.quote or False,
                 newlines_in_values=True,  # else a value is cut where a block ends in it
             ),
             convert_options=pa.csv.ConvertOptions(
@@ -247,114 +244,6 @@ def check_columns(place: str, path: str, found: Sequence[str], wanted: Sequence[
             )
 
 
-# -- JSON ------------------------------------------------------------------------------------------------------------
-# Arrow's dataset of JSON leaves out fields that do not occur in the first block of a file, so lines are parsed here.
-
-
-def _json_chunks(path: str) -> Iterator[bytes]:
-    """Yield the file in chunks of whole lines."""
-    with pa.input_stream(path, compression="detect") as file:
-        left: list[bytes] = []
-        size = 0
-        while chunk := file.read(_BYTES):
-            end = chunk.rfind(b"\n") + 1
-            if end:
-                yield b"".join([*left, chunk[:end]])
-                left, size = [], 0
-            left.append(chunk[end:])
-            size += len(chunk) - end
-            if size > _LONGEST:
-                raise pa.ArrowInvalid(f"a line has more than {_LONGEST} bytes")
-        rest = b"".join(left)
-        if rest.strip():
-            yield rest
-
-
-def _check_depth(lines: bytes, rows: int) -> None:
-    """Raise ``pyarrow.ArrowInvalid`` for values nested too deep, or so many that are never closed."""
-    escaped = _ESCAPED.sub(b"", lines) if b"\\" in lines else lines
-    brackets = escaped.translate(None, _NOT_STRUCTURE).replace(b'""', b"")  # two quotes change nothing for what is around them
-    brackets = _TEXT.sub(b"", brackets)
-    for _ in range(_DEEPEST):
-        inner = len(brackets)
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-        if len(brackets) == inner:
-            deep = inner > _DEEPEST  # what is left does not close, which is for the parser to say
-            break
-    else:
-        deep = bool(brackets)
-    if deep:
-        raise pa.ArrowInvalid(
-            f"values are nested more than {_DEEPEST} deep, or not closed, in the rows {rows} to {rows + lines.count(_LINE)}"
-        )
-
-
-def _json_tables(path: str, schema: pa.Schema | None, *, strict: bool) -> Iterator[pa.Table]:
-    """Yield the lines of a file as tables of ``schema``; of the types that they have if there is none."""
-    unexpected = "infer" if schema is None else "error" if strict else "ignore"
-    parsed = schema
-    if schema is not None:
-        parsed = pa.schema([field.with_type(_as_text(field.type)) for field in schema])
-    options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior=unexpected)
-    rows = 0
-    for chunk in _json_chunks(path):
-        if not chunk.strip():
-            continue
-        _check_depth(chunk, rows)
-        read = pa.json.ReadOptions(block_size=len(chunk) + 1)
-        try:
-            table = pa.json.read_json(pa.BufferReader(chunk), read_options=read, parse_options=options)
-            table = table if schema is None else table.cast(schema)
-        except pa.ArrowInvalid as error:
-            raise pa.ArrowInvalid(f"{error} (rows are counted from row {rows} of the file on)") from error
-        rows += table.num_rows
-        yield table
-
-
-def _json_batches(path: str, schema: pa.Schema, *, strict: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a file as batches of ``schema``."""
-    for table in _json_tables(path, schema, strict=strict):
-        yield from table.combine_chunks().to_batches(max_chunksize=ROWS)
-
-
-def _json_schema(path: str) -> pa.Schema:
-    """Return the types that the first lines of a file have."""
-    for table in _json_tables(path, None, strict=True):
-        schema = table.schema
-        for place, field in enumerate(schema):
-            texts = field.with_type(_as_text(field.type))
-            if texts.type != field.type:
-                column = next(_json_tables(path, pa.schema([texts]), strict=False)).column(0)
-                schema = schema.set(place, field.with_type(_type_of_moments(column, field.type)))
-        return schema
-    return pa.schema([])
-
-
-def _as_text(kind: pa.DataType, moment: pa.DataType = _STRING) -> pa.DataType:
-    """Return a type with ``moment`` in the place of dates and timestamps.
-
-    Texts become these without loss: Arrow parses dates of numbers only, and ignores the zones of timestamps.
-    """
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return moment
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_as_text(kind.value_type, moment)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_text(field.type, moment)) for field in kind])
-    return kind
-
-
-def _type_of_moments(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
-    """Return what the texts of timestamps are: ``kind`` without a zone, instants where all have one, or else texts."""
-    for found in (kind, _as_text(kind, pa.timestamp("s", "UTC"))):
-        try:
-            texts.cast(found)
-        except pa.ArrowInvalid:
-            continue
-        return found
-    return texts.type
-
-
 # -- planning --------------------------------------------------------------------------------------------------------
 
 
@@ -365,9 +254,28 @@ class Options:
     columns: Sequence[str] | None = None
     schema: ColumnTypes | None = None
     delimiter: str | None = None
+    quote: str | None = '"'
+    encoding: str | None = None
     null_values: Sequence[str] = ("",)
     declare: str | None = None
     """How somebody declares the type of a column who can give no options, for errors."""
+
+    def check(self, place: str) -> None:
+        """Raise ``ConfigurationError`` for characters, texts and encodings that are none."""
+        for name, character in (("delimiter", self.delimiter), ("quote", self.quote)):
+            one = isinstance(character, str) and len(character) == 1 and character.isascii() and character not in "\r\n"
+            if character is not None and not one:
+                raise ConfigurationError(f"{place}: {name}= is one ASCII character, not {brief(character)}")
+        if self.quote is not None and self.quote == self.delimiter:
+            raise ConfigurationError(
+                f"{place}: delimiter= and quote= are both {self.quote!r}: quote=None has values without quotes"
+            )
+        if isinstance(self.null_values, str) or not all(isinstance(text, str) for text in self.null_values):
+            raise ConfigurationError(f"{place}: null_values= is a list of texts, not {brief(self.null_values)}")
+        try:
+            " ".encode(self.encoding or "utf-8")
+        except (LookupError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"{place}: encoding= is a name of Python's, such as 'latin-1': {error}") from None
 
 
 def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str) -> tuple[Scan, list[Fragment]]:
@@ -376,6 +284,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     ``ConfigurationError`` where there are none, or where they end in another extension; ``SchemaError`` for a column that the
     first file has not.
     """
+    options.check(place)
     files = list(_files(paths, kind, place))
     fragments = [Fragment(number, path, os.path.getsize(path), _keys(path, root)) for number, (path, root) in enumerate(files)]
     if kind.compressed:  # these are texts, which may be empty: Spark writes such files for empty partitions
@@ -395,6 +304,8 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
         False,
         False,
         options.delimiter,
+        options.quote,
+        options.encoding,
         tuple(options.null_values),
         declare=declare,
         options=options.declare is None,
@@ -403,7 +314,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
         physical = _physical_schema(scan, first)
         _ = physical.names  # raises for one that is no text
         if kind.name == "csv":
-            how = delimiter_remedy(physical.names, _delimiter(scan, first.path), options=scan.options)
+            how = delimiter_remedy(physical.names, scan.text_format(first.path).delimiter, options=scan.options)
             if how is not None and scan.delimiter is None:
                 raise SchemaError(f"{place}: {first.path!r} has one column, {physical.names[0]!r}; {how}")
             physical = _texts_in(physical, scan, first)
@@ -419,16 +330,21 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
         schema = known if options.schema is None else declared_schema(options.schema, place)
     if options.columns is not None:
         schema = _chosen(schema, options.columns, place)
+    if kind.name == "json" and not known.names and not given:
+        raise SchemaError(
+            f"{place}: {first.path!r} has no object with a field, which says what columns there are: declare a schema"
+        )
     if kind.name == "json" and set(schema.names) <= set(keys.names):  # Arrow counts no rows without a field
         raise SchemaError(f"{place}: {brief(schema.names)} are names of folders alone: read a field of the files too")
     if kind.name != "json" or not given:  # a declared field may come later, or never
         check_columns(place, first.path, known.names, schema.names, exactly=False)
     selected = options.columns is not None or whole
-    numeric = (
-        frozenset(field.name for field in known if _is_number(field.type)) if kind.name == "csv" and not whole else frozenset()
-    )
-    if isinstance(options.schema, Mapping):
-        numeric -= options.schema.keys()
+    guessed = set(physical.names) if kind.name == "csv" and not whole else set()
+    guessed -= options.schema.keys() if isinstance(options.schema, Mapping) else set()
+    numeric = frozenset(field.name for field in schema if field.name in guessed and _is_number(field.type))
+    if any(field.name in guessed and pa.types.is_binary(field.type) for field in schema):  # which Arrow could not decode
+        with scan.blaming(first.path):
+            raise pa.ArrowInvalid("some values are not UTF-8")
     scan = attrs.evolve(scan, schema=schema, declared=given, selected=selected, numeric=numeric)
     if kind.name == "parquet" and len(fragments) < 4 * workers and workers > 1:
         fragments = list(_row_groups(scan, fragments))
@@ -436,7 +352,9 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
 
 
 def _physical_schema(scan: Scan, fragment: Fragment) -> pa.Schema:
-    return _json_schema(fragment.path) if scan.format == "json" else dataset_fragment(scan, fragment).physical_schema
+    if scan.format == "json":
+        return json_schema(fragment.path, scan.encoding)
+    return dataset_fragment(scan, fragment).physical_schema
 
 
 def _is_number(kind: pa.DataType) -> bool:

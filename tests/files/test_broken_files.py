@@ -1,0 +1,180 @@
+"""Files of strangers: their rows, or a ``TimelyError`` with the file, the place in it and the column."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+import timely
+from timely.errors import ConfigurationError, SchemaError, TimelyError
+
+pa: Any = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
+
+READ = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv", ".jsonl": "read_json", ".arrow": "read_ipc"}
+
+
+def rows_of(path: Path, **options: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a file, sorted; raises the library's error, whether the build or the run ends in it."""
+    read = READ[Path(path.stem).suffix if path.suffix == ".gz" else path.suffix]
+    try:
+        with timely.Worker() as worker:
+            with worker.dataflow(int) as scope:
+                captured = getattr(scope, read)(path, **options).capture()
+            worker.run()
+        return [row for _, rows in captured.extract() for row in rows]
+    except timely.OperatorError as error:
+        assert isinstance(error.__cause__, TimelyError), error.__cause__
+        raise error.__cause__ from None
+
+
+def refused(path: Path, **options: Any) -> str:
+    """Return what is said of a file that is refused, which names it."""
+    with pytest.raises((SchemaError, ConfigurationError)) as caught:
+        rows_of(path, **options)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+# -- quotes --------------------------------------------------------------------------------------------------------------
+
+
+def oracle(text: str) -> list[list[str]] | None:
+    """Return what Python's ``csv`` reads, without empty lines; ``None`` for what it refuses, and for rows of other widths."""
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except csv.Error:
+        return None
+    return rows if all(len(row) == 2 for row in rows) else None
+
+
+@hypothesis.settings(max_examples=300)
+@hypothesis.given(body=st.text('",\n\rab', max_size=24), ends=st.booleans())
+@hypothesis.example(body='a""",""\n', ends=True)
+@hypothesis.example(body='"""",b', ends=False)
+def test_file_1_quotes_are_those_of_csv(body: str, ends: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    text = "x,y\n" + body + ("\n" if ends else "")
+    path.write_text(text, newline="")
+    expected = oracle(text)
+    if expected is None:
+        refused(path, schema="x string, y string")
+    else:
+        rows = rows_of(path, schema="x string, y string", null_values=["-"])
+        assert rows == sorted(map(tuple, expected[1:]))
+
+
+@pytest.mark.parametrize("shift", range(-4, 4))
+@pytest.mark.parametrize("row", ['"a""b",c\n', '"a"b,c\n', 'a"b,"c"\n', '"a,c\n', '"\n\n""\r\n",""\n'])
+def test_file_1_where_a_block_ends(tmp_path: Path, row: str, shift: int) -> None:
+    """Where the text is read in blocks of a megabyte."""
+    path = tmp_path / "a.csv"
+    filler = f'x,"{"y" * 100_000}"\n'
+    text = "x,y\n" + filler * 10
+    text += f'"{"-" * ((1 << 20) - len(text) - 5 + shift)}",y\n' + row + filler * 3
+    path.write_text(text, newline="")
+    expected = oracle(text)
+    if expected is None:
+        message = refused(path, schema="x string, y string")
+        assert f"begins in line {text[: text.index(row)].count(chr(10)) + 1} " in message
+    else:
+        assert rows_of(path, schema="x string, y string", null_values=["-"]) == sorted(map(tuple, expected[1:]))
+
+
+# -- text ----------------------------------------------------------------------------------------------------------------
+
+MANY = "1,a\n" * 300_000
+"""More than Arrow infers types from."""
+
+LATIN = "id,name\n1,ok\n2,café\n".encode("latin-1")
+
+READS: dict[str, tuple[bytes, dict[str, Any], list[tuple[Any, ...]]]] = {
+    "UTF-8 with a mark": ("\ufeffid,name\n1,é\n".encode(), {}, [(1, "é")]),
+    "a mark before a quote": ('\ufeff"id","na,me"\n1,é\n'.encode(), {}, [(1, "é")]),
+    "UTF-16": ("id,name\n1,é\n".encode("utf-16"), {"encoding": "utf-16"}, [(1, "é")]),
+    "file-2 with encoding=": (LATIN, {"encoding": "latin-1"}, [(1, "ok"), (2, "café")]),
+    "file-2 as bytes": (LATIN, {"schema": {"name": "binary"}}, [(1, b"ok"), (2, b"caf\xe9")]),
+    "file-2 where it is not read": (LATIN, {"columns": ["id"]}, [(1,), (2,)]),
+    "returns and line feeds": (b"id,name\r\n1,a\r\n\r\n2,b\r", {}, [(1, "a"), (2, "b")]),
+    "no name": (b",name\n1,a\n", {}, [(1, "a")]),
+    "names only": (b"id,name\n", {}, []),
+    "NUL": (b"id,name\n1,a\0b\n", {}, [(1, "a\0b")]),
+    "numbers in hexadecimal": (b"id,name\n0x10,a\n", {}, [("0x10", "a")]),
+    "quotes that are characters": (b'id\tname\n1\t"a\n2\t"b" c\n', {"delimiter": "\t", "quote": None}, [(1, '"a'), (2, '"b" c')]),
+    "other quotes": (b"id,name\n1,'a,''b\"'\n", {"quote": "'"}, [(1, "a,'b\"")]),
+}
+
+NO_QUOTE = "".join(f"{n},name{n}\n" for n in range(1000)).replace("2,name2\n", '2,"name2\n', 1)
+
+REFUSED: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
+    "file-1": (".csv", f"id,name\n{NO_QUOTE}".encode(), {}, "quoted value that begins in line 4 is not closed"),
+    "a quote that closes late": (".csv", b'a,b\n1,"x\n2,y\n3,"z"\n', {}, "in line 2 is closed in line 4, and 'z\"' follows"),
+    "a quote in the names": (".csv", b'id,"name\n1,a\n2,b\n', {}, "begins in line 1 is not closed"),
+    "a backslash": (".csv", b'id,name\n1,"a\\"b"\n', {}, "in line 2, and 'b\"' follows: write a quote in a value twice"),
+    "file-2": (".csv", LATIN, {}, r"column 'name' of line 3 is not of the encoding utf-8: b'caf\\xe9'; encoding= names another"),
+    "file-2 with schema=": (".csv", LATIN, {"schema": "id long, name string"}, "'name' of line 3 .* encoding= names"),
+    "file-2 in the names": (".csv", "id,é\n1,a\n".encode("latin-1"), {}, "line 1 is not of the encoding utf-8"),
+    "file-2 late": (".csv", f"id,name\n{MANY}2,é\n".encode("latin-1"), {}, "column 'name' of line 300002 is not"),
+    "another encoding": (".csv", b"id,name\n1,a\x81\n", {"encoding": "cp1252"}, r"line 2 is not of the encoding cp1252: b'a\\x81'"),
+    "UTF-16": (".csv", "id,name\n1,a\n".encode("utf-16"), {}, "it is UTF-16: encoding='utf-16' may read it"),
+    "UTF-16 without a mark": (".csv", "id,name\n1,a\n".encode("utf-16-le"), {}, "NUL bytes, as UTF-16 has: encoding='utf-16-le'"),
+    "UTF-16 that is cut": (".csv", "id,name\n1,a\n".encode("utf-16")[:-1], {"encoding": "utf-16"}, "truncated data"),
+    "gzip without the name": (".csv", gzip.compress(b"id,name\n1,a\n"), {}, "compressed by gzip: its name should end in .gz"),
+    "gzip with the name alone": (".csv.gz", b"id,name\n1,a\n", {}, "incorrect header check"),
+    "gzip that is cut": (".csv.gz", gzip.compress(f"id,name\n{MANY}".encode())[:-9], {}, "Truncated compressed stream"),
+    "Parquet": (".csv", b"PAR1\x15\x04\x15\x20", {}, "it is a file of Parquet"),
+    "a workbook": (".csv", b"PK\x03\x04\x14\0\x06\0", {}, "a zip archive or a workbook: export it as CSV"),
+    "a row too short": (".csv", b'id,name\n\n1,"a\nb"\n2\n', {}, "line 5 has 1 values, and the header 2: 2"),
+    "a row too long": (".csv", b"id,name\n1,a\n2,b,c\n", {}, "line 3 has 3 values, and the header 2: 2,b,c"),
+    "NUL bytes at the end": (".csv", b"id,name\n1,a\n" + bytes(9), {}, "line 3 has 1 values"),
+    "a row of megabytes": (".csv", b"id,name\n1," + b"a" * 3_000_000 + b"\n", {}, "a row has more than a megabyte"),
+    "a name twice": (".csv", b"id,id\n1,2\n", {}, "multiple columns named id"),
+    "no name twice": (".csv", b",\n1,2\n", {}, "multiple columns named"),
+    "no names": (".csv", b"\n\n", {}, "its first line, with the names of the columns, is missing or does not end"),
+    "a number too large later": (".csv", f"id,name\n{MANY}{2**64},a\n".encode(), {}, f"int64, and line 300002 has '{2**64}'"),
+    "hexadecimal later": (".csv", f"id,name\n{MANY}0x1F,a\n".encode(), {}, "column 'id' of .* has '0x1F', where earlier"),
+    "a long delimiter": (".csv", b"id\n1\n", {"delimiter": ", "}, "delimiter= is one ASCII character, not ', '"),
+    "no delimiter": (".csv", b"id\n1\n", {"delimiter": ""}, "delimiter= is one ASCII character, not ''"),
+    "a delimiter that quotes": (".csv", b"id\n1\n", {"delimiter": '"'}, "delimiter= and quote= are both"),
+    "one text of no value": (".csv", b"id\n1\n", {"null_values": "NA"}, "null_values= is a list of texts, not 'NA'"),
+    "an unknown encoding": (".csv", b"id\n1\n", {"encoding": "latin-99"}, "encoding= is a name of Python's.*latin-99"),
+    "an encoding of no text": (".csv", b"id\n1\n", {"encoding": "base64"}, "encoding= .*base64"),
+    "file-3: JSON in Latin-1": (".jsonl", b'{"a": "x"}\n{"a": "\xe9"}\n', {}, r"line 2 is not of the encoding utf-8: b'.*\\xe9"),
+    "JSON in UTF-16": (".jsonl", '{"a": 1}\n'.encode("utf-16"), {}, "it is UTF-16: encoding='utf-16' may read it"),
+    "null first": (".jsonl", b' null\n{"a": 1}\n', {}, "line 1 is no JSON object"),
+    "null first, and a schema": (".jsonl", b'\xef\xbb\xbfnull\n{"a": 1}\n', {"schema": "a long"}, "line 1 is no JSON object"),
+    "null later": (".jsonl", b'{"a": 1}\r\n null\r\n', {}, "line 2 is no JSON object"),
+    "a list": (".jsonl", b'[{"a": 1},\n{"a": 2}]\n', {}, "line 1 is no JSON object, and each line should be one"),
+    "no object": (".jsonl", b"\n\n", {}, "has no object with a field"),
+    "another type": (".jsonl", b'{"a": 1}\n{"a": "x"}\n', {}, r"line 2: Column\(/a\) changed .* schema=\{'a': 'type'\} declares"),
+    "another type later": (".jsonl", b'{"a": 1}\n' * 200_000 + b'{"a": 1.5}\n', {}, "line 200001, column 'a': .*parse:1.5"),
+    "a number too large": (".jsonl", b'{"a": 1, "b": 300}\n', {"schema": "a long, b byte"}, "line 1, column 'b': .*parse:300"),
+    "a date that is none": (".jsonl", b'{"a": "2024-02-30"}\n', {"schema": "a date"}, "line 1, column 'a': .*'2024-02-30'"),
+    "half of a pair": (".jsonl", b'{"a": 1}\n{"a": "\\ud800"}\n', {}, "line 2: The surrogate pair"),
+    "an object that is cut": (".jsonl", b'{"a": 1}\n{"a": ', {}, "line 2, column 'a': Invalid value"),
+    "a name twice in an object": (".jsonl", b'{"a": 1}\n{"a": 1, "a": 2}\n', {}, r"line 2: Column\(/a\) was specified twice"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", READS)
+def test_files_of_text_that_are_read(tmp_path: Path, case: str) -> None:
+    data, options, rows = READS[case]
+    path = tmp_path / "a.csv"
+    path.write_bytes(data)
+    assert rows_of(path, **options) == rows
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_files_of_text_that_are_refused(tmp_path: Path, case: str) -> None:
+    extension, data, options, message = REFUSED[case]
+    path = tmp_path / f"a{extension}"
+    path.write_bytes(data)
+    assert re.search(message, told := refused(path, **options)), told
