@@ -123,7 +123,7 @@ REFUSED: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "file-2 with schema=": (".csv", LATIN, {"schema": "id long, name string"}, "'name' of line 3 .* encoding= names"),
     "file-2 in the names": (".csv", "id,é\n1,a\n".encode("latin-1"), {}, "line 1 is not of the encoding utf-8"),
     "file-2 late": (".csv", f"id,name\n{MANY}2,é\n".encode("latin-1"), {}, "column 'name' of line 300002 is not"),
-    "another encoding": (".csv", b"id,name\n1,a\x81\n", {"encoding": "cp1252"}, r"line 2 is not of the encoding cp1252: b'a\\x81'"),
+    "a byte of none": (".csv", b"id,name\n1,a\x81\n", {"encoding": "cp1252"}, r"line 2 is not of the encoding cp1252: b'a\\x81'"),
     "UTF-16": (".csv", "id,name\n1,a\n".encode("utf-16"), {}, "it is UTF-16: encoding='utf-16' may read it"),
     "UTF-16 without a mark": (".csv", "id,name\n1,a\n".encode("utf-16-le"), {}, "NUL bytes, as UTF-16 has: encoding='utf-16-le'"),
     "UTF-16 that is cut": (".csv", "id,name\n1,a\n".encode("utf-16")[:-1], {"encoding": "utf-16"}, "truncated data"),

@@ -130,11 +130,11 @@ def _located(lines: bytes, line: int, schema: pa.Schema | None, strict: bool) ->
             good = middle
         else:
             bad = middle
-    said = _trouble(b"".join(rows[:bad]), schema, strict) or "it cannot be parsed"
+    message = _trouble(b"".join(rows[:bad]), schema, strict) or "it cannot be parsed"
     one_by_one: Callable[[pa.Field], str | None] = lambda field: _trouble(rows[bad - 1], pa.schema([field]), False)  # noqa: E731
-    column = next((field.name for field in schema or () if one_by_one(field)), None) if "Column(" not in said else None
-    said = re.sub(r"^JSON parse error: | in row [0-9]+|\.$", "", said.strip()).rstrip(".")
-    return f"line {line + bad - 1}{f', column {column!r}' if column else ''}: {said}: {brief(rows[bad - 1][:80])}"
+    column = next((field.name for field in schema or () if one_by_one(field)), None) if "Column(" not in message else None
+    message = re.sub(r"^JSON parse error: | in row [0-9]+|\.$", "", message.strip()).rstrip(".")
+    return f"line {line + bad - 1}{f', column {column!r}' if column else ''}: {message}: {brief(rows[bad - 1][:80])}"
 
 
 def _trouble(lines: bytes, schema: pa.Schema | None, strict: bool) -> str | None:

@@ -175,15 +175,15 @@ class _Blame:
             return
         of_content = isinstance(error, OSError) and error.errno is None  # what a codec says, and not the system
         if of_content or isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
-            scan, said = self._scan, re.sub(r"^Could not open .* input source '.*': \w+: ", "", str(error))
+            scan, message = self._scan, re.sub(r"^Could not open .* input source '.*': \w+: ", "", str(error))
             with contextlib.suppress(OSError, UnicodeError):  # of a file that can be looked at no further
-                said = self._said(said)
+                message = self._explained(message)
             quoted = pa.ArrowInvalid(printable(str(error)))  # a traceback shows it, and it quotes the file
-            raise SchemaError(f"{scan.place}: {self._path!r} cannot be read as {scan.format}: {said}") from quoted
+            raise SchemaError(f"{scan.place}: {self._path!r} cannot be read as {scan.format}: {message}") from quoted
         if isinstance(error, OSError):
             raise ConfigurationError(f"{self._scan.place}: {self._path!r} cannot be read: {error}") from error
 
-    def _said(self, said: str) -> str:
+    def _explained(self, message: str) -> str:
         """Return what Arrow says of a file in the words of its users, with a remedy."""
         scan, path, how = self._scan, self._path, self._scan.text_format(self._path)
         if scan.format in ("csv", "json"):
@@ -196,13 +196,13 @@ class _Blame:
             if trouble := no_text(path, how, columns):
                 return f"{trouble}; {'encoding= names another one, such as latin-1' if scan.options else 'save it as UTF-8'}"
             if scan.format == "csv":
-                return misquoted(path, how) or remedy(said, columns, scan.declare, how, path, options=scan.options)
-        if "onver" not in said and "changed" not in said and "unexpected field" not in said:
-            return said
-        name = re.search(r"column '(.*?)'|Column\(/([^/)]+)", said)
+                return misquoted(path, how) or remedy(message, columns, scan.declare, how, path, options=scan.options)
+        if "onver" not in message and "changed" not in message and "unexpected field" not in message:
+            return message
+        name = re.search(r"column '(.*?)'|Column\(/([^/)]+)", message)
         declared = scan.declare.format(name=name[1] or name[2] if name else "name", kind="type")
-        late = ", which the first megabyte has not" if "unexpected field" in said else ""
-        return f"{said}{late}; {declared} declares {'it' if late else 'another type'}"
+        late = ", which the first megabyte has not" if "unexpected field" in message else ""
+        return f"{message}{late}; {declared} declares {'it' if late else 'another type'}"
 
 
 def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
