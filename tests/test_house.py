@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import ROOT, Module, circles, coined, doubles, hidden, modules, unexplained_white_boxes
+from tests.house import BUDGETS, ROOT, Module, circles, coined, doubles, hidden, modules, sizes, unexplained_white_boxes
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,11 @@ def test_no_definition_has_a_name_that_the_word_table_replaces(known: dict[str, 
 
 def test_tests_that_look_inside_say_why(known: dict[str, Module]) -> None:
     assert unexplained_white_boxes(ROOT, known) == []
+
+
+def test_the_library_keeps_its_budget(known: dict[str, Module]) -> None:
+    title = "lines of timely/"
+    assert sizes(ROOT, known)[title] <= BUDGETS[title]
 
 
 PACKAGE = {
