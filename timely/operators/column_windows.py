@@ -32,6 +32,7 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.errors import ConfigurationError, ContainerError, GraphError, SchemaError, TimestampError, brief
+from timely.operators.column_numbers import canonical_keys
 from timely.operators.grouping import group_by, together
 from timely.operators.sorted_keys import Array
 from timely.operators.state import register_row_state
@@ -303,7 +304,7 @@ class _Rows:
     def sortable(self, batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list[Array]]:
         """Return batches as one, with numbers for the values of each key."""
         try:
-            batch, *others = together(batches).combine_chunks().to_batches()
+            batch, *others = canonical_keys(together(batches), self.keys).combine_chunks().to_batches()
             columns = [pc.dictionary_encode(batch.column(name), null_encoding="encode") for name in self.keys]
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             raise SchemaError(f"{self.name} cannot sort by the columns {self.keys}: {error}; cast them with map_batch") from error

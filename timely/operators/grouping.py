@@ -39,8 +39,9 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     (of values that are not missing), or ``name="count"`` for the number of rows; without keywords the result is the distinct
     keys. Rows are exchanged by ``keys``; a missing key is a key; dictionary-encoded columns come back plain. Batches may differ
     in the order of columns, in further columns, and in numeric types, of which the widest is used. Floating-point sums are
-    rounded in order of arrival. ``GraphError`` for other keywords; ``SchemaError`` for columns that Arrow cannot group or
-    combine.
+    rounded in order of arrival. NaN is one key, so is zero, and ``max`` takes NaN for the greatest. ``GraphError`` for other
+    keywords; ``SchemaError`` for columns that Arrow cannot group or combine, and for sums and products of whole numbers and
+    decimals that are too large, in all or on one worker: 64 bits, or 38 digits.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -163,23 +164,41 @@ class PartialAggregates:
             raise SchemaError(f"group_by{what}{types}: {error}; cast them with map_batch") from error
 
     def _grouped(self, table: pa.Table, columns: Sequence[_Column]) -> pa.Table:
-        if len(self._keys) == 1:
-            from timely.operators.sorted_groups import sorted_groups  # imports NumPy and Arrow
+        from timely.operators.column_numbers import canonical_keys, checked  # imports NumPy and Arrow
+
+        table = canonical_keys(table, self._keys)
+        checks = {name: check for name, made in columns if made and (check := checked(table.column(made[0]), made[1]))}
+        if len(self._keys) == 1 and not checks:
+            from timely.operators.sorted_groups import sorted_groups
 
             found = sorted_groups(table, self._keys[0], columns)
             if found is not None:
                 return found
         plans = _plans()
-        wanted = [
-            ([], "hash_count_all", None, name) if made is None else ([made[0]], f"hash_{made[1]}", None, name)
-            for name, made in columns
-        ]
+        wanted: list[Any] = []
+        for name, made in columns:
+            if made is None:
+                wanted.append(([], "hash_count_all", None, name))
+            elif name not in checks:
+                wanted.append(([made[0]], f"hash_{made[1]}", None, name))
+            else:
+                for part, (column, function) in zip(_parts(name), checks[name].columns, strict=False):
+                    table = table.append_column(part, column)
+                    wanted.append(([part], f"hash_{function}", None, part))
         steps = [
             plans.Declaration("table_source", plans.TableSourceNodeOptions(table)),
             plans.Declaration("aggregate", plans.AggregateNodeOptions(wanted, keys=self._keys)),
         ]
         grouped: pa.Table = plans.Declaration.from_sequence(steps).to_table(use_threads=False)
+        for name, check in checks.items():
+            parts = [grouped.column(part) for part, _ in zip(_parts(name), check.columns, strict=False)]
+            grouped = grouped.append_column(name, check.finish(*parts))
         return grouped.select([*self._keys, *(name for name, _ in columns)])
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return names for what a checked result is made of, which no column has."""
+    return f"\0{name}", f"\0\0{name}"
 
 
 def _plans() -> Any:

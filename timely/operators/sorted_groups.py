@@ -46,7 +46,8 @@ def sorted_groups(table: pa.Table, key: str, columns: Sequence[tuple[str, tuple[
         values = table.column(made[0]).combine_chunks().to_numpy()
         if made[1] == "sum":
             values = values.astype(f"{values.dtype.kind}8", copy=False)  # as Arrow: 64 bits
-        found[name] = values if apart else _REDUCED[made[1]].reduceat(values, starts)
+        with np.errstate(over="ignore", invalid="ignore"):  # a sum of floats may be infinite
+            found[name] = values if apart else _REDUCED[made[1]].reduceat(values, starts)
     return pa.table(found)
 
 
