@@ -118,6 +118,57 @@ def test_what_an_import_holds(seed: int, queried: int, filtered: bool, words: bo
         worker.run()
 
 
+def smallest(pairs: Any, labels: dd.Collection[int, Any]) -> dd.Collection[int, Any]:
+    result: dd.Collection[int, Any] = dd.graphs.propagate(pairs, labels)
+    return result
+
+
+def smallest_in_a_loop(pairs: Any, labels: dd.Collection[int, Any]) -> dd.Collection[int, Any]:
+    def step(loop: Any, found: dd.Collection[Any, Any]) -> dd.Collection[Any, Any]:
+        steps: dd.Collection[Any, Any] = pairs.enter(loop).join_map(found, lambda node, target, label: (target, label))
+        return steps.concat(labels.enter(loop)).min_by_key()
+
+    return dd.iterate(labels.scope, step)
+
+
+def smallest_in_two_loops(pairs: Any, labels: dd.Collection[int, Any]) -> dd.Collection[int, Any]:
+    with labels.scope.region() as region, region.iterative() as loop:
+        inside = smallest_in_a_loop(pairs.enter(region).enter(loop), labels.enter(region).enter(loop))
+        result: dd.Collection[int, Any] = inside.leave().leave()
+        return result
+
+
+@pytest.mark.parametrize("since", [0, 2])
+@pytest.mark.parametrize("labelled", [1, 200, 600])
+@pytest.mark.parametrize("build", [smallest, smallest_in_a_loop, smallest_in_two_loops])
+def test_loop_1_an_import_that_is_read_in_a_loop(build: Callable[..., Any], labelled: int, since: int) -> None:
+    """150 paths grow by an edge in each epoch; a node has its number as its label, or the first one that reaches it."""
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            arranged = pairs.arrange_by_key()
+            probe = arranged.as_collection().probe()
+        trace = arranged.trace
+        for epoch in range(3):
+            nodes = np.arange(150 * epoch, 150 * epoch + 150)
+            session.insert_columns(nodes, nodes + 150)
+            session.advance_to(epoch + 1)
+        worker.step_while(lambda: probe.less_than(3))
+        trace.advance(since)
+        worker.step()
+        with worker.dataflow(int) as scope:
+            imported = trace.import_into(scope)
+            found = build(imported, dd.collection(scope, [(node, node) for node in range(labelled)])).output()
+        session.insert((599, 749))
+        session.close()
+        worker.run()
+        for epoch in range(since, 4):
+            nodes = range(150 * epoch + 300) if epoch < 3 else (*range(600), 749)
+            expected = {(node, node % 150): 1 for node in nodes if node % 150 < labelled}
+            expected |= {(node, node): 1 for node in range(len(nodes), labelled)}
+            assert found.at(epoch) == expected
+
+
 def test_all_of_a_large_trace_and_one_key() -> None:
     """An import of everything takes about the memory that the first dataflow did, and a query of one key next to none.
 

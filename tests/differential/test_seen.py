@@ -232,6 +232,30 @@ def test_the_keys_of_several_batches_are_bounded() -> None:
     worker.run()
 
 
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_history_6_arrow_rows_have_keys(epochs: int) -> None:
+    pa = pytest.importorskip("pyarrow")
+    schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
+    worker = timely.Worker()
+    with worker.dataflow(int, name="df") as scope:
+        left, right = dd.table(scope, schema), dd.table(scope, schema)
+        dd.sql(scope, "select l.k, l.v, r.v as w from l join r on l.k = r.k", l=left, r=right).collection.probe()
+    for epoch in range(epochs):
+        part = pa.table({"k": [2 * number for number in range(10_000)], "v": [str(number + epoch) for number in range(10_000)]})
+        left.session.insert_columns(part)
+        left.session.advance_to(epoch + 1)
+        settle(worker)
+    left.session.insert((1, "odd"))  # a row beside the columns
+    left.session.advance_to(epochs + 1)
+    settle(worker)
+    [said] = [text for path, [text, *_] in texts(scope).items() if "arrange" in path and text != "0 updates, 0 keys"]
+    updates = 10_000 * epochs + 1
+    assert said in [f"{updates:,} updates, at most {keys:,} keys" for keys in (10_001, updates)]  # batches merge, or not yet
+    left.session.close()
+    right.session.close()
+    worker.run()
+
+
 # -- the live page --------------------------------------------------------------------------------------------------------
 
 

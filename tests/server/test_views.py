@@ -169,6 +169,64 @@ def test_a_view_that_fails_from_the_start_recovers() -> None:
     assert rows(views, "inverse") == {(2,): 1}
 
 
+WITHOUT_ROWS = {
+    "no whole number": "select cast(coalesce(max(k), 'none') as integer) as m from t",
+    "division by zero": "select 10 // count(*) filter (where n = 1) as m from t",
+    "row of VALUES": "select v.m // (select count(*) from t where n = 1) as m from (values (10)) as v(m)",
+}
+
+
+@pytest.mark.parametrize("query", WITHOUT_ROWS.values(), ids=WITHOUT_ROWS)
+def test_history_5_a_group_that_is_right_again(query: str) -> None:
+    """An epoch in which it fails is an error for who reads that epoch, and nothing later sees it."""
+    views = Views()
+    views.table("t", NUMBERS)
+    views.view("other", "select count(*) as c from t")
+    views.view("m", query)
+    for number in range(4):
+        with pytest.raises(ViewError):
+            views.read("m")
+        views.commit({"t": {("10", 1): 1}})
+        assert rows(views, "m") == {(10,): 1} and rows(views, "other") == {(1,): 1}
+        with views.query(query) as asked:  # built now, when the table has rows
+            assert rows(views, asked.name) == {(10,): 1}
+        views.view(f"late{number}", query)
+        assert rows(views, f"late{number}") == {(10,): 1}
+        with pytest.raises(ViewError, match="has no result now: SqlError"):
+            views.view(f"wrong{number}", "select cast('x' || k as integer) as n from t")
+            views.read(f"wrong{number}")
+        assert rows(views, "m") == {(10,): 1}  # built anew with the others
+        views.commit({"t": {("10", 1): -1}})
+    views.commit({"t": {("10", 1): 1, ("9", 1): 1, ("9", 0): 1, ("x", 1): 1, ("x", 0): 1}})
+    views.commit({"t": {("9", 1): -1, ("9", 0): -1, ("x", 1): -1, ("x", 0): -1}})
+    assert [rows(views, name) for name in ("m", "late0", "late3")] == [{(10,): 1}] * 3
+
+
+def test_history_5_the_division_of_the_row() -> None:
+    views = Views()
+    views.table("t", pa.schema([("b", pa.int64())]))
+    views.view("share", "select count(*) filter (where b = 1) / count(*) as x from t")
+    for changes, share in (({(1,): 1}, 1.0), ({(2,): 3}, 0.25), ({(1,): -1}, 0.0)):
+        views.commit({"t": changes})
+        assert rows(views, "share") == {(share,): 1}
+
+
+def test_history_5_a_row_that_comes_and_goes_within_an_epoch() -> None:
+    views = Views()
+    for name, held in (("t", [("a", 7)]), ("u", [("a", 0)])):
+        views.table(name, NUMBERS, held)
+    views.view("quotients", "select t.n // (u.n + 1) as m from t join u using (k)")
+    views.view("of_it", "select sum(m) as m from quotients")
+    views.commit({"t": {("b", 9): 1}, "u": {("a", 0): -1, ("a", 6): 1}})
+    views.commit({"t": {("b", 9): -1}, "u": {("b", -1): 1}})  # the row of t meets that of u, and has gone
+    assert rows(views, "quotients") == {(1,): 1} and rows(views, "of_it") == {(1,): 1}
+    views.commit({"t": {("b", 9): 1}})
+    with pytest.raises(ViewError, match="division by zero"):
+        views.read("quotients")
+    views.commit({"u": {("b", -1): -1}})
+    assert rows(views, "quotients") == {(1,): 1} and rows(views, "of_it") == {(1,): 1}
+
+
 def test_a_query_that_fails_leaves_everything_else_as_it_is() -> None:
     views = numbers()
     views.view("sums", "select k, sum(n) as n from t group by k")

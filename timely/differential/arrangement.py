@@ -155,6 +155,11 @@ class Arrangement(ArrangementBase[T, K, V], Generic[T, K, V]):
         """The lattice of the scope's times."""
         return lattice(self.scope.time)
 
+    @property
+    def placement(self) -> ByUpdate:
+        """Which worker has an update."""
+        return pact_for(self.index.pairs, self.index.key)
+
     def cursor(self, hold: Hold) -> Cursor[T]:
         """Return a new reader, which has to see every delta of ``stream`` and holds history at ``hold()``."""
         make = Cursor if self.imported is None else self.imported.cursor

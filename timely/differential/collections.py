@@ -31,7 +31,7 @@ from timely.differential.methods import CollectionBase
 from timely.differential.outputs import Output, output
 from timely.differential.reductions import Function, by_value, reduce_stream
 from timely.differential.rings import INTEGERS, Ring, product_ring, ring_of
-from timely.differential.updates import Update, consolidate
+from timely.differential.updates import ByUpdate, Update, consolidate
 from timely.errors import CollectionMismatch, GraphError, brief
 from timely.operators.generic import unary_frontier
 from timely.operators.input import to_stream
@@ -57,7 +57,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
     exchanged by ``key(k)`` instead of the key itself.
     """
 
-    __slots__ = ("_arrangement", "consolidated", "ring", "schema", "stream")
+    __slots__ = ("_arrangement", "consolidated", "placement", "ring", "schema", "stream")
 
     def __init__(
         self,
@@ -67,9 +67,11 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         arrangement: Arrangement[T, Any, Any] | None = None,
         consolidated: bool = False,
         schema: pa.Schema | None = None,
+        placement: ByUpdate | None = None,
     ) -> None:
         self.schema = schema
         self.stream = stream
+        self.placement = placement  # which worker has an update; `None` where equal records may be on several
         self.ring = ring
         self._arrangement = arrangement
         self.consolidated = consolidated
@@ -88,8 +90,9 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         return Collection(linear(self.stream, name, rows, columns), self.ring)
 
     def _like_self(self, other: Collection[Any, D]) -> Collection[Any, D]:
-        """Return ``other``, which has records of the same fields."""
+        """Return ``other``, which has records of the same fields, on the same workers unless it has exchanged them."""
         other.schema = self.schema
+        other.placement = other.placement or self.placement
         return other
 
     # -- linear operators ------------------------------------------------------------------------------------------
@@ -138,9 +141,10 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             self._check_other(other, "concat")
         if not others:
             return self
-        alike = all(other.schema == self.schema for other in others)
+        schema = self.schema if all(other.schema == self.schema for other in others) else None
+        placement = self.placement if all(other.placement == self.placement for other in others) else None
         streams = (other.stream for other in others)
-        return Collection(concat(self.stream, *streams), self.ring, schema=self.schema if alike else None)
+        return Collection(concat(self.stream, *streams), self.ring, schema=schema, placement=placement)
 
     def negate(self, *, name: str = "negate") -> Collection[T, D]:
         """Return the collection with all counts negated; ``DifferenceError`` where they cannot be."""
@@ -181,11 +185,10 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def enter(self, scope: ScopeBuilder[Any]) -> Collection[Any, D]:
         """Return the collection inside ``scope``, which is nested directly in its own."""
-        if self._arrangement is not None:
-            entered = self._arrangement.enter(scope).as_collection()
-            entered.consolidated = self.consolidated
-            return self._like_self(entered)
-        return Collection(self.stream.enter(scope), self.ring, consolidated=self.consolidated, schema=self.schema)
+        made = self._arrangement
+        entered = Collection(self.stream.enter(scope), self.ring) if made is None else made.enter(scope).as_collection()
+        entered.consolidated = self.consolidated
+        return self._like_self(entered)
 
     def enter_at(
         self,
@@ -200,16 +203,16 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         ``columns(keys, values)``, or ``columns(keys)``, returns the rounds of NumPy arrays.
         """
         late = delayed(self.stream.enter(scope), name, round, lambda time, at: Product(time[0], at), columns)
-        return Collection(late, self.ring, schema=self.schema)
+        return self._like_self(Collection(late, self.ring))
 
     def leave(self) -> Collection[Any, D]:
         """Return the collection in the scope around its own, where it is the sum over all rounds."""
-        return Collection(self.stream.leave(), self.ring, schema=self.schema)
+        return self._like_self(Collection(self.stream.leave(), self.ring))
 
     def delay(self, f: Callable[[T], T], *, name: str = "delay") -> Collection[T, D]:
         """Return the collection with changes at ``f(time)``, which is monotone and never before ``time``."""
         late = delayed(self.stream, name, lambda record: None, lambda time, _: f(time), None)
-        return Collection(late, self.ring, schema=self.schema)
+        return self._like_self(Collection(late, self.ring))
 
     # -- arrangements ----------------------------------------------------------------------------------------------
 
@@ -258,8 +261,9 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
         if self.consolidated:
             return self
-        stream = unary_frontier(self.stream, pact_for(False, key), name, constructor)
-        return Collection(stream, self.ring, consolidated=True, schema=self.schema)
+        pact = pact_for(False, key)
+        stream = unary_frontier(self.stream, pact, name, constructor)
+        return Collection(stream, self.ring, consolidated=True, schema=self.schema, placement=pact)
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
@@ -343,7 +347,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         made = self._arrangement
         shared = made if made is not None and made.index.pairs == pairs and made.index.key is key else None
         found = reduce_stream(self.stream, self.ring, f, name, pairs=pairs, results=results, key=key, source=shared)
-        return Collection(found.stream, INTEGERS, arrangement=found, consolidated=True)
+        return Collection(found.stream, INTEGERS, arrangement=found, consolidated=True, placement=found.placement)
 
     # -- joins -----------------------------------------------------------------------------------------------------
 
@@ -396,13 +400,18 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         if left.index.key is not right.index.key:
             raise GraphError(f"{name} of arrangements with different key=: equal keys would be on different workers")
         ring = product_ring(self.ring, right.index.ring, name)
-        return Collection(join_arrangements(left, right, result, name), ring)
+        placement = left.placement if result in (PAIR, LEFT) else None  # others may drop the key
+        return Collection(join_arrangements(left, right, result, name), ring, placement=placement)
 
     # -- out -------------------------------------------------------------------------------------------------------
 
     def output(self, worker: int | None = None, *, name: str = "output") -> Output[T, D]:
-        """Return what the collection holds, to be read at complete times: this worker's share, or all of it on ``worker``."""
-        return output(self.stream, self.ring, worker, name, self.schema)
+        """Return what the collection holds, to be read at complete times: this worker's share, or all of it on ``worker``.
+
+        Of several workers, each has all of a record. Records that are not there yet are exchanged, by themselves: those that
+        cannot be routed, such as objects of plain classes, need ``worker=``, or ``consolidate(key=...)`` before.
+        """
+        return output(self.stream, self.ring, worker, name, self.schema, self.placement)
 
     def probe(self, handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
         """Return a handle that shows the frontier of the collection."""
@@ -435,7 +444,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             return logic
 
         seen = self.stream.unary(Pipeline, name, constructor)
-        return Collection(seen, self.ring, consolidated=self.consolidated, schema=self.schema)
+        return self._like_self(Collection(seen, self.ring, consolidated=self.consolidated))
 
     def assert_empty(self, *, name: str = "assert_empty") -> None:
         """Raise ``CollectionMismatch`` at the first complete time at which it holds anything."""

@@ -132,10 +132,14 @@ class Cursor(Generic[T]):
         """Return what it sees of sorted, unique ``keys`` as columns, or ``None`` where that cannot be."""
         if self._keep is not None or self._hidden:
             return None
-        found = self._trace.gather(keys, self.seen, self._ahead)
-        if found is None or self._to_inner is None:
-            return found
-        return found._replace(times=[self._to_inner(time) for time in found.times])
+        entries = self._gathered(keys)
+        if entries is None or self._to_inner is None:
+            return entries
+        return entries._replace(times=[self._to_inner(time) for time in entries.times])
+
+    def _gathered(self, keys: Array) -> Gathered | None:
+        """Return the entries of ``keys`` in the trace that it has seen, at times of the trace."""
+        return self._trace.gather(keys, self.seen, self._ahead)
 
     @property
     def trace(self) -> Trace[Any]:

@@ -110,7 +110,8 @@ class ArrangementMethods(Generic[T, K, V]):
         stream = made.stream
         if made.imported is not None:  # its pieces are for those who look keys up
             stream = linear(stream, "records", made.imported.records)
-        whole: Collection[T, Any] = Collection(stream, made.index.ring, arrangement=None if made.keep else made)
+        shared = None if made.keep else made
+        whole: Collection[T, Any] = Collection(stream, made.index.ring, arrangement=shared, placement=made.placement)
         if made.keep is not None:
             whole = whole.filter(made.keep)
         if f is None:

@@ -210,11 +210,11 @@ class ImportCursor(Cursor[Any]):
         return [entry for entry in entries if moved(entry[1]) not in unseen]
 
     @override
-    def gather(self, keys: Array) -> Gathered | None:
-        found = super().gather(keys)
-        if found is None or not self._unseen:
-            return found
-        return found.chosen([moved not in self._unseen for moved in map(self._moved_outside, found.times)])
+    def _gathered(self, keys: Array) -> Gathered | None:
+        entries = super()._gathered(keys)
+        if entries is None or not self._unseen:
+            return entries
+        return entries.chosen([moved not in self._unseen for moved in map(self._moved_outside, entries.times)])
 
     @override
     def row_batches(self) -> list[tuple[RowBatch | DiskRowBatch, Any]] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
@@ -20,11 +21,11 @@ from timely.dataflow import (
     polars_frame,
 )
 from timely.differential.rings import Ring
-from timely.differential.updates import ByUpdate, Update, consolidate
+from timely.differential.updates import ByUpdate, Update, consolidate, to_owner
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
 from timely.operators.pending import Pending
 from timely.operators.resuming import resume_time
-from timely.operators.state import share
+from timely.operators.state import key_route
 from timely.order import PartialOrder, linear_extension, reaches
 from timely.progress import TimeDomain, lattice
 from timely.worker import Worker
@@ -48,10 +49,10 @@ class _Held(NamedTuple):
 
 
 class Output(Generic[T, D]):
-    """The changes of a collection on this worker, or on all workers with ``output(worker=0)``; from ``Collection.output()``.
+    """What a collection holds: this worker's share, or all of it with ``output(worker=0)``; from ``Collection.output()``.
 
-    Reading steps the worker until the time is complete. Times are kept from where the output began until
-    ``forget(before=time)``: a long-running program forgets, or subscribes.
+    Equal records are on one worker, so each share has the counts of the whole. Reading steps the worker until the time is
+    complete. History begins with the output, or where a run resumes; ``forget(before=time)`` moves that to ``time``.
 
     >>> import timely
     >>> from timely import differential as dd
@@ -81,8 +82,11 @@ class Output(Generic[T, D]):
         self._port: InputPort[T, Any] | None = None
         self._name = "output"
 
-    def connect(self, port: InputPort[T, Any], info: OperatorInfo, scope: ScopeBuilder[T], worker: int | None) -> None:
-        """Take the port whose frontier says which times are complete, and what a checkpoint has."""
+    def connect(self, port: InputPort[T, Any], info: OperatorInfo, scope: ScopeBuilder[T], placement: ByUpdate) -> None:
+        """Take the port whose frontier says which times are complete, and what a checkpoint has.
+
+        ``placement`` says which worker has an update.
+        """
         self._port = port
         self._name = f"output {info.path}"
         begins = resume_time(scope, info)
@@ -91,11 +95,10 @@ class Output(Generic[T, D]):
             self._since = begins.first
 
         def rescale(parts: Sequence[Iterable[Any]]) -> None:
-            if worker is None:
-                self._load(share(parts, info.worker, info.peers))
-            elif worker % info.peers == info.worker:
-                self._load(item for items in parts for item in items)
+            saved = chain.from_iterable(parts)
+            self._load(item for item in saved if route(item.update) % info.peers == info.worker)
 
+        route = key_route(placement.key)
         info.register_state(lambda: ((None, item) for item in self._save()), self._load, rescale=rescale, at_rest=True)
 
     def _save(self) -> Iterator[_Held]:
@@ -157,10 +160,7 @@ class Output(Generic[T, D]):
         ``NotCompleteError`` if it cannot become complete, ``CompactedError`` for a time before what ``forget`` has kept.
         """
         self.wait(time)
-        if self._since is not None and not self._since <= time:
-            raise CompactedError(
-                f"{self._name} has forgotten what it was at {brief(time)}: it is kept from {brief(self._since)} on"
-            )
+        self._check_remembered(time)
         return dict(self._unwrapped(consolidate(self._updates(lambda other: bool(other <= time)))))
 
     def to_arrow(self, at: T | None = None, *, counts: bool = False) -> pa.Table:
@@ -218,10 +218,12 @@ class Output(Generic[T, D]):
     def changes(self, since: T | None = None) -> list[tuple[D, T, Any]]:
         """Return ``(record, time, diff)`` for the complete times from ``since`` on, in order of time and of record.
 
-        The worker is stepped while it has anything to do; with peers, ``wait`` for a time that they have to complete too.
+        Without ``since``, from where its history begins; ``CompactedError`` for a time before that. The worker is stepped while
+        it has anything to do; with peers, ``wait`` for a time that they have to complete too.
         """
         if since is not None:
             self._check(since)
+            self._check_remembered(since)
         self._settle()
         found: list[tuple[D, T, Any]] = []
         for time in linear_extension(self._complete):
@@ -230,18 +232,24 @@ class Output(Generic[T, D]):
         return found
 
     def subscribe(self, f: Callable[[T, list[tuple[D, Any]]], object]) -> None:
-        """Have ``f(time, [(record, diff), ...])`` called for each complete time with changes, in order, once."""
+        """Have ``f(time, [(record, diff), ...])`` called for each complete time with changes, in order, once.
+
+        It begins where the output's history does, as ``changes()``.
+        """
         for time in linear_extension(self._complete):
             f(time, self._unwrapped(self._complete[time]))
         self._subscribers.append(f)
 
     def forget(self, before: T) -> None:
-        """Give up the history before the complete time ``before``; what is held at that time and later can still be read."""
+        """Give up the history before the complete time ``before``; what is held or changes then and later can still be read."""
         self.wait(before)
+        latest = self._complete.pop(before, None)
         old = [time for time in self._complete if time <= before]
         updates = consolidate(self._updates(lambda other: bool(other <= before)))
         for time in old:
             del self._complete[time]
+        if latest is not None:
+            self._complete[before] = latest
         self._base = [(before, updates), *(held for held in self._base if not held[0] <= before)]
         self._since = before if self._since is None else lattice(self._times.spec).lub(self._since, before)
 
@@ -265,6 +273,12 @@ class Output(Generic[T, D]):
 
     def _waits(self, time: T) -> bool:
         return self._arrived.has_due(lambda other: bool(other <= time))
+
+    def _check_remembered(self, time: T) -> None:
+        if self._since is not None and not self._since <= time:
+            raise CompactedError(
+                f"{self._name} has forgotten what it was at {brief(time)}: its history begins at {brief(self._since)}"
+            )
 
     def _check(self, time: object) -> None:
         try:
@@ -293,19 +307,24 @@ def worker_of(scope: ScopeBuilder[Any]) -> Worker:
     return worker
 
 
-def output(stream: Stream[T, Any], ring: Ring, worker: int | None, name: str, schema: pa.Schema | None = None) -> Output[T, Any]:
-    """Return the output of a stream of updates."""
+def output(
+    stream: Stream[T, Any],
+    ring: Ring,
+    worker: int | None,
+    name: str,
+    schema: pa.Schema | None = None,
+    placement: ByUpdate | None = None,
+) -> Output[T, Any]:
+    """Return the output of a stream of updates; ``placement`` says which worker has one, where that is known."""
     scope = stream.scope
     found: Output[T, Any] = Output(worker_of(scope), scope.subgraph.domain, ring, schema)
-    pact: Pact = Pipeline
-    if worker is not None:
-        chosen = worker
-        pact = ByUpdate(lambda update: chosen)
+    target = to_owner(worker) if placement is None or worker is not None else placement
+    pact: Pact = Pipeline if target is placement else target
     builder: OperatorBuilder[T] = OperatorBuilder(scope, name)
     port = builder.new_input(stream, pact)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        found.connect(port, info, scope, worker)
+        found.connect(port, info, scope, target)
         return found.logic
 
     builder.build(constructor)

@@ -319,7 +319,9 @@ class Trace(Generic[T]):
         settled = self._rows.settled
         keys = len(settled) + sum(key not in settled for key in list(self._rows.fresh))
         store = self._columns
-        batches = [] if store is None else list(store.visible(None, ()))
+        batches: list[Any] = self.row_batches(self.number, _NO_NUMBERS)
+        if store is not None:
+            batches += store.visible(None, ())
         below = sum(batch.count_keys() for batch in batches) + (0 if self._runs is None else self._runs.count_keys())
         hides = store is not None and store.hides
         most = hides or len(batches) > 1 or bool(keys and below) or bool(self._runs)
@@ -329,7 +331,7 @@ class Trace(Generic[T]):
         """Return about how many entries a key has, and at least one."""
         settled = list(islice(self._rows.settled.values(), 64))
         entries, keys = sum(map(len, settled)), len(settled)
-        for store in (self._columns, self._runs):
+        for store in (self._columns, self._runs, self._tables):
             if store is not None:
                 entries, keys = entries + len(store), keys + store.count_keys()
         return max(entries // max(keys, 1), 1)

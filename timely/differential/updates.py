@@ -47,6 +47,7 @@ class Delta(list[Update]):
 class ByUpdate(Exchange):
     """Exchange each update by ``key(update)``; ``column`` says that columns go by their key, as rows of them do."""
 
+    key: Callable[[Any], Any]
     column: bool | None = None
 
     @override
@@ -56,6 +57,20 @@ class ByUpdate(Exchange):
                 return batch.parts(workers)
             batch = records_of(batch)
         return super().parts(time, batch, workers)
+
+
+@attrs.frozen
+class ToOwner(ByUpdate):
+    """Exchange updates as ``ByUpdate`` does where there are several workers; one has them all, also what cannot be routed."""
+
+    @override
+    def parts(self, time: object, batch: Any, workers: int) -> Any:
+        return [(0, batch)] if workers == 1 else super().parts(time, batch, workers)
+
+
+def to_owner(worker: int | None) -> ToOwner:
+    """Return the pact that sends each update to ``worker``, or to the worker of its record."""
+    return ToOwner(_record, False) if worker is None else ToOwner(lambda update: worker)
 
 
 def by_key(key: Callable[[Any], Any] | None) -> ByUpdate:

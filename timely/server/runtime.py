@@ -14,6 +14,7 @@ import attrs
 import timely
 from timely import differential as dd
 from timely.differential.tables.kinds import Column
+from timely.differential.tables.relation import beginning_at
 from timely.differential.tables.views import query_over
 from timely.differential.updates import consolidate
 from timely.errors import OperatorError, SqlError
@@ -58,7 +59,8 @@ class Runtime:
             for read in sorted(reads):
                 source = self._flows[read]
                 tables[read] = dd.Table(source.trace.import_into(scope).as_collection(), source.columns)
-            found = query_over(scope, query, tables)
+            with beginning_at(self.time):
+                found = query_over(scope, query, tables)
             arranged = found.collection.arrange_by_self()
             arrived: list[Change] = []
             probe = arranged.as_collection().inspect_batch(lambda time, batch: arrived.extend(batch)).probe()

@@ -333,10 +333,12 @@ class Views:
     def _complete(self, changes: Mapping[str, list[Change]] | None = None, recovered: Sequence[_Relation] = ()) -> None:
         """Complete the time of the dataflows, and have it read; queries follow in their own time.
 
-        What fails is left out, and the others are built anew: a worker does not go on after an error.
+        What fails is left out, and the others are built anew: a worker does not go on after an error. A view that stands without
+        its history stays: it has failed on a row that came and went within the epoch.
         """
         changed = changes or {}
         joining = list(recovered)
+        rebuilt: set[str] = set()
         while True:
             try:
                 self._runtime.complete([each.name for each in self._live()])
@@ -347,7 +349,7 @@ class Views:
                 while joining:
                     self._join(joining.pop(0))
             except OperatorError as error:
-                self._leave_out(error, changed)
+                self._leave_out(error, changed, rebuilt)
             except BaseException as error:
                 self._broken = error_text(error) if isinstance(error, Exception) else type(error).__name__
                 raise
@@ -382,13 +384,18 @@ class Views:
         for listener in self._listeners:
             listener()
 
-    def _leave_out(self, error: OperatorError, changes: Mapping[str, list[Change]]) -> None:
-        """Go on without the view in which an operator failed, in dataflows that are built anew."""
+    def _leave_out(self, error: OperatorError, changes: Mapping[str, list[Change]], rebuilt: set[str]) -> None:
+        """Go on without the view in which an operator failed, or with it ``rebuilt``, in dataflows that are built anew."""
         failed = self._relations.get(self._runtime.failed(error) or "")
         if failed is None or failed.kind == "table":
             self._broken = str(error)
             raise error
-        self._give_up(failed, _reason(error))
+        reason: str | None = _reason(error)
+        if failed.kind == "view" and failed.name not in rebuilt:
+            rebuilt.add(failed.name)
+            reason = self._failure(failed, changes)
+        if reason is not None:
+            self._give_up(failed, reason)
         self._renew(changes)
 
     def _renew(self, changes: Mapping[str, list[Change]]) -> None:
@@ -419,19 +426,25 @@ class Views:
 
     def _recovered(self, changes: Mapping[str, list[Change]]) -> list[_Relation]:
         """Return the views that have failed and do so no more, tried by themselves, with the tables as after ``changes``."""
-        found = []
+        recovered = []
         for each in self._relations.values():
-            needed = self._needed(each.name)
-            if each.live or each.kind != "view" or not needed & changes.keys():
+            if each.live or each.kind != "view" or not self._needed(each.name) & changes.keys():
                 continue
-            try:
-                self._rebuilt(0, changes, needed).complete([each.name])
-            except OperatorError as error:
-                with self._reading:
-                    each.error = _reason(error)
+            reason = self._failure(each, changes)
+            if reason is None:
+                recovered.append(each)
             else:
-                found.append(each)
-        return found
+                with self._reading:
+                    each.error = reason
+        return recovered
+
+    def _failure(self, view: _Relation, changes: Mapping[str, list[Change]]) -> str | None:
+        """Return why a view fails by itself, with the tables as after ``changes``; ``None`` where it does not."""
+        try:
+            self._rebuilt(0, changes, self._needed(view.name)).complete([view.name])
+        except OperatorError as error:
+            return _reason(error)
+        return None
 
     def _needed(self, name: str) -> frozenset[str]:
         return frozenset([name]).union(*(self._needed(read) for read in self._relations[name].reads))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 import attrs
@@ -71,9 +73,23 @@ def entered(rows: Collection[Any, Any], scope: ScopeBuilder[Any]) -> Collection[
     return entered(rows, scope.parent).enter(scope)
 
 
+_begins: ContextVar[Any] = ContextVar("_begins", default=None)
+
+
+@contextmanager
+def beginning_at(time: Any) -> Iterator[None]:
+    """Have the constants of what is translated meanwhile begin at ``time``, where their dataflow's tables do."""
+    token = _begins.set(time)
+    try:
+        yield
+    finally:
+        _begins.reset(token)
+
+
 def constant(scope: ScopeBuilder[Any], rows: Sequence[Any]) -> Collection[Any, Any]:
     """Return the collection of ``rows``, once however many workers there are."""
-    around = scope
+    around, begins = scope, _begins.get()
     while around.parent is not None:
         around = around.parent
-    return entered(collection(around, rows, on=0), scope)
+    made = collection(around, rows, on=0)
+    return entered(made if begins is None else made.delay(lambda time: begins), scope)

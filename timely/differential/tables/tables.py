@@ -85,7 +85,7 @@ class Table(Generic[T]):
     def output(self, worker: int | None = None, *, name: str = "output") -> Output[T, Any]:
         """Return what the table holds, to be read at complete times."""
         rows = self.collection
-        return output(rows.stream, rows.ring, worker, name, self.schema)
+        return output(rows.stream, rows.ring, worker, name, self.schema, rows.placement)
 
     def to_batches(self, *, name: str = "to_batches") -> Stream[T, pa.RecordBatch]:
         """Return the changes of each complete time as Arrow batches: the columns, and ``count``, by how much each row changed."""

@@ -15,7 +15,7 @@ from timely.dataflow import Capability
 from timely.differential import Collection, InputSession, Output, Ring, from_updates, new_collection
 from timely.differential.containers import columns_module
 from timely.differential.updates import Update
-from timely.errors import StalledError
+from timely.errors import RoutingError, StalledError, brief
 from timely.order import linear_extension
 from timely.progress import time_domain
 from timely.recovery import Recovery
@@ -215,12 +215,20 @@ def _messages(
 
 def _results(cluster: Cluster, outputs: list[tuple[Output[Any, Any], Ring]]) -> list[Change]:
     cluster.settle()
-    found: list[Change] = []
     for output, _ in outputs:
         if not output.done:
             raise StalledError(f"{output!r} has not come to its end, and nothing is left to be done")
-        found += output.changes()
-    return _added_up(found, outputs[0][1])
+    return _added_up(_shares([output.changes() for output, _ in outputs]), outputs[0][1])
+
+
+def _shares(changes: Sequence[list[Change]]) -> list[Change]:
+    """Return the changes of all workers; ``RoutingError`` for a record that several have."""
+    owners: dict[Any, int] = {}
+    for worker, share in enumerate(changes):
+        for record, _, _ in share:
+            if owners.setdefault(record, worker) != worker:
+                raise RoutingError(f"worker {owners[record]} and worker {worker} both have changes of {brief(record)}")
+    return [change for share in changes for change in share]
 
 
 def _added_up(changes: Iterable[Change], ring: Ring) -> list[Change]:
@@ -296,10 +304,11 @@ def run_resumed(
         return found, result.ring
 
     with conditions(compact, containers):
-        found = []
+        found: list[Change] = []
         for resumed, (sends, peers) in enumerate(zip((early, late), workers, strict=True)):
-            found += execute(lambda worker: part(worker, sends, bool(resumed)), workers=peers)  # noqa: B023
-    return _added_up((change for changes, _ in found for change in changes), found[0][1])
+            results = execute(lambda worker: part(worker, sends, bool(resumed)), workers=peers)  # noqa: B023
+            found += _shares([changes for changes, _ in results])
+    return _added_up(found, results[0][1])
 
 
 def _send_until(
