@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 import re
+import zoneinfo
 from decimal import Decimal
 from typing import Any
 
@@ -181,3 +183,108 @@ def test_number_13_sets_of_rows_have_the_scale_of_both_sides() -> None:
 )
 def test_number_13_and_15_what_no_decimal_holds_is_refused(expression: str, why: str) -> None:
     assert why in fails(expression, DECIMAL_ROWS, DECIMALS)
+
+
+# -- clocks --------------------------------------------------------------------------------------------------------
+
+ZONES = (
+    *(
+        "Europe/Berlin",
+        "US/Pacific",
+        "America/St_Johns",
+        "Australia/Lord_Howe",
+        "Asia/Kathmandu",
+        "Pacific/Apia",
+        "Antarctica/Troll",
+    ),
+    *(
+        "America/Caracas",
+        "Africa/Monrovia",
+        "Asia/Tehran",
+        "Europe/Dublin",
+        "Europe/London",
+        "America/New_York",
+        "Asia/Pyongyang",
+    ),
+    *(
+        "Pacific/Kiritimati",
+        "Asia/Kolkata",
+        "Etc/GMT+5",
+        "EST5EDT",
+        "UTC",
+        "Europe/Lisbon",
+        "Pacific/Chatham",
+        "America/Scoresbysund",
+    ),
+)
+
+
+def changes_of(zone: zoneinfo.ZoneInfo, first: int, last: int) -> list[datetime.datetime]:
+    """Return the instants, to the second, at which the clocks of a zone change."""
+    found, step = [], datetime.timedelta(days=20)
+    moment = datetime.datetime(first, 1, 1, tzinfo=datetime.UTC)
+    while moment.year < last:
+        low, high = moment, moment + step
+        offset = low.astimezone(zone).utcoffset()
+        while high.astimezone(zone).utcoffset() != offset and high - low > datetime.timedelta(seconds=1):
+            middle = low + (high - low) // datetime.timedelta(seconds=2) * datetime.timedelta(seconds=1)
+            low, high = (middle, high) if middle.astimezone(zone).utcoffset() == offset else (low, middle)
+        found += [high] if high - low <= datetime.timedelta(seconds=1) else []
+        moment += step
+    return found
+
+
+def around_changes(source: random.Random, name: str) -> list[datetime.datetime]:
+    """Return what clocks of a zone show, or skip, near some of their changes."""
+    zone = zoneinfo.ZoneInfo(name)
+    changes = changes_of(zone, 1970, 2025) or [datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)]
+    shown = [change.astimezone(zone).replace(tzinfo=None, fold=0) for change in source.sample(changes, min(4, len(changes)))]
+    seconds = (-7200, -3600, -1801, -1, 0, 1, 899, 1800, 3599, 3600, 7200, -86400, 86400, source.randint(-90000, 90000))
+    return [moment + datetime.timedelta(seconds=shift) for moment in shown for shift in seconds]
+
+
+def test_clock_1_and_2_hours_that_come_twice_or_never() -> None:
+    source = random.Random(1)
+    rows = [
+        (source.choice((name, name.lower(), name.upper())), shown, shown.replace(tzinfo=datetime.UTC))
+        for name in ZONES
+        for shown in around_changes(source, name)
+    ]
+    schema = pa.schema([("x", pa.string()), ("m", pa.timestamp("us")), ("z", pa.timestamp("us", "UTC"))])
+    check("select x, m, m at time zone x, z at time zone x, (m at time zone x) at time zone x from t", rows, schema)
+    check(
+        "select z, date_trunc('hour', z at time zone x) at time zone x, date_trunc('day', z at time zone x) from t", rows, schema
+    )
+    check("select x, m, cast(m::varchar || ' ' || x as timestamptz), (m::varchar || ' ' || x)::date from t", rows, schema)
+
+
+@pytest.mark.parametrize(
+    "expressions",
+    [
+        "timestamp '2024-10-27 02:30' at time zone 'Europe/Berlin', timestamp '2024-03-31 02:30' at time zone 'europe/BERLIN'",
+        "cast('2024-10-27 02:30 Europe/Berlin' as timestamptz), timestamptz '2024-10-27 02:30 us/pacific'",
+        "timestamptz '2024-04-07 01:45 australia/lord_howe', timestamptz '2011-12-30 12:00 Pacific/Apia'",
+        "timestamptz '1890-01-01 00:00 Europe/Paris', date '2024-10-27' at time zone 'uct'",
+        "timestamptz '2024-06-01 12:00 Etc/GMT+5', timestamptz '2024-06-01 12:00 EST5EDT'",
+        "timestamptz '2024-06-01 12:00+05:30:15', timestamptz '2024-06-01 12:00-03'",
+        "try_cast('2024-06-01 12:00  Europe/Berlin' as timestamptz), try_cast('2024-06-01 12:00+5' as timestamptz)",
+    ],
+)
+def test_clock_1_to_3_as_they_are_written(expressions: str) -> None:
+    check(f"select {expressions} from t")
+
+
+def test_clock_3_a_zone_that_is_none() -> None:
+    for name in ("Europe/Berlln", "europe/berlln", "", " UTC", "localtime", "posix/UTC", "../UTC", "UTC\0", "x" * 300):
+        assert "there is no time zone" in fails(f"timestamp '2024-01-01 00:00:00' at time zone '{name}'")
+        assert "there is no time zone" in fails(f"timestamp '2024-01-01 00:00:00' at time zone ('{name}' || '')")
+    assert "as Europe/Berlin is one" in fails("timestamptz '2024-01-01 00:00:00 Europe/Berlln'")
+    for moment in ("0001-01-01 00:00:00", "9999-12-31 23:59:59"):
+        for zone in ("Asia/Tokyo", "America/New_York"):
+            query = (
+                f"select m at time zone '{zone}' from (select timestamp '{moment}' + (one - 1)::int * interval 1 day as m from t)"
+            )
+            try:
+                found(query, [(1,)], pa.schema([("one", pa.int64())]))
+            except timely.OperatorError as error:
+                assert isinstance(error.__cause__, SqlError)

@@ -12,17 +12,18 @@ from timely.differential.tables import moment_functions as moments
 from timely.differential.tables.kinds import MOMENTS, Kind, common, lower_case, struct_of
 from timely.differential.tables.list_functions import concatenated, element, ordered, part, text_part
 from timely.differential.tables.number_functions import round_to_whole, rounding
-from timely.differential.tables.overloads import Overload, Rule, overload
+from timely.differential.tables.overloads import NO_CHECKS, Checks, Overload, Rule, overload
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.text_functions import as_text, concatenate, pad, trimmed
 from timely.errors import SqlError
 
 
 class Call(NamedTuple):
-    """The arguments of a call, and its overloads."""
+    """The arguments of a call, its overloads, and what texts that are written as arguments are checked by."""
 
     arguments: list[exp.Expr]
     rules: Sequence[Rule]
+    checks: Checks = NO_CHECKS
 
 
 def _given(*nodes: exp.Expr | None) -> list[exp.Expr]:

@@ -15,7 +15,7 @@ from timely.differential.tables import scalars
 from timely.differential.tables.kinds import Kind, start_of_day
 from timely.differential.tables.number_functions import round_whole
 from timely.differential.tables.overloads import Overload, Rule, SqlFunction, overload
-from timely.differential.tables.zones import clock_in, in_zone
+from timely.differential.tables.zones import clock_in, in_zone, zone
 from timely.errors import SqlError, brief
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
@@ -388,10 +388,18 @@ def strftime(value: datetime.date, format: str) -> str:
     return "".join(item if isinstance(item, str) else item(moment) for item in _format(format))
 
 
-def _strptime(text: str, format: str) -> datetime.datetime:
-    for directive in re.findall(r"%(-?.|$)", format, re.DOTALL):
+@functools.lru_cache(maxsize=1000)
+def _check_parsed(format: str) -> None:
+    directives = re.findall(r"%(-?.|$)", format, re.DOTALL)
+    for directive in directives:
         if directive not in ("Y", "m", "d", "H", "M", "S", "b", "B", "y", "j", "f", "%"):
             raise SqlError(f"%{directive} in the format {brief(format)} is not supported")
+        if directive != "%" and directives.count(directive) > 1:
+            raise SqlError(f"%{directive} is in the format {brief(format)} twice")
+
+
+def _strptime(text: str, format: str) -> datetime.datetime:
+    _check_parsed(format)
     try:
         return datetime.datetime.strptime(text, format)
     except ValueError as error:
@@ -423,7 +431,7 @@ def _part_of(name: str) -> SqlFunction:
 def _to_zone(kinds: Sequence[Kind]) -> Overload | None:
     if kinds[0] is _INSTANT:
         return overload(clock_in, _STAMP, _INSTANT, _TEXT)
-    return overload(lambda value, zone: in_zone(naive(value), zone), _INSTANT, _STAMP, _TEXT)
+    return overload(lambda value, name: in_zone(naive(value), name), _INSTANT, _STAMP, _TEXT)
 
 
 def _span(unit: str) -> tuple[Rule, ...]:
@@ -446,13 +454,13 @@ MOMENT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
     exp.Minute: _part_of("MINUTE"),
     exp.Second: _part_of("SECOND"),
     exp.TimeToUnix: _part_of("EPOCH"),
-    exp.TimeToStr: SqlFunction(("this", "format"), _of_moments(strftime, _TEXT, _TEXT)),
-    exp.StrToTime: SqlFunction(("this", "format"), (overload(_strptime, _STAMP, _TEXT, _TEXT),)),
+    exp.TimeToStr: SqlFunction(("this", "format"), _of_moments(strftime, _TEXT, _TEXT), checks={1: _format}),
+    exp.StrToTime: SqlFunction(("this", "format"), (overload(_strptime, _STAMP, _TEXT, _TEXT),), checks={1: _check_parsed}),
     exp.LastDay: SqlFunction(("this",), _of_moments(_last_day, _DATE)),
     exp.Dayname: SqlFunction(("this",), _of_moments(lambda value: _DAYS[value.weekday()], _TEXT)),
     exp.Monthname: SqlFunction(("this",), _of_moments(lambda value: _MONTHS[value.month - 1], _TEXT)),
     exp.DateFromParts: SqlFunction(("year", "month", "day"), (overload(_date, _DATE, _INT, _INT, _INT),)),
-    exp.AtTimeZone: SqlFunction(("this", "zone"), (_to_zone,)),
+    exp.AtTimeZone: SqlFunction(("this", "zone"), (_to_zone,), checks={1: zone}),
     exp.ToDays: SqlFunction(("this",), _span("DAY")),
 }
 """The functions that sqlglot has a node for, and that need no unit."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 import attrs
 
@@ -28,6 +29,12 @@ Rule = Overload | Callable[[Sequence[Kind]], Overload | None]
 """An overload, or what makes one for the kinds that a call has."""
 
 
+Checks = Mapping[int, Callable[[str], object]]
+"""What raises ``SqlError`` for a text that an argument cannot be, by the place of the argument, when it is written there."""
+
+NO_CHECKS: Final[Checks] = MappingProxyType({})
+
+
 @attrs.frozen
 class SqlFunction:
     """A function of SQL: where its arguments stand in a node of sqlglot, and its overloads, of which the first that fits counts.
@@ -38,6 +45,7 @@ class SqlFunction:
     arguments: tuple[str, ...]
     rules: tuple[Rule, ...]
     ignored: tuple[str, ...] = ()
+    checks: Checks = NO_CHECKS
 
 
 def overload(f: Callable[..., Any], result: Kind, *kinds: Kind, optional: bool = False) -> Overload:

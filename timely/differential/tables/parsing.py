@@ -23,7 +23,7 @@ _BASED: Final = re.compile(r"0[xX][0-9a-fA-F]+(?:_[0-9a-fA-F]+)*|0[bB][01]+(?:_[
 _CLOCK: Final = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?"
 _TIME: Final = re.compile(rf"\s*{_CLOCK}")
 _MOMENT: Final = re.compile(rf"\s*([0-9]{{1,5}})([-/ \\])([0-9]{{1,2}})\2([0-9]{{1,2}})(?:(?:T|\s+){_CLOCK}\s*)?")
-_ZONE: Final = re.compile(r"(.*[0-9.])(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?(?::([0-9]{2}))?|\s+([A-Za-z][A-Za-z_/+-]*))\s*")
+_ZONE: Final = re.compile(r"(.*[0-9.])(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?(?::([0-9]{2}))?| ([A-Za-z][A-Za-z0-9_/+-]*))\s*")
 
 
 def boolean_of(text: str) -> bool:

@@ -73,7 +73,7 @@ def compile_scalar(node: exp.Expr, scope: NameScope) -> Scalar:
         only(node, *function.arguments, *function.ignored)
         found = [node.args.get(name) for name in function.arguments]
         arguments = [more for value in found if value is not None for more in (value if isinstance(value, list) else [value])]
-        return _call(node, Call(arguments, function.rules), scope)
+        return _call(node, Call(arguments, function.rules, function.checks), scope)
     name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
     call = CALLS.get(type(node)) or NAMED_CALLS.get(name)
     if call is not None:
@@ -97,10 +97,7 @@ def as_kind(scalar: Scalar, kind: Kind, node: exp.Expr) -> Scalar:
     if scalar.literal is not None and kind.base in _OF_LITERALS:
         convert = conversion(Kind.TEXT, kind)
         assert convert is not None
-        try:
-            value = convert(scalar.literal)
-        except SqlError as error:
-            raise refusal(node, str(error)) from None
+        value = _checked(convert, scalar.literal, node)
         return Scalar(kind, False, lambda row: value)
     if common(scalar.kind, kind) is not kind:
         raise refusal(node, f"a value of {scalar.kind.value} stands where {kind.value} is expected: cast it")
@@ -115,6 +112,10 @@ def _call(node: exp.Expr, call: Call, scope: NameScope) -> Scalar:
     """Return a call of the first overload that has the kinds of the arguments, or else of the first that they can become."""
     given = [compile_scalar(argument, scope) for argument in call.arguments]
     kinds = [scalar.kind for scalar in given]
+    for place, check in call.checks.items():
+        literal = given[place].literal if place < len(given) else None
+        if literal is not None:
+            _checked(check, literal, call.arguments[place])
     overloads: list[Overload] = []
     for rule in call.rules:
         found = rule if isinstance(rule, Overload) else rule(kinds) if kinds else None
@@ -126,6 +127,14 @@ def _call(node: exp.Expr, call: Call, scope: NameScope) -> Scalar:
                 return _called(overload, [as_kind(*argument) for argument in zip(given, overload.kinds, call.arguments)])
     shown = ", ".join(kind.value for kind in kinds)
     raise refusal(node, f"it does not take ({shown}): cast its arguments, or it is not supported for these")
+
+
+def _checked(f: Callable[[str], Any], text: str, node: exp.Expr) -> Any:
+    """Return ``f`` of a text that is written there; ``SqlError`` with its place."""
+    try:
+        return f(text)
+    except SqlError as error:
+        raise refusal(node, str(error)) from None
 
 
 def _is_exactly(scalar: Scalar, kind: Kind) -> bool:
@@ -589,7 +598,12 @@ def _cast(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "to", "_type", "safe", "requires_string")
     inner = compile_scalar(node.this, scope)
     cast = cast_of(inner.kind, node.args["to"], node)
-    return _called(tried(cast, node) if isinstance(node, exp.TryCast) else cast, [inner])
+    if isinstance(node, exp.TryCast):
+        return _called(tried(cast, node), [inner])
+    if inner.literal is not None:
+        value = _checked(cast.f, inner.literal, node)
+        return Scalar(cast.result, False, lambda row: value)
+    return _called(cast, [inner])
 
 
 def _date_sum(node: exp.Expr, scope: NameScope) -> Scalar:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from timely.differential.tables.kinds import Kind, conversion, list_of
-from timely.differential.tables.overloads import Overload, Rule, SqlFunction, overload
+from timely.differential.tables.overloads import NO_CHECKS, Checks, Overload, Rule, SqlFunction, overload
 from timely.differential.tables.sizes import LONGEST, check_length, check_steps, joined, remembered
 from timely.errors import SqlError, brief
 
@@ -186,9 +186,14 @@ def matches(text: str, pattern: str, options: str = "") -> bool:
     return bool(_kernel("matches", text, _flags(options) + pattern))
 
 
+def check_pattern(pattern: str) -> None:
+    """Raise ``SqlError`` for what is no regular expression."""
+    _kernel("matches", "", pattern)
+
+
 def full_match(text: str, pattern: str, options: str = "") -> bool:
     """Return whether a regular expression is the whole text."""
-    _kernel("matches", "", pattern)  # alone: with parentheses around it, others could be right
+    check_pattern(pattern)  # alone: with parentheses around it, others could be right
     return bool(_kernel("matches", text, rf"{_flags(options)}\A(?:{pattern})\z"))
 
 
@@ -273,8 +278,8 @@ def _concat_ws(kinds: Sequence[Kind]) -> Overload | None:
 _T, _I, _B = Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN
 
 
-def _on(*arguments: str, ignored: tuple[str, ...] = (), rules: Sequence[Rule]) -> SqlFunction:
-    return SqlFunction(arguments, tuple(rules), ignored)
+def _on(*arguments: str, ignored: tuple[str, ...] = (), rules: Sequence[Rule], checks: Checks = NO_CHECKS) -> SqlFunction:
+    return SqlFunction(arguments, tuple(rules), ignored, checks)
 
 
 TEXT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
@@ -297,11 +302,21 @@ TEXT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
     exp.Ascii: _on("this", rules=[overload(_ascii, _I, _T)]),
     exp.Unicode: _on("this", rules=[overload(_unicode, _I, _T)]),
     exp.Chr: _on("expressions", rules=[overload(_chr, _T, _I)], ignored=("charset",)),
-    exp.RegexpLike: _on("this", "expression", "flag", rules=[overload(matches, _B, _T, _T), overload(matches, _B, _T, _T, _T)]),
-    exp.RegexpFullMatch: _on(
-        "this", "expression", "options", rules=[overload(full_match, _B, _T, _T), overload(full_match, _B, _T, _T, _T)]
+    exp.RegexpLike: _on(
+        "this",
+        "expression",
+        "flag",
+        rules=[overload(matches, _B, _T, _T), overload(matches, _B, _T, _T, _T)],
+        checks={1: check_pattern, 2: _flags},
     ),
-    exp.SimilarTo: _on("this", "expression", rules=[overload(full_match, _B, _T, _T)]),
+    exp.RegexpFullMatch: _on(
+        "this",
+        "expression",
+        "options",
+        rules=[overload(full_match, _B, _T, _T), overload(full_match, _B, _T, _T, _T)],
+        checks={1: check_pattern, 2: _flags},
+    ),
+    exp.SimilarTo: _on("this", "expression", rules=[overload(full_match, _B, _T, _T)], checks={1: check_pattern}),
     exp.RegexpReplace: _on(
         "this",
         "expression",
@@ -309,6 +324,7 @@ TEXT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
         "modifiers",
         rules=[overload(regexp_replace, _T, _T, _T, _T), overload(regexp_replace, _T, _T, _T, _T, _T)],
         ignored=("single_replace",),
+        checks={1: check_pattern, 3: _flags},
     ),
     exp.RegexpExtract: _on(
         "this",
@@ -321,6 +337,7 @@ TEXT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
             overload(regexp_extract, _T, _T, _T, _I, _T),
         ],
         ignored=("null_if_pos_overflow",),
+        checks={1: check_pattern, 3: _flags},
     ),
 }
 """The functions that sqlglot has a node for."""
