@@ -64,11 +64,11 @@ REFUSED = {
     "select b from t where exists (select 1 from t u join t v on u.a = v.b where c = 1)": "ambiguous: write u.c or v.c",
     "select -u.a as a from t u, t v where a > 0": "the name is ambiguous: write u.a or v.a",
     "select -u.a as a from t u, t v order by abs(a), 1 limit 2": "the name is ambiguous: write u.a or v.a",
-    "select a_1 from (select a, b as a, c as a_1 from t) q": r"q\.a_1 at line 1, column 8: .*: rename one",
+    "select a_1 from (select a, b as a, c as a_1 from t) q": r"a_1 at line 1, column 8: .*: rename one",
     "select u.b from t u join (select c, b as c, a as c_1 from t) q on u.a = q.c_1": r"q\.c_1 at line 1, column 73: ",
     "select u.b from t u natural join (select a, b as a, c from t) q": "a_1 may be another column",
-    "select x_1 from t v(x, x, x_1)": r"v\.x_1 at line 1, column 8: x_1 may be another column",
-    "select x_1 from (values (1, 2, 3)) v(x, x, x_1)": r"v\.x_1 at line 1, column 8: x_1 may be another column",
+    "select x_1 from t v(x, x, x_1)": r"x_1 at line 1, column 8: x_1 may be another column",
+    "select x_1 from (values (1, 2, 3)) v(x, x, x_1)": r"x_1 at line 1, column 8: x_1 may be another column",
     "select t.b from t, lateral (select t.a, t.b as a, t.c as a_1) q where a_1 = 4": "a_1 may be another column",
 }
 

@@ -102,7 +102,7 @@ REFUSED = {
     "select foo(id) from orders": ("FOO", "line 1, column 8", "no function foo"),
     "select distinct on (customer) * from orders": ("DISTINCT", "line 1", "needs ORDER BY"),
     "select count(distinct id, amount) from orders": ("DISTINCT", "line 1", "one expression"),
-    "select string_agg(customer, ',') from orders": ("LISTAGG", "line 1, column 8", "needs ORDER BY"),
+    "select string_agg(customer, ',') from orders": ("STRING_AGG", "line 1, column 8", "needs ORDER BY"),
     "select string_agg(customer, ',' order by id) filter (where id > 1), string_agg(distinct customer order by id) from orders": (
         "DISTINCT",
         "line 1",
@@ -181,8 +181,8 @@ REFUSED = {
         "line 1",
         "window",
     ),
-    "with recursive r as (select src from edges union select distinct on (dst) dst from r join edges e on e.src = r.src"
-    " order by dst) select * from r": ("r", "", "DISTINCT ON"),
+    "with recursive r as (select src from edges union (select distinct on (dst) dst from r join edges e on e.src = r.src"
+    " order by dst)) select * from r": ("r", "", "DISTINCT ON"),
     "with recursive r as (select src from edges union select n from lines asof join r on r.src < n) select * from r": (
         "r",
         "line 1",

@@ -11,8 +11,8 @@ from sqlglot import exp
 from timely.differential.tables.clause_names import last_of_name
 from timely.differential.tables.groups import aggregates_in
 from timely.differential.tables.kinds import Column, lower_case
-from timely.differential.tables.queries import tree_of
-from timely.differential.tables.refusals import mark_positions, refusal
+from timely.differential.tables.queries import query_of
+from timely.differential.tables.refusals import refusal
 from timely.differential.tables.scalar_compiler import NameScope
 from timely.differential.tables.sorting import sort_key
 from timely.server.contents import Row
@@ -66,7 +66,7 @@ def answer_order(query: str, columns_of: Callable[[], Sequence[Column]]) -> Answ
     >>> found.query, found.width
     ('SELECT name, age AS "order 0" FROM people ORDER BY age DESC', 1)
     """
-    tree = tree_of(query)
+    tree = query_of(query)
     order = tree.args.get("order")
     if order is None:
         return None

@@ -14,7 +14,8 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from timely.differential.tables.kinds import arrow_schema, lower_case
-from timely.differential.tables.queries import tree_of
+from timely.differential.tables.queries import query_of, statement_of
+from timely.differential.tables.refusals import unread
 from timely.errors import SqlError, brief
 from timely.server.runtime import result_columns
 
@@ -63,10 +64,7 @@ def tables_read(query: str) -> frozenset[str]:
     >>> sorted(tables_read("with a as (select * from b) select * from a join C using (x)"))
     ['a', 'b', 'c']
     """
-    tree = tree_of(query)
-    if not isinstance(tree, exp.Query):
-        raise SqlError(f"a view is a query, not {tree.key.upper()}")
-    return frozenset(lower_case(table.name) for table in tree.find_all(exp.Table))
+    return frozenset(lower_case(table.name) for table in query_of(query).find_all(exp.Table))
 
 
 def position_in(message: str) -> tuple[int, int] | None:
@@ -83,7 +81,7 @@ def _statements(text: str) -> Iterator[list[Token]]:
     try:
         tokens = list(Dialect.get_or_raise("duckdb").tokenize(text))
     except TokenError as error:
-        raise SqlError(f"the script cannot be read: {error}") from None
+        raise unread(error) from None
     statement: list[Token] = []
     for token in tokens:
         if token.token_type != TokenType.SEMICOLON:
@@ -108,7 +106,7 @@ def _definition(statement: list[Token], text: str) -> TableDefinition | ViewDefi
         tables_read(query)  # which says what is wrong in the query, and where
         return ViewDefinition(checked_name(statement[2].text), query)
     if kinds[:2] == [TokenType.CREATE, TokenType.TABLE]:
-        return _table(tree_of(_placed(text, first.start, last.end + 1)), first.line)
+        return _table(statement_of(_placed(text, first.start, last.end + 1)), first.line)
     raise SqlError(f"{brief(first.text)} at line {first.line}: a script has {_FORMS}")
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlglot import exp
 from sqlglot import parse as parse_sql
-from sqlglot.errors import SqlglotError
 
 from timely.dataflow import ScopeBuilder
 from timely.differential.tables.clause_names import replace_repeated_names
@@ -16,7 +15,7 @@ from timely.differential.tables.correlation import keep_order_names, name_output
 from timely.differential.tables.join_order import select_less, using_names
 from timely.differential.tables.kinds import lower_case
 from timely.differential.tables.names import qualified
-from timely.differential.tables.refusals import mark_positions, naming_the_line, refusal, why_unparsed
+from timely.differential.tables.refusals import mark_positions, naming_the_line, refusal, unread, written
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.row_limits import limit_inside
 from timely.differential.tables.translation import translate
@@ -33,10 +32,11 @@ def parsed(expression: Expression) -> exp.Expr:
     if isinstance(expression, exp.Expr):
         return expression.copy()
     found: Any
+    text = f"SELECT {expression}"
     try:
-        found = exp.maybe_parse(f"SELECT {expression}", dialect="duckdb")
-    except SqlglotError as error:
-        raise SqlError(f"{brief(expression)}: {why_unparsed(error)}") from None
+        found = exp.maybe_parse(text, dialect="duckdb")
+    except Exception as error:
+        raise SqlError(f"{brief(expression)}: {unread(error)}") from None
     if (
         not isinstance(found, exp.Select)
         or len(found.expressions) != 1
@@ -47,32 +47,42 @@ def parsed(expression: Expression) -> exp.Expr:
         raise SqlError(f"{brief(expression)} is not one expression of SQL{advice}")
     tree: exp.Expr = found.expressions[0]
     tree.pop()
+    mark_positions(tree, text, begin=len("SELECT "))
     return tree
 
 
-def tree_of(query: str) -> exp.Expr:
+def query_of(text: str) -> exp.Query:
     """Return the text of one query as a tree; ``SqlError`` for what is none, with its position.
 
-    >>> tree_of("select n fro m x")
+    >>> query_of("select n fro m x")
     Traceback (most recent call last):
     timely.errors.SqlError: 'm' at line 1, column 14: the query cannot be parsed: Invalid expression / Unexpected token
     """
+    tree = statement_of(text)
+    if not isinstance(tree, exp.Query):
+        raise refusal(tree, f"a view is a query, not {written(tree).split()[0].upper()}")
+    return tree
+
+
+def statement_of(text: str) -> exp.Expr:
+    """Return the text of one statement of any kind as a tree."""
     try:
-        trees: Any = [tree for tree in parse_sql(query, read="duckdb") if tree is not None]
-    except SqlglotError as error:
-        raise SqlError(why_unparsed(error)) from None
-    if len(trees) != 1:
-        raise SqlError(f"a view is one query, and here are {len(trees)}")
+        trees: Any = [tree for tree in parse_sql(text, read="duckdb") if tree is not None]
+    except Exception as error:
+        raise unread(error) from None
+    if not trees:
+        raise SqlError("the text at line 1, column 1: it has no query")
+    for tree in trees[:2]:
+        mark_positions(tree, text)
+    if len(trees) > 1:
+        raise refusal(trees[1], f"a view is one query, and here are {len(trees)}")
     tree: exp.Expr = trees[0]
     return tree
 
 
 @naming_the_line
-def relation_of(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Mapping[str, Relation]) -> Relation:
-    """Return the rows of a query, which ``text`` says, over ``tables``; the tree is changed."""
-    if not isinstance(tree, exp.Query):
-        raise SqlError(f"a view is a query, not {tree.key.upper()}")
-    mark_positions(tree, text)
+def relation_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
+    """Return the rows of a query over ``tables``; the tree is changed."""
     for part in reversed(list(tree.walk())):  # what stands inside first, since parts are copied
         keep_order_names(part)
         restore_all(part)

@@ -5,66 +5,106 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any, Final, ParamSpec, TypeVar
 
+import attrs
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from timely.dataflow.origin import origin
-from timely.errors import SqlError, brief
+from timely.errors import SqlError, TimelyError, brief
 
-_POSITION: Final = "timely_position"
+_PLACE: Final = "timely_place"
 
-
-def why_unparsed(error: SqlglotError) -> str:
-    """Return what the parser says of a text, without the colours of a terminal."""
-    if not isinstance(error, ParseError) or not error.errors:
-        return f"the query cannot be parsed: {error}"
-    first: Any = error.errors[0]
-    shown = str(first.get("highlight") or "")
-    column = max(1, int(first.get("col") or 1) - len(shown) + 1)  # sqlglot gives the one of the end
-    why = re.sub(r"<Token .*?>", "something else", str(first.get("description") or error))
-    why = re.sub(r" for <class .*?>", "", why).rstrip(".")
-    return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}"
+_OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
-def mark_positions(tree: exp.Expr, text: str) -> None:
+@attrs.frozen(eq=False)
+class _Text:
+    """A text and its tokens. What a user wrote begins at ``begin``."""
+
+    text: str
+    begin: int
+    tokens: list[Token]
+
+    def between(self, start: int, end: int) -> str:
+        """Return the text from ``start`` to ``end``, and up to the brackets that belong to those in it, on one line."""
+        opened: list[int] = []
+        for token in self.tokens:
+            if token.start > end and not (opened and opened[-1] >= start):
+                break
+            if token.token_type in _OPENING:
+                opened.append(token.start)
+            elif token.token_type in _CLOSING and opened:
+                partner = opened.pop()
+                if token.start >= start:
+                    start, end = min(start, partner), max(end, token.end)
+        return " ".join(self.text[start : end + 1].split())
+
+
+@attrs.frozen(eq=False)
+class _Place:
+    """Where a node stands in a text: its first character and its last."""
+
+    text: _Text
+    start: int
+    end: int
+
+    def __deepcopy__(self, memo: object) -> _Place:
+        return self  # with each copy of a node
+
+    def __str__(self) -> str:
+        text, begin = self.text.text, self.text.begin
+        line = text.count("\n", begin, self.start) + 1
+        return f" at line {line}, column {self.start - max(text.rfind(chr(10), begin, self.start), begin - 1)}"
+
+
+def mark_positions(tree: exp.Expr, text: str, begin: int = 0) -> None:
     """Note in each node of a parsed tree where it stands in the text; copies of the node keep that."""
     tokens = list(Dialect.get_or_raise("duckdb").tokenize(text))
-    used: set[int] = set()
-    for node in reversed(list(tree.walk(bfs=False))):
-        start = _own_start(node, tokens, used)
-        below = [child.meta[_POSITION] for child in node.iter_expressions() if _POSITION in child.meta]
-        starts = below if start is None else [*below, start]
+    source = _Text(text, begin, tokens)
+    following = {token.end: after for token, after in pairwise(tokens)}
+    calls = {argument.start: name for name, (bracket, argument) in zip(tokens, pairwise(tokens[1:])) if _opens(bracket)}
+    unused: dict[str, list[Token]] = {}
+    for token in tokens:
+        unused.setdefault(token.text.upper(), []).append(token)
+    for node in reversed(list(tree.walk(bfs=False))):  # what stands last comes first
+        places = [child.meta[_PLACE] for child in node.iter_expressions() if _PLACE in child.meta]
+        starts, ends = [place.start for place in places], [place.end for place in places]
+        own = node.meta.get("start")
+        if isinstance(own, int):
+            end = int(node.meta["end"])
+            after = following.get(end) if isinstance(node, exp.Func) else None
+            starts.append(own)
+            ends.append(end if after is None or not _opens(after) else after.end)
+        else:
+            spelled = [unused[name] for name in _spelled(node) if unused.get(name)]
+            if spelled:
+                token = max(spelled, key=lambda left: left[-1].start).pop()
+                starts.append(token.start)
+                after = following.get(token.end) if token.token_type is TokenType.PARAMETER else None
+                ends.append((after or token).end)
+            elif isinstance(node, exp.Func) and starts and min(starts) in calls:
+                starts.append(calls[min(starts)].start)
         if starts:
-            node.meta[_POSITION] = min(starts)
-    for node in tree.walk(bfs=True):
-        if _POSITION not in node.meta and node.parent is not None and _POSITION in node.parent.meta:
-            node.meta[_POSITION] = node.parent.meta[_POSITION]
-    for node in tree.walk():
-        start = node.meta.get(_POSITION)
-        if isinstance(start, int):
-            line = text.count("\n", 0, start) + 1
-            node.meta[_POSITION] = (line, start - text.rfind("\n", 0, start))
+            node.meta[_PLACE] = _Place(source, min(starts), max(ends))
 
 
-def _own_start(node: exp.Expr, tokens: list[Token], used: set[int]) -> int | None:
-    start = node.meta.get("start")
-    if isinstance(start, int):
-        return start
+def _opens(token: Token) -> bool:
+    return token.token_type is TokenType.L_PAREN
+
+
+def _spelled(node: exp.Expr) -> Iterable[str]:
+    """Return the words of which one begins what a node is, or stands in it."""
     if isinstance(node, exp.Literal):
-        names: Iterable[str] = (str(node.this),)
-    elif isinstance(node, exp.Func):
-        names = {name.upper() for name in node.sql_names()} | {node.key.upper(), *_SPELLED.get(type(node), ())}
-    else:
-        names = _SPELLED.get(type(node), (node.key.upper(),))
-    for index in range(len(tokens) - 1, -1, -1):  # nodes come last first
-        if index not in used and tokens[index].text.upper() in names:
-            used.add(index)
-            return int(tokens[index].start)
-    return None
+        return (str(node.this).upper(),)
+    if isinstance(node, exp.Func):
+        return {name.upper() for name in node.sql_names()} | {node.key.upper(), *_SPELLED.get(type(node), ())}
+    return _SPELLED.get(type(node), (node.key.upper(),))
 
 
 _SPELLED: Final[dict[Any, tuple[str, ...]]] = {
@@ -88,18 +128,34 @@ _SPELLED: Final[dict[Any, tuple[str, ...]]] = {
 def position_of(node: exp.Expr | None) -> str:
     """Return where a node stands, in words, or nothing where that is not known."""
     while node is not None:
-        if _POSITION in node.meta:
-            line, column = node.meta[_POSITION]
-            return f" at line {line}, column {column}"
+        if _PLACE in node.meta:
+            return str(node.meta[_PLACE])
         node = node.parent
     return ""
 
 
+def first_place(node: exp.Expr) -> int | None:
+    """Return where the first part of a node stands that stands anywhere: to compare places of one text."""
+    place = node.meta.get(_PLACE)
+    return None if place is None else int(place.start)
+
+
+def written(node: exp.Expr) -> str:
+    """Return what a user wrote for a node, shortened."""
+    place = node.meta.get(_PLACE)
+    text = node.sql(dialect="duckdb") if place is None else place.text.between(place.start, place.end)
+    return text if len(text) <= 100 else f"{text[:96]} ..."
+
+
+def name_of(call: exp.Expr) -> str:
+    """Return the name of a function as a user wrote it."""
+    name, bracket, _ = written(call).partition("(")
+    return name.strip() if bracket and name.strip().isidentifier() else call.key
+
+
 def refusal(node: exp.Expr, why: str) -> SqlError:
     """Return the error that refuses ``node``: its text, its position, and the reason."""
-    text = node.sql(dialect="duckdb")
-    shown = text if len(text) <= 100 else f"{text[:96]} ..."
-    return SqlError(f"{shown}{position_of(node)}: {why}")
+    return SqlError(f"{written(node)}{position_of(node)}: {why}")
 
 
 def no_table(node: exp.Expr, names: Iterable[str]) -> SqlError:
@@ -110,8 +166,34 @@ def no_table(node: exp.Expr, names: Iterable[str]) -> SqlError:
 def only(node: exp.Expr, *allowed: str) -> None:
     """Raise ``SqlError`` if the node has parts other than ``allowed``: what is not translated is never left out in silence."""
     for name, value in node.args.items():
-        if value not in (None, False, []) and name not in allowed:
-            raise refusal(node, f"{name.rstrip('_').replace('_', ' ')} of {node.key.upper()} is not supported")
+        if name in allowed or value is None or value == [] or (value is False and name in _ALWAYS.get(type(node), ())):
+            continue
+        part = value[0] if isinstance(value, list) else value
+        what = _WORDS.get(name) or name.rstrip("_").replace("_", " ").upper()
+        raise refusal(part if isinstance(part, exp.Expr) and _PLACE in part.meta else node, f"{what} is not supported here")
+
+
+_ALWAYS: Final[dict[Any, tuple[str, ...]]] = {
+    exp.ArrayAppend: ("null_propagation",),
+    exp.ArrayConcat: ("null_propagation",),
+    exp.ArraySlice: ("is_length",),
+    exp.Chr: ("charset",),
+    exp.DataType: ("nested",),
+    exp.Lateral: ("view", "outer"),
+    exp.Unnest: ("offset",),
+}
+"""What the parser sets to ``False`` in each node of a class. Elsewhere ``False`` means something: ``GROUP BY DISTINCT``."""
+
+_WORDS: Final = {
+    "db": "a schema",
+    "except_": "EXCLUDE",
+    "expression": "a second argument",
+    "expressions": "a list",
+    "joins": "a join in parentheses",
+    "kind": "this kind",
+    "nulls_excluded": "FILTER of nulls",
+    "spec": "a frame",
+}
 
 
 P = ParamSpec("P")
@@ -119,7 +201,10 @@ R = TypeVar("R")
 
 
 def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
-    """Return ``f``, which adds to a ``SqlError`` the line of the program that asked for what is refused."""
+    """Return ``f``, whose errors are ``SqlError``, and say on which line of the program somebody asked for what is refused.
+
+    No error of the parser, of numbers or of dates reaches a user: each becomes one at the node that was read.
+    """
 
     @functools.wraps(f)
     def named(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -128,5 +213,39 @@ def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
         except SqlError as error:
             at = f"; at {origin()}"
             raise error if str(error).endswith(at) else SqlError(f"{error}{at}") from None
+        except TimelyError:
+            raise
+        except (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise SqlError(f"{unread(error)}; at {origin()}") from error
 
     return named
+
+
+def _why_unparsed(error: SqlglotError) -> str:
+    """Return what the parser says of a text, without the colours of a terminal."""
+    if isinstance(error, ParseError) and error.errors:
+        first: Any = error.errors[0]
+        shown = str(first.get("highlight") or "")
+        column = max(1, int(first.get("col") or 1) - len(shown) + 1)  # sqlglot gives the one of the end
+        why = re.sub(r"<Token .*?>", "something else", str(first.get("description") or error)).rstrip(".")
+        why = re.sub(r"^Required keyword: .*", "something is missing here", why)
+        return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}"
+    quote = re.search(r"Missing (.*) from (\d+):(\d+)", str(error.__cause__))
+    if quote is not None:
+        return f"{quote[1]} at line {quote[2]}, column {quote[3]}: the query cannot be parsed: what this opens is not closed"
+    return f"the query at line 1, column 1: it cannot be parsed: {error}"
+
+
+def unread(error: Exception) -> SqlError:
+    """Return the error of a query that cannot be read because of ``error``: at the innermost node that was looked at."""
+    if isinstance(error, SqlglotError):
+        return SqlError(_why_unparsed(error))
+    deep = isinstance(error, RecursionError)
+    why = "it is nested too deeply" if deep else f"it is not supported here ({type(error).__name__}: {brief(str(error))})"
+    at, trace = "", error.__traceback__
+    while trace is not None and not deep:
+        node = trace.tb_frame.f_locals.get("node")
+        if isinstance(node, exp.Expr) and position_of(node):
+            at = f"{written(node)}{position_of(node)}"
+        trace = trace.tb_next
+    return SqlError(f"{at or 'the query at line 1, column 1'}: {why}")

@@ -23,7 +23,7 @@ from timely.differential.tables.kinds import Column, arrow_schema, columns_of, l
 from timely.differential.tables.names import qualified
 from timely.differential.tables.queries import Expression, parsed, relation_of
 from timely.differential.tables.recent_rows import recent_rows
-from timely.differential.tables.refusals import mark_positions, naming_the_line
+from timely.differential.tables.refusals import naming_the_line
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.scalar_compiler import NameScope, Scalar, compile_scalar
 from timely.differential.tables.sorting import first_rows, sort_key
@@ -193,7 +193,6 @@ class Table(Generic[T]):
     def _scalar(self, expression: Expression) -> Scalar:
         """Return an expression as a function of rows."""
         query = exp.select(self._parsed(expression)).from_("this")
-        mark_positions(query, query.sql(dialect="duckdb"))
         (found,) = qualified(query, {"this": self.columns}).selects
         return compile_scalar(found.unalias(), self._relation.named("this").scope)
 
@@ -340,7 +339,6 @@ class Table(Generic[T]):
         query = exp.select(exp.Star()).from_("this")
         query.append("joins", exp.Join(this=exp.to_table("other"), on=condition))
         left, right = (found.named(name) for name, found in relations({"this": self, "other": other}).items())
-        mark_positions(query, query.sql(dialect="duckdb"))
         (join,) = qualified(query, {"this": self.columns, "other": other.columns}).args["joins"]
         found = asof_join(left, right, list(conjuncts(join.args["on"])), join, optional=optional)
         width = len(left.columns)
@@ -483,8 +481,7 @@ class Table(Generic[T]):
         ]
 
     def _run(self, query: exp.Query, **others: Table[T]) -> Table[T]:
-        text = query.sql(dialect="duckdb")
-        return table_of(relation_of(self.scope, query, text, relations({"this": self, **others})))
+        return table_of(relation_of(self.scope, query, relations({"this": self, **others})))
 
 
 class GroupedTable(Generic[T]):

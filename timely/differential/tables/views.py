@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sqlglot import exp
 from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder, warn
 from timely.differential.collections import Collection
 from timely.differential.tables.kinds import lower_case
-from timely.differential.tables.queries import relation_of, tree_of
-from timely.differential.tables.refusals import mark_positions, naming_the_line, position_of
+from timely.differential.tables.queries import query_of, relation_of
+from timely.differential.tables.refusals import naming_the_line, position_of
 from timely.differential.tables.sources import table
 from timely.differential.tables.tables import Table, relations, table_of
 from timely.order import PartialOrder
@@ -52,9 +53,8 @@ def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T
 @naming_the_line
 def query_over(scope: ScopeBuilder[T], query: str, tables: Mapping[str, Table[T] | Collection[T, Any]]) -> Table[T]:
     """Return what ``sql`` does, for whoever warns of an order by themselves."""
-    tree = tree_of(query)
     given = {lower_case(name): _as_table(found) for name, found in tables.items()}
-    return table_of(relation_of(scope, tree, query, relations(given)))
+    return table_of(relation_of(scope, query_of(query), relations(given)))
 
 
 def _as_table(found: Any) -> Any:
@@ -63,9 +63,9 @@ def _as_table(found: Any) -> Any:
 
 def warn_of_order(query: str, view: str = "") -> None:
     """Warn of an ``ORDER BY`` that decides nothing: neither which rows there are, nor in which order they are read."""
-    tree = tree_of(query)
+    tree = query_of(query)
     order, distinct = tree.args.get("order"), tree.args.get("distinct")
-    if order is None or tree.args.get("limit") or tree.args.get("offset") or (distinct is not None and distinct.args.get("on")):
+    on = isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None  # of a set operation it is a bool
+    if order is None or tree.args.get("limit") or tree.args.get("offset") or on:
         return
-    mark_positions(tree, query)
     warn(f"{view}a view has no order: ORDER BY{position_of(order)} has no effect without LIMIT; sort when you read")
