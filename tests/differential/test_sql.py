@@ -120,7 +120,7 @@ REFUSED = {
     "select id from orders where unnest([id]) = 1": ("UNNEST", "line 1", "not supported"),
     "select * from orders full join unnest([id]) u(x) on true": ("UNNEST", "line 1", "inner or left join"),
     "select * from orders left join unnest([id]) u(x) on x > 2": ("UNNEST", "line 1", "is ON TRUE"),
-    "select list(id) from orders": ("ARRAY_AGG", "line 1", "needs ORDER BY"),
+    "select list(id) from orders": ("LIST", "line 1", "list needs ORDER BY"),
     "select lag(id, 1, 0.5) over (order by id) from orders": ("0.5", "line 1", "where INTEGER is expected"),
     "select * from orders tablesample 10%": ("sample", "line 1", "not supported"),
     "select * from orders asof join lines on id = order_id": ("", "line 1", "one inequality"),
@@ -203,11 +203,13 @@ REFUSED = {
         "line 1",
         "cast one",
     ),
-    "with recursive r as (select src from edges union (with x as (select src from r) select src from x)) select * from r": (
+    "with recursive r as (select src from edges union (with x as (select src from r) select x.src from x, x y)) select * from r": (
         "r",
         "line 1",
-        "WITH",
+        "read once, not 2 times",
     ),
+    "with recursive r as (select 1 as a union (with recursive s as (select 1 as b union select b from s, r) select b from s))"
+    " select * from r": ("r", "line 1", "not linear"),
 }
 
 

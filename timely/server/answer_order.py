@@ -70,7 +70,6 @@ def answer_order(query: str, columns_of: Callable[[], Sequence[Column]]) -> Answ
     order = tree.args.get("order")
     if order is None:
         return None
-    mark_positions(tree, query)
     columns = columns_of()
     names = [column.name for column in columns]
     orders: list[exp.Expr] = []

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from timely.differential.aggregates import Descending
 from timely.differential.tables.kinds import NUMBERS, Column, Kind, finite, fitting, list_of, sortable
-from timely.differential.tables.refusals import only, refusal
+from timely.differential.tables.refusals import name_of, only, refusal
 from timely.differential.tables.scalar_compiler import (
     Function,
     NameScope,
@@ -79,34 +79,33 @@ def aggregation(node: exp.Expr, scope: NameScope) -> Aggregation:
     inner = node
     condition: Function | None = None
     order: exp.Order | None = None
-    nulls: exp.Expr | None = None
+    nulls: list[exp.Expr] = []
+    within = False
     while isinstance(inner, WRAPPERS):
         if isinstance(inner, exp.Filter):
-            only(inner, "this", "expression")
             condition = compile_condition(inner.expression.this, scope)
         elif isinstance(inner, exp.WithinGroup):
-            only(inner, "this", "expression")
-            order = inner.expression
+            order, within = inner.expression, True
         else:
-            nulls = inner
+            nulls.append(inner)
         inner = inner.this
-    if nulls is not None and not isinstance(inner, exp.AnyValue):
-        raise refusal(nulls, "IGNORE NULLS and RESPECT NULLS belong to window functions")
+    if len(nulls) > isinstance(inner, exp.AnyValue):  # the parser gives that one
+        raise refusal(nulls[0], "IGNORE NULLS and RESPECT NULLS belong to window functions")
     make = _MAKERS.get(type(inner))
     if make is None:
-        name = inner.name if isinstance(inner, exp.Anonymous) else inner.key
-        raise refusal(node, f"the aggregate {name.upper()} is not supported{_ADVICE.get(type(inner), '')}")
+        raise refusal(node, f"the aggregate {name_of(inner)} is not supported{_ADVICE.get(type(inner), '')}")
+    if within and not isinstance(inner, exp.PercentileCont | exp.PercentileDisc | exp.Quantile):
+        raise refusal(node, f"{name_of(inner)} takes no WITHIN GROUP: write ORDER BY behind its argument")
     argument, distinct = inner.this, False
     if isinstance(argument, exp.Order):
+        if within:
+            raise refusal(node, "it is ordered twice")
         order, argument = argument, argument.this
     if isinstance(argument, exp.Distinct):
-        only(argument, "expressions")
-        if len(argument.expressions) != 1:
+        if len(argument.expressions) != 1 or argument.expressions[0].is_star:
             raise refusal(node, "DISTINCT in an aggregate takes one expression")
         argument, distinct = argument.expressions[0], True
-    if order is not None:
-        only(order, "this", "expressions")
-    found = make(_Call(node, inner, argument, order, distinct, scope))
+    found = make(_Call(node, inner, argument, order, distinct, within, scope))
     if condition is not None:
         entry, counts = found.entry, condition
         found = attrs.evolve(found, entry=lambda row: entry(row) if counts(row) else None)
@@ -122,6 +121,7 @@ class _Call:
     argument: Any
     order: exp.Order | None
     distinct: bool
+    within: bool
     scope: NameScope
 
     def scalar(self, node: exp.Expr | None = None) -> Scalar:
@@ -143,7 +143,7 @@ class _Call:
 
     @property
     def name(self) -> str:
-        return str(self.inner.sql_name()).lower()
+        return name_of(self.inner)
 
     def only(self, *allowed: str) -> None:
         """Refuse other parts of the call, and check the order, which changes nothing here."""
@@ -152,6 +152,11 @@ class _Call:
 
     def ordering(self) -> Ordering | None:
         return None if self.order is None else ordering(self.order.expressions, self.scope)
+
+    def unordered(self) -> None:
+        """Refuse an order, by which DuckDB decides between values that tie."""
+        if self.order is not None:
+            raise refusal(self.node, f"{self.name} takes no ORDER BY")
 
     def made(self, kind: Kind, form: Sums | First | Whole, entry: Function, empty: Any = None) -> Aggregation:
         return Aggregation(self.node, Column(self.name, kind, empty is None), form, entry, empty)
@@ -194,6 +199,8 @@ _OF_SUM: Final[dict[Kind, Callable[[Any], Any]]] = {Kind.INTEGER: int, Kind.DECI
 
 def _count(call: _Call) -> Aggregation:
     call.only("big_int")
+    if isinstance(call.argument, exp.Star):
+        only(call.argument)
     if call.argument is None or isinstance(call.argument, exp.Star):
         return call.made(Kind.INTEGER, Sums(1, _one, _first_of), lambda row: True, 0)
     return call.made(Kind.INTEGER, Sums(1, _one, _first_of), call.scalar().function, 0)
@@ -302,7 +309,7 @@ def _extreme(call: _Call) -> Aggregation:
 
 def _extreme_by(call: _Call) -> Aggregation:
     only(call.inner, "this", "expression")
-    call.ordering()
+    call.unordered()
     if call.distinct:
         raise refusal(call.node, f"{call.name} takes no DISTINCT")
     value, by = call.scalar(), call.scalar(call.inner.expression)
@@ -340,6 +347,7 @@ def _ordered_first(call: _Call) -> Aggregation:
 
 def _mode(call: _Call) -> Aggregation:
     call.only()
+    call.unordered()
     argument = call.scalar()
 
     def result(entries: list[Any]) -> Any:
@@ -362,7 +370,7 @@ def _quantile(call: _Call) -> Aggregation:
     if isinstance(call.inner, exp.Median):
         only(call.inner, "this")
         position, value = Fraction(1, 2), call.argument
-    elif isinstance(call.node.find(exp.WithinGroup), exp.WithinGroup):
+    elif call.within:
         only(call.inner, "this")
         position = _position(call, call.inner.this)
         if call.order is None or len(call.order.expressions) != 1:
@@ -424,7 +432,7 @@ def _text(call: _Call) -> Aggregation:
 
 
 def _list(call: _Call) -> Aggregation:
-    only(call.inner, "this", "nulls_excluded")
+    only(call.inner, "this")
     argument, order = call.scalar(), call.ordering()
     _check_distinct_order(call)
 

@@ -17,6 +17,7 @@ from sqlglot.optimizer.resolver import Resolver
 from sqlglot.optimizer.scope import Scope, traverse_scope, walk_in_scope
 from sqlglot.schema import Schema
 
+from timely.differential.tables.clauses import star_of
 from timely.differential.tables.join_order import using_names
 from timely.differential.tables.kinds import lower_case
 from timely.differential.tables.refusals import refusal
@@ -146,6 +147,34 @@ def check_unambiguous(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> No
                     raise _ambiguous(node, having)
 
 
+def check_stars(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> None:
+    """Raise ``SqlError`` where ``*`` leaves out, replaces or renames no column, or several: sqlglot does as it likes."""
+    selects = {select.meta[_NUMBER]: select for select in tree.find_all(exp.Select) if any(_beside_stars(select))}
+    for scope in traverse_scope(qualified) if selects else ():
+        select = selects.get(scope.expression.meta.get(_NUMBER))
+        if select is None:
+            continue
+        tables_of, seen = _tables_of(Resolver(scope, schema)), set[str]()
+        for column, written_in, clause in _beside_stars(select):
+            name, tables = lower_case(column.name), {lower_case(column.text("table")), lower_case(written_in)} - {""}
+            having = [table for table in tables_of(name) if tables <= {table}]
+            if not having or name in seen:
+                raise refusal(column, "there is no other column of this name in *" if having else "* has no column of this name")
+            if len(having) > 1 and clause != "except_":
+                raise _ambiguous(column, having)
+            seen.add(name)
+
+
+def _beside_stars(select: exp.Select) -> Iterator[tuple[exp.Expr, str, str]]:
+    """Yield the names that ``EXCLUDE``, ``REPLACE`` and ``RENAME`` have, the table whose columns they are of, and which it is."""
+    for output in select.expressions:
+        star = star_of(output)
+        for clause in ("except_", "replace", "rename") if star is not None else ():
+            for part in star.args.get(clause) or []:
+                column = part.this if clause == "rename" else part.args["alias"] if clause == "replace" else part
+                yield column, output.text("table"), clause
+
+
 def check_own_names(qualified: exp.Expr, schema: Schema) -> None:
     """Raise ``SqlError`` where a query reads a column of an item of ``FROM`` that DuckDB gives another name.
 
@@ -191,7 +220,7 @@ def _renamed(columns: Sequence[str]) -> set[str]:
     return renamed
 
 
-def _ambiguous(column: exp.Column, tables: Sequence[str]) -> SqlError:
+def _ambiguous(column: exp.Expr, tables: Sequence[str]) -> SqlError:
     return refusal(column, f"the name is ambiguous: write {' or '.join(f'{table}.{column.name}' for table in tables)}")
 
 

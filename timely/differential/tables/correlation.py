@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from sqlglot import exp
 
+from timely.differential.tables.clauses import joined_in, joins_within
 from timely.differential.tables.groups import aggregates_in
 from timely.differential.tables.join_order import columns_in, conjuncts
 from timely.differential.tables.kinds import lower_case
-from timely.differential.tables.refusals import refusal
+from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.relation import Relation
 
 
@@ -23,6 +24,8 @@ def has_query(node: exp.Expr) -> bool:
 def unwrapped(node: exp.Expr) -> exp.Expr:
     """Return what stands in parentheses."""
     while isinstance(node, exp.Paren) or (isinstance(node, exp.Subquery) and not node.args.get("with_")):
+        if isinstance(node, exp.Subquery):
+            only(node, "this", "alias")
         node = node.this
     return node
 
@@ -164,8 +167,14 @@ def _rename(node: exp.Expr, names: Mapping[str, str]) -> None:
         own = dict(names)
         clause = node.args.get("from_")
         items = [] if clause is None else [clause.this, *(join.this for join in node.args.get("joins") or [])]
-        for item in items:
-            _rename_inside(item, own if isinstance(item, exp.Lateral | exp.Unnest) else names)
+        nested = [join for item in items for join in joins_within(item)]
+        for item in chain(items, (join.this for join in nested)):
+            while (inner := joined_in(item)) is not None:
+                item = inner
+            if isinstance(item, exp.Subquery):
+                _rename(item.this, names)
+            elif not isinstance(item, exp.Table):
+                _rename_inside(item, own if isinstance(item, exp.Lateral | exp.Unnest) else names)
             alias = item.args.get("alias")
             if not isinstance(alias, exp.TableAlias) or alias.this is None:
                 continue
@@ -178,12 +187,12 @@ def _rename(node: exp.Expr, names: Mapping[str, str]) -> None:
         for part in node.iter_expressions():
             if isinstance(part, exp.With):
                 _rename_inside(part, names)
-            elif isinstance(part, exp.Join):
-                for child in part.iter_expressions():
-                    if child is not part.this:
-                        _rename(child, own)
-            elif part is not clause:
+            elif part is not clause and not isinstance(part, exp.Join):
                 _rename(part, own)
+        for join in (*(node.args.get("joins") or []), *nested):
+            for child in join.iter_expressions():
+                if child is not join.this:
+                    _rename(child, own)
     else:
         _rename_inside(node, names)
 

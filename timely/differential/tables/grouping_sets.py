@@ -12,8 +12,8 @@ from sqlglot import exp
 from timely.differential.collections import Collection
 from timely.differential.tables.groups import aggregates_in, empty_group, grouped
 from timely.differential.tables.kinds import Column, Kind
-from timely.differential.tables.refusals import only, refusal
-from timely.differential.tables.relation import Relation
+from timely.differential.tables.refusals import refusal
+from timely.differential.tables.relation import Relation, hidden
 from timely.differential.tables.scalar_compiler import Row
 
 Keys = tuple[exp.Expr, ...]
@@ -23,7 +23,6 @@ GROUPING: Final = (exp.Grouping, exp.GroupingId)
 
 def key_sets(group: exp.Expr, outputs: Sequence[exp.Expr]) -> list[Keys]:
     """Return the sets of keys of ``GROUP BY``; of ``ALL``, what of ``outputs`` is no aggregate."""
-    only(group, "expressions", "all")
     if group.args.get("all"):
         return [tuple(_unwrapped(output.unalias()) for output in outputs if not aggregates_in([output]))]
     parts = [_sets(_unwrapped(part)) for part in group.expressions]
@@ -64,13 +63,14 @@ def grouped_by_sets(
 
     With a ``domain``, each of its rows has groups of its own; its columns, which are also columns of ``relation``, come first.
     """
-    outer: list[exp.Expr] = [] if domain is None else list(domain.places)
+    outer = [] if domain is None else hidden(len(domain.columns))
+    around = {} if domain is None else domain.places
     computed = [node for node in aggregates if not isinstance(node, GROUPING)]
     marks = [node for node in aggregates if isinstance(node, GROUPING)]
     keys = list(dict.fromkeys(key for chosen in sets for key in chosen))
     found = [_filled(relation, domain, chosen, grouped(relation, [*outer, *chosen], computed), computed) for chosen in sets]
     if len(found) == 1 and not marks:
-        return found[0]
+        return attrs.evolve(found[0], places={**around, **found[0].places})
     parts: list[Collection[Any, Row]] = []
     columns: dict[exp.Expr, Column] = {}
     for chosen, part in zip(sets, found):
@@ -85,7 +85,7 @@ def grouped_by_sets(
         columns[key] = attrs.evolve(columns[key], nullable=columns[key].nullable or len(sets) > 1)
     nodes = [*outer, *keys, *computed]
     made = (*(columns[node] for node in nodes), *(Column("grouping", Kind.INTEGER, False) for _ in marks))
-    numbered = {node: index for index, node in enumerate([*nodes, *marks])}
+    numbered = {**around} | {node: index for index, node in enumerate([*nodes, *marks])}
     return Relation(parts[0].concat(*parts[1:]), made, numbered, relation.tables)
 
 

@@ -14,7 +14,7 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
-from timely.differential.tables.clause_names import check_own_names, check_unambiguous, shared_names, take_from
+from timely.differential.tables.clause_names import check_own_names, check_stars, check_unambiguous, shared_names, take_from
 from timely.differential.tables.kinds import Column, Kind, lower_case
 from timely.differential.tables.refusals import no_table, refusal
 from timely.errors import SqlError
@@ -30,6 +30,7 @@ def qualified(tree: exp.Expr, tables: Mapping[str, Sequence[Column]]) -> exp.Que
     try:
         found = qualify(tree.copy(), schema=known, dialect="duckdb", quote_identifiers=False, identify=False)
         check_unambiguous(tree, found, known)
+        check_stars(tree, found, known)
         if take_from(names, found, known):
             found = qualify(tree.copy(), schema=known, dialect="duckdb", quote_identifiers=False, identify=False)
     except (OptimizeError, AssertionError) as error:
@@ -62,9 +63,9 @@ def _unresolved(tree: exp.Expr, message: str, tables: Mapping[str, Sequence[Colu
         if name not in tables:
             return no_table(item, tables)
         read[lower_case(item.alias_or_name)] = [column.name for column in tables[name]]
-    named = re.search(r"(column|table|join):? '?(.+?)(' could not be resolved|$)", message, re.IGNORECASE | re.DOTALL)
+    named = re.search(r"(column|table|join):? '?(.+?)('? \(line|' could not be resolved|$)", message, re.IGNORECASE | re.DOTALL)
     if named is None:
-        return SqlError(f"the names of the query cannot be resolved: {message}")
+        return refusal(tree, f"its names cannot be resolved: {message}")
     name = lower_case(named[2])
     known = own.union(read, *read.values(), (lower_case(part.alias) for part in tree.find_all(exp.Subquery, exp.UDTF)))
     for column in tree.find_all(exp.Column):  # of one that is qualified the message may have the table alone
@@ -80,4 +81,4 @@ def _unresolved(tree: exp.Expr, message: str, tables: Mapping[str, Sequence[Colu
         meant = f": did you mean {exp.to_identifier(near[0]).sql(dialect='duckdb')}?" if near and near[0] != name else ""
         here = "; ".join(f"{alias} has {', '.join(columns)}" for alias, columns in read.items())
         why = f"there is no column of this name; {here or 'FROM has no table'}{meant}"
-    return refusal(found[0], why) if found else SqlError(f"{name}: {why}")
+    return refusal(found[0], why) if found else refusal(tree, f"{name}: {why}")

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlglot import exp
-from sqlglot import parse as parse_sql
 
 from timely.dataflow import ScopeBuilder
 from timely.differential.tables.clause_names import replace_repeated_names
+from timely.differential.tables.clauses import check_clauses
 from timely.differential.tables.column_stages import pruned
 from timely.differential.tables.correlation import keep_order_names, name_outputs, restore_all, with_unique_tables
 from timely.differential.tables.join_order import select_less, using_names
 from timely.differential.tables.kinds import lower_case
 from timely.differential.tables.names import qualified
-from timely.differential.tables.refusals import mark_positions, naming_the_line, refusal, unread, written
+from timely.differential.tables.refusals import naming_the_line, parse, refusal, written
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.row_limits import limit_inside
 from timely.differential.tables.translation import translate
@@ -31,23 +31,15 @@ def parsed(expression: Expression) -> exp.Expr:
     """Return an expression as a tree of its own."""
     if isinstance(expression, exp.Expr):
         return expression.copy()
-    found: Any
-    text = f"SELECT {expression}"
     try:
-        found = exp.maybe_parse(text, dialect="duckdb")
-    except Exception as error:
-        raise SqlError(f"{brief(expression)}: {unread(error)}") from None
-    if (
-        not isinstance(found, exp.Select)
-        or len(found.expressions) != 1
-        or any(value for name, value in found.args.items() if name not in ("expressions",))
-    ):
-        several = isinstance(found, exp.Select) and len(found.expressions) > 1
-        advice = ": give each as an argument of its own" if several else ""
+        found = parse(f"SELECT {expression}", begin=len("SELECT "))
+    except SqlError as error:
+        raise SqlError(f"{brief(expression)}: {error}") from None
+    outputs = [output for select in found for output in select.expressions if isinstance(select, exp.Select)]
+    if len(found) != 1 or len(outputs) != 1 or any(value for name, value in found[0].args.items() if name != "expressions"):
+        advice = ": give each as an argument of its own" if len(found) == 1 and len(outputs) > 1 else ""
         raise SqlError(f"{brief(expression)} is not one expression of SQL{advice}")
-    tree: exp.Expr = found.expressions[0]
-    tree.pop()
-    mark_positions(tree, text, begin=len("SELECT "))
+    tree: exp.Expr = outputs[0].pop()
     return tree
 
 
@@ -66,23 +58,18 @@ def query_of(text: str) -> exp.Query:
 
 def statement_of(text: str) -> exp.Expr:
     """Return the text of one statement of any kind as a tree."""
-    try:
-        trees: Any = [tree for tree in parse_sql(text, read="duckdb") if tree is not None]
-    except Exception as error:
-        raise unread(error) from None
+    trees = parse(text)
     if not trees:
         raise SqlError("the text at line 1, column 1: it has no query")
-    for tree in trees[:2]:
-        mark_positions(tree, text)
     if len(trees) > 1:
         raise refusal(trees[1], f"a view is one query, and here are {len(trees)}")
-    tree: exp.Expr = trees[0]
-    return tree
+    return trees[0]
 
 
 @naming_the_line
 def relation_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
     """Return the rows of a query over ``tables``; the tree is changed."""
+    check_clauses(tree)
     for part in reversed(list(tree.walk())):  # what stands inside first, since parts are copied
         keep_order_names(part)
         restore_all(part)

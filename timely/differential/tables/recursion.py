@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from timely.differential.tables.groups import aggregates_in
-from timely.differential.tables.refusals import refusal
+from timely.differential.tables.refusals import name_of, refusal
 from timely.differential.tables.window_functions import windows_in
 
 
@@ -23,11 +23,34 @@ def check_step(step: exp.Expr, name: str, distinct: bool) -> None:
     while node is not step:
         parent = node.parent
         assert parent is not None
+        if isinstance(parent, exp.CTE):
+            node = _only_reader(parent, found[0])
+            continue
         if isinstance(parent, exp.Join):
             _check_recursive_join(node, parent, found[0])
         _check_linear(parent, found[0], distinct)
         node = parent
     _check_linear(step, found[0], distinct)
+
+
+def _only_reader(cte: exp.CTE, found: exp.Expr) -> exp.Expr:
+    """Return where a ``WITH`` of the step is read, which goes on with the rows of ``found``: once, and not by its own step."""
+    clause = cte.parent
+    assert clause is not None and clause.parent is not None
+    loops = clause.args.get("recursive") and references(cte.this, cte.alias)
+    if loops and _stands_in(found, cte.this.expression):
+        raise refusal(found, f"recursion through the step of {cte.alias} is not linear: read it in the first part")
+    readers = [table for table in references(clause.parent, cte.alias) if not _stands_in(table, cte)]
+    if len(readers) != 1:
+        raise refusal(found, f"recursion through {cte.alias} needs it to be read once, not {len(readers)} times")
+    return readers[0]
+
+
+def _stands_in(node: exp.Expr, other: exp.Expr) -> bool:
+    part: exp.Expr | None = node
+    while part is not None and part is not other:
+        part = part.parent
+    return part is not None
 
 
 def _check_recursive_join(node: exp.Expr, parent: exp.Expr, found: exp.Expr) -> None:
@@ -38,8 +61,6 @@ def _check_recursive_join(node: exp.Expr, parent: exp.Expr, found: exp.Expr) -> 
 
 
 def _check_linear(node: exp.Expr, found: exp.Expr, distinct: bool) -> None:
-    if isinstance(node, exp.CTE):
-        raise refusal(found, "recursion through a WITH of the step is not supported")
     if isinstance(node, exp.Except | exp.Intersect) or type(node) in (exp.Exists, exp.In, exp.Any, exp.All):
         raise refusal(found, f"recursion through {node.key.upper()} is not supported")
     if isinstance(node, exp.Union) and node.args.get("distinct") and not distinct:
@@ -47,7 +68,7 @@ def _check_linear(node: exp.Expr, found: exp.Expr, distinct: bool) -> None:
     if isinstance(node, exp.Subquery) and not isinstance(node.parent, exp.From | exp.Join | exp.SetOperation):
         raise refusal(found, "recursion through a scalar subquery is not supported")
     if isinstance(node, exp.Func) and not isinstance(node, exp.Unnest | exp.Explode):
-        raise refusal(found, f"recursion through {node.key.upper()} is not supported")
+        raise refusal(found, f"recursion through {name_of(node)} is not supported")
     if not isinstance(node, exp.Select):
         return
     computed = [*node.expressions, *(node.args[name] for name in ("qualify", "order") if node.args.get(name))]

@@ -63,10 +63,35 @@ class _Place:
         return f" at line {line}, column {self.start - max(text.rfind(chr(10), begin, self.start), begin - 1)}"
 
 
-def mark_positions(tree: exp.Expr, text: str, begin: int = 0) -> None:
-    """Note in each node of a parsed tree where it stands in the text; copies of the node keep that."""
-    tokens = list(Dialect.get_or_raise("duckdb").tokenize(text))
+def parse(text: str, begin: int = 0) -> list[exp.Expr]:
+    """Return the statements of a text, each node of which notes where it stands: counted from ``begin``."""
+    dialect = Dialect.get_or_raise("duckdb")
+    try:
+        tokens = list(dialect.tokenize(text))
+        trees = dialect.parser().parse(tokens, text)
+    except Exception as error:
+        raise unread(error, begin) from None
+    found = [tree for tree in trees if isinstance(tree, exp.Expr)]
     source = _Text(text, begin, tokens)
+    for before, token in pairwise(tokens):
+        if token.token_type in _AFTER_VALUES and before.token_type in _AFTER_VALUES[token.token_type]:
+            place = _Place(source, token.start, token.end)
+            raise SqlError(f"{token.text}{place}: the query cannot be parsed: this is one too many here")
+    for tree in found[:2]:
+        _mark_positions(tree, source)
+    return found
+
+
+_AFTER_VALUES: Final = {
+    TokenType.STRING: (TokenType.STRING,),
+    TokenType.COMMA: (TokenType.COMMA, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT, TokenType.DISTINCT),
+}
+"""What the parser leaves out, or puts together, behind which words: ``SELECT , a``, ``'a' 'b'``."""
+
+
+def _mark_positions(tree: exp.Expr, source: _Text) -> None:
+    """Note in each node of a parsed tree where it stands in the text; copies of the node keep that."""
+    tokens = source.tokens
     following = {token.end: after for token, after in pairwise(tokens)}
     calls = {argument.start: name for name, (bracket, argument) in zip(tokens, pairwise(tokens[1:])) if _opens(bracket)}
     unused: dict[str, list[Token]] = {}
@@ -75,27 +100,24 @@ def mark_positions(tree: exp.Expr, text: str, begin: int = 0) -> None:
     for node in reversed(list(tree.walk(bfs=False))):  # what stands last comes first
         places = [child.meta[_PLACE] for child in node.iter_expressions() if _PLACE in child.meta]
         starts, ends = [place.start for place in places], [place.end for place in places]
-        own = node.meta.get("start")
-        if isinstance(own, int):
-            end = int(node.meta["end"])
-            after = following.get(end) if isinstance(node, exp.Func) else None
+        own, end = node.meta.get("start"), node.meta.get("end", 0)
+        spelled = [unused[name] for name in _spelled(node) if unused.get(name)] if own is None else []
+        if spelled:
+            token = max(spelled, key=lambda left: left[-1].start).pop()
+            own, end = token.start, token.end
+        if own is not None:
+            after = following.get(end)
+            belongs = _opens(after) if isinstance(node, exp.Func | exp.Window) else source.text[own] == "$"
             starts.append(own)
-            ends.append(end if after is None or not _opens(after) else after.end)
-        else:
-            spelled = [unused[name] for name in _spelled(node) if unused.get(name)]
-            if spelled:
-                token = max(spelled, key=lambda left: left[-1].start).pop()
-                starts.append(token.start)
-                after = following.get(token.end) if token.token_type is TokenType.PARAMETER else None
-                ends.append((after or token).end)
-            elif isinstance(node, exp.Func) and starts and min(starts) in calls:
-                starts.append(calls[min(starts)].start)
-        if starts:
-            node.meta[_PLACE] = _Place(source, min(starts), max(ends))
+            ends.append(after.end if after is not None and belongs else end)
+        elif isinstance(node, exp.Func) and starts and min(starts) in calls:
+            starts.append(calls[min(starts)].start)
+        if starts or node is tree:
+            node.meta[_PLACE] = _Place(source, min(starts, default=tokens[0].start), max(ends, default=tokens[0].end))
 
 
-def _opens(token: Token) -> bool:
-    return token.token_type is TokenType.L_PAREN
+def _opens(token: Token | None) -> bool:
+    return token is not None and token.token_type is TokenType.L_PAREN
 
 
 def _spelled(node: exp.Expr) -> Iterable[str]:
@@ -134,10 +156,15 @@ def position_of(node: exp.Expr | None) -> str:
     return ""
 
 
-def first_place(node: exp.Expr) -> int | None:
-    """Return where the first part of a node stands that stands anywhere: to compare places of one text."""
-    place = node.meta.get(_PLACE)
-    return None if place is None else int(place.start)
+def stands_before(node: exp.Expr, other: exp.Expr) -> bool:
+    """Return whether the names and literals of a node stand before those of another in one text."""
+    first, second = _first_place(node), _first_place(other)
+    return first is not None and second is not None and first.text is second.text and first.start < second.start
+
+
+def _first_place(node: exp.Expr) -> _Place | None:
+    places = (part.meta[_PLACE] for part in node.walk() if "start" in part.meta and _PLACE in part.meta)
+    return min(places, key=lambda place: int(place.start), default=None)
 
 
 def written(node: exp.Expr) -> str:
@@ -145,6 +172,12 @@ def written(node: exp.Expr) -> str:
     place = node.meta.get(_PLACE)
     text = node.sql(dialect="duckdb") if place is None else place.text.between(place.start, place.end)
     return text if len(text) <= 100 else f"{text[:96]} ..."
+
+
+def in_brackets(node: exp.Expr) -> bool:
+    """Return whether a node stands right behind an opening bracket in the text."""
+    place = node.meta.get(_PLACE)
+    return place is not None and bool(place.text.text[: place.start].rstrip().endswith("("))
 
 
 def name_of(call: exp.Expr) -> str:
@@ -191,8 +224,8 @@ _WORDS: Final = {
     "expressions": "a list",
     "joins": "a join in parentheses",
     "kind": "this kind",
-    "nulls_excluded": "FILTER of nulls",
     "spec": "a frame",
+    "this": "an argument",
 }
 
 
@@ -212,7 +245,8 @@ def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
             return f(*args, **kwargs)
         except SqlError as error:
             at = f"; at {origin()}"
-            raise error if str(error).endswith(at) else SqlError(f"{error}{at}") from None
+            inside = "" if " at line " in str(error) else _innermost(error)
+            raise error if str(error).endswith(at) else SqlError(f"{error}{inside and f'; in {inside}'}{at}") from None
         except TimelyError:
             raise
         except (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -221,12 +255,13 @@ def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
     return named
 
 
-def _why_unparsed(error: SqlglotError) -> str:
+def _why_unparsed(error: SqlglotError, begin: int) -> str:
     """Return what the parser says of a text, without the colours of a terminal."""
     if isinstance(error, ParseError) and error.errors:
         first: Any = error.errors[0]
         shown = str(first.get("highlight") or "")
-        column = max(1, int(first.get("col") or 1) - len(shown) + 1)  # sqlglot gives the one of the end
+        column = int(first.get("col") or 1) - len(shown) + 1  # sqlglot gives the one of the end
+        column = max(1, column - (begin if first.get("line") == 1 else 0))
         why = re.sub(r"<Token .*?>", "something else", str(first.get("description") or error)).rstrip(".")
         why = re.sub(r"^Required keyword: .*", "something is missing here", why)
         return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}"
@@ -236,16 +271,21 @@ def _why_unparsed(error: SqlglotError) -> str:
     return f"the query at line 1, column 1: it cannot be parsed: {error}"
 
 
-def unread(error: Exception) -> SqlError:
+def unread(error: Exception, begin: int = 0) -> SqlError:
     """Return the error of a query that cannot be read because of ``error``: at the innermost node that was looked at."""
     if isinstance(error, SqlglotError):
-        return SqlError(_why_unparsed(error))
+        return SqlError(_why_unparsed(error, begin))
     deep = isinstance(error, RecursionError)
     why = "it is nested too deeply" if deep else f"it is not supported here ({type(error).__name__}: {brief(str(error))})"
-    at, trace = "", error.__traceback__
-    while trace is not None and not deep:
+    return SqlError(f"{(not deep and _innermost(error)) or 'the query at line 1, column 1'}: {why}")
+
+
+def _innermost(error: Exception) -> str:
+    """Return the last node that was looked at before an error, and where it stands."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
         node = trace.tb_frame.f_locals.get("node")
         if isinstance(node, exp.Expr) and position_of(node):
-            at = f"{written(node)}{position_of(node)}"
+            found = f"{written(node)}{position_of(node)}"
         trace = trace.tb_next
-    return SqlError(f"{at or 'the query at line 1, column 1'}: {why}")
+    return found

@@ -20,6 +20,11 @@ HIDDEN: Final = "\0"
 """What names of columns begin with that no query has written."""
 
 
+def hidden(width: int) -> list[exp.Expr]:
+    """Return columns for the first ``width`` of a row that no query has written: no set of keys leaves them out."""
+    return [exp.column(f"{HIDDEN}{place}") for place in range(width)]
+
+
 @attrs.frozen
 class Relation:
     """A collection of rows; ``places`` says at which index of a row an expression stands."""

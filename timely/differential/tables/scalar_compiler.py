@@ -81,7 +81,7 @@ def compile_scalar(node: exp.Expr, scope: NameScope) -> Scalar:
     if name in NAMED_FUNCTIONS:
         return _call(node, Call(node.expressions, NAMED_FUNCTIONS[name]), scope)
     if compiler is None:
-        raise refusal(node, f"{node.key.upper()} is not supported{_advice(node)}")
+        raise refusal(node, f"this is not supported here{_advice(node)}")
     return compiler(node, scope)
 
 

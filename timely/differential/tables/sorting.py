@@ -13,7 +13,7 @@ from sqlglot import exp
 from timely.differential.aggregates import Descending, Top
 from timely.differential.collections import Collection
 from timely.differential.tables.kinds import Kind, sortable
-from timely.differential.tables.refusals import only, refusal
+from timely.differential.tables.refusals import refusal
 from timely.differential.tables.scalar_compiler import Function, NameScope, Row, compile_scalar
 
 
@@ -68,10 +68,9 @@ def ordering(orders: Sequence[exp.Expr], scope: NameScope) -> Ordering:
     """Return the compiled expressions of ``ORDER BY``."""
     scalars, descending, first = [], [], []
     for ordered in orders:
-        only(ordered, "this", "desc", "nulls_first")
         place = ordered.this
-        if isinstance(place, exp.Literal) and not place.is_string:
-            raise refusal(ordered, "ORDER BY of this number is not supported: name the column")
+        if isinstance(place, exp.Literal | exp.Null):
+            raise refusal(ordered, "ORDER BY of this value has no effect: name the column")
         scalars.append(compile_scalar(place, scope))
         descending.append(bool(ordered.args.get("desc")))
         first.append(bool(ordered.args.get("nulls_first")))

@@ -17,6 +17,8 @@ from timely.dataflow import ScopeBuilder
 from timely.differential.collections import Collection
 from timely.differential.loops import Variable
 from timely.differential.tables.asof_joins import asof_join
+from timely.differential.tables.calls import bare
+from timely.differential.tables.clauses import joined_in
 from timely.differential.tables.column_stages import condition_of, filtered, minus, projected, pruned
 from timely.differential.tables.correlation import (
     equal_to_outer,
@@ -33,7 +35,7 @@ from timely.differential.tables.join_order import by_equalities, columns_in, con
 from timely.differential.tables.kinds import Column, Kind
 from timely.differential.tables.recursion import check_step, references
 from timely.differential.tables.refusals import no_table, only, refusal
-from timely.differential.tables.relation import HIDDEN, Relation, beside, constant, entered
+from timely.differential.tables.relation import HIDDEN, Relation, beside, constant, entered, hidden
 from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar, compile_scalar
 from timely.differential.tables.set_operations import as_kinds, combined, merged
 from timely.differential.tables.sorting import first_rows, sort_key
@@ -59,7 +61,7 @@ def translate(node: exp.Expr, scope: ScopeBuilder[Any], names: Names, domain: Re
         only(node, "this", "alias", "with_")
         return translate(node.this, scope, _with(node, scope, names, domain), domain)
     if not isinstance(node, exp.Select | exp.SetOperation):
-        raise refusal(node, f"{node.key.upper()} is not a query that a view can be")
+        raise refusal(node, "this is not a query that a view can be")
     names = _with(node, scope, names, domain)
     if isinstance(node, exp.SetOperation):
         return _set_operation(node, scope, names, domain)
@@ -77,25 +79,28 @@ def _with(node: exp.Expr, scope: ScopeBuilder[Any], names: Names, domain: Relati
     clause = node.args.get("with_")
     if clause is None:
         return names
-    only(clause, "expressions", "recursive")
     found = dict(names)
     for cte in clause.expressions:
-        only(cte, "this", "alias", "materialized")
         if domain is not None and outer_columns(cte.this, domain):
             raise refusal(cte, "WITH of a correlated subquery reads no columns from outside: put the query into FROM")
         if clause.args.get("recursive") and references(cte.this, cte.alias):
             found[cte.alias] = _recursive(cte, scope, found)
         else:
-            found[cte.alias] = _renamed(translate(cte.this, scope, found), _alias_columns(cte))
+            found[cte.alias] = _renamed(translate(cte.this, scope, found), cte)
     return found
 
 
-def _alias_columns(node: exp.Expr) -> list[str]:
+def _alias_columns(node: exp.Expr, width: int) -> list[str]:
+    """Return the names that an item gives to its first columns, of which it has ``width``."""
     alias = node.args.get("alias")
-    return [column.name for column in alias.args.get("columns") or []] if isinstance(alias, exp.TableAlias) else []
+    columns = (alias.args.get("columns") or []) if isinstance(alias, exp.TableAlias) else []
+    if len(columns) > width:
+        raise refusal(columns[width], f"the names are more than the {width} columns")
+    return [column.name for column in columns]
 
 
-def _renamed(relation: Relation, names: Sequence[str]) -> Relation:
+def _renamed(relation: Relation, node: exp.Expr) -> Relation:
+    names = _alias_columns(node, len(relation.columns))
     columns = tuple(
         attrs.evolve(column, name=names[index]) if index < len(names) else column for index, column in enumerate(relation.columns)
     )
@@ -111,7 +116,7 @@ def _recursive(cte: exp.Expr, scope: ScopeBuilder[Any], names: Names) -> Relatio
     names = _with(body, scope, names)
     distinct = bool(body.args.get("distinct"))
     check_step(body.expression, name, distinct)
-    base = _renamed(translate(body.this, scope, names), _alias_columns(cte))
+    base = _renamed(translate(body.this, scope, names), cte)
     columns = tuple(attrs.evolve(column, nullable=True) for column in base.columns)
     with scope.iterative("recursive") as loop:
         variable: Variable[Any, Any] = Variable(loop)
@@ -125,7 +130,6 @@ def _recursive(cte: exp.Expr, scope: ScopeBuilder[Any], names: Names) -> Relatio
 
 
 def _set_operation(node: exp.Expr, scope: ScopeBuilder[Any], names: Names, domain: Relation | None) -> Relation:
-    only(node, "this", "expression", "distinct", "with_", "order", "limit", "offset", "by_name")
     left, right = (translate(side, scope, names, domain) for side in (node.this, node.expression))
     width = _width(domain)
     if node.args.get("by_name"):
@@ -163,10 +167,7 @@ def _output_places(columns: Sequence[Column], first: int = 0) -> dict[exp.Expr, 
 def _number(node: exp.Expr | None, name: str) -> int:
     if node is None:
         return 0
-    only(node, "expression")
-    value = node.expression
-    while isinstance(value, exp.Paren):
-        value = value.this
+    value = bare(node.expression)
     if not isinstance(value, exp.Literal) or not str(value.this).isdigit():
         raise refusal(node, f"{name} takes a literal whole number")
     return int(str(value.this))
@@ -176,7 +177,6 @@ def _orders(order: exp.Expr | None, columns: Sequence[Column]) -> list[exp.Expr]
     """Return the expressions of ``ORDER BY``; ``ALL`` is every column."""
     if order is None:
         return []
-    only(order, "expressions")
     found: list[exp.Expr] = []
     for ordered in order.expressions:
         if isinstance(ordered.this, exp.Var) and ordered.this.name.upper() == "ALL":
@@ -198,7 +198,7 @@ def _limited(node: exp.Expr, relation: Relation, places: Mapping[exp.Expr, int],
         if orders:
             sort_key(orders, NameScope(relation.columns, places), width)  # for what it refuses
         return relation
-    if not orders:
+    if not orders and rows_at_most(_unlimited(node))[1] > 1 and (limit is None or _number(limit, "LIMIT")):
         raise refusal(limit or offset or node, "LIMIT and OFFSET need ORDER BY: which rows come first is unspecified")
     key = sort_key(orders, NameScope(relation.columns, places), width)
     skipped = _number(offset, "OFFSET")
@@ -217,16 +217,19 @@ def _limited(node: exp.Expr, relation: Relation, places: Mapping[exp.Expr, int],
     return relation.with_collection(chosen)
 
 
+def _unlimited(node: exp.Expr) -> exp.Expr:
+    found = node.copy()
+    for name in ("limit", "offset"):
+        found.set(name, None)
+    return found
+
+
 def _nothing(row: Row) -> bool:
     return False
 
 
 # -- SELECT --------------------------------------------------------------------------------------------------------
 
-_CLAUSES: Final = (
-    *("expressions", "from_", "joins", "where", "group", "having", "windows", "qualify"),
-    *("order", "limit", "offset", "distinct", "with_"),
-)
 _JOINS: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
@@ -242,10 +245,9 @@ class _Select:
     @property
     def outer(self) -> list[exp.Expr]:
         """The columns of the domain, which come first in each row of the result."""
-        return [] if self.domain is None else list(self.domain.places)
+        return [] if self.domain is None else hidden(len(self.domain.columns))
 
     def translate(self, node: exp.Expr) -> Relation:
-        only(node, *_CLAUSES)
         relation = self.source(node, list(conjuncts(node.args.get("where"))))
         outputs = list(node.expressions)
         orders = [] if node.args.get("order") is None else [ordered.this for ordered in node.args["order"].expressions]
@@ -287,9 +289,8 @@ class _Select:
         distinct, order = node.args.get("distinct"), node.args.get("order")
         on: list[exp.Expr] = []
         if distinct is not None:
-            only(distinct, "on")
             on = [] if distinct.args.get("on") is None else list(distinct.args["on"].expressions)
-        hidden: list[Scalar] = []
+        unselected: list[Scalar] = []
         more: list[exp.Expr] = []
 
         def place(part: exp.Expr) -> None:
@@ -297,22 +298,24 @@ class _Select:
             if part not in places and not isinstance(part, exp.Literal | exp.Var):
                 unqualified = [column for column in part.find_all(exp.Column) if not column.table]
                 more.append(_with_outputs(part, outputs) if unqualified else part)
-                places[part] = width + len(hidden)
-                hidden.append(compile_scalar(more[-1], relation.scope))
+                places[part] = width + len(unselected)
+                unselected.append(compile_scalar(more[-1], relation.scope))
 
         limited = node.args.get("limit") is not None or node.args.get("offset") is not None
         for part in on:
+            if isinstance(part, exp.Literal):
+                raise refusal(part, "DISTINCT ON takes names, not values")
             place(part)
         if order is not None and (on or (limited and distinct is None)):
             for ordered in order.expressions:
                 place(ordered.this)
-        functions = [scalar.function for scalar in (*found, *hidden)]
+        functions = [scalar.function for scalar in (*found, *unselected)]
         rows = projected(relation.collection, functions, [*self.outer, *values, *more], relation.scope)
         if distinct is not None and not on:
             rows = rows.distinct()
         if not limited and not on:  # an order alone changes nothing
             return Relation(rows, tuple(columns))
-        extra = [Column(f"order{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(hidden)]
+        extra = [Column(f"order{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(unselected)]
         result = Relation(rows, (*columns, *extra))
         if on:
             orders = _orders(order, columns[first:])
@@ -324,7 +327,7 @@ class _Select:
             result = result.with_collection(rows)
         if limited:
             result = _limited(node, result, places, first)
-        rows = pruned(result.collection, range(width)) if hidden else result.collection
+        rows = pruned(result.collection, range(width)) if unselected else result.collection
         return Relation(rows, tuple(columns))
 
     # -- FROM and WHERE --------------------------------------------------------------------------------------------
@@ -355,7 +358,6 @@ class _Select:
         if clause is None:
             relation = relation or Relation(constant(self.scope, [()]), ())
         else:
-            only(clause, "this")
             if relation is None:
                 joins, left = by_equalities(clause.this, joins, left)
                 relation = self.item(clause.this)
@@ -376,7 +378,6 @@ class _Select:
 
     def joined(self, relation: Relation, node: exp.Expr, ready: Callable[[Relation], list[exp.Expr]]) -> Relation:
         """Return one more join."""
-        only(node, "this", "side", "kind", "on", "method")
         side, kind = str(node.args.get("side") or "").upper(), str(node.args.get("kind") or "").upper()
         method = str(node.args.get("method") or "").upper()
         how = _JOINS.get(side)
@@ -388,7 +389,6 @@ class _Select:
             raise refusal(node, f"{method} {side} {kind} JOIN is not supported".replace("  ", " ").strip())
         unnest = unnest_of(node.this)
         if unnest is not None:
-            only(node, "this", "side", "kind", "on")
             conditions = [condition for condition in conjuncts(node.args.get("on")) if not _always(condition)]
             if conditions and how == "left":
                 raise refusal(node, "a LEFT JOIN of UNNEST is ON TRUE")
@@ -422,40 +422,49 @@ class _Select:
         """Return an item of a join, which may read columns of the rows before it, and what matches its rows with those."""
         query = node
         if isinstance(node, exp.Lateral):
-            only(node, "this", "alias", "view", "outer")
             query = node.this
-        if not isinstance(query, exp.Subquery):
+        if not isinstance(query, exp.Subquery) or query.args.get("joins") or joined_in(query) is not None:
             return self.item(node), []
         if not outer_columns(query.this, relation):
             return self.subquery(query, node), []
         if how not in ("inner", "left"):
             raise refusal(node, "a LATERAL subquery stands in an inner or left join")
-        found, conditions = self.dependent(relation, query, node.alias, _alias_columns(node))
-        return found, conditions
+        return self.dependent(relation, query, node.alias, node)
 
     def subquery(self, query: exp.Expr, node: exp.Expr) -> Relation:
         """Return a subquery of FROM that reads nothing from outside."""
         only(query, "this", "alias")
-        return translate(query.this, self.scope, self.names).named(node.alias, _alias_columns(node))
+        found = translate(query.this, self.scope, self.names)
+        return found.named(node.alias, _alias_columns(node, len(found.columns)))
 
     def item(self, node: exp.Expr) -> Relation:
-        """Return a table, a subquery or a list of rows of FROM."""
+        """Return a table, a subquery, a list of rows or a join in parentheses of FROM."""
+        joins = node.args.get("joins") or []
+        if joins:
+            first = node.copy()
+            first.set("joins", None)
+            relation = self.item(first)
+            for other in joins:
+                relation = self.joined(relation, other, lambda relation: [])
+            return relation
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            only(node, "this", "alias")
             found = self.names.get(node.name)
             if found is None:
                 raise no_table(node, self.names)
             rows = entered(found.collection, self.scope)
-            return found.with_collection(rows).named(node.alias_or_name, _alias_columns(node))
+            return found.with_collection(rows).named(node.alias_or_name, _alias_columns(node, len(found.columns)))
+        inner = joined_in(node)
+        if inner is not None:
+            return self.item(inner)
         if isinstance(node, exp.Subquery):
             return self.subquery(node, node)
         if isinstance(node, exp.Values):
-            only(node, "expressions", "alias")
-            return self.rows(node).named(node.alias, _alias_columns(node))
+            found = self.rows(node)
+            return found.named(node.alias, _alias_columns(node, len(found.columns)))
         unnest = unnest_of(node)
         if unnest is not None:
             return joined_elements(Relation(constant(self.scope, [()]), ()), unnest, "inner", node)
-        raise refusal(node, f"{node.key.upper()} in FROM is not supported: tables, subqueries, VALUES and UNNEST are")
+        raise refusal(node, "this in FROM is not supported: tables, subqueries, VALUES and UNNEST are")
 
     def rows(self, node: exp.Expr) -> Relation:
         """Return the rows of VALUES."""
@@ -492,22 +501,24 @@ class _Select:
     # -- subqueries ------------------------------------------------------------------------------------------------
 
     def dependent(
-        self, relation: Relation, query: exp.Expr, alias: str, names: Sequence[str] = ()
+        self, relation: Relation, query: exp.Expr, alias: str, item: exp.Expr | None = None
     ) -> tuple[Relation, list[exp.Expr]]:
         """Return a subquery's rows for all values of the columns of ``relation`` that it reads, and what matches those."""
         outer = outer_columns(query, relation)
         if not outer:
             found = translate(query, self.scope, self.names)
-            return found.named(alias, names or [f"c{index}" for index in range(len(found.columns))]), []
+            return found.named(alias, [f"c{index}" for index in range(len(found.columns))]), []
         scalars = [compile_scalar(node, relation.scope) for node in outer]
         columns = tuple(Column(node.name, scalar.kind, scalar.nullable) for node, scalar in zip(outer, scalars))
         tables = frozenset().union(*(columns_in(node) for node in outer))
-        places = {node: index for index, node in enumerate(outer)}
+        places = {node: index for nodes in (outer, hidden(len(outer))) for index, node in enumerate(nodes)}
         values = projected(relation.collection, [scalar.function for scalar in scalars], outer, relation.scope)
         domain = Relation(values.distinct(), columns, places, tables)
         found = translate(query, self.scope, self.names, domain)
         width = len(outer)
-        own = names or ([] if isinstance(query, exp.Subquery) else [f"c{index}" for index in range(len(found.columns) - width)])
+        own = [f"c{index}" for index in range(len(found.columns) - width)]
+        if item is not None:
+            own = _alias_columns(item, len(own))
         found = found.named(alias, [*(f"{HIDDEN}{index}" for index in range(width)), *own])
         same: list[exp.Expr] = [
             exp.NullSafeEQ(this=node.copy(), expression=exp.column(f"{HIDDEN}{index}", alias)) for index, node in enumerate(outer)
@@ -669,7 +680,6 @@ class _Answer:
 
 def _membership(node: exp.Expr) -> _Membership | None:
     if isinstance(node, exp.Exists):
-        only(node, "this")
         return _Membership(node, query_in(node.this), ())
     if isinstance(node, exp.In) and node.args.get("query") is not None:
         only(node, "this", "query")

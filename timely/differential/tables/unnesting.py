@@ -9,7 +9,7 @@ import attrs
 from sqlglot import exp
 
 from timely.differential.tables.kinds import Column, Kind
-from timely.differential.tables.refusals import only, refusal
+from timely.differential.tables.refusals import refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.scalar_compiler import Function, Row, compile_scalar
 
@@ -31,7 +31,6 @@ def unnested(relation: Relation, nodes: Sequence[exp.Expr]) -> Relation:
     lists: list[Function] = []
     columns: list[Column] = []
     for node in nodes:
-        only(node, "this")
         function, element = _list(node.this, relation)
         lists.append(function)
         columns.append(Column("unnest", element))
@@ -47,7 +46,6 @@ def unnest_of(item: exp.Expr) -> exp.Unnest | None:
     """Return the ``UNNEST`` that an item of FROM is, with its alias, or ``None``."""
     found = item
     if isinstance(item, exp.Lateral) and isinstance(item.this, exp.Unnest):
-        only(item, "this", "alias", "view")
         found = item.this.copy()
         found.set("alias", item.args.get("alias"))
     return found if isinstance(found, exp.Unnest) else None
@@ -55,7 +53,6 @@ def unnest_of(item: exp.Expr) -> exp.Unnest | None:
 
 def joined_elements(relation: Relation, node: exp.Unnest, how: str, join: exp.Expr) -> Relation:
     """Return each row beside the elements of its list; ``left`` keeps the rows whose list has none."""
-    only(node, "expressions", "alias", "offset")
     if how not in ("inner", "left") or len(node.expressions) != 1:
         raise refusal(join, "UNNEST in FROM has one list, and stands in an inner or left join")
     function, element = _list(node.expressions[0], relation)

@@ -16,7 +16,7 @@ from timely.differential.aggregates import Descending
 from timely.differential.tables import moment_functions, scalars
 from timely.differential.tables.calls import interval_of
 from timely.differential.tables.kinds import MOMENTS, NUMBERS, Kind, start_of_day
-from timely.differential.tables.refusals import only, refusal
+from timely.differential.tables.refusals import refusal
 from timely.differential.tables.scalar_compiler import Row
 from timely.differential.tables.sorting import Ordering
 
@@ -53,7 +53,6 @@ def frames_of(spec: exp.Expr | None, order: Ordering, window: exp.Expr) -> Calla
     """Return what gives the frame of each row: by default all rows up to its last peer, or all without an order."""
     if spec is None:
         return lambda partition: [((0, end),) for end in partition.ends]
-    only(spec, "kind", "start", "start_side", "end", "end_side", "exclude")
     kind = str(spec.args.get("kind") or "").upper()
     first = _edge(spec, kind, "start", order, window)
     last = _edge(spec, kind, "end", order, window)

@@ -17,7 +17,7 @@ from sqlglot import exp
 from timely.differential.tables.aggregations import WRAPPERS, Aggregation, First, Sums, aggregation
 from timely.differential.tables.groups import summands
 from timely.differential.tables.kinds import Column, Kind, rounded, sortable
-from timely.differential.tables.refusals import only, refusal
+from timely.differential.tables.refusals import in_brackets, name_of, only, refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.row_limits import limit_of
 from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar, as_kind, compile_scalar, strict, unify
@@ -81,7 +81,6 @@ def _most_rows(conditions: Sequence[exp.Expr], members: Sequence[tuple[exp.Expr,
 
 def _resolved(window: exp.Expr, definitions: Mapping[str, exp.Expr], seen: tuple[str, ...]) -> exp.Window:
     """Return a window with the parts of the window that it is based on."""
-    only(window, "this", "partition_by", "order", "spec", "alias", "over")
     found = exp.Window(**{name: value for name, value in window.args.items() if name != "alias"})
     base = window.args.get("alias")
     if base is None:
@@ -89,6 +88,8 @@ def _resolved(window: exp.Expr, definitions: Mapping[str, exp.Expr], seen: tuple
     if base.name not in definitions or base.name in seen:
         raise refusal(window, f"there is no window {base.name!r} that it can be based on")
     other = _resolved(definitions[base.name], definitions, (*seen, base.name))
+    if other.args.get("spec") and in_brackets(base):
+        raise refusal(window, f"the window {base.name!r} has a frame: write OVER {base.name}")
     for name in ("partition_by", "order", "spec"):
         own, inherited = window.args.get(name), other.args.get(name)
         if own and inherited:
@@ -108,8 +109,6 @@ def _over(
 ) -> Relation:
     """Return the relation with the columns of functions over one partition and order, for the first ``most`` rows of each."""
     keys = [compile_scalar(key, scope).function for key in partition]
-    if order is not None:
-        only(order, "expressions")
     orders = ordering([] if order is None else order.expressions, scope)
     found = [_function(window, node, scope, orders) for node, window in members]
 
@@ -140,6 +139,8 @@ def _function(window: exp.Window, node: exp.Expr, scope: NameScope, order: Order
     call = _Call(node, inner, scope, order, frames_of(window.args.get("spec"), order, node), nulls)
     ranked = _RANKS.get(type(inner))
     if ranked is not None:
+        if inner is not window.this:
+            raise refusal(node, f"{name_of(inner)} takes no IGNORE NULLS")
         only(inner)
         kind, compute = ranked
         if isinstance(inner, exp.RowNumber):
@@ -152,7 +153,7 @@ def _function(window: exp.Window, node: exp.Expr, scope: NameScope, order: Order
     while isinstance(unwrapped, WRAPPERS):
         unwrapped = unwrapped.this
     if not isinstance(unwrapped, exp.AggFunc):
-        raise refusal(node, f"the window function {inner.sql_name()} is not supported")
+        raise refusal(node, "OVER is supported behind aggregates and window functions")
     found = aggregation(window.this, scope)
     return _Windowed(found.column, _aggregate(found, call))
 
@@ -170,7 +171,7 @@ class _Call:
 
     def need_order(self) -> None:
         if not self.order.functions:
-            raise refusal(self.node, f"{self.inner.sql_name()} needs ORDER BY: the order of the rows is unspecified")
+            raise refusal(self.node, f"{name_of(self.inner)} needs ORDER BY: the order of the rows is unspecified")
 
     def number(self, node: Any, least: int) -> int:
         """Return a literal whole number."""

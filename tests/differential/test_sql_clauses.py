@@ -1,0 +1,166 @@
+"""What SQL says is meant or refused: each clause and each argument of a query, and what the parser would let pass.
+
+White box: the parser offers arguments that no text of a test has, so they are put into its trees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from sqlglot import exp
+
+import timely
+from tests.differential.sql_epochs import QUERIES, SCHEMAS, stream
+from timely import SqlError
+from timely import differential as dd
+from timely.differential.tables.queries import query_of, relation_of
+from timely.differential.tables.tables import relations
+
+MEANT = {
+    "sql-1": "select id from orders union by name select id from orders order by id",
+    "sql-2": "select id, (select count(*) from (select o.id from lines group by grouping sets ((o.id), ())) s) from orders o",
+    "sql-10": "select distinct(id) from orders order by id limit 2",
+    "sql-11": "select o.id, l.n from orders o left join (lines l join edges e on e.src = l.n) on o.id = l.order_id",
+    "sql-12": "with recursive r(a) as (select src from edges union (with recursive s(b) as (select a from r union"
+    " select dst from s join edges on src = b) select b from s)) select * from r",
+    "sql-17": "with recursive r as (select src from edges union (with x as (select dst from edges) select dst from x))"
+    " select * from r",
+    "sql-20": "select id from orders where amount in ((select n from lines order by n desc) limit 1)",
+    "sql-20 any": "select id from orders where amount = any((select n from lines order by n desc) limit 1)",
+    "sql-20 scalar": "select ((select max(n) from lines) limit 0) from orders",
+    "sql-21": "select * from (values (1, 2)) as v(x)",
+    "sql-22": "select quantile_disc((select percentile_disc(0.5) within group (order by n desc) from lines), 0.3) from orders",
+}
+
+
+@pytest.mark.parametrize("number", MEANT)  # their neighbours are in the corpus
+def test_sql_clauses_mean_what_they_mean_in_duckdb(number: str) -> None:
+    assert stream(1).views(MEANT[number]) == stream(1).expected(MEANT[number])
+
+
+REFUSED = {
+    "sql-3": {
+        "select mode(amount order by id) from orders": "mode(amount order by id) at line 1, column 8: mode takes no ORDER BY",
+        "select arg_max(id, id order by amount) from orders": "id order by amount at line 1, column 20: this is not supported",
+        "select mode() within group (order by id) from orders": "column 8: mode takes no WITHIN GROUP",
+    },
+    "sql-4": {
+        "select count(distinct *) from orders": "count(distinct *) at line 1, column 8: DISTINCT in an aggregate takes one",
+        "select count(* exclude (id)) from orders": "id at line 1, column 25: EXCLUDE is not supported here",
+        "select sum(distinct *) from orders": "column 8: DISTINCT in an aggregate takes one",
+    },
+    "sql-5": {
+        "select * exclude (salery) from orders": "salery at line 1, column 19: * has no column of this name",
+        "select * replace (0 as salery) from orders": "salery at line 1, column 24: * has no column of this name",
+        "select * rename (salery as pay) from orders": "salery at line 1, column 18: * has no column of this name",
+        "select * exclude (id, id) from orders": "id at line 1, column 23: there is no other column of this name",
+        "select * exclude (id) replace (1 as id) from orders": "column 37: there is no other column of this name",
+        "select o.* exclude (l.n) from orders o, lines l": "l.n at line 1, column 21: * has no column of this name",
+        "select * exclude (id) from orders where exists (select * exclude (m) from lines)": "m at line 1, column 67",
+        "select * exclude (id), * from orders": "* exclude (id) at line 1, column 8: beside another *",
+        "select * replace (a.src + 1 as src) from edges a, edges b": "src at line 1, column 32: the name is ambiguous",
+    },
+    "sql-16": {
+        "insert into r values (1)": "insert into r values (1) at line 1, column 1: a view is a query, not INSERT",
+        "select 1;\nselect 2": "select 2 at line 2, column 1: a view is one query, and here are 2",
+        "select 'abc": "' at line 1, column 7: the query cannot be parsed: what this opens is not closed",
+        "": "at line 1, column 1: it has no query",
+        "if(true, 1)": "if(true, 1) at line 1, column 1: a view is a query, not IF",
+    },
+    "sql-17": {
+        "select (sum(amount)) over () from orders": "column 9: OVER is supported behind aggregates and window functions",
+        "select distinct on ('[') id from orders order by id": "'[' at line 1, column 21: DISTINCT ON takes names",
+        "select quantile_disc(id, . 0.25) from orders": "this is not a number",
+        "select id, n orders full join lines using (id)": "a join needs FROM before it",
+        "1 a union select 2": "1 a at line 1, column 1: a set operation stands between queries",
+        "select " + "(" * 4000 + "1" + ")" * 4000: "the query at line 1, column 1: it is nested too deeply",
+        "select 1" + " + 1" * 6000: "at line 1, column 1: it is nested too deeply",
+    },
+    "sql-18": {
+        "select now()": "now() at line 1, column 8: this is not supported here: its value changes",
+        "select current_date": "current_date at line 1, column 8: this is not supported here: its value changes",
+        "select nope from orders": "nope at line 1, column 8: there is no column of this name",
+        "select * from orders o join orders o on true": "column 1: its names cannot be resolved: Alias already used: o",
+        "select string_agg(customer, ',') from orders": "(customer, ',') at line 1, column 8: string_agg needs ORDER BY",
+        "select list(id) over () from orders": "list(id) over () at line 1, column 8: list needs ORDER BY",
+        "select id\nfrom (lines\n join orders using (n))": "join orders using (n) at line 3, column 2: USING and NATURAL",
+        "select (id + amount) * nope(1, (2)) from orders": "nope(1, (2)) at line 1, column 24: this is not supported here",
+    },
+    "sql-19": {
+        "bare select": "'select' at line 1, column 6: the query cannot be parsed",
+        "select": "select at line 1, column 1: SELECT needs columns",
+        "select from": "'from' at line 1, column 8: the query cannot be parsed",
+        "select , id from orders": ", at line 1, column 8: the query cannot be parsed",
+        "select 'a' 'b'": "b at line 1, column 12: the query cannot be parsed",
+        "select id from orders limit 1 order by id": "limit 1 at line 1, column 23: it belongs behind order by id",
+        "select id from orders group by id where id > 1": "it belongs behind where id > 1",
+        "select id from orders order by id limit 1 union select n from lines": "it belongs behind the set operation",
+        "select sum(id) over (w) from orders window w as (order by id rows 1 preceding)": "the window 'w' has a frame",
+        "select sum(id) over v from orders window w as (order by id rows 1 preceding), v as (w)": "the window 'w' has a frame",
+        "select sum(id) over w from orders window w as (order by id), w as ()": "there are two of this window here",
+        "with x as (select 1), x as (select 2) select * from x": "x at line 1, column 23: there are two of this WITH here",
+        "select id in from orders": "IN needs values",
+        "select rank() ignore nulls over (order by id) from orders": "rank takes no IGNORE NULLS",
+        "select id from orders order by 'id' limit 1": "ORDER BY of this value has no effect",
+    },
+    "sql-20": {
+        "(select id from orders order by id limit 2) order by id limit 1": "these parentheses have a LIMIT already",
+        "select id from orders where exists ((select 1 from lines) limit 0)": "column 38: an argument is not supported here",
+    },
+    "sql-21": {
+        "select x from orders v(x, b, c, d)": "d at line 1, column 33: the names are more than the 3 columns",
+        "select x from (values (1)) v(x, y)": "y at line 1, column 33: the names are more than the 1 columns",
+        "select x from (select 1) v(x, y)": "the names are more than",
+        "with v(x, y) as (select 1) select x from v": "the names are more than",
+        "select * from (values (1, 2), (3)) v": "its rows have different numbers of columns",
+    },
+    "sql-22": {
+        "select count(*) from orders group by distinct id": "column 29: GROUP BY DISTINCT is not supported",
+        "select sum(id) within group (order by id) from orders": "sum takes no WITHIN GROUP",
+        "select array_agg(id order by id) within group (order by amount) from orders": "array_agg takes no WITHIN GROUP",
+    },
+}
+
+
+@pytest.mark.parametrize(("number", "query"), [(number, query) for number, queries in REFUSED.items() for query in queries])
+def test_sql_that_is_not_meant_is_refused_where_it_stands(number: str, query: str) -> None:
+    with pytest.raises(SqlError) as caught, timely.Worker() as worker, worker.dataflow(int) as scope:
+        dd.sql(scope, query, **{name: dd.table(scope, schema, name=name) for name, schema in SCHEMAS.items()})
+    assert REFUSED[number][query] in str(caught.value) and " at line " in str(caught.value)
+
+
+SAYS_NOTHING = {
+    (exp.Array, "bracket_notation"),
+    (exp.CTE, "materialized"),
+    (exp.Cast, "safe"),
+    (exp.Coalesce, "is_null"),
+    (exp.Coalesce, "is_nvl"),
+    (exp.Subquery, "order"),
+}
+"""What changes no result, or is read and set by no query of the corpus."""
+
+
+def test_no_argument_of_the_parser_is_ignored() -> None:
+    examples: dict[Any, str] = {}
+    known: defaultdict[Any, set[str]] = defaultdict(set)
+    for query in QUERIES:
+        for node in query_of(query).walk():
+            examples.setdefault(type(node), query)
+            known[type(node)].update(name for name, value in node.args.items() if value is not None and value != [])
+    ignored = []
+    for kind, query in examples.items():
+        for name in set(kind.arg_types) - known[kind]:
+            tree = query_of(query)
+            next(node for node in tree.walk() if type(node) is kind).set(name, exp.Var(this="surplus"))
+            with contextlib.suppress(SqlError), timely.Worker() as worker:
+                with worker.dataflow(int) as scope:
+                    tables = {name: dd.table(scope, schema, name=name) for name, schema in SCHEMAS.items()}
+                    relation_of(scope, tree, relations(tables))
+                for table in tables.values():
+                    table.session.close()
+                worker.run()
+                ignored.append((kind, name))
+    assert {*ignored} <= SAYS_NOTHING and len(examples) > 130
