@@ -203,11 +203,8 @@ REFUSED = {
         "line 1",
         "cast one",
     ),
-    "with recursive r as (select src from edges union (with x as (select src from r) select x.src from x, x y)) select * from r": (
-        "r",
-        "line 1",
-        "read once, not 2 times",
-    ),
+    "with recursive r as (select src from edges union (with x as (select src from r) select x.src from x, x y)) select * from r"
+    "": ("r", "line 1", "read once, not 2 times"),
     "with recursive r as (select 1 as a union (with recursive s as (select 1 as b union select b from s, r) select b from s))"
     " select * from r": ("r", "line 1", "not linear"),
 }
