@@ -22,7 +22,7 @@ Changes = list[dict[str, list[tuple[Any, int]]]]
 def plain(value: Any) -> Any:
     """Return a value of either side as it is compared: with its type, and lists and structs as tuples."""
     if isinstance(value, float):
-        return "float", float(f"{value:.12g}")
+        return "float", f"{value + 0.0:.12g}"  # not a number equals itself, and both zeros are one
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, list | tuple):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.differential.mutated_queries import Mutants, subjects
 from tests.differential.sql_epochs import (
     QUERIES,
     RESTART,
@@ -36,3 +38,18 @@ def test_random_queries_give_what_duckdb_gives(soak_seconds: float, cover: Calla
         check_random_query(first + count)
         count += 1
     cover(count, "queries")
+
+
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["corpus", "expressions", "tpch"])
+def test_mutants_of_queries_are_right_or_refused(number: int, soak_seconds: float, cover: Callable[[int, str], None]) -> None:
+    end, subject, seed = time.monotonic() + soak_seconds, subjects()[number], random.randrange(10**9)
+    mutants, outcomes = Mutants(subject.queries, subject.snippets, seed), Counter[str]()
+    while time.monotonic() < end:
+        query = mutants.query()
+        outcome, detail = subject.outcome(query)
+        assert outcome not in ("wrong", "crash"), (seed, query, detail)
+        if outcome == "equal":
+            mutants.learn(query)
+        outcomes[outcome] += 1
+    for outcome, count in sorted(outcomes.items()):
+        cover(count, f"mutants: {outcome},")
