@@ -232,7 +232,7 @@ def test_arrow_data_that_cannot_be_rows_are_refused() -> None:
         rows_of(late)
     with pytest.raises(GraphError, match="no Arrow data"):
         rows_of([(1,)])
-    with pytest.raises(GraphError, match="Schema of its rows"):
+    with pytest.raises(GraphError, match="schema of its rows"):
         rows_of(None)
 
 

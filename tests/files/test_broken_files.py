@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
+import random
 import re
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,9 @@ import pytest
 from hypothesis import strategies as st
 
 import timely
+from timely import differential as dd
 from timely.errors import ConfigurationError, SchemaError, TimelyError
+from timely.server import WatchedInput
 
 pa: Any = pytest.importorskip("pyarrow")
 pytest.importorskip("pyarrow.parquet")
@@ -178,3 +184,222 @@ def test_files_of_text_that_are_refused(tmp_path: Path, case: str) -> None:
     path = tmp_path / f"a{extension}"
     path.write_bytes(data)
     assert re.search(message, told := refused(path, **options)), told
+
+
+# -- values of Arrow -----------------------------------------------------------------------------------------------------
+
+
+def whole_numbers(numbers: list[int], kind: Any) -> Any:
+    """Return an array of dates, times or the like of what Arrow stores for them."""
+    return pa.array(numbers, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+
+
+def texts(*values: bytes) -> Any:
+    return pa.array(values).view(pa.string())
+
+
+DATE = whole_numbers([0, 10_000_000], pa.date32())
+DATES = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), DATE)
+DECIMAL = pa.Array.from_buffers(pa.decimal128(3), 2, [None, pa.py_buffer(b"".join(n.to_bytes(16, "little") for n in (1, 5000)))])
+
+ODD_VALUES: dict[str, tuple[Any, str]] = {
+    "file-3: a date beyond 9999": (DATE, r"is date32\[day\], and no row has 10000000"),
+    "a date before 1": (whole_numbers([-1_000_000, 0], pa.date32()), "and no row has -1000000"),
+    "a timestamp beyond 9999": (whole_numbers([0, 2**60], pa.timestamp("us")), "and no row has"),
+    "a timestamp beyond 9999 in its zone": (whole_numbers([253402300799000000], pa.timestamp("us", "Asia/Tokyo")), "no row has"),
+    "a zone that is none": (whole_numbers([0, 1], pa.timestamp("us", "Europe/Berlln")), "Europe/Berlln"),
+    "a time of the next day": (whole_numbers([0, 86_400_000_000], pa.time64("us")), "86400000000"),
+    "a time of nanoseconds": (whole_numbers([0, 1], pa.time64("ns")), "lose data"),
+    "a duration of ages": (whole_numbers([0, 2**62], pa.duration("s")), "and no row has 4611686018427387904"),
+    "file-3: bytes that are no text": (texts(b"a", b"\xff"), "(?i)invalid utf8"),
+    "bytes of few values": (pa.DictionaryArray.from_arrays(pa.array([0, 1]), texts(b"a", b"\xff")), "(?i)invalid utf8"),
+    "file-3: a decimal that does not fit": (DECIMAL, "does not fit in precision"),
+    "in a list": (DATES, "10000000"),
+    "in a struct": (pa.StructArray.from_arrays([DATES], ["d"]), "10000000"),
+    "in a map": (pa.MapArray.from_arrays(pa.array([0, 2], pa.int32()), pa.array([1, 2]), DATE), "10000000"),
+    "in a dictionary": (pa.DictionaryArray.from_arrays(pa.array([0, 1]), DATE), "10000000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("extension", [".parquet", ".arrow"])
+@pytest.mark.parametrize("case", ODD_VALUES)
+def test_file_3_values_that_no_row_can_have_are_refused(tmp_path: Path, case: str, extension: str) -> None:
+    column, message = ODD_VALUES[case]
+    path, table = tmp_path / f"a{extension}", pa.table({"id": range(len(column)), "odd": column})
+    if extension == ".parquet":
+        pa.parquet.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    assert re.search(message, told := refused(path)), told
+    assert "column 'odd'" in told and rows_of(path, columns=["id"]) == [(n,) for n in range(len(column))]
+
+
+@pytest.mark.parametrize("case", [case for case in ODD_VALUES if "bytes" not in case and "decimal" not in case])
+def test_file_3_nor_can_data_in_memory(case: str) -> None:
+    """Their texts are not looked through: other libraries have done so."""
+    column, message = ODD_VALUES[case]
+    with timely.Worker() as worker, pytest.raises((timely.OperatorError, SchemaError), match=message):
+        with worker.dataflow(int) as scope:
+            scope.read_arrow(pa.table({"odd": column})).probe()
+        worker.run()
+    if "map" not in case and "next day" not in case:
+        with timely.Worker() as worker, pytest.raises(SchemaError, match=message), worker.dataflow(int) as scope:
+            dd.table(scope, pa.table({"odd": column}))
+
+
+def test_file_6_types_of_parquet_that_would_be_bytes_are_refused(tmp_path: Path) -> None:
+    duckdb: Any = pytest.importorskip("duckdb")
+    path = tmp_path / "a.parquet"
+    duckdb.sql(f"copy (select 1 as id, uuid() as u, [uuid()] as l, interval 1 month as i) to '{path}'")
+    for name, kind in {"u": "UUID", "l": "UUID", "i": "INTERVAL"}.items():
+        message = refused(path, columns=["id", name])
+        assert f"column {name!r} of" in message and f"is {kind}, which would be read as bytes: write it as a string" in message
+    assert rows_of(path, columns=["id"]) == [(1,)]
+    [(one, unique)] = rows_of(path, columns=["id", "u"], schema={"u": "binary"})
+    assert one == 1 and len(unique) == 16
+    with pytest.raises(ConfigurationError, match=r"input t has no columns: .*column 'u' of '.*a.parquet' is UUID"):
+        WatchedInput("t", path)
+    pa.parquet.write_table(pa.table({"u": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([unique], pa.binary(16)))}), path)
+    assert rows_of(path) == [(uuid.UUID(bytes=unique),)]
+    with pytest.raises(SchemaError, match="a UUID to string"), timely.Worker() as worker, worker.dataflow(int) as scope:
+        dd.read_table(scope, path)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "gzip"])
+def test_a_damaged_page_of_parquet_is_refused_with_its_row_group(tmp_path: Path, compression: str) -> None:
+    """Files that ``write_parquet`` writes have checksums."""
+    table = pa.table({"id": range(400), "name": [f"name {n}" for n in range(400)]})
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            scope.read_arrow(table).write_parquet(tmp_path / "out")
+        worker.run()
+    [ours] = (tmp_path / "out").rglob("*.parquet")
+    pa.parquet.write_table(table, tmp_path / "a.parquet", compression=compression, row_group_size=100, write_page_checksum=True)
+    for path, group in ((tmp_path / "a.parquet", 3), (ours, 1)):
+        column = pa.parquet.read_metadata(path).row_group(group - 1).column(1)
+        end = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size
+        data = bytearray(path.read_bytes())
+        data[end - 20] ^= 255
+        path.write_bytes(data)
+        assert f"row group {group}, column 'name': " in refused(path)
+
+
+# -- damage of any kind --------------------------------------------------------------------------------------------------
+
+
+def records(count: int) -> list[dict[str, Any]]:
+    return [
+        {"id": n, "name": f"name {n}", "size": n / 4, "tags": ["a", None, "é"][: n % 4], "at": {"x": n}} for n in range(count)
+    ]
+
+
+def write_csv(path: Path) -> None:
+    rows = [[str(n), ["plain", 'with "quotes"', "two\nlines", "é, or more", ""][n % 5], str(n / 4)] for n in range(40)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "name", "size"], *rows])
+
+
+def write_json(path: Path) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in records(40)))
+
+
+def compressed(write: Callable[[Path], None]) -> Callable[[Path], None]:
+    def write_compressed(path: Path) -> None:
+        write(path)
+        path.write_bytes(gzip.compress(path.read_bytes()))
+
+    return write_compressed
+
+
+def write_parquet(path: Path) -> None:
+    pa.parquet.write_table(pa.Table.from_pylist(records(40)), path, row_group_size=15, write_page_checksum=True)
+
+
+def write_ipc(path: Path) -> None:
+    table = pa.Table.from_pylist(records(40))
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
+        file.write_table(table, max_chunksize=15)
+
+
+def csv_rows(data: bytes) -> list[tuple[Any, ...]] | None:
+    """Return what Python reads of CSV of three columns of text, and ``None`` for what it refuses."""
+    try:
+        text = data.decode("utf-8-sig")
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except (UnicodeError, csv.Error):
+        return None
+    return [tuple(row) for row in rows[1:]] if rows and rows[0] == ["id", "name", "size"] and {3} >= set(map(len, rows)) else None
+
+
+def json_rows(data: bytes) -> list[tuple[Any, ...]] | None:
+    """Return what Python reads of JSON objects one after the other."""
+    rows, decoder, place = [], json.JSONDecoder(), 0
+    try:
+        text = data.decode("utf-8-sig")
+        while place < len(text):
+            row, place = decoder.raw_decode(text, place)
+            size = row.get("size")
+            rows.append((row.get("id"), row.get("name"), float(size) if type(size) is int else size))
+            place += len(text[place:]) - len(text[place:].lstrip())
+    except (ValueError, AttributeError):
+        return None
+    return rows
+
+
+TEXTS = {"schema": "id string, name string, size string", "null_values": ["no value"]}
+FIELDS = {"schema": "id long, name string, size double"}
+
+DAMAGED: dict[str, tuple[Callable[[Path], None], dict[str, Any], Callable[[bytes], list[tuple[Any, ...]] | None] | None]] = {
+    "a.csv": (write_csv, TEXTS, csv_rows),
+    "b.csv": (write_csv, {}, None),
+    "a.csv.gz": (compressed(write_csv), TEXTS, lambda data: csv_rows(gzip.decompress(data))),
+    "a.jsonl": (write_json, FIELDS, json_rows),
+    "b.jsonl": (write_json, {}, None),
+    "a.jsonl.gz": (compressed(write_json), FIELDS, lambda data: json_rows(gzip.decompress(data))),
+    "a.parquet": (write_parquet, {}, lambda data: [tuple(row.values()) for row in records(40)]),
+    "a.arrow": (write_ipc, {}, None),
+}
+
+
+def check_damaged_files(path: Path, source: random.Random) -> int:
+    """Change some bytes of a file, and read it: it has the rows that the oracle reads, or is refused. Return whether it was."""
+    write, options, oracle_of = DAMAGED[path.name]
+    write(path)
+    data = bytearray(path.read_bytes())
+    for _ in range(source.randrange(1, 4)):
+        place = source.randrange(len(data))
+        kind = source.randrange(4)
+        if kind == 0:
+            del data[place : place + source.choice([1, 1, 20, len(data)])]
+        elif kind == 1:
+            data[place:place] = source.choice([b'"', b",", b"\n", b"\r", b"\0", b"null", b"{", b"\xff", b"\xc3", b"00", b"}\n{"])
+        else:
+            data[place : place + 1] = bytes([source.choice([0, 10, 34, 44, 127, 128, 255, source.randrange(256)])])
+        if not data:
+            break
+    path.write_bytes(data)
+    try:
+        rows = rows_of(path, **options)
+    except TimelyError as error:
+        assert path.name in str(error)
+        return 1
+    if oracle_of is not None:
+        expected = oracle_of(bytes(data))
+        assert expected is not None, (data, rows)
+        assert sorted(map(repr, rows)) == sorted(map(repr, expected)), data
+    return 0
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_has_its_rows_or_is_refused(tmp_path: Path, name: str) -> None:
+    source = random.Random(1)
+    assert sum(check_damaged_files(tmp_path / name, source) for _ in range(60)) > 5
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", DAMAGED)
+def test_very_many_damaged_files_have_their_rows_or_are_refused(tmp_path: Path, name: str) -> None:
+    source = random.Random()
+    for _ in range(3_000):
+        check_damaged_files(tmp_path / name, source)

@@ -26,6 +26,7 @@ from timely.dataflow.sync_activator import SyncActivator
 from timely.dataflow.tracebacks import fold_tracebacks
 
 if TYPE_CHECKING:
+    from timely.dataflow.arrow_values import check_layout, check_moments
     from timely.dataflow.output_schema import OutputSchema, declared_schema, declared_types
 
 __all__ = [
@@ -58,6 +59,8 @@ __all__ = [
     "Spill",
     "Stream",
     "add_scope",
+    "check_layout",
+    "check_moments",
     "check_scope",
     "declared_schema",
     "declared_types",
@@ -83,9 +86,13 @@ __all__ = [
 if not TYPE_CHECKING:  # where type checkers see it, they accept every name
 
     def __getattr__(name: str) -> Any:
-        # Schemas load PyArrow, which most programs do not need.
+        # Schemas and values of Arrow load PyArrow, which most programs do not need.
         if name in ("OutputSchema", "declared_schema", "declared_types"):
             from timely.dataflow import output_schema
 
             return getattr(output_schema, name)
+        if name in ("check_layout", "check_moments"):
+            from timely.dataflow import arrow_values
+
+            return getattr(arrow_values, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

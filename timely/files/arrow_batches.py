@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from timely.dataflow import frame_data
+from timely.dataflow import check_moments, frame_data
 from timely.errors import SchemaError, brief
 
 ROWS = 1 << 16
@@ -36,7 +36,12 @@ def batches_of(table: Any, place: str) -> Iterator[pa.RecordBatch]:
             found = [pa.record_batch(table)]
         for batch in found:
             for start in range(0, batch.num_rows, ROWS):
-                yield _plain(batch.slice(start, ROWS))
+                part = _plain(batch.slice(start, ROWS))
+                for name, column in zip(part.schema.names, part.columns, strict=True):
+                    check_moments(name, column, place)
+                yield part
+    except SchemaError:
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise SchemaError(f"{place}: {brief(table)} cannot be read as Arrow record batches: {error}") from error
 

@@ -76,12 +76,16 @@ def _json_text(value: Any) -> str:
     raise TypeError(f"JSON has no form for {brief(value)}: cast its column to a string or a double")
 
 
+def _open_parquet(path: str, schema: pa.Schema) -> Any:
+    return pa.parquet.ParquetWriter(path, schema, write_page_checksum=True)  # readers can tell a damaged page
+
+
 def _open_ipc(path: str, schema: pa.Schema) -> Any:
     return pa.ipc.new_file(path, schema)
 
 
 FORMATS: Final = {
-    "parquet": Format("parquet", (".parquet", ".pq"), ".parquet", pa.parquet.ParquetWriter),
+    "parquet": Format("parquet", (".parquet", ".pq"), ".parquet", _open_parquet),
     "csv": Format("csv", (".csv", ".tsv", ".txt"), ".csv", _CsvWriter),
     "json": Format("json", (".json", ".jsonl", ".ndjson"), ".jsonl", _JsonWriter),
     "ipc": Format("ipc", (".arrow", ".feather", ".ipc"), ".arrow", _open_ipc),

@@ -22,7 +22,7 @@ import pyarrow.dataset
 import pyarrow.fs
 import pyarrow.parquet
 
-from timely.dataflow import OutputSchema, declared_schema, declared_types
+from timely.dataflow import OutputSchema, check_layout, check_moments, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
 from timely.files.csv_values import are_long, batches_as_texts, codes_in, delimiter_remedy, may_have_codes, remedy
 from timely.files.formats import FORMATS, Format, check_path, extension_of, format_of
@@ -91,11 +91,16 @@ class Scan:
                 found = json_batches(path, self.encoding, pa.schema(fields), ROWS, strict=not self.selected)
             else:
                 found = self._dataset_batches(fragment, fields)
+            row = fragment.rows_before + 1
             for batch in found:
                 if batch.num_rows:
-                    if self.format == "ipc":
-                        batch.validate(full=True)  # Arrow takes offsets as they come, and ends the process at a wrong one
+                    where = f"{self.place}: {path!r}, rows {row} to {row + batch.num_rows - 1}"
+                    if self.format in ("ipc", "parquet"):
+                        check_layout(batch, where)  # Arrow takes offsets as they come, and ends the process at a wrong one
+                    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                        check_moments(name, column, where)
                     yield self._whole(batch, keys, path)
+                    row += batch.num_rows
 
     def text_format(self, path: str) -> TextFormat:
         """Return how the values of a file of CSV are written."""
@@ -176,7 +181,7 @@ class _Blame:
         of_content = isinstance(error, OSError) and error.errno is None  # what a codec says, and not the system
         if of_content or isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
             scan, message = self._scan, re.sub(r"^Could not open .* input source '.*': \w+: ", "", str(error))
-            with contextlib.suppress(OSError, UnicodeError):  # of a file that can be looked at no further
+            with contextlib.suppress(pa.ArrowException, OSError, UnicodeError):  # it can be looked at no further
                 message = self._explained(message)
             quoted = pa.ArrowInvalid(printable(str(error)))  # a traceback shows it, and it quotes the file
             raise SchemaError(f"{scan.place}: {self._path!r} cannot be read as {scan.format}: {message}") from quoted
@@ -197,12 +202,26 @@ class _Blame:
                 return f"{trouble}; {'encoding= names another one, such as latin-1' if scan.options else 'save it as UTF-8'}"
             if scan.format == "csv":
                 return misquoted(path, how) or remedy(message, columns, scan.declare, how, path, options=scan.options)
+        if scan.format == "parquet":
+            return f"{_damaged_part(path, scan.schema.names)}{message}"
         if "onver" not in message and "changed" not in message and "unexpected field" not in message:
             return message
         name = re.search(r"column '(.*?)'|Column\(/([^/)]+)", message)
         declared = scan.declare.format(name=name[1] or name[2] if name else "name", kind="type")
         late = ", which the first megabyte has not" if "unexpected field" in message else ""
         return f"{message}{late}; {declared} declares {'it' if late else 'another type'}"
+
+
+def _damaged_part(path: str, names: Sequence[str]) -> str:
+    """Return the first row group and column of a file of Parquet that cannot be read, for errors."""
+    with pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        for group in range(file.num_row_groups):
+            for name in names:
+                try:
+                    file.read_row_group(group, columns=[name])
+                except (pa.ArrowException, OSError):
+                    return f"row group {group + 1}, column {name!r}: "
+    return ""
 
 
 def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
@@ -224,7 +243,7 @@ def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
     elif scan.format == "ipc":
         kind = pa.dataset.IpcFileFormat()
     else:
-        kind = pa.dataset.ParquetFileFormat(pre_buffer=False)
+        kind = pa.dataset.ParquetFileFormat(pre_buffer=False, page_checksum_verification=True)
         if fragment.row_groups is not None:
             return kind.make_fragment(fragment.path, filesystem=pa.fs.LocalFileSystem(), row_groups=list(fragment.row_groups))
     return kind.make_fragment(fragment.path, filesystem=pa.fs.LocalFileSystem())
@@ -345,6 +364,14 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     if any(field.name in guessed and pa.types.is_binary(field.type) for field in schema):  # which Arrow could not decode
         with scan.blaming(first.path):
             raise pa.ArrowInvalid("some values are not UTF-8")
+    if kind.name == "parquet" and not whole:
+        with scan.blaming(first.path):
+            lost = _lost_types(first, scan)
+        for name in [name for name in schema.names if name in lost and name not in (options.schema or ())]:
+            raise SchemaError(
+                f"{place}: column {name!r} of {first.path!r} is {lost[name]}, which would be read as bytes: write it as a string"
+                + (f", or {declare.format(name=name, kind='binary')} reads the bytes" if options.declare is None else "")
+            )
     scan = attrs.evolve(scan, schema=schema, declared=given, selected=selected, numeric=numeric)
     if kind.name == "parquet" and len(fragments) < 4 * workers and workers > 1:
         fragments = list(_row_groups(scan, fragments))
@@ -355,6 +382,15 @@ def _physical_schema(scan: Scan, fragment: Fragment) -> pa.Schema:
     if scan.format == "json":
         return json_schema(fragment.path, scan.encoding)
     return dataset_fragment(scan, fragment).physical_schema
+
+
+def _lost_types(fragment: Fragment, scan: Scan) -> dict[str, str]:
+    """Return the types of columns of Parquet that Arrow reads as bytes, though they are more."""
+    found = dataset_fragment(scan, fragment)
+    leaves = map(found.metadata.schema.column, range(len(found.metadata.schema)))
+    kinds = {leaf.path.split(".")[0]: (leaf.logical_type.type, leaf.converted_type) for leaf in leaves}
+    lost = {name: kind for name, kinds in kinds.items() for kind in ("UUID", "INTERVAL") if kind in kinds}
+    return {name: kind for name, kind in lost.items() if "extension" not in str(found.physical_schema.field(name).type)}
 
 
 def _is_number(kind: pa.DataType) -> bool:

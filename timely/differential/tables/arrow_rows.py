@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from timely.dataflow import frame_data
+from timely.dataflow import check_moments, frame_data
 from timely.differential.arrow_tables import Fields
 from timely.differential.columns import paired
 from timely.differential.row_columns import rows_of_batch
@@ -47,6 +47,8 @@ def arrow_table(found: Any, place: str) -> pa.Table:
 
 
 def _plain(table: pa.Table, place: str) -> pa.Table:
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        check_moments(name, column, place)
     fields = [field.with_type(plain_type(field.type)) for field in table.schema]
     arrays = []
     for field, old, column in zip(fields, table.schema, table.columns):
