@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -184,7 +185,7 @@ def test_the_same_records_on_every_worker_warn_once(shown: list[warnings.Warning
     assert sent(lambda worker: given, 3) == 9
     [text] = messages(shown)
     assert text.startswith("each of the 3 workers sends the same to /df/to_stream#0 (")
-    assert "so that every record comes 3 times: give to_stream(..., on=0)" in text
+    assert "so that every record comes 3 times: give on=0 to have worker 0 send alone" in text
 
 
 @pytest.mark.parametrize(
@@ -205,6 +206,61 @@ def test_what_is_meant_to_be_sent_is_not(
 ) -> None:
     assert sent(given, workers, on) == expected
     assert shown == []
+
+
+def awaited(given: Callable[[timely.Worker], Any], on: Any) -> int:
+    """How many records come in all from two workers, of what each awaits."""
+
+    def program(worker: timely.Worker) -> int:
+        with worker.dataflow(name="df") as scope:
+            seen: timely.Capture[int, Any] = scope.from_async("clock", given(worker), on=on).capture()
+        worker.run()
+        return sum(len(batch) for _, batch in seen.messages)
+
+    return sum(timely.execute(program, workers=2))
+
+
+async def numbers() -> AsyncIterator[tuple[int, list[int]]]:
+    yield 0, [1, 2]
+
+
+def numbers_from(start: object) -> Callable[[], Any]:
+    async def counted() -> AsyncIterator[tuple[int, list[object]]]:
+        yield 0, [start, start]
+
+    return lambda: counted()
+
+
+@pytest.mark.parametrize("given", [lambda worker: numbers, lambda worker: numbers_from(7), lambda worker: numbers_from([1, 2])])
+def test_stream_2_the_same_async_records_on_every_worker_warn_once(shown: Any, given: Callable[[timely.Worker], Any]) -> None:
+    assert awaited(given, None) == 4
+    [text] = messages(shown)
+    assert text.startswith("each of the 2 workers sends the same to /df/clock#0 (what numbers")
+    assert "so that every record comes 2 times: give on=0 to have worker 0 send alone, or on='each' if that is meant" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "on", "expected"),
+    [
+        (lambda worker: numbers, 0, 2),
+        (lambda worker: numbers, 1, 2),
+        (lambda worker: numbers, "each", 4),
+        (lambda worker: numbers_from(worker.index), None, 4),
+        (lambda worker: numbers_from(object()), None, 4),  # what such values are on each worker is not known
+        (lambda worker: functools.partial(numbers), None, 4),
+    ],
+)
+def test_stream_2_what_is_meant_to_be_awaited_is_not(
+    shown: list[warnings.WarningMessage], given: Callable[[timely.Worker], Any], on: object, expected: int
+) -> None:
+    assert awaited(given, on) == expected
+    assert shown == []
+
+
+@pytest.mark.parametrize("on", [2, "all"])
+def test_stream_2_a_worker_that_there_is_not_cannot_await(on: object) -> None:
+    with pytest.raises(timely.GraphError, match=r"from_async\(on=.* '/df': give the number of one of the 2 workers"):
+        awaited(lambda worker: numbers, on)
 
 
 @pytest.mark.parametrize("on", [2, -1, "all", 0.5])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import timely
 from tests.recovery.cutting import EPOCHS, Build, Cut, Phase, Sends, cuts, run, sends
 from timely import Messages, Pipeline, Progress, StateError, operators
+from timely.recovery import Recovery
 from timely.testing import MemoryStateRegistry, settle
 
 
@@ -288,10 +289,41 @@ def test_an_async_iterable_is_not_taken_up_in_the_middle() -> None:
     worker = timely.Worker()
     keeper, seen = _feeding(worker, (), lambda scope: scope.from_async("clock", ticks))
     worker.step_while(lambda: not seen.messages)
-    snapshot = keeper.snapshot()
+    with pytest.raises(StateError, match="its iterable is not over, .*input handle"):
+        keeper.snapshot()
     worker.close()
-    with pytest.raises(StateError, match="from_async 'clock'.*input handle"):
-        _feeding(timely.Worker(), [snapshot], lambda scope: scope.from_async("clock", ticks))
+
+
+@pytest.mark.parametrize("on", [None, 0, "each"])
+def test_stream_1_no_checkpoint_before_the_end_of_an_async_iterable(tmp_path: Path, on: Any) -> None:
+    """A run of two workers: refused before the end, and what was sent by then is not sent again."""
+
+    def program(worker: timely.Worker) -> list[Any]:
+        over = False
+
+        async def ticks() -> Any:
+            yield worker.index, ["tick"]
+            while not over:
+                await asyncio.sleep(0.001)
+
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                seen = scope.from_async("clock", ticks, on=on).capture()
+                handle, _ = scope.new_input()
+            if recovery.time is None:
+                with pytest.raises(StateError, match="clock.*is not over"):
+                    recovery.checkpoint(0)
+                over = True
+            handle.close()
+            worker.run()
+            if recovery.time is None:
+                recovery.checkpoint(1)
+            return seen.extract()
+
+    senders = 1 if on == 0 else 2
+    expected = [[(index, ["tick"])] if index < senders else [] for index in range(2)]
+    assert timely.execute(program, workers=2) == expected
+    assert timely.execute(program, workers=2) == [[], []]
 
 
 def test_an_async_iterable_that_was_over_stays_over() -> None:

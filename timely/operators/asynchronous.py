@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from timely.dataflow import (
     Capability,
@@ -25,6 +25,7 @@ from timely.dataflow import (
 from timely.errors import ContainerError, StateError, brief
 from timely.operators.flow_control import check_bound
 from timely.operators.generic import source, unary
+from timely.operators.input import check_on, sketch_of
 from timely.operators.state import register_list_state, register_union_state
 from timely.operators.type_variables import D, E, T
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 AHEAD: Final = 64
 """Containers that an async source may be ahead of its worker."""
+
+On = int | Literal["each"] | None
+"""Which workers send: one, each, or not declared."""
 
 _OVER: Final = object()
 """Follows the last pair of an async iterable."""
@@ -105,16 +109,24 @@ async def _await(put: Callable[[tuple[int, E]], None], f: Callable[[D], Awaitabl
 
 
 @overload
-def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, list[D]]]]) -> Stream[T, D]: ...
+def from_async(
+    scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, list[D]]]], *, on: On = None
+) -> Stream[T, D]: ...
 @overload
-def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]: ...
-def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]:
+def from_async(
+    scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]], *, on: On = None
+) -> Stream[T, Any]: ...
+def from_async(
+    scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]], *, on: On = None
+) -> Stream[T, Any]:
     """Return the stream of the pairs ``(time, container)`` of the async iterable ``batches()``, called once on each worker.
 
-    Times never go back; an empty container advances time only. The iterable is at most 64 containers ahead of its worker. What
-    it raises ends the run with an ``OperatorError``; so do, as its cause, ``CapabilityError`` for a time that goes back and
-    ``ContainerError`` for what is no pair. When the dataflow is dropped or the worker closed, it is cancelled and closed.
-    ``StateError`` for a run that resumes from a checkpoint before its end: send through an input handle instead.
+    ``on=0`` has worker 0 alone call it; ``on="each"`` declares that all do, which is otherwise a ``TimelyWarning`` where each has
+    the same function, made with the same values. Times never go back; an empty container advances time only. The iterable is at
+    most 64 containers ahead of its worker. What it raises ends the run with an ``OperatorError``; so do, as its cause,
+    ``CapabilityError`` for a time that goes back and ``ContainerError`` for what is no pair. When the dataflow is dropped or the
+    worker closed, it is cancelled and closed.
+    ``StateError`` for a checkpoint before its end: send through an input handle instead.
 
     >>> import timely
     >>> async def ticks():
@@ -124,26 +136,35 @@ def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIte
     [(0, ['tick 0']), (1, ['tick 1']), (2, ['tick 2'])]
     """
 
+    check_on(scope, "from_async", on)
+
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         from timely.operators.background_tasks import BackgroundTasks
 
+        if on is None and info.peers > 1 and (sketch := sketch_of(batches)) is not None:
+            scope.root.given[info.path] = f"what {sketch} gives", info.origin
         tasks: BackgroundTasks[Any] = BackgroundTasks(info)
         room = tasks.room(AHEAD)
         label = f"from_async {info.name!r} ({info.path})"
-        started = False
+        started = on not in (None, "each", info.worker)
+        if started:
+            capability.drop()
+
+        def save() -> list[bool]:
+            if capability.held:
+                raise StateError(
+                    "its iterable is not over, and a run that resumes could not take it up in the middle: send what it gives"
+                    " through an input handle, from where the checkpoint is"
+                )
+            return [True]
 
         def load(items: Iterable[bool]) -> None:
             nonlocal started
-            for over in items:
-                if not over:
-                    raise StateError(
-                        f"{label}: its iterable was not over at the checkpoint, and cannot be taken up in the middle: send what"
-                        " it gives through an input handle, from where the checkpoint is"
-                    )
+            for _ in items:
                 started = True
                 capability.drop()
 
-        register_union_state(info, lambda: [not capability.held], load)
+        register_union_state(info, save, load)
 
         def logic(output: OutputPort[T]) -> None:
             nonlocal started

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from time import monotonic
+from types import FunctionType
 from typing import Any, Final, Literal
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope, operator_name
@@ -100,12 +101,7 @@ def to_stream(
             " scope.read_arrow(table)"
         )
 
-    check_scope(scope, "to_stream")
-    if on is not None and on != "each" and on not in range(scope.allocator.peers):
-        raise GraphError(
-            f"to_stream(on={on!r}) in scope {scope.path!r}: give the number of one of the {scope.allocator.peers} workers,"
-            " or 'each'"
-        )
+    check_on(scope, "to_stream", on)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         if on is None and info.peers > 1 and isinstance(iterable, _PLAIN) and len(iterable) > 1:
@@ -132,6 +128,39 @@ def to_stream(
         return logic
 
     return source(scope, operator_name("to_stream", name), constructor)
+
+
+def check_on(scope: ScopeBuilder[Any], operator: str, on: object) -> None:
+    """Raise ``GraphError`` unless ``on`` says which workers send."""
+    check_scope(scope, operator)
+    if on is not None and on != "each" and on not in range(scope.allocator.peers):
+        raise GraphError(
+            f"{operator}(on={on!r}) in scope {scope.path!r}: give the number of one of the {scope.allocator.peers} workers,"
+            " or 'each'"
+        )
+
+
+def sketch_of(function: Any, around: tuple[Any, ...] = ()) -> str | None:
+    """Return what distinguishes one worker's function from another's: its name, and the plain values that it is made with.
+
+    ``None`` where it is made with others, so that it may do something else on each worker.
+    """
+    if not isinstance(function, FunctionType):
+        return None
+    try:
+        values = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:
+        return None  # a variable that has no value yet
+    parts: list[str | None] = []
+    for value in (*values, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+        if isinstance(value, FunctionType):
+            parts.append(None if value in around else sketch_of(value, (*around, function)))
+        elif isinstance(value, _PLAIN):
+            parts.append(_summary_of(value))
+        else:
+            parts.append(brief(value) if value is None or isinstance(value, int | float) else None)
+    name = f"{function.__qualname__} of line {function.__code__.co_firstlineno}"
+    return None if None in parts else ", ".join([name, *filter(None, parts)])
 
 
 def _summary_of(given: Any) -> str:

@@ -37,13 +37,12 @@ def _warn_of(subgraph: Subgraph[Any, Any]) -> None:
 
 
 def warn_of_the_same(scope: ScopeBuilder[Any], theirs: Mapping[str, str]) -> None:
-    """Warn of each ``to_stream`` that sends the same records here and on another worker."""
+    """Warn of each source that sends the same records here and on another worker."""
     for path, (sketch, place) in scope.given.items():
         if theirs.get(path) == sketch:
             warn(
                 f"each of the {scope.allocator.peers} workers sends the same to {path} ({sketch}), so that every record comes"
-                f" {scope.allocator.peers} times: give to_stream(..., on=0) to have worker 0 send alone, or on='each' if that is"
-                " meant",
+                f" {scope.allocator.peers} times: give on=0 to have worker 0 send alone, or on='each' if that is meant",
                 place,
             )
 
