@@ -288,3 +288,85 @@ def test_clock_3_a_zone_that_is_none() -> None:
                 found(query, [(1,)], pa.schema([("one", pa.int64())]))
             except timely.OperatorError as error:
                 assert isinstance(error.__cause__, SqlError)
+
+
+# -- functions and literals ----------------------------------------------------------------------------------------
+
+WORDS = pa.schema([("day", pa.string()), ("m", pa.timestamp("us")), ("l", pa.list_(pa.int64())), ("n", pa.int64())])
+WORD_ROWS = [
+    ("hour", datetime.datetime(2024, 2, 29, 10, 20, 30), (1, None, 2), 5),
+    ("month", datetime.datetime(1969, 12, 31, 23, 59, 59, 999999), (), -7),
+    (None, None, None, None),
+]
+
+
+@pytest.mark.parametrize(
+    "expressions",
+    [
+        "1e6-1, 1e3+5, 2*1e6-1e3+n, -1e-3-1E+2-.5e1+n, 1e6 -1, '1e6-1', n > 1e3+5, 1.5e3-1.5",  # sql-6
+        "epoch_ms(m), epoch_ms(m) + epoch_ms(m), epoch_ms(n), make_timestamp(n)",  # sql-7
+        "timestamp '2024-05-05 10:20:00'::date, date '2024-01-31'::varchar, time '10:00:00'::varchar || '!'",  # sql-8
+        "timestamptz '2024-05-05 10:20:00+02'::varchar::varchar, decimal(5, 2) '3.256'::varchar, date '2024-01-31' + 1",
+        "(date '2024-01-31')::varchar, timestamp '2024-05-05 10:20:00' at time zone 'UTC', integer '7'::double / 2",
+        "date_trunc(day, m), date_trunc('day', m), date_trunc(upper(day), m), datetrunc(day, m::date)",  # sql-9
+        "date_diff(day, m, timestamp '2024-05-05 10:20:00'), datediff('day', m, date '2024-05-05'), date_trunc(NULL, m)",
+        "array_to_string(l, NULL), array_to_string(l, ''), array_to_string(NULL::int[], ',')",  # sql-13
+        "string_split(day, NULL), string_split(NULL, ','), string_split(NULL, NULL), string_split('a,b', nullif(day, 'hour'))",
+        "try_cast('1234e567890123456789012345678901' as int), try_cast('1e-56789012345678901234' as decimal(5, 2))",  # sql-14
+        "try_cast('1e567890123456789012345678901' as double), ' 11:11:11 '::time, try_cast('1e999999' as decimal(38, 2))",
+        "5., .5, 1_000, 1e999, round(1e-308, 2147483647), round(2.5e10, -2147483648), round(n, -2147483648)",
+    ],
+)
+def test_sql_6_to_9_13_and_14_beside_duckdb(expressions: str) -> None:
+    check(f"select {expressions} from t", WORD_ROWS, WORDS)
+
+
+def test_sql_7_one_text_is_read_twice() -> None:
+    for _ in range(3):
+        check("select epoch_ms(m) as a, epoch_ms(m) as b from t where epoch_ms(m) > 0", WORD_ROWS, WORDS)
+
+
+@pytest.mark.parametrize("kind", ["bigint", "double", "boolean", "date", "time", "timestamp", "timestamptz", "decimal(9, 3)"])
+def test_sql_14_texts_are_cast_as_in_duckdb(kind: str) -> None:
+    source = random.Random(kind)
+    words = "5|-12.5|1e3|true|2024-02-29|10:20:30|10:20|2024-02-29 10:20:30.5|2024-02-29T10:20|f|0x1F".split("|")
+    words += ["inf"] if kind == "double" else []
+    spaces = "| |\t|\n|\v\f\r|\xa0|\u2003|\x85|\x1c|x|\u0661|_|Z|+02| UTC| -1|e9".split("|")
+    made = [source.choice(spaces) + source.choice(words) + source.choice(spaces) + source.choice(["", " "]) for _ in range(300)]
+    check(f"select a, try_cast(a as {kind}) from t", [(text,) for text in made], pa.schema([("a", pa.string())]))
+
+
+@pytest.mark.parametrize(
+    ("expression", "column", "why"),
+    [
+        ("strftime(m, '%U')", 20, "%U in the format '%U' is not supported"),
+        ("strftime(m, '%')", 20, "is not supported"),
+        ("strptime(day, '%Q')", 22, "is not supported"),
+        ("strptime(day, '%d %d')", 22, "twice"),
+        ("m at time zone 'Europe/Berlln'", 23, "no time zone"),
+        ("regexp_matches(day, '(')", 28, "missing )"),
+        ("day ~ '['", 14, "missing ]"),
+        ("day similar to '*'", 23, "no argument for repetition"),
+        ("regexp_matches(day, 'a', 'q')", 33, "'q' of a regular expression"),
+        ("regexp_replace(day, '(?<', 'b')", 28, "invalid"),
+        ("regexp_replace(day, 'a', 'b', 'gz')", 38, "'z' of a regular expression"),
+        ("regexp_full_match(day, 'a)|(b')", 31, "unexpected )"),
+        ("regexp_extract(day, 'a**')", 28, "bad repetition operator"),
+        ("date_trunc('days off', m)", 19, "no unit of date_trunc"),
+        ("date_diff('nope', m, m)", 18, "no unit of date_diff"),
+        ("date_trunc(m, m)", 8, "does not take (TIMESTAMP, TIMESTAMP)"),
+        ("date_diff(m, m, m)", 8, "does not take"),
+        ("date '2024-13-01'", 13, "month"),
+        ("'2024-02-30'::date", 8, "day"),
+        ("timestamptz '2024-01-01 00:00 Nowhere/City'", 20, "no time zone"),
+        ("'x'::int", 8, "not a whole number"),
+        ("date()", 8, ""),
+        ("1e", 8, "not a number"),
+        ("epoch_ms()", 8, ""),
+        ("9" * 5000, 8, "too large"),
+    ],
+)
+def test_sql_6_and_15_what_is_written_is_checked_when_the_view_is_built(expression: str, column: int, why: str) -> None:
+    with pytest.raises(SqlError) as caught, timely.Worker() as worker, worker.dataflow(int) as scope:
+        dd.sql(scope, f"select {expression} as x from t", t=dd.table(scope, WORDS, name="t"))
+    assert f"at line 1, column {column}:" in str(caught.value) and why in str(caught.value)

@@ -108,12 +108,13 @@ def _date_part(node: exp.Expr) -> Call:
 
 
 def _truncate(node: exp.Expr) -> Call:
-    only(node, "this", "unit")
-    name = str(node.args["unit"].name)
-    f = moments.truncated(moments.unit_of(name) or name.upper())
-    if f is None:
-        raise refusal(node, "date_trunc to this unit is not supported")
-    return Call([node.this], [overload(f, Kind.TIMESTAMP if kind is Kind.DATE else kind, kind) for kind in MOMENTS])
+    if len(node.expressions) != 2:
+        raise refusal(node, "date_trunc takes a unit, and a date or timestamp")
+    return Call(
+        node.expressions,
+        [overload(moments.truncate, Kind.TIMESTAMP if kind is Kind.DATE else kind, Kind.TEXT, kind) for kind in MOMENTS],
+        {0: moments.truncated},
+    )
 
 
 def _bucket(node: exp.Expr) -> Call:
@@ -131,18 +132,19 @@ def _bucket(node: exp.Expr) -> Call:
 
 
 def _date_difference(node: exp.Expr) -> Call:
-    only(node, "this", "expression", "unit", "date_part_boundary")
-    name = str(node.args["unit"].name) if node.args.get("unit") is not None else "DAY"
-    f = moments.boundaries(moments.unit_of(name) or name.upper())
-    if f is None:
-        raise refusal(node, f"date_diff by {name} is not supported")
-    return Call([node.expression, node.this], [overload(f, Kind.INTEGER, kind, kind) for kind in MOMENTS])
+    if len(node.expressions) != 3:
+        raise refusal(node, "date_diff takes a unit, and two dates or timestamps")
+    rules = [overload(moments.difference, Kind.INTEGER, Kind.TEXT, kind, kind) for kind in MOMENTS]
+    return Call(node.expressions, rules, {0: moments.boundaries})
 
 
-def _epoch(node: exp.Expr) -> Call:
-    only(node, "this", "scale")
-    scale = node.args.get("scale")
-    return Call([node.this], [lambda kinds: moments.of_epoch(None if scale is None else int(str(scale.this)), kinds[0])])
+def _epoch(scale: int) -> Callable[[exp.Expr], Call]:
+    return lambda node: Call(node.expressions, [lambda kinds: moments.of_epoch(scale, kinds[0]) if len(kinds) == 1 else None])
+
+
+def _to_timestamp(node: exp.Expr) -> Call:
+    only(node, "this")
+    return Call([node.this], [lambda kinds: moments.of_epoch(None, kinds[0])])
 
 
 def bare(node: exp.Expr) -> exp.Expr:
@@ -271,11 +273,8 @@ CALLS: Final[dict[Any, Callable[[exp.Expr], Call]]] = {
     exp.Pad: _pad,
     exp.DPipe: _pipes,
     exp.Extract: _extract,
-    exp.TimestampTrunc: _truncate,
-    exp.DateTrunc: _truncate,
     exp.DateBin: _bucket,
-    exp.DateDiff: _date_difference,
-    exp.UnixToTime: _epoch,
+    exp.UnixToTime: _to_timestamp,
     exp.Interval: _interval,
     exp.ArraySort: _sorted_list,
     exp.Struct: _struct,
@@ -285,5 +284,14 @@ CALLS: Final[dict[Any, Callable[[exp.Expr], Call]]] = {
 }
 """The calls, by their nodes of sqlglot."""
 
-NAMED_CALLS: Final[dict[str, Callable[[exp.Expr], Call]]] = {"date_part": _date_part, "datepart": _date_part}
+NAMED_CALLS: Final[dict[str, Callable[[exp.Expr], Call]]] = {
+    "date_part": _date_part,
+    "datepart": _date_part,
+    "date_trunc": _truncate,
+    "datetrunc": _truncate,
+    "date_diff": _date_difference,
+    "datediff": _date_difference,
+    "epoch_ms": _epoch(3),
+    "make_timestamp": _epoch(6),
+}
 """Those without a node of their own, by name."""

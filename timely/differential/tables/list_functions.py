@@ -48,8 +48,11 @@ def _position(values: Values | None, value: Any) -> int | None:
     return None if values is None or value not in values else values.index(value) + 1
 
 
-def _join(convert: Callable[[Any], str]) -> Callable[[Values, str], str | None]:
-    def join(values: Values, separator: str) -> str | None:
+def _join(convert: Callable[[Any], str]) -> Callable[[Values | None, str | None], str | None]:
+    def join(values: Values | None, separator: str | None) -> str | None:
+        if values is None:
+            return None
+        separator = "," if separator is None else separator
         present = [convert(value) for value in values if value is not None]
         return joined(separator, present) if present or not values else None
 
@@ -161,7 +164,9 @@ def _flat(kinds: Sequence[Kind]) -> Overload | None:
 def _joined(kinds: Sequence[Kind]) -> Overload | None:
     inner = kinds[0].element
     convert = None if inner is None else as_text(inner)
-    return None if convert is None or len(kinds) != 2 else overload(_join(convert), Kind.TEXT, kinds[0], Kind.TEXT, optional=True)
+    if convert is None or len(kinds) != 2:
+        return None
+    return Overload((kinds[0], Kind.TEXT), Kind.TEXT, _join(convert), optional=True, sees_null=True)
 
 
 def _numeric(f: Callable[[Values], Any], result: Kind | None = None) -> Rule:

@@ -161,10 +161,12 @@ def multiply_duration(value: datetime.timedelta, factor: int) -> datetime.timede
 # -- beginnings ----------------------------------------------------------------------------------------------------
 
 
-def truncated(unit: str) -> Callable[[datetime.date], datetime.datetime] | None:
-    """Return what gives the beginning of the ``unit`` of a date or timestamp, or ``None``."""
+@functools.lru_cache(maxsize=100)
+def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
+    """Return what gives the beginning of the unit of a date or timestamp."""
+    unit = unit_of(name) or name.upper()
 
-    def truncate(value: datetime.date) -> datetime.datetime:
+    def start(value: datetime.date) -> datetime.datetime:
         moment = naive(value)
         if unit == "WEEK":
             return like(value, start_of_day(moment.date() - datetime.timedelta(days=moment.weekday())))
@@ -180,7 +182,18 @@ def truncated(unit: str) -> Callable[[datetime.date], datetime.datetime] | None:
         year, month, day, hour, minute, second = [*parts, *(1, 1, 1, 0, 0, 0)[kept:]]
         return like(value, datetime.datetime(year, month, day, hour, minute, second))
 
-    return truncate if unit in (*UNITS, "DECADE") else None
+    if unit not in (*UNITS, "DECADE"):
+        raise SqlError(f"{brief(name)} is no unit of date_trunc: decades, and {', '.join(UNITS).lower()} are")
+    return start
+
+
+def truncate(unit: str, value: datetime.date) -> datetime.datetime:
+    """Return the beginning of the unit of a date or timestamp.
+
+    >>> truncate("hour", datetime.datetime(2024, 2, 29, 10, 30))
+    datetime.datetime(2024, 2, 29, 10, 0)
+    """
+    return truncated(unit)(value)
 
 
 _PARTS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
@@ -304,17 +317,24 @@ def _from_epoch(scale: int, zone: bool) -> Callable[[Any], datetime.datetime]:
 # -- differences ---------------------------------------------------------------------------------------------------
 
 
-def boundaries(unit: str) -> Callable[[datetime.date, datetime.date], int] | None:
-    """Return what counts the beginnings of ``unit`` between two moments, or ``None``; weeks are seven days.
+def difference(unit: str, one: datetime.date, other: datetime.date) -> int:
+    """Return how many units begin between two moments.
 
-    >>> boundaries("MONTH")(datetime.date(2024, 1, 31), datetime.date(2024, 2, 1))
+    >>> difference("month", datetime.date(2024, 1, 31), datetime.date(2024, 2, 1))
     1
     """
+    return boundaries(unit)(one, other)
+
+
+@functools.lru_cache(maxsize=100)
+def boundaries(name: str) -> Callable[[datetime.date, datetime.date], int]:
+    """Return what counts the beginnings of a unit between two moments; weeks are seven days."""
+    unit = unit_of(name) or name.upper()
     if unit in ("YEAR", "QUARTER", "MONTH", "DECADE"):
         months = {"YEAR": 12, "QUARTER": 3, "MONTH": 1, "DECADE": 120}[unit]
         return lambda one, other: (other.year * 12 + other.month - 1) // months - (one.year * 12 + one.month - 1) // months
     if unit not in UNITS:
-        return None
+        raise SqlError(f"{brief(name)} is no unit of date_diff: decades, and {', '.join(UNITS).lower()} are")
     step = UNITS["DAY" if unit == "WEEK" else unit][1]
 
     def count(one: datetime.date, other: datetime.date) -> int:

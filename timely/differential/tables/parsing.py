@@ -1,13 +1,13 @@
 """Texts that become other values, as casts of DuckDB make them; ``SqlError`` for those that do not.
 
-A text with a zone is an instant only, not a timestamp. NaN and moments outside of the years 1 to 9999 are no values.
+The zone of a text counts for an instant only. NaN and moments outside of the years 1 to 9999 are no values.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
-from decimal import ROUND_HALF_UP, Decimal, localcontext
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Final
 
 from timely.differential.tables.zones import in_zone, to_utc
@@ -18,12 +18,17 @@ _BOOLEANS: Final = {"true": True, "t": True, "yes": True, "y": True, "1": True} 
 )
 _DIGITS: Final = r"[0-9]+(?:_[0-9]+)*"
 _NUMBER: Final = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?")
-_INFINITE: Final = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
+_INFINITE: Final = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE | re.ASCII)
 _BASED: Final = re.compile(r"0[xX][0-9a-fA-F]+(?:_[0-9a-fA-F]+)*|0[bB][01]+(?:_[01]+)*")
-_CLOCK: Final = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?"
-_TIME: Final = re.compile(rf"\s*{_CLOCK}")
-_MOMENT: Final = re.compile(rf"\s*([0-9]{{1,5}})([-/ \\])([0-9]{{1,2}})\2([0-9]{{1,2}})(?:(?:T|\s+){_CLOCK}\s*)?")
-_ZONE: Final = re.compile(r"(.*[0-9.])(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?(?::([0-9]{2}))?| ([A-Za-z][A-Za-z0-9_/+-]*))\s*")
+_SPACES: Final = " \t\n\v\f\r"
+_DATE: Final = r"\s*([0-9]{1,5})([-/ \\])([0-9]{1,2})\2([0-9]{1,2})"
+_CLOCK: Final = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?"
+_TIME: Final = re.compile(rf"\s*{_CLOCK}\s*)?", re.ASCII)
+_MOMENT: Final = re.compile(rf"{_DATE}(?:(?:T\s*|\s+){_CLOCK})? *)?", re.ASCII)
+_ZONE: Final = re.compile(
+    r"(.*:.*[0-9.])(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?(?::([0-9]{2}))?| ([A-Za-z0-9+-][A-Za-z0-9_/+-]*))\s*",
+    re.ASCII | re.DOTALL,
+)
 
 
 def boolean_of(text: str) -> bool:
@@ -35,10 +40,17 @@ def boolean_of(text: str) -> bool:
 
 
 def _number(text: str, kind: str = "number") -> str:
-    found = text.strip()
+    found = text.strip(_SPACES)
     if not _NUMBER.fullmatch(found):
         raise SqlError(f"{brief(text)} is not a {kind}")
     return found.replace("_", "")
+
+
+def _decimal(text: str, kind: str = "number") -> Decimal:
+    try:
+        return Decimal(_number(text, kind))
+    except InvalidOperation:  # an exponent of many digits
+        raise SqlError(f"{brief(text)} is too large or too small") from None
 
 
 def integer_of(text: str) -> int:
@@ -47,9 +59,9 @@ def integer_of(text: str) -> int:
     >>> integer_of(" 1_000 "), integer_of("2.5"), integer_of("0x1F")
     (1000, 3, 31)
     """
-    if _BASED.fullmatch(text.lstrip()):
-        return int(text, 0)
-    number = Decimal(_number(text, "whole number"))
+    if _BASED.fullmatch(text.lstrip(_SPACES)):
+        return int(text.lstrip(_SPACES), 0)
+    number = _decimal(text, "whole number")
     if number.adjusted() > 100:
         raise SqlError(f"{brief(text)} is too large")
     return int(number.to_integral_value(ROUND_HALF_UP))
@@ -57,7 +69,7 @@ def integer_of(text: str) -> int:
 
 def float_of(text: str) -> float:
     """Return the float of a text."""
-    infinite = _INFINITE.fullmatch(text.strip())
+    infinite = _INFINITE.fullmatch(text.strip(_SPACES))
     if infinite is not None:
         return float(f"{infinite[1]}inf")
     return float(_number(text)) + 0.0
@@ -65,7 +77,7 @@ def float_of(text: str) -> float:
 
 def decimal_of(text: str) -> Decimal:
     """Return the decimal of a text."""
-    number = Decimal(_number(text))
+    number = _decimal(text)
     if number and not -200 < number.adjusted() < 200:
         raise SqlError(f"{brief(text)} is too large or too small")
     with localcontext(prec=1000):
@@ -98,10 +110,13 @@ def date_of(text: str) -> datetime.date:
     >>> date_of("2024-2-29"), date_of("2024/02/29 10:00")
     (datetime.date(2024, 2, 29), datetime.date(2024, 2, 29))
     """
+    plain = _without_zone(text)
+    return _moment(plain if ":" in plain else plain.rstrip(_SPACES), "date").date()
+
+
+def _without_zone(text: str) -> str:
     zoned = _ZONE.fullmatch(text)
-    if _MOMENT.fullmatch(text.rstrip()) or zoned is None or ":" not in zoned[1]:
-        return _moment(text.rstrip(), "date").date()
-    return _moment(zoned[1], "date").date()
+    return text if zoned is None else zoned[1]
 
 
 def timestamp_of(text: str) -> datetime.datetime:
@@ -110,11 +125,12 @@ def timestamp_of(text: str) -> datetime.datetime:
     >>> timestamp_of("2024-02-29T10:00:00.5")
     datetime.datetime(2024, 2, 29, 10, 0, 0, 500000)
     """
-    return _moment(text, "timestamp")
+    return _moment(_without_zone(text), "timestamp")
 
 
 def time_of(text: str) -> datetime.time:
     """Return the time of day of a text."""
+    text = _without_zone(text)
     found = _TIME.fullmatch(text)
     if found is None and _MOMENT.fullmatch(text):
         return _moment(text, "time").time()
@@ -130,7 +146,7 @@ def instant_of(text: str) -> datetime.datetime:
     ('2024-02-29T07:30:00+00:00', '2024-02-29T09:00:00+00:00')
     """
     found = _ZONE.fullmatch(text)
-    if found is None or ":" not in found[1]:
+    if found is None:
         return timestamp_of(text).replace(tzinfo=datetime.UTC)
     moment, _, sign, hours, minutes, seconds, name = found.groups()
     if name is not None:

@@ -10,11 +10,11 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import attrs
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from timely.dataflow.origin import origin
+from timely.differential.tables.dialect import tokens_of, trees_of
 from timely.errors import SqlError, TimelyError, brief
 
 _PLACE: Final = "timely_place"
@@ -65,10 +65,9 @@ class _Place:
 
 def parse(text: str, begin: int = 0) -> list[exp.Expr]:
     """Return the statements of a text, each node of which notes where it stands: counted from ``begin``."""
-    dialect = Dialect.get_or_raise("duckdb")
     try:
-        tokens = list(dialect.tokenize(text))
-        trees = dialect.parser().parse(tokens, text)
+        tokens = tokens_of(text)
+        trees = trees_of(tokens, text)
     except Exception as error:
         raise unread(error, begin) from None
     found = [tree for tree in trees if isinstance(tree, exp.Expr)]

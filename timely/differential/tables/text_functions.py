@@ -129,6 +129,11 @@ def split(text: str, separator: str) -> tuple[str, ...]:
     return tuple(text)
 
 
+def _split(text: str | None, separator: str | None) -> tuple[str, ...] | None:
+    """Return the parts of a text; without a separator, that is the text alone."""
+    return None if text is None else (text,) if separator is None else split(text, separator)
+
+
 def trimmed(position: str) -> Callable[..., str]:
     """Return what takes letters, or spaces, away from a text: at both sides, or one."""
     strip: Callable[[str, str], str] = {"LEADING": str.lstrip, "TRAILING": str.rstrip}.get(position, str.strip)
@@ -295,7 +300,7 @@ TEXT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
     exp.Right: _on("this", "expression", rules=[overload(right, _T, _T, _I)], ignored=("negative_length_returns_empty",)),
     exp.Repeat: _on("this", "times", rules=[overload(repeat, _T, _T, _I)]),
     exp.SplitPart: _on("this", "delimiter", "part_index", rules=[overload(split_part, _T, _T, _T, _I)]),
-    exp.Split: _on("this", "expression", rules=[overload(split, list_of(_T), _T, _T)]),
+    exp.Split: _on("this", "expression", rules=[Overload((_T, _T), list_of(_T), _split, optional=True, sees_null=True)]),
     exp.ConcatWs: _on("expressions", rules=[_concat_ws], ignored=("safe", "coalesce")),
     exp.Concat: _on("expressions", rules=[_concat], ignored=("safe", "coalesce")),
     exp.MD5: _on("this", rules=[overload(lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), _T, _T)]),
