@@ -145,6 +145,7 @@ REFUSED: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "a name twice": (".csv", b"id,id\n1,2\n", {}, "multiple columns named id"),
     "no name twice": (".csv", b",\n1,2\n", {}, "multiple columns named"),
     "no names": (".csv", b"\n\n", {}, "its first line, with the names of the columns, is missing or does not end"),
+    "a date before 1": (".csv", b"id,day\n1,0000-01-01\n", {}, "rows 1 to 1: column 'day' .*0000-01-01.*'string'} reads"),
     "a number too large later": (".csv", f"id,name\n{MANY}{2**64},a\n".encode(), {}, f"int64, and line 300002 has '{2**64}'"),
     "hexadecimal later": (".csv", f"id,name\n{MANY}0x1F,a\n".encode(), {}, "column 'id' of .* has '0x1F', where earlier"),
     "a long delimiter": (".csv", b"id\n1\n", {"delimiter": ", "}, "delimiter= is one ASCII character, not ', '"),
@@ -203,8 +204,8 @@ DATES = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), DATE)
 DECIMAL = pa.Array.from_buffers(pa.decimal128(3), 2, [None, pa.py_buffer(b"".join(n.to_bytes(16, "little") for n in (1, 5000)))])
 
 ODD_VALUES: dict[str, tuple[Any, str]] = {
-    "file-3: a date beyond 9999": (DATE, r"is date32\[day\], and no row has 10000000"),
-    "a date before 1": (whole_numbers([-1_000_000, 0], pa.date32()), "and no row has -1000000"),
+    "file-3: a date beyond 9999": (DATE, r"is date32\[day\], and no row has 29349-01-26"),
+    "a date before 1": (whole_numbers([-1_000_000, 0], pa.date32()), "and no row has -0768-02-04"),
     "a timestamp beyond 9999": (whole_numbers([0, 2**60], pa.timestamp("us")), "and no row has"),
     "a timestamp beyond 9999 in its zone": (whole_numbers([253402300799000000], pa.timestamp("us", "Asia/Tokyo")), "no row has"),
     "a zone that is none": (whole_numbers([0, 1], pa.timestamp("us", "Europe/Berlln")), "Europe/Berlln"),
@@ -214,10 +215,10 @@ ODD_VALUES: dict[str, tuple[Any, str]] = {
     "file-3: bytes that are no text": (texts(b"a", b"\xff"), "(?i)invalid utf8"),
     "bytes of few values": (pa.DictionaryArray.from_arrays(pa.array([0, 1]), texts(b"a", b"\xff")), "(?i)invalid utf8"),
     "file-3: a decimal that does not fit": (DECIMAL, "does not fit in precision"),
-    "in a list": (DATES, "10000000"),
-    "in a struct": (pa.StructArray.from_arrays([DATES], ["d"]), "10000000"),
-    "in a map": (pa.MapArray.from_arrays(pa.array([0, 2], pa.int32()), pa.array([1, 2]), DATE), "10000000"),
-    "in a dictionary": (pa.DictionaryArray.from_arrays(pa.array([0, 1]), DATE), "10000000"),
+    "in a list": (DATES, "29349-01-26"),
+    "in a struct": (pa.StructArray.from_arrays([DATES], ["d"]), "29349-01-26"),
+    "in a map": (pa.MapArray.from_arrays(pa.array([0, 2], pa.int32()), pa.array([1, 2]), DATE), "29349-01-26"),
+    "in a dictionary": (pa.DictionaryArray.from_arrays(pa.array([0, 1]), DATE), "29349-01-26"),
 }  # fmt: skip
 
 
@@ -246,13 +247,23 @@ def test_file_3_nor_can_data_in_memory(case: str) -> None:
     if "map" not in case and "next day" not in case:
         with timely.Worker() as worker, pytest.raises(SchemaError, match=message), worker.dataflow(int) as scope:
             dd.table(scope, pa.table({"odd": column}))
+    table = pa.table({"odd": column})
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, _ = dd.from_columns(scope, table.schema)
+        with pytest.raises(SchemaError, match=message):
+            session.insert_columns(table)
+        session.close()
+        worker.run()
 
 
 def test_file_6_types_of_parquet_that_would_be_bytes_are_refused(tmp_path: Path) -> None:
     duckdb: Any = pytest.importorskip("duckdb")
     path = tmp_path / "a.parquet"
-    duckdb.sql(f"copy (select 1 as id, uuid() as u, [uuid()] as l, interval 1 month as i) to '{path}'")
-    for name, kind in {"u": "UUID", "l": "UUID", "i": "INTERVAL"}.items():
+    duckdb.sql(
+        f"copy (select 1 as id, uuid() as u, [uuid()] as l, {{'a': uuid(), 'b': 1}} as s, interval 1 month as i) to '{path}'"
+    )
+    for name, kind in {"u": "UUID", "l": "UUID", "s": "UUID", "i": "INTERVAL"}.items():
         message = refused(path, columns=["id", name])
         assert f"column {name!r} of" in message and f"is {kind}, which would be read as bytes: write it as a string" in message
     assert rows_of(path, columns=["id"]) == [(1,)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ def check_moments(name: str, column: Any, place: str) -> None:
 
     >>> check_moments("d", pa.array([0, 10_000_000], pa.int32()).view(pa.date32()), "here")
     Traceback (most recent call last):
-    timely.errors.SchemaError: here: column 'd' is date32[day], and no row has 10000000: OverflowError: date value out of range
+    timely.errors.SchemaError: here: column 'd' is date32[day], and no row has 29349-01-26: OverflowError: date value out of range
     """
     kind = column.type
     if isinstance(column, pa.ChunkedArray):
@@ -66,6 +67,8 @@ def _check_extremes(name: str, column: pa.Array, place: str) -> None:
         extremes = pc.min_max(numbers)
         for end in pa.array([extremes["min"].as_py(), extremes["max"].as_py()], numbers.type).view(column.type):
             value = end.value
+            with contextlib.suppress(pa.ArrowException):
+                value = end.cast(pa.string()).as_py()
             end.as_py()
     except (ArithmeticError, LookupError, ValueError) as error:
         raise SchemaError(f"{place}: column {name!r} is {column.type}, and no row has {value}: {error_text(error)}") from None

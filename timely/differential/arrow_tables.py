@@ -153,6 +153,10 @@ class Fields:
         found = [(field.name, field.type) for field in batch.schema]
         if found != expected:
             raise ContainerError(f"{label}: insert_columns takes {_described(expected)}, and {_described(found)} came")
+        from timely.dataflow import check_moments
+
+        for field, column in zip(self.schema, batch.columns, strict=True):
+            check_moments(field.name, column, label)
         for number in self._required:
             if batch.column(number).null_count:
                 raise ContainerError(f"{label}: field {self.schema.names[number]!r} is not nullable, and has nulls")

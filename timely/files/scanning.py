@@ -98,7 +98,7 @@ class Scan:
                     if self.format in ("ipc", "parquet"):
                         check_layout(batch, where)  # Arrow takes offsets as they come, and ends the process at a wrong one
                     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                        check_moments(name, column, where)
+                        self._check_moments(name, column, where)
                     yield self._whole(batch, keys, path)
                     row += batch.num_rows
 
@@ -109,6 +109,16 @@ class Scan:
     def blaming(self, path: str) -> _Blame:
         """Return a context in which errors of Arrow and of the system become errors about the file."""
         return _Blame(self, path)
+
+    def _check_moments(self, name: str, column: pa.Array, where: str) -> None:
+        """Raise ``SchemaError`` for dates and the like that are none in Python, with what to do."""
+        try:
+            check_moments(name, column, where)
+        except SchemaError as error:
+            remedy = f"{self.declare.format(name=name, kind='string')} reads it as text"
+            if self.format not in ("csv", "json"):
+                remedy = "columns= can leave it out" if self.options else "write it as a string"
+            raise SchemaError(f"{error}; {remedy}") from None
 
     def _check_numbers(self, found: Any, path: str) -> None:
         """Raise ``SchemaError`` for a file with a code in a column of numbers: as a number it would be another value."""
@@ -387,10 +397,12 @@ def _physical_schema(scan: Scan, fragment: Fragment) -> pa.Schema:
 def _lost_types(fragment: Fragment, scan: Scan) -> dict[str, str]:
     """Return the types of columns of Parquet that Arrow reads as bytes, though they are more."""
     found = dataset_fragment(scan, fragment)
-    leaves = map(found.metadata.schema.column, range(len(found.metadata.schema)))
-    kinds = {leaf.path.split(".")[0]: (leaf.logical_type.type, leaf.converted_type) for leaf in leaves}
-    lost = {name: kind for name, kinds in kinds.items() for kind in ("UUID", "INTERVAL") if kind in kinds}
-    return {name: kind for name, kind in lost.items() if "extension" not in str(found.physical_schema.field(name).type)}
+    fields = [field for field in found.physical_schema if "extension" not in str(field.type)]
+    lost: dict[str, str] = {}
+    for leaf in map(found.metadata.schema.column, range(len(found.metadata.schema))):
+        for kind in {"UUID", "INTERVAL"} & {leaf.logical_type.type, leaf.converted_type}:
+            lost |= {field.name: kind for field in fields if f"{leaf.path}.".startswith(f"{field.name}.")}
+    return lost
 
 
 def _is_number(kind: pa.DataType) -> bool:

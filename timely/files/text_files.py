@@ -6,7 +6,7 @@ import contextlib
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -54,14 +54,6 @@ def lines_of(path: str, encoding: str | None) -> Iterator[str]:
         yield from io.TextIOWrapper(file, encoding or "utf-8-sig", errors="surrogateescape", newline="")
 
 
-def undecodable(path: str, encoding: str | None) -> tuple[int, str] | None:
-    """Return the number of the first line that is not of ``encoding``, and the line."""
-    for number, line in enumerate(lines_of(path, encoding), 1):
-        if not line.isascii() and _NO_TEXT.search(line):
-            return number, line
-    return None
-
-
 def other_format(path: str) -> tuple[str, str | None] | None:
     """Return what a file is that begins as no file of UTF-8 does, and the encoding that may read it."""
     with open(path, "rb") as file:
@@ -70,39 +62,42 @@ def other_format(path: str) -> tuple[str, str | None] | None:
     return next(kinds, ("it has NUL bytes, as UTF-16 has", "utf-16-le") if b"\0" in beginning else None)
 
 
-def no_text(path: str, how: TextFormat, columns: Sequence[str] = ()) -> str | None:
-    """Return what is wrong with the first line that is not of the encoding; ``columns`` name the values of CSV."""
-    found = undecodable(path, how.encoding)
-    if found is None:
-        return None
-    number, line = found
-    values = next(csv.reader([line], delimiter=how.delimiter), []) if columns else []
-    place = next((place for place, value in enumerate(values) if _NO_TEXT.search(value)), len(columns))
-    where, what = (
-        (f"column {columns[place]!r} of line {number}", values[place]) if place < len(columns) else (f"line {number}", line)
-    )
-    encoding = how.encoding or "utf-8"
-    return f"{where} is not of the encoding {encoding}: {brief(what.strip().encode(encoding, 'surrogateescape'))}"
-
-
-def _rows(path: str, how: TextFormat) -> Any:
-    """Return what Python's ``csv`` reads of a file, with the number of the line as ``line_num``."""
-    lines = lines_of(path, how.encoding)
+def _rows(lines: Iterable[str], how: TextFormat) -> Any:
+    """Return what Python's ``csv`` reads of lines, with the number of the line as ``line_num``."""
     if how.quote is None:
         return csv.reader(lines, delimiter=how.delimiter, quoting=csv.QUOTE_NONE)
     return csv.reader(lines, delimiter=how.delimiter, quotechar=how.quote)
 
 
-def header(path: str, how: TextFormat) -> list[str]:
-    """Return the names of the columns, as far as they can be read."""
+def _first_row(lines: Iterable[str], how: TextFormat) -> list[str]:
+    """Return the first row that is not empty, as far as it can be read."""
     with contextlib.suppress(csv.Error):
-        return next((list(names) for names in _rows(path, how) if names), [])
+        return next((list(values) for values in _rows(lines, how) if values), [])
     return []
+
+
+def header(path: str, how: TextFormat) -> list[str]:
+    """Return the names of the columns of CSV, as far as they can be read."""
+    return _first_row(lines_of(path, how.encoding), how)
+
+
+def no_text(path: str, how: TextFormat, columns: Sequence[str] = ()) -> str | None:
+    """Return what is wrong with the first line that is not of the encoding; ``columns`` name the values of CSV."""
+    encoding = how.encoding or "utf-8"
+    for number, line in enumerate(lines_of(path, how.encoding), 1):
+        if line.isascii() or not _NO_TEXT.search(line):
+            continue
+        where, what = f"line {number}", line
+        for name, value in zip(columns, _first_row([line], how)):
+            if _NO_TEXT.search(value):
+                where, what = f"column {name!r} of line {number}", value
+        return f"{where} is not of the encoding {encoding}: {brief(what.strip().encode(encoding, 'surrogateescape'))}"
+    return None
 
 
 def line_of_row(path: str, how: TextFormat, row: int) -> int | None:
     """Return the number of the line in which a row ends, which counts without empty lines; ``None`` where rows are too long."""
-    rows = _rows(path, how)
+    rows = _rows(lines_of(path, how.encoding), how)
     with contextlib.suppress(csv.Error):
         for values in rows:
             row -= bool(values)
