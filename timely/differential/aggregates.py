@@ -19,7 +19,7 @@ from timely.differential.entries import Entry, size_in_words
 from timely.differential.state_memory import ENTRY
 from timely.differential.trace import Trace
 from timely.differential.updates import Update, consolidate
-from timely.operators.numbers import CANONICAL, ExactSum, canonical, order_key
+from timely.operators.numbers import ExactSum, are_canonical, canonical, order_key
 from timely.order import less_equal
 
 SMALL: Final = 64
@@ -342,8 +342,7 @@ class Groups:
 
 def _canonical(updates: Iterable[Update]) -> Iterable[Update]:
     """Return consolidated updates with the values that stand for equal ones."""
-    kinds = {type(record[1]) for record, _ in updates} - CANONICAL
-    if not kinds or (kinds == {float} and all(record[1] == record[1] for record, _ in updates)):
+    if are_canonical(record[1] for record, _ in updates):
         return updates
     return consolidate([((record[0], canonical(record[1])), diff) for record, diff in updates])
 

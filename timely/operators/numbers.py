@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
+from itertools import chain
 from numbers import Number, Rational
 from typing import Any, Final
 
@@ -91,6 +92,19 @@ def canonical(value: Any) -> Any:
         plain = value.item()
         return canonical(plain) if type(plain) is not kind else NAN if value != value else value  # a long double stays one
     return value
+
+
+def are_canonical(values: Iterable[Any]) -> bool:
+    """Return whether ``canonical`` would return equal values; sooner than to call it for each.
+
+    >>> are_canonical([1, 2.5, ("a", None)]), are_canonical([("a", float("nan"))])
+    (True, False)
+    """
+    found = list(values)
+    kinds = set(map(type, found)) - CANONICAL
+    if not kinds <= {float, tuple} or (float in kinds and any(value != value for value in found)):
+        return False
+    return tuple not in kinds or are_canonical(chain.from_iterable(value for value in found if type(value) is tuple))
 
 
 class _Last:
