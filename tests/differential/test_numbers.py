@@ -10,10 +10,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import timely
+from tests.differential.beside_duckdb import Tables
+from timely import differential as dd
 from timely.errors import OperatorError
 from timely.testing import differential
 from timely.testing.differential import accumulated
@@ -222,3 +226,68 @@ def test_the_order_is_total(epochs: list[list[tuple[Any, int]]], conditions: dic
         for chosen, held in zip(after_each(BUILDS[name], *epochs, **conditions), held_after_each(epochs), strict=True):
             ordered = sorted(map(rank, held), reverse=not least)
             assert sorted(map(rank, chosen), reverse=not least) == ordered[: 3 if name == "top 3" else 1]
+
+
+# -- doubles of SQL ------------------------------------------------------------------------------------------------
+
+DOUBLES = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])
+
+
+def doubles(*values: Any) -> Tables:
+    """Return tables whose random rows have some of these values."""
+    return Tables(
+        {"t": DOUBLES, "u": DOUBLES},
+        dict.fromkeys("tu", lambda random: (random.randrange(3), random.choice(values), random.choice(values))),
+    )
+
+
+SPECIAL = doubles(math.inf, -math.inf, math.nan, 0.0, -0.0, 1.5, -2.25, None)
+
+QUERIES = [
+    "select k, sum(x), avg(x), min(x), max(x), count(distinct x) from t group by k",
+    "select sum(x), avg(y), sum(distinct x), sum(x) filter (where y > 0) from t",
+    "select k, stddev_pop(x), var_pop(x), covar_pop(x, x) from t group by k having count(x) > 1",
+    "select k, min_by(k, x), max_by(k, x) from t where x is not null group by k having count(distinct x) = count(x)",
+    "select x, count(*), sum(y) from t group by x",
+    "select distinct x, -x, abs(x), x + y, x * y, sign(x), isnan(x), round(x, 1), nullif(x, 0)::varchar, greatest(x, y) from t",
+    "select x, y, x = y, x < y, x <= y, x > 'nan'::double, x between y and 'nan', x in (1.5, 'nan') from t",
+    "select count(*) from t where x > y or x = 'nan'::double",
+    "select t.x, count(*) from t join u on t.x = u.x group by t.x",
+    "select x from t union select y from u",
+    "select x from t intersect select y from u",
+    "select x, k, y from t qualify dense_rank() over (partition by k order by x desc nulls last) <= 2",
+    "select x, rank() over (order by x), sum(x) over (order by x range unbounded preceding) from t where x is not null",
+    "select k, median(x), mode(x), quantile_disc(x, 0.5) from t where isnan(x) group by k",
+    "select list_sum([x, y]), list_avg([x, y]), list_max([x, y]), list_sort([x, y]) from t",
+    "select x / y, x % y, least(x, y), sqrt(abs(x)), nullif(x, y), coalesce(x, 'nan') from t where y <> 0",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_number_11_infinity_and_nan_are_those_of_duckdb(query: str) -> None:
+    SPECIAL.check(lambda t, u: dd.sql(t.scope, query, t=t, u=u), query, 1, 2, 3)
+    changes = SPECIAL.stream(4)
+    on_workers = SPECIAL.found_on_workers(changes, lambda t, u: dd.sql(t.scope, query, t=t, u=u), 2)
+    assert on_workers == SPECIAL.expected(changes, query)
+
+
+def test_number_11_sums_that_overflow_are_infinite() -> None:
+    for large in (1.7e308, -1.7e308):
+        query = "select k, sum(x), avg(x), list_sum([x, x]) from t group by k, x"
+        doubles(large, large).check(lambda t, u: dd.sql(t.scope, query, t=t), query)  # noqa: B023  # called at once
+
+
+def test_number_11_nan_comes_in_arrow_batches() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            rows = dd.table(scope, DOUBLES)
+            totals = dd.sql(scope, "select k, sum(x) as s, max(y) as m from rows group by k", rows=rows).output()
+        batch = pa.table({"k": [1] * 8, "x": [math.nan, *[0.5] * 7], "y": [-0.0, math.nan] * 4}, schema=DOUBLES)
+        rows.session.insert_columns(batch)
+        rows.session.advance_to(1)
+        rows.session.insert_columns(batch.slice(1), diff=-1)
+        rows.session.close()
+        assert totals.to_arrow(0).to_pylist() == [
+            {"k": 1, "s": pytest.approx(math.nan, nan_ok=True), "m": pytest.approx(math.nan, nan_ok=True)}
+        ]
+        assert totals.to_arrow(1).to_pylist() == [{"k": 1, "s": pytest.approx(math.nan, nan_ok=True), "m": 0.0}]

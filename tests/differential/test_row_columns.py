@@ -128,7 +128,7 @@ def test_an_expression_gives_the_same_by_columns_as_by_rows(expression: str) -> 
 
 @pytest.mark.parametrize("query", GROUPS)
 def test_groups_give_the_same_by_columns_as_by_rows(query: str) -> None:
-    records = [record for record in rows(2, 80) if record[3] != float("inf")]
+    records = rows(2, 80)
     small = [record for record in records if record[0] is None or abs(record[0]) < 100]
     for key in ("s", "e", "day", "b", "x", "i > 1", "i"):
         for some in (records, small):

@@ -290,14 +290,15 @@ def test_what_has_no_value_is_an_error() -> None:
     for query in (
         "select n // 0 from rows",
         "select n % 0 from rows",
-        "select 0.0 / (n - 1) from rows",
+        "select sqrt(-n) from rows",
+        "select cast('nan'::double as int) from rows",
         "select cast(n as tinyint) from rows",
     ):
         with timely.Worker() as worker:
             with worker.dataflow(int) as scope:
                 rows = dd.table(scope, pa.schema([("n", pa.int64())]))
                 output = dd.sql(scope, query, rows=rows).output()
-            rows.session.insert((1 if "/ (" in query else 1000,))
+            rows.session.insert((1000,))
             rows.session.close()
             with pytest.raises(timely.OperatorError) as caught:
                 output.at(0)

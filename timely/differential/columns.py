@@ -13,6 +13,7 @@ import numpy as np
 
 from timely.differential.updates import Update
 from timely.errors import ContainerError
+from timely.operators.numbers import are_canonical, canonical
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -287,6 +288,7 @@ def updates_of(columns: Sequence[Any], diff: Any, label: str) -> Any:
         counts = None if (diffs == 1).all() else diffs.astype(np.int64)
         return Updates(arrays[0], arrays[1] if len(arrays) > 1 else None, counts)
     lists = [array.tolist() for array in arrays]
+    lists = [list(map(canonical, values)) if not are_canonical(values) else values for values in lists]
     records = lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
     return list(zip(records, diffs.tolist(), strict=True))
 

@@ -14,8 +14,10 @@ from typing import Any, TypeAlias
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timely.differential.updates import Update
+from timely.operators.numbers import canonical
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -52,6 +54,8 @@ def values_of(column: Any) -> list[Any]:
     if isinstance(column, Fixed):
         return _through_dictionary(column.numbers, lambda numbers: column.decimals(numbers.to_pylist()))
     kind = column.type
+    if pa.types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
+        return list(map(canonical, column.to_pylist()))
     if kind in (pa.int64(), pa.float64(), pa.int32()) and not column.null_count:
         found: list[Any] = column.to_numpy().tolist()
         return found
@@ -242,14 +246,14 @@ def reader(column: Any) -> Callable[[int], Any]:
 
         return decimal
     if not column.null_count:
-        if column.type in (pa.int64(), pa.float64()):
+        if column.type == pa.int64() or (column.type == pa.float64() and not pc.any(pc.is_nan(column)).as_py()):
             found: Callable[[int], Any] = _view(column.to_numpy()).__getitem__
             return found
         if column.type == pa.date32():
             days = _view(column.view(pa.int32()).to_numpy())
             first, date = datetime.date(1970, 1, 1).toordinal(), datetime.date.fromordinal
             return lambda row: date(first + days[row])
-    return lambda row: column[row].as_py()
+    return lambda row: canonical(column[row].as_py())
 
 
 def _view(array: Any) -> memoryview:

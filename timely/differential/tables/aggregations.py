@@ -30,7 +30,7 @@ from timely.differential.tables.scalar_compiler import (
 from timely.differential.tables.scalars import decimal_of
 from timely.differential.tables.sizes import joined
 from timely.differential.tables.sorting import Ordering, ordering, turned
-from timely.errors import SqlError
+from timely.operators.numbers import NAN, float_of_parts, float_parts
 
 
 @attrs.frozen
@@ -169,17 +169,14 @@ def _exact(value: Any) -> Any:
     """Return a number whose sums are exact."""
     if type(value) is int:
         return value
-    try:
-        return int(value) if type(value) is bool else Fraction(value)
-    except (OverflowError, ValueError):
-        raise SqlError(f"the sum of {value} and other numbers is not exact") from None
+    return int(value) if type(value) is bool else Fraction(value)
 
 
 def _float(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise SqlError("the result does not fit a DOUBLE") from None
+        return math.inf if value > 0 else -math.inf
 
 
 def _one(entry: Any) -> tuple[Any, ...]:
@@ -190,11 +187,19 @@ def _summand(entry: Any) -> tuple[Any, ...]:
     return 1, _exact(entry)
 
 
+def _summand_of_double(entry: Any) -> tuple[Any, ...]:
+    return 1, *float_parts(entry)
+
+
+def _sum_of_doubles(sums: Sequence[Any]) -> float:
+    return float_of_parts(sums[1], sums[2])
+
+
 def _first_of(sums: Sequence[Any]) -> Any:
     return sums[0]
 
 
-_OF_SUM: Final[dict[Kind, Callable[[Any], Any]]] = {Kind.INTEGER: int, Kind.DECIMAL: decimal_of, Kind.DOUBLE: _float}
+_OF_SUM: Final[dict[Kind, Callable[[Any], Any]]] = {Kind.INTEGER: int, Kind.DECIMAL: decimal_of}
 
 
 def _count(call: _Call) -> Aggregation:
@@ -221,6 +226,9 @@ def _sum(call: _Call) -> Aggregation:
         argument = attrs.evolve(argument, kind=Kind.INTEGER)
     if argument.kind.base not in NUMBERS:
         raise refusal(call.node, f"sum takes numbers, not {argument.kind.value}")
+    if argument.kind is Kind.DOUBLE:
+        of_doubles = Sums(3, _summand_of_double, lambda sums: _sum_of_doubles(sums) if sums[0] else None)
+        return call.made(argument.kind, of_doubles, argument.function)
     convert = _OF_SUM[argument.kind.base]
     fit: Callable[[Any], Any] = _same if argument.kind.scale is None else fitting(38, argument.kind.scale)
     return call.made(argument.kind, Sums(2, _summand, lambda sums: fit(convert(sums[1])) if sums[0] else None), argument.function)
@@ -228,14 +236,22 @@ def _sum(call: _Call) -> Aggregation:
 
 def _avg(call: _Call) -> Aggregation:
     call.only()
-    return call.made(
-        Kind.DOUBLE, Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None), call.number().function
-    )
+    argument = call.number()
+    form = Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None)
+    if argument.kind is Kind.DOUBLE:
+        form = Sums(3, _summand_of_double, lambda sums: finite(_sum_of_doubles(sums) / sums[0]) if sums[0] else None)
+    return call.made(Kind.DOUBLE, form, argument.function)
+
+
+def _all_finite(*values: Any) -> bool:
+    return all(type(value) is not float or math.isfinite(value) for value in values) and NAN not in values
 
 
 def _squares(entry: Any) -> tuple[Any, ...]:
+    if not _all_finite(entry):
+        return 1, 0, 0, 1
     value = _exact(entry)
-    return 1, value, value * value
+    return 1, value, value * value, 0
 
 
 def _spread(call: _Call) -> Aggregation:
@@ -247,15 +263,19 @@ def _spread(call: _Call) -> Aggregation:
         n = sums[0]
         if n <= sample:
             return None
+        if sums[3]:
+            return NAN
         found = _float(Fraction(sums[2] - Fraction(sums[1] * sums[1]) / n) / (n - sample))
         return math.sqrt(found) if root else found
 
-    return call.made(Kind.DOUBLE, Sums(3, _squares, result), call.number().function)
+    return call.made(Kind.DOUBLE, Sums(4, _squares, result), call.number().function)
 
 
 def _products(entry: Any) -> tuple[Any, ...]:
+    if not _all_finite(*entry):
+        return 1, 0, 0, 0, 1
     y, x = _exact(entry[0]), _exact(entry[1])
-    return 1, y, x, y * x
+    return 1, y, x, y * x, 0
 
 
 def _covariance(call: _Call) -> Aggregation:
@@ -267,13 +287,15 @@ def _covariance(call: _Call) -> Aggregation:
 
     def result(sums: Sequence[Any]) -> Any:
         n = sums[0]
-        return None if n <= sample else _float((Fraction(sums[3]) - Fraction(sums[1] * sums[2]) / n) / (n - sample))
+        if n <= sample:
+            return None
+        return NAN if sums[4] else _float((Fraction(sums[3]) - Fraction(sums[1] * sums[2]) / n) / (n - sample))
 
     def entry(row: Row) -> Any:
         found = y(row), x(row)
         return None if None in found else found
 
-    return call.made(Kind.DOUBLE, Sums(4, _products, result), entry)
+    return call.made(Kind.DOUBLE, Sums(5, _products, result), entry)
 
 
 def _quantifier(call: _Call) -> Aggregation:

@@ -21,6 +21,7 @@ from timely.differential.tables import scalars
 from timely.differential.tables.kinds import NUMBERS, Kind, common, conversion
 from timely.differential.tables.scalar_compiler import NameScope, compile_scalar
 from timely.errors import SqlError
+from timely.operators.numbers import NAN
 
 Kernel = Callable[[Sequence[Any]], Any]
 """From the columns of rows to an array, or a scalar where all rows have one value."""
@@ -196,7 +197,7 @@ def _constant(kind: Kind, value: Any, literal: str | None = None) -> _Vectorized
         scale = 0 if value is None else max(0, -value.as_tuple().exponent)
         number = None if value is None else int(scalars.EXACT.scaleb(value, scale))
         made = Fixed(pa.scalar(number, pa.int64()), scale)
-    elif kind in _ARROW:
+    elif kind in _ARROW and value is not NAN:
         made = pa.scalar(value, _ARROW[kind])
     elif kind is not Kind.NULL:
         raise _NoKernel
@@ -243,7 +244,7 @@ def _boolean(node: exp.Expr, scope: NameScope) -> Kernel:
 
 
 def _number(values: Any) -> Any:
-    """Return doubles; rows raise the error where one is NaN."""
+    """Return doubles; rows where one is NaN, which Arrow compares in another way."""
     if pc.any(pc.is_nan(values)).as_py():
         raise _NoKernel
     return pc.add(values, 0.0)

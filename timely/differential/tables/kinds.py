@@ -19,6 +19,7 @@ import pyarrow as pa
 from timely.differential.tables import parsing
 from timely.differential.tables.zones import to_utc
 from timely.errors import SchemaError, SqlError, brief
+from timely.operators.numbers import NAN
 
 Value = Any
 Conversion = Callable[[Any], Any]
@@ -188,13 +189,13 @@ def _same(value: Value) -> Value:
 
 
 def finite(value: float) -> float:
-    """Return a float that is a number; ``SqlError`` for NaN, which is equal to no record.
+    """Return a float as tables have it: there is one zero, and one NaN, which equals itself and is the greatest.
 
-    -0.0 becomes 0.0: they are equal, so nothing may tell them apart.
+    >>> finite(-0.0), finite(float("nan")) == finite(float("nan"))
+    (0.0, True)
     """
-    if value != value:
-        raise SqlError("the result is NaN, which a table cannot hold")
-    return value + 0.0
+    found = value + 0.0
+    return found if found == found else NAN
 
 
 def _integer_of_double(value: float) -> int:
@@ -559,8 +560,8 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
     def check(value: Any) -> Any:
         if type(value) is expected:
             return narrow(value)
-        if float_of_int and type(value) is int:
-            return float(value)
+        if float_of_int and (type(value) is int or value is NAN):
+            return finite(float(value))
         raise SqlError(f"it is {kind.value}, and {brief(value)} came")
 
     return check

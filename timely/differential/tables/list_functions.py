@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any, Final
 
 from sqlglot import exp
 
-from timely.differential.tables import scalars
-from timely.differential.tables.kinds import NUMBERS, Kind, common, fitting, list_of, sortable
+from timely.differential.tables.kinds import NUMBERS, Kind, common, finite, fitting, list_of, sortable
 from timely.differential.tables.overloads import Overload, Rule, SqlFunction, overload
 from timely.differential.tables.sizes import check_length, joined
 from timely.differential.tables.text_functions import as_text
+from timely.operators.numbers import ExactSum
 
 Values = tuple[Any, ...]
 
@@ -66,18 +65,13 @@ def _contains(values: Values | None, value: Any) -> bool | None:
 
 
 def _sum(values: Values) -> Any:
-    present = [value for value in values if value is not None]
-    if not present:
-        return None
-    if type(present[0]) is int:
-        return sum(present)
-    total = sum(map(scalars.summand, present))
-    return float(total) if type(present[0]) is float else scalars.decimal_of(total)
+    present = [(value, 1) for value in values if value is not None]
+    return ExactSum.of(present).result() if present else None
 
 
 def _average(values: Values) -> float | None:
-    present = [scalars.summand(value) for value in values if value is not None]
-    return float(Fraction(sum(present))) / len(present) if present else None
+    present = [(value, 1) for value in values if value is not None]
+    return finite(float(ExactSum.of(present).result()) / len(present)) if present else None
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[[Values], Any]:

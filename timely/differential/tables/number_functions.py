@@ -14,6 +14,7 @@ from timely.differential.tables import scalars
 from timely.differential.tables.kinds import Kind, decimal, finite
 from timely.differential.tables.overloads import Overload, Rule, SqlFunction, overload
 from timely.errors import SqlError
+from timely.operators.numbers import NAN
 
 _I, _F = Kind.INTEGER, Kind.DOUBLE
 
@@ -33,7 +34,7 @@ def real(f: Callable[..., float], infinite: Callable[..., float] | None = None) 
         except (ValueError, ZeroDivisionError):
             if infinite is not None:
                 return finite(infinite(*numbers))
-            raise SqlError(f"the result for {', '.join(map(str, numbers))} is NaN, which a table cannot hold") from None
+            raise SqlError(f"the result for {', '.join(map(str, numbers))} does not exist") from None
 
     return value
 
@@ -56,7 +57,7 @@ def _log(base: float, number: float) -> float:
             raise SqlError(f"the logarithm of {value} does not exist")
     if base == 1:
         raise SqlError("there is no logarithm to the base 1")
-    return math.log10(number) / math.log10(base)
+    return finite(math.log10(number) / math.log10(base))
 
 
 def _logarithm(f: Callable[[float], float]) -> Callable[[float], float]:
@@ -135,7 +136,7 @@ def _to_whole(rounding: str) -> Callable[[Decimal], Decimal]:
 
 
 def _sign(value: Any) -> int:
-    return int(value > 0) - int(value < 0)
+    return 0 if value is NAN else int(value > 0) - int(value < 0)
 
 
 def _numbers(whole: Callable[..., Any], of_decimal: Callable[..., Any], double: Callable[..., Any], *more: Kind) -> list[Rule]:
@@ -191,7 +192,7 @@ def _of(*arguments: str, rules: Sequence[Rule], ignored: tuple[str, ...] = ()) -
 _LOG10: Final = _logarithm(math.log10)
 
 NUMBER_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
-    exp.Abs: _of("this", rules=_numbers(abs, scalars.EXACT.abs, abs)),
+    exp.Abs: _of("this", rules=_numbers(abs, scalars.EXACT.abs, lambda value: finite(abs(value)))),
     exp.Sign: _of("this", rules=[overload(_sign, _I, _I), _of_decimal(_sign, _I), overload(_sign, _I, _F)]),
     exp.Floor: _of("this", rules=_wholes(_to_whole(ROUND_FLOOR), overload(float, _F, _I), floor_float)),
     exp.Ceil: _of("this", rules=_wholes(_to_whole(ROUND_CEILING), overload(float, _F, _I), ceiling_float)),

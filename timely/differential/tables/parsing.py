@@ -1,6 +1,6 @@
 """Texts that become other values, as casts of DuckDB make them; ``SqlError`` for those that do not.
 
-The zone of a text counts for an instant only. NaN and moments outside of the years 1 to 9999 are no values.
+The zone of a text counts for an instant only. Moments outside of the years 1 to 9999 are no values.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 from timely.differential.tables.zones import in_zone, to_utc
 from timely.errors import SqlError, brief
+from timely.operators.numbers import NAN
 
 _BOOLEANS: Final = {"true": True, "t": True, "yes": True, "y": True, "1": True} | dict.fromkeys(
     ("false", "f", "no", "n", "0"), False
@@ -72,6 +73,8 @@ def float_of(text: str) -> float:
     infinite = _INFINITE.fullmatch(text.strip(_SPACES))
     if infinite is not None:
         return float(f"{infinite[1]}inf")
+    if text.strip(_SPACES).lower() == "nan":
+        return NAN
     return float(_number(text)) + 0.0
 
 

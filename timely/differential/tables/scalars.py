@@ -29,7 +29,7 @@ EXACT: Final = Context(prec=200, traps=[Inexact, InvalidOperation, DivisionByZer
 def divide(one: float, other: float) -> float:
     """Return the quotient of floats; that by zero is infinite."""
     if other == 0:
-        return finite(math.nan if one == 0 or one != one else math.copysign(math.inf, one))
+        return finite(math.nan if one == 0 or math.isnan(one) else math.copysign(math.inf, one))
     return finite(one / other)
 
 
@@ -82,7 +82,7 @@ def multiply_floats(one: float, other: float) -> float:
 
 def negative_float(value: float) -> float:
     """Return a float with the other sign; there is one zero."""
-    return 0.0 - value
+    return finite(0.0 - value)
 
 
 def decimal_of(value: Fraction | int) -> Decimal:
@@ -95,14 +95,6 @@ def decimal_of(value: Fraction | int) -> Decimal:
 
 
 EXACT_ROUNDING: Final = Context(prec=200)
-
-
-def summand(value: Any) -> Fraction:
-    """Return a number whose sums are exact; ``SqlError`` for infinity."""
-    try:
-        return Fraction(value)
-    except (OverflowError, ValueError):
-        raise SqlError(f"the sum of {value} and other numbers is not exact") from None
 
 
 @attrs.frozen(slots=False)

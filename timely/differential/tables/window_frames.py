@@ -15,7 +15,7 @@ from sqlglot import exp
 from timely.differential.aggregates import Descending
 from timely.differential.tables import moment_functions, scalars
 from timely.differential.tables.calls import interval_of
-from timely.differential.tables.kinds import MOMENTS, NUMBERS, Kind, start_of_day
+from timely.differential.tables.kinds import MOMENTS, NUMBERS, Kind, finite, start_of_day
 from timely.differential.tables.refusals import refusal
 from timely.differential.tables.scalar_compiler import Row
 from timely.differential.tables.sorting import Ordering
@@ -168,7 +168,7 @@ def _moves(bound: Any, kind: Kind, sign: int, window: exp.Expr) -> tuple[Callabl
     if isinstance(bound, exp.Literal) and not bound.is_string and kind.base in NUMBERS:
         number = Decimal(str(bound.this)) * sign
         if kind is Kind.DOUBLE:
-            return lambda value: value, lambda value: value + float(number)
+            return lambda value: value, lambda value: finite(value + float(number))
         return Decimal, lambda value: scalars.EXACT.add(value, number)
     raise refusal(window, f"a frame of RANGE over {kind.value} has literal distances: numbers, or intervals for dates")
 
