@@ -24,7 +24,7 @@ const lines = () => $("result").querySelector("tbody").children.map(tr => [tr.cl
 
 async function until(what, holds) {
   for (let n = 0; n < 500; n++) { if (holds()) return; await pause(0.02); }
-  throw new Error(`${what}: ${JSON.stringify([lines(), $("error").textContent, $("state").textContent])}`);
+  throw new Error(`${what}: ${JSON.stringify([lines().slice(0, 9), $("error").textContent, $("state").textContent])}`);
 }
 
 async function run(sql) { $("sql").value = sql; $("run").onclick(); }
@@ -43,6 +43,19 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   await until("one query", () => $("summary").textContent.includes("epoch 1, 1 queries"));
   $("result").querySelector("thead").children[0].children[1].onclick();
   await until("order", () => lines()[0][1] === "bob");
+  await run("select customer from totals order by total desc, customer limit 2");
+  await until("the order of the query", () => $("title").textContent === "Result" && JSON.stringify(lines().map(each => each.slice(1))) === '[["ada"],["bob"]]');
+  const [digits, names] = [[..."abcdef"].map((t, n) => `${3 ** n} * (${t}.id % 3)`), [..."abcdef"].map(t => `orders ${t}`)];
+  await run(`select ${digits.join(" + ")} - 9 as n from ${names.join(", ")} where ${[..."abcdef"].map(t => `${t}.id < 4`).join(" and ")} order by n desc`);
+  await until("the first page", () => lines().length === 500 && lines()[0][1] === "719" && lines()[499][1] === "220");
+  if ($("more").textContent !== "rows 1 to 500 of 729" || !$("previous").disabled) throw new Error($("more").textContent);
+  $("next").onclick();
+  await until("the second page", () => lines().length === 229 && lines()[0][1] === "219" && lines()[228][1] === "-9");
+  if ($("more").textContent !== "rows 501 to 729 of 729" || !$("next").disabled) throw new Error($("more").textContent);
+  $("previous").onclick();
+  await until("the first page again", () => lines().length === 500);
+  await run("select x from (values ('10.5', '7'), ('9', '1'), ('1e3', '-inf'), (null, 'inf'), ('10.5', 'inf'), ('10.5', null)) v(d, x) order by cast(d as decimal(9, 2)) desc nulls first, cast(x as double)");
+  await until("numbers", () => JSON.stringify(lines().map(each => each[1])) === '["inf","-inf","7","inf","null","1"]');
   $("views").children[0].children[0].onclick();
   await until("the table", () => $("title").textContent === "orders" && lines().length === 4);
   await until("the query has ended", () => $("summary").textContent.includes("0 queries"));

@@ -280,6 +280,18 @@ def test_an_epoch_or_a_view_that_is_too_large_is_not_sent() -> None:
     wait_until(lambda: served.views.queries == 0)
 
 
+def test_a_client_catches_up_over_more_changes_than_one_event_may_have() -> None:
+    served = Served(Limits(rows=4))
+    with served.server:
+        for epoch in range(1, 6):
+            served.views.commit({"orders": {(10 * epoch + n, "x", epoch): 1 for n in range(3)}})
+        with Events(served.port, "/views/orders/changes?from=0") as events:
+            for epoch in range(1, 6):
+                event = events.next()
+                assert event.data["time"] == epoch
+                assert sorted(changes(event)) == [(1, 10 * epoch + n, "x", epoch) for n in range(3)]
+
+
 def test_no_more_subscribers_than_the_limit() -> None:
     served = Served(Limits(subscribers=1))
     with served.server, Events(served.port, "/views/orders/changes"):

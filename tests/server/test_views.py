@@ -114,6 +114,16 @@ def test_a_row_that_is_refused_changes_nothing() -> None:
         views.table("T", NUMBERS)
 
 
+def test_changes_are_checked_after_earlier_ones_of_their_epoch() -> None:
+    views = numbers()
+    gone, come = {("a", 1): -1}, {("z", 1): 1}
+    assert views.check("t", gone) == [(("a", 1), -1)] and views.check("t", {("z", 1): -1}, come) == [(("z", 1), -1)]
+    with pytest.raises(DifferenceError, match=r"\('a', 1\) would be there -1 times"):
+        views.check("t", gone, gone)
+    with pytest.raises(DifferenceError, match=r"\('z', 1\) would be there -1 times"):
+        views.check("t", {("z", 1): -2}, come)
+
+
 def test_tables_and_views_may_come_later() -> None:
     views = numbers()
     views.commit({"t": {("a", 1): 1}})

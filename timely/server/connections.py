@@ -25,7 +25,7 @@ def connection_limit(most: int = 1024) -> int:
     except ModuleNotFoundError:  # not a Unix
         return most
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if open_files == resource.RLIM_INFINITY else min(most, max(open_files - _SPARE, open_files // 2, 1))
+    return most if open_files == resource.RLIM_INFINITY else min(most, max(open_files - _SPARE, open_files // 3, 1))
 
 
 class Connections:
@@ -37,6 +37,8 @@ class Connections:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self.backlog = min(128, most // 2)
+        """Connections that are accepted at once, before any of others is closed."""
         self._busy: set[Any] = set()
         self._unread: dict[Any, int] = {}  # those that have taken nothing, and how often that was seen
 

@@ -188,6 +188,8 @@ def _converted(given: Any, kind: Kind) -> Any:
         return float(given)
     if isinstance(given, int) and not isinstance(given, bool) and kind.base in (Kind.DOUBLE, Kind.DECIMAL):
         return float(given) if kind is Kind.DOUBLE else Decimal(given)
+    if isinstance(given, str) and not given.isascii() and re.search("[\ud800-\udfff]", given):
+        raise SqlError(f"{brief(given)} is no text: half of a surrogate pair stands alone in it")
     if isinstance(given, str) and kind is not Kind.TEXT:
         convert = conversion(Kind.TEXT, kind.base)  # all digits of a decimal: the table refuses those that it does not have
         if convert is None:

@@ -479,8 +479,14 @@ def _parsed(text: str) -> Any:
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is no JSON")
 
+    def once(parts: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(parts)
+        if len(found) < len(parts):
+            raise ValueError(f"an object has one of {', '.join(found)} twice")
+        return found
+
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=refuse)
+        return json.loads(text, parse_float=Decimal, parse_constant=refuse, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"the body is no JSON: {error}") from None
 

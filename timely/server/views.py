@@ -304,7 +304,7 @@ class Views:
 
     def _replacements(self, table: _Relation, upserts: list[Row], key: Sequence[str]) -> list[Change]:
         names = [column.name for column in table.contents.columns]
-        if not key or isinstance(key, str) or any(column not in names for column in key):
+        if not key or not isinstance(key, list | tuple) or any(column not in names for column in key):
             raise ConfigurationError(f"key is a list of columns of table {table.name} ({', '.join(names)}), not {brief(key)}")
         if table.check is None:
             raise ConfigurationError(f"{table.name} is a {table.kind}: only tables are changed")

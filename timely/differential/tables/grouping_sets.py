@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations, product
 from typing import Any, Final
@@ -18,6 +19,9 @@ from timely.differential.tables.scalar_compiler import Row
 
 Keys = tuple[exp.Expr, ...]
 
+_MOST: Final = 1024
+"""Sets of keys: each is a group of its own in the dataflow, and takes some 3 ms to plan."""
+
 GROUPING: Final = (exp.Grouping, exp.GroupingId)
 
 
@@ -25,8 +29,19 @@ def key_sets(group: exp.Expr, outputs: Sequence[exp.Expr]) -> list[Keys]:
     """Return the sets of keys of ``GROUP BY``; of ``ALL``, what of ``outputs`` is no aggregate."""
     if group.args.get("all"):
         return [tuple(_unwrapped(output.unalias()) for output in outputs if not aggregates_in([output]))]
+    if (count := math.prod(map(_count, group.expressions))) > _MOST:
+        raise refusal(group, f"these are {count:,} sets of keys, and {_MOST:,} at most are grouped by")
     parts = [_sets(_unwrapped(part)) for part in group.expressions]
     return [tuple(dict.fromkeys(key for keys in chosen for key in keys)) for chosen in product(*parts)]
+
+
+def _count(node: exp.Expr) -> int:
+    """Return how many sets of keys a part of ``GROUP BY`` has, which are not made for that."""
+    node = _unwrapped(node)
+    if isinstance(node, exp.GroupingSets):
+        return sum(map(_count, node.expressions))
+    keys = len(node.expressions)
+    return keys + 1 if isinstance(node, exp.Rollup) else 2**keys if isinstance(node, exp.Cube) else 1
 
 
 def _sets(node: exp.Expr) -> list[Keys]:
