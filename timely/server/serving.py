@@ -103,7 +103,8 @@ class ViewServer:
             http = runner.server
             assert http is not None
             loop = asyncio.get_running_loop()
-            listening = await loop.create_server(lambda: connections.accepted(http), self.host, self.port, backlog=connections.backlog)
+            backlog = connections.backlog
+            listening = await loop.create_server(lambda: connections.accepted(http), self.host, self.port, backlog=backlog)
             port: int = listening.sockets[0].getsockname()[1]
         except BaseException as error:
             await runner.cleanup()
