@@ -73,8 +73,10 @@ class Outcome(NamedTuple):
 class Server:
     """A ``timely serve`` over 60,000 events and 3,000 orders."""
 
-    def __init__(self, folder: Path, *options: str, files: int | None = None, rows: int = 60_000, **environment: str) -> None:
-        (folder / "views.sql").write_text(SCRIPT)
+    def __init__(
+        self, folder: Path, *options: str, files: int | None = None, rows: int = 60_000, script: str = "", **environment: str
+    ) -> None:
+        (folder / "views.sql").write_text(SCRIPT + script)
         events = "".join(f"{n},{n * 7919 % 10007},{'abc'[n % 3]}\n" for n in range(rows))
         (folder / "events.csv").write_text("id,amount,kind\n" + events)
         (folder / "orders.csv").write_text("id,customer\n" + "".join(f"{n},c{n % 50}\n" for n in range(3000)))

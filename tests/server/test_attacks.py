@@ -92,6 +92,17 @@ def test_sigterm_ends_the_server_whatever_it_does(tmp_path: Path) -> None:
         assert server.end()[0] == 0
 
 
+def test_sigterm_ends_the_server_while_an_epoch_does_not_end(tmp_path: Path) -> None:
+    loop = "create view looping as with recursive r(n) as (select key from written union select n + 1 from r) select n from r;"
+    server = Server(tmp_path, "--writable", "--query-seconds", "0.5", rows=100, script=loop)
+    body = b'{"insert": [{"key": 1}]}'
+    head = b"POST /tables/written HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with clients(server, 1, head % len(body) + body):
+        assert server.health()["time"] == 0
+        assert query("select count(*) as n from orders")(server).startswith("503")  # it would wait for the epoch
+        assert server.end()[0] == 0
+
+
 def test_server_8_texts_and_keys_that_cannot_be_are_refused(server: Server) -> None:
     def write(body: str) -> tuple[int, str]:
         found = ask(server.port, "/tables/written", "POST", body, Content_Type="application/json")

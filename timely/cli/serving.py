@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 
 from timely.errors import ConfigurationError, TimelyWarning, file_error_text
-from timely.memory import bytes_of
+from timely.memory import bytes_of, return_freed_memory
 from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
 from timely.server.script import TableDefinition, parse_script
 from timely.worker.gc_control import collector_paused
@@ -95,6 +95,7 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
             warnings.simplefilter("always", TimelyWarning)
             views.run_script(text)
         gc.freeze()
+    return_freed_memory()  # which else each query might take beside its own
     over = threading.Event()
 
     def end(*_: object) -> None:

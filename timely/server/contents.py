@@ -19,6 +19,10 @@ Change = tuple[Row, int]
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"eq": eq, "lt": lt, "lte": le, "gt": gt, "gte": ge}
 
 
+_INDEXES: Final = 4
+"""Indexes of one table or view: each takes as much memory as its rows, and clients ask for them."""
+
+
 @attrs.frozen
 class RowCondition:
     """A comparison of the column at ``place`` with a value; ``NULL`` is equal to ``None`` alone, and in no order."""
@@ -104,7 +108,7 @@ class _ColumnIndex:
 
 
 class Contents:
-    """The rows of a table or view with their counts, at one time; an index is built for each column that is asked for.
+    """The rows of a table or view with their counts, at one time; an index is built for each of the last columns asked for.
 
     ``changes_since`` remembers at most ``epochs`` epochs and about ``changes`` changes, so memory is bounded by what is held.
 
@@ -201,7 +205,8 @@ class Contents:
         return self.rows
 
     def _index(self, place: int) -> _ColumnIndex:
-        index = self._indexes.get(place)
-        if index is None:
-            index = self._indexes[place] = _ColumnIndex(place, self.rows)
+        index = self._indexes.pop(place, None) or _ColumnIndex(place, self.rows)
+        while len(self._indexes) >= _INDEXES:
+            del self._indexes[next(iter(self._indexes))]  # that was asked for the longest ago
+        self._indexes[place] = index
         return index

@@ -108,28 +108,31 @@ class QueryProcess:
         """Start to compute over ``tables``, as they are now."""
         if not hasattr(os, "fork"):
             raise ConfigurationError("a query runs in a process of its own, and this system cannot fork one")
-        self._connection, theirs = Pipe()
-        with self._lock, theirs:
-            if self._killed:
-                raise ViewError("the query has been closed")
-            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: nothing of them is used
-                self._number = os.fork()
-            if self._number == 0:
-                _run(self.request, theirs, tables)
+        try:
+            self._connection, theirs = Pipe()
+            with self._lock, theirs:
+                if self._killed:
+                    raise ViewError("the query has been closed")
+                with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: none of them is used
+                    self._number = os.fork()
+                if self._number == 0:
+                    _run(self.request, theirs, tables)
+        except OSError as error:
+            raise ViewError(f"the query has no process: {error}") from None
 
     def started(self) -> Started:
         """Return what the query is; ``SqlError`` for what is no query that can be computed."""
-        found: Started = self._receive()
-        return found
+        started: Started = self._receive()
+        return started
 
     def changes(self) -> tuple[list[Change], bool]:
         """Return what an epoch has changed, the first all rows, and whether there are more."""
         changes: list[Change] = []
-        while not isinstance(found := self._receive(), _Complete):
-            changes += found
+        while not isinstance(message := self._receive(), _Complete):
+            changes += message
             if self._size > self.request.memory:
                 raise ViewError(f"the result of the query takes more than {size_text(self.request.memory)}: select less")
-        return changes, found.more
+        return changes, message.more
 
     def send(self, changes: Mapping[str, Sequence[Change]]) -> None:
         """Have the next epoch begin, with changes of what is read."""
@@ -172,15 +175,15 @@ class QueryProcess:
             if status == -signal.SIGALRM:
                 raise ViewError(f"the query took longer than {self.request.seconds:g} s: make it smaller") from None
             raise ViewError(_needs_more(self.request.memory)) from None
-        found = pickle.loads(content)
-        if isinstance(found, _Refused):
-            raise found.kind(found.reason)
-        if isinstance(found, list):
-            size = len(content) + len(found) * (200 + 40 * len(found[0][0]))
+        message = pickle.loads(content)
+        if isinstance(message, _Refused):
+            raise message.kind(message.reason)
+        if isinstance(message, list):
+            size = len(content) + len(message) * (200 + 40 * len(message[0][0]))
             self._size += size
             self._received += size
-            self._rows += len(found)
-        return found
+            self._rows += len(message)
+        return message
 
 
 def _needs_more(memory: int) -> str:
@@ -252,12 +255,12 @@ class _Computation:
             for read in columns:
                 self._sessions[read], collection = dd.new_collection(scope, name=read)
                 sources[read] = dd.Table(collection, columns[read])
-            found = query_over(scope, text if self._order is None else self._order.query, sources)
-            self._probe = found.collection.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
+            result = query_over(scope, text if self._order is None else self._order.query, sources)
+            self._probe = result.collection.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
         self._arrived = arrived
-        self._columns = found.columns
-        width = len(found.columns) if self._order is None else self._order.width
-        shown = found.columns[:width] if request.once else found.columns
+        self._columns = result.columns
+        width = len(self._columns) if self._order is None else self._order.width
+        shown = self._columns[:width] if request.once else self._columns
         self.started = Started(shown, reads, self._sort_columns(), width)
         _bound_memory(request.memory - sum(_copied(tables[read].rows) for read in columns))
         self.begin({read: tables[read].rows for read in columns})

@@ -169,9 +169,9 @@ class Views:
 
         ``SqlError`` for what is no query that can be kept up to date; ``ViewError`` if it fails, takes too much, or too many run.
         """
-        found = self.prepare(query)
-        found.start()
-        return found
+        prepared = self.prepare(query)
+        prepared.start()
+        return prepared
 
     def answer(self, query: str) -> Answer:
         """Return the rows of a query at the current time, in its order, up to ``Limits.rows``; errors are those of ``query``.
@@ -182,8 +182,8 @@ class Views:
         >>> views.answer("select n from numbers order by n desc limit 2").rows
         [((3,), 1), ((2,), 1)]
         """
-        with self.prepare(query, once=True) as found:
-            return found.answer()
+        with self.prepare(query, once=True) as prepared:
+            return prepared.answer()
 
     def prepare(self, query: str, *, once: bool = False, ordered: bool = False) -> Query:
         """Return a query that is not started: ``start`` or, if it is to be read ``once``, ``answer`` computes it.
@@ -200,8 +200,8 @@ class Views:
             request = QueryRequest(query, limits.query_seconds, max(left // 4, LEAST), limits.rows, once=once, ordered=ordered)
             self._begun += 1
             name = f"query-{self._begun}"
-            found = self._queries[name] = Query(self, name, QueryProcess(request))
-        return found
+            prepared = self._queries[name] = Query(self, name, QueryProcess(request))
+        return prepared
 
     def _new_name(self, name: str) -> str:
         found = checked_name(name)
@@ -600,11 +600,16 @@ class Query:
 
     def _computed(self) -> tuple[int, tuple[Column, ...], list[Change], bool]:
         views, process = self._views, self._process
-        with views._running:
+        seconds = process.request.seconds
+        if not views._running.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+            raise ViewError(f"the query waits for the epoch that is computed, and that has taken longer than {seconds:g} s")
+        try:
             views._check_whole()
             with views._reading:
                 time = views._time
                 process.start({each.name: _state(each) for each in views._relations.values()})
+        finally:
+            views._running.release()
         started = process.started()
         self._reads, self.order, self.width = started.reads, started.order, started.width
         return time, started.columns, *process.changes()
@@ -621,9 +626,9 @@ class Query:
                     self._process.send(changes)
                     self._apply(epoch, self._process.changes()[0])
                 self._apply(time, [])
-        except TimelyError as error:
+        except Exception as error:  # whatever it is, who reads learns of it
             with self._views._reading:
-                self._error = str(error)
+                self._error = str(error) if isinstance(error, TimelyError) else error_text(error)
                 self._views._reading.notify_all()
         finally:
             self._process.end()
