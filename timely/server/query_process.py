@@ -319,7 +319,7 @@ def _bound(request: QueryRequest, connection: Connection) -> None:
     os.closerange(3, mine)
     os.closerange(mine + 1, 1 << 16)
     with contextlib.suppress(OSError):
-        os.nice(10)
+        os.nice(5)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # where the machine has no memory left, a query ends and not the server
     pa.set_memory_pool(pa.system_memory_pool())  # others have taken much in advance
