@@ -5,6 +5,7 @@ t; upper(t); lower(t); length(t); len(t); strlen(t); t || '!'; 'x' || t || 1; co
 trim(t); ltrim(t); rtrim(t); trim(t, ' x'); ltrim(t, 'ab'); rtrim(t, 'bc'); trim(both 'a' from t); lpad(t, 4, 'xy');
 rpad(t, 4, 'xy'); lpad(t, 0, 'x'); left(t, 2); left(t, -2); right(t, 2); right(t, -2); left(t, 0); right(t, 0);
 right(t, -9); left(t, -9); substring(t, 2); substring(t, 2, 2); substring(t, -2); substring(t, 0, 2); substr(t, -3, 2);
+substring(t, 0, -1); substring(t, 3, -2); substring(t, -1, -2); substring(t, 9, -7); substring(t, -9, -2);
 position('b' in t); strpos(t, ''); instr(t, 'a'); contains(t, 'b'); contains(t, ''); starts_with(t, 'a'); prefix(t, '');
 ends_with(t, 'c'); suffix(t, 'ë'); replace(t, 'a', 'oo'); replace(t, '', 'x'); repeat(t, 2); repeat(t, 0); repeat(t, -1);
 split_part(t, ',', 1); split_part(t, ',', 2); split_part(t, ',', -1); split_part(t, ',', 9); split_part(t, ',', 0);

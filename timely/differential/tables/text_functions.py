@@ -44,16 +44,14 @@ _LOWER: Final = {"İ": "i"}
 
 
 def substring(text: str, start: int, length: int | None = None) -> str:
-    """Return part of a text; the first letter is number 1, and the last is number -1.
+    """Return part of a text; the first letter is number 1, and the last is number -1. A negative length is of what stands before.
 
-    >>> substring("hello", 2, 3), substring("hello", -3, 2), substring("hello", 0, 2)
-    ('ell', 'll', 'h')
+    >>> substring("hello", 2, 3), substring("hello", -3, 2), substring("hello", 0, 2), substring("hello", 3, -2)
+    ('ell', 'll', 'h', 'he')
     """
     begin = start - 1 if start >= 0 else len(text) + start
-    if length is not None and length < 0:
-        raise SqlError(f"substring of the negative length {length}")
     end = len(text) if length is None else begin + length
-    return text[max(begin, 0) : max(end, 0)]
+    return text[max(min(begin, end), 0) : max(begin, end, 0)]
 
 
 def replace(text: str, old: str, new: str) -> str:
