@@ -101,6 +101,8 @@ def check_clauses(tree: exp.Expr) -> None:
             raise refusal(node, "GROUP BY DISTINCT is not supported: select DISTINCT")
         elif isinstance(node, exp.Values):
             _name_columns(node)
+        elif isinstance(node, exp.Join) and not any(map(node.args.get, ("on", "using", "method"))) and _joins_by_condition(node):
+            raise refusal(node, "a join needs ON or USING")
 
 
 def _move_inside(node: exp.Subquery) -> None:
@@ -117,6 +119,10 @@ def _move_inside(node: exp.Subquery) -> None:
             raise refusal(clause, "these parentheses have a LIMIT already: name them in FROM, and select from that")
         node.set(name, None)
         query.set(name, clause)
+
+
+def _joins_by_condition(join: exp.Join) -> bool:
+    return bool(join.side) or join.kind not in ("", "CROSS")
 
 
 def _check_select(select: exp.Select) -> None:

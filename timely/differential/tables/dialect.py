@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_left
 from typing import Any, ClassVar, Final
@@ -10,6 +11,8 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
+
+logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # else its notes on a query go to the stderr of users
 
 _AS_WRITTEN: Final = ("DATE_TRUNC", "DATETRUNC", "DATE_DIFF", "DATEDIFF", "EPOCH_MS", "MAKE_TIMESTAMP")
 """Functions whose nodes forget whether a unit is a text or a column, or that share one node between all queries."""

@@ -10,6 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import attrs
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -72,20 +73,60 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
         raise unread(error, begin) from None
     found = [tree for tree in trees if isinstance(tree, exp.Expr)]
     source = _Text(text, begin, tokens)
-    for before, token in pairwise(tokens):
-        if token.token_type in _AFTER_VALUES and before.token_type in _AFTER_VALUES[token.token_type]:
-            place = _Place(source, token.start, token.end)
-            raise SqlError(f"{token.text}{place}: the query cannot be parsed: this is one too many here")
+    opened: list[Token] = []
+    following: list[Token | None] = [*tokens[1:], None]
+    for token, after in zip(tokens, following):
+        if token.token_type is TokenType.L_PAREN:
+            opened.append(token)
+        elif token.token_type is TokenType.R_PAREN and opened:
+            opened.pop()
+        kind = after.token_type if after is not None else None
+        if after is not None and token.token_type in _DROPPED.get(kind, ()):
+            raise _unparsed(source, after, "this is one too many here")
+        if kind in _NEED_MORE.get(token.token_type, ()):
+            raise _unparsed(source, token, "what belongs after it is missing")
+    for bracket in opened[-1:]:
+        raise _unparsed(source, bracket, "it is not closed")
     for tree in found[:2]:
+        _check_aliases(tree, source)
         _mark_positions(tree, source)
     return found
 
 
-_AFTER_VALUES: Final = {
+_DROPPED: Final[dict[Any, tuple[TokenType, ...]]] = {
     TokenType.STRING: (TokenType.STRING,),
     TokenType.COMMA: (TokenType.COMMA, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT, TokenType.DISTINCT),
 }
 """What the parser leaves out, or puts together, behind which words: ``SELECT , a``, ``'a' 'b'``."""
+
+_END: Final = (None, TokenType.COMMA, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.SEMICOLON)
+_NO_VALUE: Final = (*_END, TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY, TokenType.HAVING, TokenType.LIMIT)
+_NEED_MORE: Final[dict[TokenType, tuple[TokenType | None, ...]]] = {
+    TokenType.ALIAS: (*_END, TokenType.NUMBER),
+    **dict.fromkeys((TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY), _NO_VALUE),
+}
+"""What cannot follow ``AS`` and ``BY``, which the parser forgets then."""
+
+
+_RESERVED: Final = frozenset(DuckDB.Generator.RESERVED_KEYWORDS)
+
+
+def _check_aliases(tree: exp.Expr, source: _Text) -> None:
+    """Raise ``SqlError`` for a word of SQL that is taken for a name, and might be a clause: ``FROM orders GROUP``."""
+    before = {token.start: previous for previous, token in pairwise(source.tokens)}
+    for node in tree.find_all(exp.Alias, exp.TableAlias):
+        for name in (node.args.get("alias"), node.args.get("this"), *(node.args.get("columns") or [])):
+            if not isinstance(name, exp.Identifier) or name.quoted or name.name.lower() not in _RESERVED:
+                continue
+            start = name.meta.get("start", -1)
+            if start in before and (isinstance(node, exp.TableAlias) or before[start].token_type is not TokenType.ALIAS):
+                place = _Place(source, start, start + len(name.name) - 1)
+                raise SqlError(f"{name.name}{place}: this is a word of SQL: as a name it needs double quotes")
+
+
+def _unparsed(source: _Text, token: Token, why: str) -> SqlError:
+    place = _Place(source, token.start, token.end)
+    return SqlError(f"{source.text[token.start : token.end + 1]}{place}: the query cannot be parsed: {why}")
 
 
 def _mark_positions(tree: exp.Expr, source: _Text) -> None:
