@@ -425,18 +425,28 @@ def test_workers_with_different_columns_make_no_file(here: Path, capsys: pytest.
     assert main(command) == 0
 
 
-def test_a_loop_without_an_exit_is_explained(here: Path) -> None:
+LOOPS = {
+    "/build/loop#0/feedback#0": "with scope.iterative('loop') as loop",
+    "/build/feedback#0": "for loop in [scope]",
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("path", LOOPS)
+def test_stream_3_a_loop_without_an_exit_is_explained(here: Path, path: str, workers: int) -> None:
     Path("endless.py").write_text(
         "def build(scope):\n"
-        "    with scope.iterative('loop') as loop:\n"
+        f"    {LOOPS[path]}:\n"
         "        handle, again = loop.feedback()\n"
-        "        scope.to_stream([1]).enter(loop).concat(again).connect_loop(handle)\n"
+        "        numbers = scope.to_stream([1], on=0)\n"
+        "        (numbers if loop is scope else numbers.enter(loop)).concat(again).connect_loop(handle)\n"
         "    return {}\n"
     )
-    status, out, error = piped(["explain", "endless.py", "--patience", "0.3"], b"")
+    status, out, error = piped(["explain", "endless.py", "--patience", "0.3", "--workers", str(workers)], b"")
     assert (status, error) == (1, b"")
     assert out.startswith(b"a loop of /build has no exit, or a very late one: it went from round ")
-    assert b"'feedback' (/build/loop#0/feedback#0, built at endless.py:3 in build)" in out
+    assert (b" of epoch 0 in " in out) == ("iterative" in LOOPS[path])
+    assert f"'feedback' ({path}, built at endless.py:3 in build)".encode() in out
 
 
 @pytest.mark.parametrize(

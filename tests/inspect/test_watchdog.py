@@ -271,6 +271,72 @@ def test_an_endless_loop_is_reported_once_an_epoch() -> None:
     assert "/df is still at 0: if it is to end" in text
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_stream_3_a_loop_in_no_nested_scope_is_reported_once_nothing_else_sends(closed: bool) -> None:
+    worker, heard = timely.Worker(), list[str]()
+    with worker.dataflow(int, name="df") as scope:
+        numbers, stream = scope.new_input()
+        handle, again = scope.feedback()
+        stream.concat(again).connect_loop(handle)
+    dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
+    numbers.send(0)
+    for epoch in range(20):
+        if closed:
+            numbers.close()
+        else:
+            numbers.advance_to(30 * epoch)
+        for _ in range(30):
+            worker.step()
+        dog.look()
+    if closed:
+        [text] = heard
+        assert "the loop in /df has gone from round" in text and "nothing else sends any more: if it is to end" in text
+    else:
+        assert heard == []
+    worker.drop_dataflow(scope)
+
+
+class Restless:
+    """A custom scope that always says it has work left."""
+
+    inputs, outputs = 0, 1
+
+    def __init__(self, patient: bool) -> None:
+        self.patient = patient
+
+    def connect(self, inlets: Any, outlets: Any, activate: Any) -> None:
+        pass
+
+    def get_internal_summary(self) -> Any:
+        return (), ((),)
+
+    def set_external_summary(self, summaries: Any, external: Any) -> None:
+        pass
+
+    def push_external_progress(self, external: Any) -> None:
+        pass
+
+    def pull_internal_progress(self, internal: Any, consumed: Any, produced: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_stream_4_a_custom_scope_that_never_ends_is_named(patient: bool) -> None:
+    worker, heard = timely.Worker(), list[str]()
+    with worker.dataflow(int, name="df") as scope:
+        scope.add_scope(Restless(patient), [])[0].probe()
+    dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
+    for _ in range(10):
+        worker.step()
+        dog.look()
+    [text] = heard
+    assert text.startswith("nothing has moved for")
+    assert "scope 'Restless' (/df/Restless#0, built at " in text
+    assert "return False once nothing is unreported" in text
+    assert text.endswith("and call activate() until then, since it is patient") == patient
+    worker.drop_dataflow(scope)
+
+
 def test_loops_that_end_are_not_reported() -> None:
     worker, heard = timely.Worker(), list[str]()
     numbers = looping(worker, lambda x: x % 50 != 0)

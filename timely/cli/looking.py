@@ -21,11 +21,14 @@ from timely.cli.running import Job, build, check, named
 from timely.errors import ConfigurationError, StalledError
 from timely.execution.running import execute_watched
 from timely.inspect import ChromeTrace, LivePage, Picture, everywhere, picture
-from timely.monitor.dataflow_position import position_of
+from timely.monitor.dataflow_position import position_of, top_round
 from timely.monitor.watch import WatchSettings
 
 _ROUNDS: Final = 100
 """Rounds of a loop within the patience, from which on it is said to go round without an end."""
+
+_TOP: Final = -1
+"""Stands for the epoch of a loop that is in no nested scope."""
 
 _PATIENCE: Final = 1.0
 """Seconds that a worker parks. It never gives up, so that it can be asked what it waits for."""
@@ -122,13 +125,16 @@ class _EndlessLoop:
             return None
         self._due = now + self._patience / 4
         epoch, round = position_of(self._scope)
+        if round is None and (round := top_round(self._scope.subgraph)) is not None:
+            epoch = _TOP  # its rounds are epochs
         since, before, first = self._since
         if round is None or epoch is None or epoch != before:
             self._since = now, epoch, round or 0
         elif now - since >= self._patience and round - first >= _ROUNDS:
+            stays = "" if epoch == _TOP else f" of epoch {epoch}"
             return (
                 f"a loop of {self._scope.path} has no exit, or a very late one: it went from round {first:,} to {round:,}"
-                f" of epoch {epoch} in {now - since:.1f} s, and records still go round. Let the stream given to connect_loop"
+                f"{stays} in {now - since:.1f} s, and records still go round. Let the stream given to connect_loop"
                 " become empty, by a filter or distinct, or bound it: feedback(timely.Step(1, limit=100))."
                 f" --patience {4 * self._patience:g} waits longer"
             )

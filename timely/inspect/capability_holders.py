@@ -26,6 +26,7 @@ import attrs
 from timely.dataflow import Capability, Operator, OutputPort, ScopeBuilder, SyncActivator
 from timely.dataflow.origin import is_ours
 from timely.dataflow.spill import waiting
+from timely.monitor.dataflow_position import goes_round
 from timely.monitor.input_counts import records_sent
 from timely.monitor.local_workers import Member, local_workers_of
 from timely.worker import Worker
@@ -171,8 +172,7 @@ def _first(asked: Iterable[A]) -> frozenset[A]:
 def _descriptions(scope: ScopeBuilder[Any], paths: frozenset[str], worker: int) -> Iterator[Description]:
     """Yield the texts of the operators of ``paths``, and of those by which records go round the loops around them."""
     for operator in operators_of(scope):
-        goes_round = any(not port.identities for port in operator.input_ports if operator.output_ports)
-        around = goes_round and any(path.startswith(f"{operator.scope.path}/") for path in paths)
+        around = goes_round(operator) and any(path.startswith(f"{operator.scope.path}/") for path in paths)
         if around or operator.path in paths:
             for records in (False, True):
                 for text in operator.info.described(records=records):

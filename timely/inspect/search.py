@@ -54,7 +54,7 @@ class Search:
         """Yield the custom scopes that reported unfinished work when they were last pulled."""
         for index in scope.unfinished():
             child = scope.children[index]
-            yield Unfinished(child.name, f"{scope.path}/{child.name}#{index}", _origin(child))
+            yield Unfinished(child.name, f"{scope.path}/{child.name}#{index}", _origin(child), child.patient)
 
     # -- counts ---------------------------------------------------------------------------------------------------
 

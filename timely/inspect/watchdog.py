@@ -20,7 +20,7 @@ from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, brief
 from timely.inspect.capability_holders import movement, number_of, position
 from timely.inspect.explanation import explained
-from timely.monitor.dataflow_position import epochs, rounds_of
+from timely.monitor.dataflow_position import epochs, rounds_of, top_round
 from timely.monitor.local_workers import Member
 from timely.monitor.watch import LOOKS
 from timely.progress import Antichain
@@ -88,23 +88,25 @@ class StuckDetector:
         """Report each loop that has gone round many times while its dataflow stayed at the same epochs."""
         seen: dict[Subgraph[Any, Any], _Loop] = {}
         for _, dataflow in self._dataflows():
-            for subgraph in dataflow.scopes[1:]:
-                round = rounds_of(subgraph)
+            for subgraph in dataflow.scopes:
+                top = subgraph is dataflow.subgraph
+                round = top_round(subgraph) if top else rounds_of(subgraph)
                 if round is None:
                     continue
-                at = Antichain(epochs(dataflow.subgraph))
+                at = Antichain([] if top else epochs(dataflow.subgraph))
                 loop = self._loops.get(subgraph)
                 if loop is None or loop.epochs != at or round < loop.round:
                     loop = _Loop(at, round, now)
                 seen[subgraph] = loop
                 if not loop.reported and now - loop.since >= self._after and round - loop.round >= _MANY:
                     loop.reported = True
+                    name, stays = f"the loop {subgraph.path}", f"{dataflow.path} is still at {', '.join(map(brief, at))}"
+                    if top:
+                        name, stays = f"the loop in {dataflow.path}", "nothing else sends any more"
                     self._write(
-                        f"the loop {subgraph.path} has gone from round {loop.round} to round {round} in"
-                        f" {now - loop.since:.0f} s, with {subgraph.under_way()} records on their way in it, and"
-                        f" {dataflow.path} is still at {', '.join(map(brief, at))}: if it is to end, have each round"
-                        " send fewer records to connect_loop, or"
-                        " give feedback() a summary with a limit"
+                        f"{name} has gone from round {loop.round} to round {round} in {now - loop.since:.0f} s, with"
+                        f" {subgraph.under_way()} records on their way in it, and {stays}: if it is to end, have each round"
+                        " send fewer records to connect_loop, or give feedback() a summary with a limit"
                     )
         self._loops = seen
 
@@ -117,7 +119,7 @@ class StuckDetector:
         running = [where for where in positions if where.operators]
         waiting = not running and (expects or all(each.waits_for_inputs for each in found))
         if not waiting or not self._was_waiting:
-            reasons = [each for each in found if each.reasons]
+            reasons = [each for each in found if each.reasons or each.unfinished]
             self._write("\n".join([f"nothing has moved for {seconds:.0f} s", *map(str, reasons), *map(str, running)]))
         self._was_waiting |= waiting
         self._has_reported = True

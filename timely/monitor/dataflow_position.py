@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from timely.dataflow import ScopeBuilder
-from timely.scopes import Subgraph
+from timely.dataflow import Operator, ScopeBuilder
+from timely.progress import Source
+from timely.scopes import INGRESS, Subgraph
 
 
 def position_of(scope: ScopeBuilder[Any]) -> tuple[int | None, int | None]:
@@ -29,6 +30,23 @@ def position_of(scope: ScopeBuilder[Any]) -> tuple[int | None, int | None]:
 def rounds_of(subgraph: Subgraph[Any, Any]) -> int | None:
     """Return the greatest round of what is outstanding in a loop; ``None`` where there is nothing, or no loop."""
     return max((number for each in subgraph.times() if (number := round_of(each)) is not None), default=None)
+
+
+def top_round(subgraph: Subgraph[Any, Any]) -> int | None:
+    """Return the least ``int`` time of a dataflow that is outstanding in nothing but its own loop; ``None`` otherwise."""
+    children = [child.scope for child in subgraph.children]
+    if not any(isinstance(scope, Operator) and goes_round(scope) for scope in children):
+        return None
+    counts = subgraph.trackers[0].counts()
+    held = [(at, time) for (at, time), count in counts.items() if count > 0 and at.node != INGRESS]
+    may_send = any(isinstance(at, Source) and not children[at.node].inputs for at, _ in held)
+    times = [time for _, time in held if isinstance(time, int)]
+    return None if may_send or len(times) < len(held) else min(times, default=None)
+
+
+def goes_round(operator: Operator[Any]) -> bool:
+    """Return whether records go round a loop by this operator: a time advances in it."""
+    return bool(operator.output_ports) and any(not port.identities for port in operator.input_ports)
 
 
 def epochs(subgraph: Subgraph[Any, Any]) -> set[Any]:

@@ -86,17 +86,24 @@ class Reason:
 class Unfinished:
     """A custom scope that reported work left when it was last pulled: it keeps its dataflow alive.
 
-    >>> str(Unfinished("Feed", "/df/Feed#0", None))
-    "scope 'Feed' (/df/Feed#0) has work left: it returned True when it was last pulled"
+    ``patient`` ones are not polled.
+
+    >>> print(Unfinished("Feed", "/df/Feed#0", None))
+    scope 'Feed' (/df/Feed#0) has work left: it returned True when it was last pulled; return False once nothing is unreported
     """
 
     scope: str
     path: str
     origin: Origin | None
+    patient: bool = False
 
     def __str__(self) -> str:
         built = "" if self.origin is None else f", built at {self.origin}"
-        return f"scope {self.scope!r} ({self.path}{built}) has work left: it returned True when it was last pulled"
+        wakes = ", and call activate() until then, since it is patient" if self.patient else ""
+        return (
+            f"scope {self.scope!r} ({self.path}{built}) has work left: it returned True when it was last pulled; return False"
+            f" once nothing is unreported{wakes}"
+        )
 
 
 @attrs.frozen
@@ -147,8 +154,9 @@ class Explanation:
 
     @property
     def waits_for_inputs(self) -> bool:
-        """Whether all reasons are open inputs, and no operator is running."""
-        return all(reason.kind == "input" for reason in self.reasons) and not any(where.operators for where in self.positions)
+        """Whether all reasons are open inputs or patient scopes, and no operator is running."""
+        waits = all(reason.kind == "input" for reason in self.reasons) and all(scope.patient for scope in self.unfinished)
+        return waits and not any(where.operators for where in self.positions)
 
     def __str__(self) -> str:
         if self.dropped and not self.reasons:
