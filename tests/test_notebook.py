@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import attrs
@@ -179,3 +183,40 @@ def test_an_error_cites_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert f"'map' was built at cell In[{cell}]:3 in build" in str(error)
     finally:
         InteractiveShell.clear_instance()
+
+
+def kernel_that_notes(file: Path) -> Any:
+    """Return what stands for the module of IPython in a kernel; each process notes in a file what it displays."""
+
+    def show(data: dict[str, str], **_: object) -> Any:
+        with file.open("a") as notes:
+            notes.write(f"{os.getpid()}: {data['text/plain']}\n")
+        return SimpleNamespace(update=show)
+
+    return SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None), display=SimpleNamespace(display=show))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_stream_6_the_line_of_several_processes_is_shown_by_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: Any
+) -> None:
+    shown = tmp_path / "shown"
+    monkeypatch.setitem(sys.modules, "IPython", kernel_that_notes(shown))
+    timely.execute(partial(held_until, shown), processes=2, start_method=method)
+    lines = shown.read_text().splitlines()
+    assert {line.partition(": ")[0] for line in lines} == {str(os.getpid())}
+    assert "df: epoch 7" in lines[0] and lines[-1] == f"{os.getpid()}: "
+
+
+def held_until(shown: Path, worker: timely.Worker) -> None:
+    """Have a dataflow stay at an epoch until a line says so."""
+    with worker.dataflow(int, name="df") as scope:
+        numbers, stream = scope.new_input()
+        stream.probe()
+    numbers.advance_to(7)
+    for _ in range(3000):
+        worker.step()
+        if shown.exists():
+            break
+        sleep(0.01)
+    numbers.close()

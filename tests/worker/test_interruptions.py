@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -173,6 +174,54 @@ def test_an_interruption_of_the_process_that_waits_for_others_is_told_to_these(
     assert sorted(cleared_up) == [str(index) for index in range(workers * processes)]
     if processes > 1:
         assert all("the run was interrupted" in text or "PeerLostError" in text for text in cleared_up.values()), cleared_up
+
+
+COMPUTING = """
+import os, signal, sys, threading
+import timely
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background of a shell ignores it
+
+def compute(record):
+    try:
+        os.write(1, b"begins\\n")  # whole, also where several write
+        while True:
+            pass
+    finally:
+        os.write(1, b"ends\\n")
+
+def program(worker):
+    with worker.dataflow(int) as scope:
+        scope.to_stream([1], on="each").inspect(compute).probe()
+
+where, workers, processes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+run = lambda: timely.execute(program, workers=workers, processes=processes, watch=False)
+if where == "main":
+    run()
+else:
+    threading.Thread(target=run, daemon=True).start()
+    os.read(0, 1)  # sys.stdin has a lock, which a fork would copy
+"""
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("where", ["main", "daemon thread"])
+def test_stream_5_operators_that_compute_end_with_the_program(where: str, workers: int, processes: int) -> None:
+    """After one interruption of the main thread, or its end; a daemon thread of one worker needs none."""
+    command = [sys.executable, "-c", COMPUTING, where, str(workers), str(processes)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdin is not None and running.stdout is not None
+            for _ in range(workers * processes):
+                assert running.stdout.readline() == "begins\n"
+            if where == "main":
+                running.send_signal(signal.SIGINT)
+            out, error = running.communicate(input="" if where == "main" else "x", timeout=60)
+        finally:
+            running.kill()
+    assert running.returncode in ((-signal.SIGINT, 130) if where == "main" else (0,)), error
+    if where == "main" or processes > 1:
+        assert out.split() == ["ends"] * workers * processes
 
 
 def test_a_process_with_a_long_result_does_not_wait_for_one_that_was_interrupted_to_read_it() -> None:

@@ -1,7 +1,8 @@
 """``Lifeline``: the processes of a run end with the one that started them.
 
-A pipe from the parent, to which nothing is written: it ends when the run is over or the parent is gone. A process then stops
-its workers, and exits hard after ``GRACE`` seconds. (``PR_SET_PDEATHSIG`` would react to the end of the thread that forked.)
+A pipe from the parent, to which nothing is written: it ends when the run is over or the parent is gone. A process then stops its
+workers, those whose operators compute too, and exits hard after ``GRACE`` seconds. (``PR_SET_PDEATHSIG`` would react to the end
+of the thread that forked.)
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+
+from timely.execution.computations import PAUSE
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -45,12 +48,14 @@ class Lifeline:
             self.writer.close()
 
 
-def follow(lifeline: Connection, stop: Callable[[], object]) -> None:
-    """Start a thread that waits for the end of a lifeline, calls ``stop()``, and exits hard after the grace."""
+def follow(lifeline: Connection, stop: Callable[[], object], interrupt: Callable[[], object]) -> None:
+    """Start a thread that waits for the end of a lifeline, calls ``stop()``, ``interrupt()``, and exits hard after the grace."""
 
     def wait() -> None:
         lifeline.poll(None)
         stop()
+        time.sleep(PAUSE)
+        interrupt()
         time.sleep(GRACE)
         os._exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import math
@@ -23,6 +24,7 @@ from timely.dataflow.container import prepare_to_partition
 from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError, PeerLostError, WorkerError, brief, error_text
 from timely.execution.allocator import keep_freed_memory, load_ctypes
+from timely.execution.computations import interrupt_operators
 from timely.execution.failure import Failure
 from timely.execution.interruptions import DeferredSignals
 from timely.execution.lifeline import GRACE, Lifeline, follow
@@ -30,7 +32,7 @@ from timely.execution.run_monitor import answer, watched
 from timely.execution.threads import Outcome, enough_files, run_threads
 from timely.memory import MemoryBudget
 from timely.monitor.local_workers import ENDED, PING, ControlChannel, LocalWorkers, ask, control_channels
-from timely.monitor.terminal import erase
+from timely.monitor.terminal import RelayedLine, erase, relayed_line
 from timely.monitor.watch import WatchSettings
 from timely.progress import ProgressGroups
 from timely.worker.worker import Worker
@@ -69,6 +71,8 @@ class _Run:
     senders: dict[int, Connection] = attrs.field(factory=dict)
     """By process, as ``receivers``: the pipe for its outcomes."""
     channels: list[ControlChannel] = attrs.field(factory=list)
+    line: RelayedLine | None = None
+    """Of the notebook that this process is the kernel of."""
 
     def indices(self, place: int) -> range:
         """Return the workers of the process at a place."""
@@ -111,19 +115,25 @@ def run_processes(
         lifeline = Lifeline()
     sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
     run = _Run(carried, workers, processes, groups, watch, lifeline.reader, DeferredSignals(), sockets, memory)
+    shown = contextlib.ExitStack()
     try:
+        if watch is not None and watch.line:
+            run.line = shown.enter_context(relayed_line())
         _own.append(lifeline.writer)  # no forked process may hold it
+        atexit.register(lifeline.end)  # before multiprocessing waits for the processes of a daemon thread
         with _forking:
             _start(children, run, method)
         return _gather(run, children, lifeline, FailureDetector([sender for _, sender in run.channels], patience))
     finally:
         lifeline.end()
+        atexit.unregister(lifeline.end)
         _own.remove(lifeline.writer)
         for receiver in run.receivers:
             receiver.close()  # a child with a long result would wait for a reader
         for _, sender in run.channels:
             sender.close()
         _end(children, lifeline)
+        shown.close()
         if watch is not None and watch.line and children and (children[0].exitcode or 0) < 0:
             erase(sys.stderr)  # the line of a process that was killed
 
@@ -241,8 +251,8 @@ def _process(run: _Run, place: int) -> None:
         keep_freed_memory()
     gc.freeze()  # a collection of what the parent had would copy its pages
     local = LocalWorkers(run.channels, place, run.workers, answer)
-    follow(run.lifeline, local.stop)
-    with local, watched(local, run.watch, len(run.channels)):
+    follow(run.lifeline, local.stop, lambda: interrupt_operators(local))
+    with local, watched(local, run.watch, len(run.channels), run.line):
         try:
             run.signals.restore()
             program = _unpickled(run.program) if isinstance(run.program, bytes) else run.program

@@ -12,11 +12,11 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from timely.monitor.input_counts import records_sent
 from timely.monitor.local_workers import LocalWorkers, Member
-from timely.monitor.terminal import NotebookLine, StatusLine, is_terminal, notebook_line
+from timely.monitor.terminal import NotebookLine, RelayedLine, StatusLine, is_terminal, notebook_line
 from timely.monitor.watch import LOOKS, SHOWN_AFTER, SHOWN_EVERY, WatchSettings
 from timely.worker.explanation import Explanation, Place
 from timely.worker.internals import set_explainer
@@ -26,6 +26,8 @@ _SECONDS: Final = 0.2
 """How long to wait for answers of other processes."""
 
 _drawing = threading.Lock()
+
+Line: TypeAlias = StatusLine | NotebookLine | RelayedLine
 
 
 def _explain(worker: Worker, what: Place) -> Explanation:
@@ -45,22 +47,24 @@ def answer(members: Sequence[Member], query: Any) -> Any:
 
 
 @contextlib.contextmanager
-def watched(workers: LocalWorkers, settings: WatchSettings | None, processes: int = 1) -> Iterator[None]:
-    """Watch the workers for the ``with`` block; the first of the ``processes`` reports."""
+def watched(
+    workers: LocalWorkers, settings: WatchSettings | None, processes: int = 1, relayed: RelayedLine | None = None
+) -> Iterator[None]:
+    """Watch the workers for the ``with`` block; the first of the ``processes`` reports, in a notebook by a ``relayed`` line."""
     if settings is None:
         yield
         return
     with contextlib.ExitStack() as stack:
-        line = stack.enter_context(_line(workers, processes > 1)) if settings.line else None
+        line = stack.enter_context(_line(workers, processes > 1, relayed)) if settings.line else None
         if workers.place == 0:
             stack.enter_context(_thread(workers, settings, line))
         yield
 
 
 @contextlib.contextmanager
-def _line(workers: LocalWorkers, shared: bool) -> Iterator[StatusLine | NotebookLine | None]:
+def _line(workers: LocalWorkers, shared: bool, relayed: RelayedLine | None) -> Iterator[Line | None]:
     """Yield the line of the terminal or the notebook, if there is one and nothing in this process draws on it already."""
-    cell = notebook_line()
+    cell = relayed or notebook_line()
     if (cell is None and not is_terminal(sys.stderr)) or not _drawing.acquire(blocking=False):
         yield None
         return
@@ -75,7 +79,7 @@ def _line(workers: LocalWorkers, shared: bool) -> Iterator[StatusLine | Notebook
 
 
 @contextlib.contextmanager
-def _thread(workers: LocalWorkers, settings: WatchSettings, line: StatusLine | NotebookLine | None) -> Iterator[None]:
+def _thread(workers: LocalWorkers, settings: WatchSettings, line: Line | None) -> Iterator[None]:
     over, begun = threading.Event(), monotonic()
     first = settings.patience / LOOKS if line is None else min(settings.patience / LOOKS, SHOWN_AFTER)
 
@@ -98,9 +102,7 @@ def _thread(workers: LocalWorkers, settings: WatchSettings, line: StatusLine | N
         thread.join()
 
 
-def _watch(
-    workers: LocalWorkers, settings: WatchSettings, line: StatusLine | NotebookLine | None, over: threading.Event, begun: float
-) -> None:
+def _watch(workers: LocalWorkers, settings: WatchSettings, line: Line | None, over: threading.Event, begun: float) -> None:
     from timely.inspect.capability_holders import MOVEMENT
     from timely.inspect.progress_line import RunStatus
     from timely.inspect.watchdog import StuckDetector

@@ -7,10 +7,12 @@ import contextvars
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import monotonic
 from typing import Any, TypeAlias
 
 from timely.dataflow import fold_tracebacks
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, file_error_text, out_of_files
+from timely.execution.computations import PAUSE, interrupt_operators
 from timely.execution.lifeline import GRACE
 from timely.monitor.local_workers import LocalWorkers
 from timely.progress import ProgressGroups
@@ -80,7 +82,7 @@ def run_threads(
             ended[place].set()
 
     threads = [
-        threading.Thread(target=contextvars.copy_context().run, args=(run, place), name=f"timely worker {index}")
+        threading.Thread(target=contextvars.copy_context().run, args=(run, place), name=f"timely worker {index}", daemon=True)
         for place, index in enumerate(indices)
     ]
     try:
@@ -92,13 +94,23 @@ def run_threads(
             thread.join()
     except BaseException as interruption:
         _stop(inboxes, f"the run was interrupted by {type(interruption).__name__}")
-        for thread, transport, end in zip(threads, transports, ended, strict=True):
-            if thread.ident is None:
-                transport.close()  # it was never started
-            elif end.wait(GRACE):
+        begun = [end for thread, end in zip(threads, ended, strict=True) if thread.ident is not None]
+        for transport in transports[len(begun) :]:
+            transport.close()  # its thread was never started
+        if not _wait(begun, PAUSE):
+            interrupt_operators(local)
+            _wait(begun, GRACE)
+        for thread, end in zip(threads, begun, strict=False):
+            if end.is_set():
                 thread.join()
         raise
     return outcomes
+
+
+def _wait(ended: Sequence[threading.Event], seconds: float) -> bool:
+    """Return whether all have ended within so many seconds."""
+    deadline = monotonic() + seconds
+    return all(end.wait(max(0.0, deadline - monotonic())) for end in ended)
 
 
 def _stop(inboxes: Mapping[int, Inbox], why: str) -> None:

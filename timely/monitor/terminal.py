@@ -9,10 +9,14 @@ import contextlib
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from timely.errors import printable
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 _WIDTH: Final = 80
 """Columns of a terminal that does not say how many it has."""
@@ -94,6 +98,56 @@ class NotebookLine:
     def beside(self, *streams: TextIO | None) -> contextlib.AbstractContextManager[None]:
         """Do nothing: a cell's output is apart from this."""
         return contextlib.nullcontext()
+
+
+class RelayedLine:
+    """The line of a notebook from another process than the notebook's kernel, which alone can show it."""
+
+    def __init__(self, sender: Connection) -> None:
+        self._sender = sender
+        self._text = ""
+
+    def write(self, text: str) -> None:
+        """Replace the text."""
+        if text != self._text:
+            self._text = text
+            with contextlib.suppress(OSError):  # the kernel has gone
+                self._sender.send(text)
+
+    def clear(self) -> None:
+        """Empty the line."""
+        self.write("")
+
+    def beside(self, *streams: TextIO | None) -> contextlib.AbstractContextManager[None]:
+        """Do nothing: a cell's output is apart from this."""
+        return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def relayed_line() -> Iterator[RelayedLine | None]:
+    """Yield what other processes write to for the line of the cell that runs; ``None`` where there is none."""
+    line = notebook_line()
+    if line is None:
+        yield None
+        return
+    from multiprocessing import Pipe
+
+    receiver, sender = Pipe(duplex=False)
+
+    def show() -> None:
+        for text in iter(receiver.recv, None):
+            line.write(text)
+
+    thread = threading.Thread(target=show, name="timely notebook line", daemon=True)
+    thread.start()
+    try:
+        yield RelayedLine(sender)
+    finally:
+        sender.send(None)
+        thread.join()
+        line.clear()
+        sender.close()
+        receiver.close()
 
 
 def notebook_line() -> NotebookLine | None:
