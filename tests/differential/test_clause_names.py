@@ -60,7 +60,7 @@ def test_names_mean_what_they_do_in_duckdb() -> None:
 
 REFUSED = {
     "select c as b, count(*) as a from t group by c order by -a limit 2": r"a at line 1, column 58: no such column here",
-    "select distinct c as b from t order by -b limit 2": r"b at line 1, column 36: no such column here",
+    "select distinct c as b from t order by -b limit 2": r"b at line 1, column 41: no such column here",
     "select b from t where exists (select 1 from t u join t v on u.a = v.b where c = 1)": "ambiguous: write u.c or v.c",
     "select -u.a as a from t u, t v where a > 0": "the name is ambiguous: write u.a or v.a",
     "select -u.a as a from t u, t v order by abs(a), 1 limit 2": "the name is ambiguous: write u.a or v.a",
