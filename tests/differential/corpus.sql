@@ -767,3 +767,4 @@ with recursive r(a) as (select src from edges union (with recursive s(b) as (sel
 with recursive r(a) as (select src from edges union all (with recursive s(b) as (select a + 1 from r where a < 3 union all select b + 1 from s where b < 4) select b from s)) select * from r;
 with recursive r(a, n) as (select src, 0 from edges union (with recursive s(b, m) as (select a, n + 1 from r where n < 2 union select dst, m from s join edges on src = b) select b, m from s)) select * from r;
 with recursive r(a) as (select src from edges union (with recursive s(b) as (select a from r union (with recursive t(c) as (select b from s union select dst from t join edges on src = c) select c from t)) select b from s)) select * from r;
+select * exclude (src) from edges o join edges e on o.src = e.src join edges f on f.src = o.dst;

@@ -99,7 +99,7 @@ REFUSED = {
         "select now()": "now() at line 1, column 8: this is not supported here: its value changes",
         "select current_date": "current_date at line 1, column 8: this is not supported here: its value changes",
         "select nope from orders": "nope at line 1, column 8: there is no column of this name",
-        "select * from orders o join orders o on true": "column 1: its names cannot be resolved: Alias already used: o",
+        "select * from orders o join orders o on true": "o at line 1, column 36: there are two of this table here: rename one",
         "select string_agg(customer, ',') from orders": "(customer, ',') at line 1, column 8: string_agg needs ORDER BY",
         "select list(id) over () from orders": "list(id) over () at line 1, column 8: list needs ORDER BY",
         "select id\nfrom (lines\n join orders using (n))": "join orders using (n) at line 3, column 2: USING and NATURAL",

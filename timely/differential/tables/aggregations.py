@@ -206,6 +206,7 @@ def _count(call: _Call) -> Aggregation:
     call.only("big_int")
     if isinstance(call.argument, exp.Star):
         only(call.argument)
+        call.unordered()
     if call.argument is None or isinstance(call.argument, exp.Star):
         return call.made(Kind.INTEGER, Sums(1, _one, _first_of), lambda row: True, 0)
     return call.made(Kind.INTEGER, Sums(1, _one, _first_of), call.scalar().function, 0)

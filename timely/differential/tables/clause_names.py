@@ -142,6 +142,8 @@ def check_unambiguous(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> No
         tables_of = _tables_of(Resolver(scope, schema))
         for node in walk_in_scope(select):
             if isinstance(node, exp.Column) and not node.table and isinstance(node.find_ancestor(*_CLAUSES), exp.Select):
+                if isinstance(node.parent, exp.Star):
+                    continue  # EXCLUDE leaves out all of this name
                 having = tables_of(lower_case(node.name))
                 if len(having) > 1 and lower_case(node.name) not in merged:
                     raise _ambiguous(node, having)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from timely.differential.tables.calls import bare
+from timely.differential.tables.kinds import lower_case
 from timely.differential.tables.refusals import only, refusal, stands_before, written
 
 _SET_OPERATION: Final = ("this", "expression", "distinct", "order", "limit", "offset", "with_")
@@ -136,11 +137,12 @@ def _check_select(select: exp.Select) -> None:
         of, others = star.args.get("table"), other.args.get("table")
         if any(star_of(star).args.values()) and (None in (of, others) or of == others):
             raise refusal(star, "beside another * it cannot leave out or replace columns: name the columns")
-    _check_once(select, "window", [window.this for window in select.args.get("windows") or []])
+    _check_once("window", [window.this for window in select.args.get("windows") or []])
     if select.args.get("from_") is None and select.args.get("joins"):
         raise refusal(select.args["joins"][0], "a join needs FROM before it")
     items = [clause.this for clause in (select.args.get("from_"), *(select.args.get("joins") or [])) if clause is not None]
     nested = [join for item in items for join in joins_within(item)]
+    _check_once("table", [_name(item) for item in (*items, *(join.this for join in nested))])
     for join in (*nested, *(select.args.get("joins") or [])) if nested else ():
         if join.args.get("using") or str(join.args.get("method") or "").upper() == "NATURAL":
             raise refusal(join, "USING and NATURAL beside a join in parentheses are not supported: write ON")
@@ -169,19 +171,25 @@ def joins_within(item: exp.Expr) -> Iterator[exp.Expr]:
         yield from joins_within(join.this)
 
 
-def _check_once(node: exp.Expr, what: str, names: list[exp.Expr]) -> None:
+def _name(item: exp.Expr) -> Any:
+    """Return the name by which an item of ``FROM`` is read, if it has one."""
+    alias = item.args.get("alias")
+    return alias.this if alias is not None else item.this if isinstance(item, exp.Table) else None
+
+
+def _check_once(what: str, names: list[Any]) -> None:
     """Refuse a name that is given twice, of which only one would be read."""
     seen: set[str] = set()
-    for name in names:
-        if name.name.lower() in seen:
-            raise refusal(name, f"there are two of this {what} here")
-        seen.add(name.name.lower())
+    for name in filter(None, names):
+        if lower_case(name.name) in seen:
+            raise refusal(name, f"there are two of this {what} here: rename one")
+        seen.add(lower_case(name.name))
 
 
 def _check_places(query: exp.Query) -> None:
     clause = query.args.get("with_")
     if clause is not None:
-        _check_once(query, "WITH", [cte.args["alias"].this for cte in clause.expressions])
+        _check_once("WITH", [cte.args["alias"].this for cte in clause.expressions])
     if isinstance(query, exp.SetOperation):
         for side in (query.this, query.expression):
             if not isinstance(side, exp.Query):
