@@ -768,3 +768,9 @@ with recursive r(a) as (select src from edges union all (with recursive s(b) as 
 with recursive r(a, n) as (select src, 0 from edges union (with recursive s(b, m) as (select a, n + 1 from r where n < 2 union select dst, m from s join edges on src = b) select b, m from s)) select * from r;
 with recursive r(a) as (select src from edges union (with recursive s(b) as (select a from r union (with recursive t(c) as (select b from s union select dst from t join edges on src = c) select c from t)) select b from s)) select * from r;
 select * exclude (src) from edges o join edges e on o.src = e.src join edges f on f.src = o.dst;
+-- SQLite: it joins what stands before the comma too
+select o.id, e.src, l.n from orders o, edges e right join lines l on e.src = l.n;
+-- SQLite: it joins what stands before the comma too
+select o.id, e.src, l.n from orders o, (select * from edges) e full join lines l on e.src = l.n, edges g where g.src = o.id;
+select o.id, e.src, l.n, g.w from orders o left join edges g on g.src = o.id, edges e cross join edges f right join lines l on e.src = l.n and f.dst = l.n;
+select o.id, (select count(*) from edges e, edges g full join lines l on g.src = l.n where e.src = o.id) from orders o;

@@ -61,6 +61,8 @@ REFUSED = {
         "select o.* exclude (l.n) from orders o, lines l": "l.n at line 1, column 21: * has no column of this name",
         "select * exclude (id) from orders where exists (select * exclude (m) from lines)": "m at line 1, column 67",
         "select * exclude (id), * from orders": "* exclude (id) at line 1, column 8: beside another *",
+        "select * from edges a join edges b using (src), edges c": "* at line 1, column 8: src is also a column of a table that is",
+        "select * from edges a natural join edges b, (select 1 as w) c": "column 8: w is also a column of a table that is",
         "select * replace (a.src + 1 as src) from edges a, edges b": "src at line 1, column 32: the name is ambiguous",
     },
     "sql-16": {
@@ -121,6 +123,12 @@ REFUSED = {
         "select id in from orders": "IN needs values",
         "select rank() ignore nulls over (order by id) from orders": "rank takes no IGNORE NULLS",
         "select id from orders order by 'id' limit 1": "ORDER BY of this value has no effect",
+        "select id from orders order by 0 limit 1": "order by 0 at line 1, column 23: the numbers of columns begin with 1",
+        "select id from orders group by (-1)": "group by (-1) at line 1, column 23: the numbers of columns begin with 1",
+        "select id from orders order by id, all(id) limit 1": "ORDER BY ALL has no other columns",
+        "select id from orders order by all(id) limit 1": "all at line 1, column 32: the query cannot be parsed",
+        'select id as "all", id from orders order by "all" limit 1': '"all" at line 1, column 45: the query cannot be parsed',
+        "select (select coalesce(sum(n), l.n) from lines l where l.n = o.id) from orders o": "l.n at line 1, column 33: no such",
     },
     "sql-20": {
         "(select id from orders order by id limit 2) order by id limit 1": "these parentheses have a LIMIT already",

@@ -8,6 +8,7 @@ A name that several tables of ``FROM`` have is ambiguous, where sqlglot looks fo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count
 from typing import Final, NamedTuple
@@ -151,12 +152,16 @@ def check_unambiguous(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> No
 
 def check_stars(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> None:
     """Raise ``SqlError`` where ``*`` leaves out, replaces or renames no column, or several: sqlglot does as it likes."""
-    selects = {select.meta[_NUMBER]: select for select in tree.find_all(exp.Select) if any(_beside_stars(select))}
+    selects = {select.meta[_NUMBER]: select for select in tree.find_all(exp.Select) if any(map(star_of, select.expressions))}
     for scope in traverse_scope(qualified) if selects else ():
         select = selects.get(scope.expression.meta.get(_NUMBER))
         if select is None:
             continue
         tables_of, seen = _tables_of(Resolver(scope, schema)), set[str]()
+        for output in select.expressions:
+            more = _unmerged(select, Resolver(scope, schema)) if isinstance(output, exp.Star) else None
+            if more:
+                raise refusal(output, f"{more[0]} is also a column of a table that is not joined USING it: name the columns")
         for column, written_in, clause in _beside_stars(select):
             name, tables = lower_case(column.name), {lower_case(column.text("table")), lower_case(written_in)} - {""}
             having = [table for table in tables_of(name) if tables <= {table}]
@@ -165,6 +170,19 @@ def check_stars(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> None:
             if len(having) > 1 and clause != "except_":
                 raise _ambiguous(column, having)
             seen.add(name)
+
+
+def _unmerged(select: exp.Select, resolver: Resolver) -> list[str]:
+    """Return the names of columns that are one by ``USING``, where one more table has such a column."""
+    columns, merged = Counter[str](), set[str]()
+    for join in (select.args.get("from_"), *(select.args.get("joins") or [])):
+        if join is None or join.args.get("kind") in ("SEMI", "ANTI"):
+            continue
+        names, using = resolver.get_source_columns(join.this.alias_or_name), using_names(join)
+        shared = set[str]() if using is None else set(map(lower_case, using)) or set(names) & set(columns)
+        merged |= shared
+        columns.update(name for name in names if name not in shared)
+    return [name for name in merged if columns[name] > 1]
 
 
 def _beside_stars(select: exp.Select) -> Iterator[tuple[exp.Expr, str, str]]:

@@ -86,24 +86,41 @@ def check_clauses(tree: exp.Expr) -> None:
         names = READ.get(type(node))
         if names is not None:
             only(node, *names)
-        if isinstance(node, exp.CTE | exp.Subquery) and isinstance(node.this, exp.Query):
-            outputs = node.this.selects
-            if len(node.alias_column_names) > len(outputs) and not any(output.is_star for output in outputs):
-                raise refusal(node.args["alias"], f"the names are more than the {len(outputs)} columns")
+        why = _fault(node)
+        if why:
+            raise refusal(node, why)
         if isinstance(node, exp.Select):
             _check_select(node)
         if isinstance(node, exp.Query):
             _check_places(node)
-        elif isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.fullmatch(str(node.this)):
-            raise refusal(node, "this is not a number")
-        elif isinstance(node, exp.In) and not node.expressions and node.args.get("query") is None:
-            raise refusal(node, "IN needs values")
-        elif isinstance(node, exp.Group) and node.args.get("all") is False:
-            raise refusal(node, "GROUP BY DISTINCT is not supported: select DISTINCT")
-        elif isinstance(node, exp.Values):
+        if isinstance(node, exp.Values):
             _name_columns(node)
-        elif isinstance(node, exp.Join) and not any(map(node.args.get, ("on", "using", "method"))) and _joins_by_condition(node):
-            raise refusal(node, "a join needs ON or USING")
+
+
+def _fault(node: exp.Expr) -> str:
+    """Return why a node is none that SQL has, or nothing."""
+    if isinstance(node, exp.CTE | exp.Subquery) and isinstance(node.this, exp.Query):
+        outputs = node.this.selects
+        if len(node.alias_column_names) > len(outputs) and not any(output.is_star for output in outputs):
+            return f"its names are more than the {len(outputs)} columns"
+    if isinstance(node, exp.Order) and any(isinstance(part.this, exp.Var) for part in node.expressions):
+        return "ORDER BY ALL has no other columns" if len(node.expressions) > 1 else ""
+    if isinstance(node, exp.Order | exp.Group) and any(map(_is_no_place, node.expressions)):
+        return "the numbers of columns begin with 1"
+    if isinstance(node, exp.Group) and node.args.get("all") is False:
+        return "GROUP BY DISTINCT is not supported: select DISTINCT"
+    if isinstance(node, exp.Join) and not any(map(node.args.get, ("on", "using", "method"))) and _joins_by_condition(node):
+        return "a join needs ON or USING"
+    if isinstance(node, exp.In) and not node.expressions and node.args.get("query") is None:
+        return "IN needs values"
+    if isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.fullmatch(str(node.this)):
+        return "this is not a number"
+    return ""
+
+
+def _is_no_place(part: exp.Expr) -> bool:
+    value = bare(part.this if isinstance(part, exp.Ordered) else part)
+    return value.is_int and not value.is_string and int(value.to_py()) < 1
 
 
 def _move_inside(node: exp.Subquery) -> None:
@@ -119,6 +136,8 @@ def _move_inside(node: exp.Subquery) -> None:
         if not isinstance(query, exp.Query) or query.args.get("limit") or query.args.get("offset"):
             raise refusal(clause, "these parentheses have a LIMIT already: name them in FROM, and select from that")
         node.set(name, None)
+        if name == "order" and query.args.get("order") is not None:
+            clause.set("expressions", [*clause.expressions, *query.args["order"].expressions])
         query.set(name, clause)
 
 
@@ -140,12 +159,27 @@ def _check_select(select: exp.Select) -> None:
     _check_once("window", [window.this for window in select.args.get("windows") or []])
     if select.args.get("from_") is None and select.args.get("joins"):
         raise refusal(select.args["joins"][0], "a join needs FROM before it")
+    _join_before_comma(select)
     items = [clause.this for clause in (select.args.get("from_"), *(select.args.get("joins") or [])) if clause is not None]
     nested = [join for item in items for join in joins_within(item)]
     _check_once("table", [_name(item) for item in (*items, *(join.this for join in nested))])
     for join in (*nested, *(select.args.get("joins") or [])) if nested else ():
         if join.args.get("using") or str(join.args.get("method") or "").upper() == "NATURAL":
             raise refusal(join, "USING and NATURAL beside a join in parentheses are not supported: write ON")
+
+
+def _join_before_comma(select: exp.Select) -> None:
+    """Have the joins behind a comma be of the item behind it, where that matters: sqlglot takes all items before them."""
+    groups: list[list[exp.Expr]] = [[]]
+    for join in select.args.get("joins") or []:
+        if not any(join.args.get(name) for name in ("kind", "side", "method", "on", "using")):
+            groups.append([])
+        groups[-1].append(join)
+    for first, *others in groups[1:]:
+        words = {str(join.args.get(name) or "").upper() for join in others for name in ("side", "method")}
+        if words & {"RIGHT", "FULL", "NATURAL"}:
+            first.this.set("joins", [*(first.this.args.get("joins") or []), *others])
+            select.set("joins", [join for join in select.args["joins"] if not any(join is other for other in others)])
 
 
 def star_of(output: exp.Expr) -> Any:

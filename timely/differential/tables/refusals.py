@@ -75,7 +75,7 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
     source = _Text(text, begin, tokens)
     opened: list[Token] = []
     following: list[Token | None] = [*tokens[1:], None]
-    for token, after in zip(tokens, following):
+    for token, after, third in zip(tokens, following, [*following[1:], None]):
         if token.token_type is TokenType.L_PAREN:
             opened.append(token)
         elif token.token_type is TokenType.R_PAREN and opened:
@@ -83,6 +83,9 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
         kind = after.token_type if after is not None else None
         if after is not None and token.token_type in _DROPPED.get(kind, ()):
             raise _unparsed(source, after, "this is one too many here")
+        called = after is not None and token.token_type is TokenType.ORDER_BY and after.text.upper() == "ALL"
+        if after is not None and called and (kind is not TokenType.ALL or _opens(third)):  # a column, or a call, of this name
+            raise _unparsed(source, after, "it would be read as ORDER BY ALL")
         if kind in _NEED_MORE.get(token.token_type, ()):
             raise _unparsed(source, token, "what belongs after it is missing")
     for bracket in opened[-1:]:

@@ -43,6 +43,8 @@ def limit_inside(tree: exp.Query) -> exp.Query:
 def _inner(item: exp.Expr, tables: list[str]) -> exp.Select | None:
     """Return the query that an item of FROM is, if it is in no other place, and all of its rows are."""
     found: exp.Expr | None = None
+    if item.args.get("joins"):
+        return None
     if isinstance(item, exp.Subquery):
         found = unwrapped(item)
     elif isinstance(item, exp.Table) and tables.count(item.name) == 1:
