@@ -175,8 +175,9 @@ def check_stars(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> None:
 def _unmerged(select: exp.Select, resolver: Resolver) -> list[str]:
     """Return the names of columns that are one by ``USING``, where one more table has such a column."""
     columns, merged = Counter[str](), set[str]()
-    for join in (select.args.get("from_"), *(select.args.get("joins") or [])):
-        if join is None or join.args.get("kind") in ("SEMI", "ANTI"):
+    joins = select.args.get("joins") or []
+    for join in (select.args["from_"], *joins) if any(using_names(join) is not None for join in joins) else ():
+        if join.args.get("kind") in ("SEMI", "ANTI"):
             continue
         names, using = resolver.get_source_columns(join.this.alias_or_name), using_names(join)
         shared = set[str]() if using is None else set(map(lower_case, using)) or set(names) & set(columns)
