@@ -53,8 +53,9 @@ def test_innermost_values_are_columns_where_these_are_as_many() -> None:
     assert found.to_pydict() == {"node": [1, 2], "left": ["a", "c"], "right": ["b", "d"]}
     words = OutputSchema("out", pa.schema([("word", pa.string())])).conform(["to", "be"])
     assert words.to_pydict() == {"word": ["to", "be"]}
-    lists = OutputSchema("out", pa.schema([("node", pa.int64()), ("of", pa.list_(pa.int64()))])).conform([(1, [2, 3])])
-    assert lists.to_pydict() == {"node": [1], "of": [[2, 3]]}
+    listed = pa.schema([("node", pa.int64()), ("of", pa.list_(pa.int64()))])
+    lists = OutputSchema("out", listed).conform([(1, [2, 3]), (2, None), (3, (4, None))])
+    assert lists.to_pydict() == {"node": [1, 2, 3], "of": [[2, 3], None, [4, None]]}
 
 
 @pytest.mark.parametrize(

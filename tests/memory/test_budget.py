@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -19,6 +20,28 @@ from timely.errors import ConfigurationError, SpillError
 from timely.memory import MemoryBudget, Spool, bytes_of, control_group_left, memory_limit, size_text
 
 KB = 1 << 10
+
+
+def test_half_of_a_small_budget_may_be_in_flight() -> None:
+    limits = (None, "1GB", 20 << 20, 3 << 20, 1)
+    assert [MemoryBudget(limit).in_flight for limit in limits] == [32 << 20, 32 << 20, 10 << 20, (3 << 20) // 2, 1 << 20]
+
+
+def test_a_budget_goes_to_another_process_with_all_that_was_given(tmp_path: Path) -> None:
+    budget = MemoryBudget("5MB", tmp_path, in_flight=7, total="9MB")
+    budget.take(1000)
+    copy = pickle.loads(pickle.dumps(budget))
+    assert (copy.limit, copy.directory, copy.in_flight, copy.total) == (5 << 20, str(tmp_path), 7, 9 << 20)
+    assert copy.used == 0
+
+
+def test_workers_are_measured_again_when_they_may_hold_more_than_the_total() -> None:
+    budget = MemoryBudget(total=1000)
+    budget.note_measured(5000, held=600.0, again=9.0)
+    assert [budget.is_unmeasured(size, 10.0) for size in (5000, 5400, 5401)] == [False, False, True]
+    assert [budget.is_unmeasured(size, 8.0) for size in (5500, 5700)] == [False, True]  # a pause, if they do not grow much
+    budget.note_measured(32_000, held=999.0, again=9.0)
+    assert [budget.is_unmeasured(32_000 + grown, 10.0) for grown in (2000, 2001)] == [False, True]  # noise of a large process
 
 
 def test_what_arrow_cannot_read_back_stays_in_memory() -> None:

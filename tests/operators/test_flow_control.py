@@ -161,6 +161,8 @@ def test_bad_bounds_and_bad_batches_are_typed_errors() -> None:
         built()([])
     with pytest.raises(ConfigurationError, match="times=0 lets nothing through"):
         built(times=0)([])
+    with pytest.raises(ConfigurationError, match="records='3' lets nothing through"):
+        built(records="3")([])
     with pytest.raises(GraphError, match=r"its probe is attached to nothing; call stream\.probe"):
         built(times=1)([], attached=False)
     with pytest.raises(OperatorError, match=r"'numbers' \(.*more than records=3 at time 7") as failure:
