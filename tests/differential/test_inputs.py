@@ -94,6 +94,36 @@ def test_C6_closing_sends_what_waits() -> None:
         assert output.changes() == [("a", 0, 1)] and probe.done()
 
 
+def test_C6_flush_ends_a_batch() -> None:
+    sizes: list[int] = []
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, collection = dd.new_collection(scope)
+            collection.stream.inspect_batch(lambda time, batch: sizes.append(len(batch)))
+        for record in "abcde":
+            session.insert(record)
+            if record == "b":
+                session.flush()
+                session.flush()
+        session.close()
+        worker.run()
+    assert sizes == [2, 3]
+
+
+def test_C6_an_output_is_done_when_all_is_complete() -> None:
+    with Worker() as worker:
+        session, output, _ = opened(worker)
+        assert not output.done
+        session.insert("a")
+        session.advance_to(1)
+        stepped(worker)
+        assert not output.done
+        session.close()
+        assert not output.done
+        stepped(worker)
+        assert output.done and output.at(0) == {"a": 1}
+
+
 def test_C7_only_advance_to_moves_the_frontier() -> None:
     with Worker() as worker:
         session, _, probe = opened(worker)

@@ -37,6 +37,19 @@ def test_D2_the_whole_without_the_odd(run: Run) -> None:
         assert run(lambda c: c.filter(odd).negate().concat(c), changes) == run(lambda c: c.filter(even), changes)
 
 
+def test_D2_columns_of_what_came_as_rows(run: Run) -> None:
+    for changes in (DIGITS, MOVING):
+        assert run(lambda c: c.filter_columns(lambda keys: keys % 2 == 1), changes) == run(lambda c: c.filter(odd), changes)
+        pairs = run(lambda c: c.map(lambda n: (n % 3, n)), changes)
+        assert run(lambda c: c.map_columns(lambda keys: (keys % 3, keys)), changes) == pairs
+    for name, build in (
+        ("filter_columns", lambda c: c.filter_columns(lambda keys: keys > 0)),
+        ("map_columns", lambda c: c.map_columns(lambda keys: keys)),
+    ):
+        with pytest.raises(OperatorError, match=f"{name} needs whole numbers, or pairs of them, and 'three' came"):
+            run(build, [("three", 0, 1)])
+
+
 def test_D3_no_double_is_odd(run: Run) -> None:
     def doubled(c: Any) -> Any:
         c.map(lambda n: 2 * n).filter(odd).assert_empty()
