@@ -8,6 +8,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,8 @@ def test_merges_are_under_way_while_times_advance(kind: str) -> None:
                 output.forget(time)
 
 
-ITEMS = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("name", pa.string())])
+ITEMS = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("name", pa.string()), ("price", pa.decimal128(8, 2))])
+PRICED = "select id, part, name, price * 2 as paid from items"  # which becomes numbers without a type of Arrow's
 PARTS = pa.schema([("part", pa.int64()), ("kind", pa.string())])
 
 
@@ -216,11 +218,12 @@ def test_arrow_rows_come_and_go() -> None:
     with tiny_memory() as budget, timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             tables = {"items": dd.table(scope, ITEMS), "parts": dd.table(scope, PARTS)}
-            output = dd.sql(scope, "select id, kind, name from items join parts using (part)", **tables).output()
+            output = dd.sql(scope, f"select id, kind, name, paid from ({PRICED}) join parts using (part)", **tables).output()
         sessions = [table.session for table in tables.values()]
         for time in range(6):
             if time != 3:
-                rows = [(source.randrange(300), source.randrange(20), source.choice(["a", None])) for _ in range(80)]
+                numbers = [(source.randrange(300), source.randrange(20), source.choice(["a", None])) for _ in range(80)]
+                rows = [(*row, source.choice([None, Decimal(row[0]) / 100])) for row in numbers]
                 items.update(rows)
                 sessions[0].insert_columns(pa.table(dict(zip(ITEMS.names, zip(*rows), strict=True)), schema=ITEMS))
                 more = [(number, source.choice("xyz")) for number in source.sample(range(20), 8)]
@@ -233,9 +236,10 @@ def test_arrow_rows_come_and_go() -> None:
             for session in sessions:
                 session.advance_to(time + 1)
             expected = Counter[Any]()
-            for (number, part, name), count in items.items():
+            for (number, part, name, price), count in items.items():
                 for (other, kind), times in parts.items():
-                    expected[number, kind, name] += count * times if part == other else 0
+                    paid = None if price is None else 2 * price
+                    expected[number, kind, name, paid] += count * times if part == other else 0
             assert output.at(time) == +expected
             output.forget(time)
         assert budget.on_disk > 0

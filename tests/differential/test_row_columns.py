@@ -339,3 +339,16 @@ def test_try_cast_is_exact_where_both_sides_of_a_join_change_in_one_epoch(column
             table.session.close()
         assert output.at(0) == {(n, Decimal(1)): 16 for n in range(5, 10)}
         assert output.at(1) == {(5, Decimal(1)): 16}
+
+
+@pytest.mark.parametrize("order", [range(9), range(8, -1, -1), [4, 0, 8, 0, 4]])
+def test_rows_come_in_any_order_of_their_keys(order: Any) -> None:
+    schemas = [pa.schema([("k", pa.int64()), (name, pa.string())]) for name in "lr"]
+    with small_columns(), timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            left, right = (dd.table(scope, schema) for schema in schemas)
+            output = dd.sql(scope, "select k, l, r from t1 join t2 using (k)", t1=left, t2=right).output()
+        for table, schema in zip((left, right), schemas, strict=True):
+            table.session.insert_columns(pa.table([list(order), [f"{n}" for n in order]], schema=schema))
+            table.session.close()
+        assert output.at(0) == Counter({(n, f"{n}", f"{n}"): list(order).count(n) ** 2 for n in order})

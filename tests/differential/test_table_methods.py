@@ -344,6 +344,26 @@ def test_rows_that_are_there_less_than_once_are_no_rows_of_a_frame() -> None:
         assert output.to_arrow(counts=True).to_pylist() == [{"record": "x", "count": -2}]
 
 
+def test_a_frame_holds_the_latest_complete_time() -> None:
+    for time, next_ in ((int, 5), (timely.Product[int, int], timely.Product(0, 5))):
+        with timely.Worker() as worker:
+            with worker.dataflow(time) as scope:
+                session, rows = dd.new_collection(scope)
+                output = rows.output()
+            session.insert("x")
+            with pytest.raises(timely.NotCompleteError, match="is complete at no time yet"):
+                output.to_arrow()
+            session.advance_to(next_)
+            session.insert("y")
+            if time is int:
+                assert output.to_arrow().to_pylist() == [{"record": "x"}]
+            else:
+                with pytest.raises(timely.NotCompleteError, match=r"no latest complete time.* say which with at="):
+                    output.to_arrow()
+            session.close()
+            assert len(output.to_arrow()) == 2
+
+
 def test_a_column_may_be_called_count() -> None:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
