@@ -77,6 +77,31 @@ def test_I5_removing_and_inserting_need_what_the_ring_lacks() -> None:
         assert output.at(0) == {"a": 3}
 
 
+def test_I4_differences_have_the_operators_of_numbers() -> None:
+    ring = dd.Ring(
+        zero=(0, 0),
+        add=lambda a, b: (a[0] + b[0], a[1] + b[1]),
+        negate=lambda a: (-a[0], -a[1]),
+        multiply=lambda a, b: (a[0] * b[0], a[1] * b[1]),
+    )
+    held: list[Any] = []
+
+    def f(key: Any, values: Any) -> Any:
+        one, two = (diff for _, diff in sorted(values))
+        held.extend([-one, one - two, two * one, 3 * one, one * -2, 0 - two])
+        return []
+
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope, diff=ring)
+            pairs.reduce(f).output()
+        session.update(("k", 1), (1, 2))
+        session.update(("k", 2), (5, 7))
+        session.close()
+        worker.run()
+    assert [difference.value for difference in held] == [(-1, -2), (-4, -5), (5, 14), (3, 6), (-2, -4), (-5, -7)]
+
+
 def test_I5_distinct_needs_an_order() -> None:
     with built() as scope:
         _, growing = dd.new_collection(scope, diff=SHORTEST)

@@ -307,6 +307,16 @@ def test_text_1_a_schema_may_be_a_text_everywhere(entry: str) -> None:
         worker.step()
 
 
+def test_the_column_of_counts_is_no_field_of_the_rows() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            stream = scope.to_stream([])
+            assert dd.from_batches(stream, "a long, n long", count="m").schema.names == ["a", "n"]
+            with pytest.raises(SchemaError, match="the column of counts, 'n', is no field of the rows"):
+                dd.from_batches(stream, "a long, n long", count="n")
+        worker.step()
+
+
 def test_rows_that_are_equal_come_out_each_and_go_in_again(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     with timely.Worker() as worker:

@@ -145,15 +145,17 @@ def test_state_that_is_declared_too_late_is_refused(tmp_path: Path) -> None:
         once(tmp_path, constructor)
 
 
-def test_workers_that_keep_different_parts_are_told_before_a_checkpoint_is_made_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("here", [0, 1])
+def test_workers_that_keep_different_parts_are_told_before_a_checkpoint_is_made_of_it(tmp_path: Path, here: int) -> None:
     def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
         capability.drop()
         info.declare_stateless()
-        if info.worker == 1:
+        if info.worker == here:
             info.register_state(list, list)
         return lambda input, output: None
 
-    with pytest.raises(StateError, match=r"part 0 of operator /flow/mine#1 is declared on worker 1 and not on worker 0"):
+    places = f"on worker {here} and not on worker {1 - here}"
+    with pytest.raises(StateError, match=rf"part 0 of operator /flow/mine#1 is declared {places}"):
         once(tmp_path, constructor, workers=2)
     assert not list(tmp_path.glob("*.manifest")) + list(tmp_path.glob("*.state"))
 

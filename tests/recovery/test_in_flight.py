@@ -198,6 +198,26 @@ def test_what_cannot_be_saved_in_flight_is_refused(tmp_path: Path) -> None:
             program(timely.Worker(), tmp_path / str(number), build, steps=3, **options)
 
 
+def test_a_capability_that_goes_within_some_steps_is_waited_for(tmp_path: Path) -> None:
+    left = [3]
+
+    def holding(capability: Any, info: timely.OperatorInfo) -> Any:
+        info.declare_stateless()
+
+        def logic(input: Any, output: Any) -> None:
+            list(input)
+            left[0] -= 1
+            if left[0]:
+                info.activator.activate()
+            else:
+                capability.drop()
+
+        return logic
+
+    program(timely.Worker(), tmp_path, lambda stream: stream.unary(timely.Pipeline, "holds", holding), steps=1)
+    assert left == [0]
+
+
 def test_a_custom_scope_is_refused(tmp_path: Path) -> None:
     class Nothing:
         inputs = outputs = 0

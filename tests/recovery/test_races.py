@@ -143,6 +143,17 @@ def test_what_was_cleared_stays_cleared_whatever_an_old_run_still_writes(tmp_pat
     assert trail(LocalStore(tmp_path))[2] == []
 
 
+def test_a_run_that_was_taken_over_clears_nothing_and_leaves_no_claim(tmp_path: Path) -> None:
+    recovery, handle, _ = trail(LocalStore(tmp_path))
+    commit(recovery, handle, "a")
+    trail(LocalStore(tmp_path))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(CheckpointError):
+        recovery.clear()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert trail(LocalStore(tmp_path))[2] == ["a"]
+
+
 def test_a_race_is_the_same_for_the_same_decisions() -> None:
     def states() -> list[int]:
         scene = Scene([1, 1], OBJECTS, before=0)

@@ -97,6 +97,13 @@ def test_a_uri_that_nobody_knows_is_refused(uri: str) -> None:
         open_store(uri)
 
 
+def test_directories_above_a_store_are_made_too(tmp_path: Path) -> None:
+    for number, make in enumerate((LocalStore, arrow)):
+        store = make(tmp_path / str(number) / "some" / "where")
+        store.write("one", [b"1"])
+        assert store.names() == ["one"]
+
+
 def test_paths_and_file_uris_need_no_arrow(tmp_path: Path) -> None:
     for where in (tmp_path, str(tmp_path), f"file://{tmp_path}"):
         found = open_store(where)
