@@ -113,15 +113,15 @@ def test_C6_flush_ends_a_batch() -> None:
 def test_C6_an_output_is_done_when_all_is_complete() -> None:
     with Worker() as worker:
         session, output, _ = opened(worker)
-        assert not output.done
+        done = [output.done]
         session.insert("a")
-        session.advance_to(1)
-        stepped(worker)
-        assert not output.done
-        session.close()
-        assert not output.done
-        stepped(worker)
-        assert output.done and output.at(0) == {"a": 1}
+        for act in (lambda: session.advance_to(1), session.close):
+            act()
+            done.append(output.done)
+            stepped(worker)
+            done.append(output.done)
+        assert done == [False, False, False, False, True]
+        assert output.at(0) == {"a": 1}
 
 
 def test_C7_only_advance_to_moves_the_frontier() -> None:

@@ -310,8 +310,9 @@ def test_text_1_a_schema_may_be_a_text_everywhere(entry: str) -> None:
 def test_the_column_of_counts_is_no_field_of_the_rows() -> None:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
-            stream = scope.to_stream([])
-            assert dd.from_batches(stream, "a long, n long", count="m").schema.names == ["a", "n"]
+            stream: timely.Stream[int, Any] = scope.to_stream([])
+            schema = pa.schema([("a", pa.int64()), ("n", pa.int64())])
+            assert dd.from_batches(stream, "a long, n long", count="m").schema == schema
             with pytest.raises(SchemaError, match="the column of counts, 'n', is no field of the rows"):
                 dd.from_batches(stream, "a long, n long", count="n")
         worker.step()
