@@ -115,7 +115,8 @@ def test_C6_an_output_is_done_when_all_is_complete() -> None:
         session, output, _ = opened(worker)
         done = [output.done]
         session.insert("a")
-        for act in (lambda: session.advance_to(1), session.close):
+        acts: list[Callable[[], object]] = [lambda: session.advance_to(1), session.close]
+        for act in acts:
             act()
             done.append(output.done)
             stepped(worker)
