@@ -99,16 +99,16 @@ def shown(view: Any) -> Any:
     return counts
 
 
-def result_of(query: str, records: list[tuple[Any, ...]], columns: bool) -> Any:
-    """Return what a query of ``records`` gives, or the message of the error that it ends with."""
+def result_of(query: str, records: list[tuple[Any, ...]], columns: bool, times: int = 1) -> Any:
+    """Return what a query of ``records``, each of them so many times, gives, or the message of the error that it ends with."""
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             table = dd.table(scope, VALUES)
             output = dd.sql(scope, query, v=table).output()
         if columns:
-            table.session.insert_columns(batch_of(records, VALUES))
+            table.session.insert_columns(batch_of(records, VALUES), diff=times)
         else:
-            table.session.insert_batch(records)
+            table.session.insert_batch(records * times)
         table.session.close()
         try:
             return shown(output.at(0))
@@ -133,6 +133,14 @@ def test_groups_give_the_same_by_columns_as_by_rows(query: str) -> None:
     for key in ("s", "e", "day", "b", "x", "i > 1", "i"):
         for some in (records, small):
             assert result_of(query.format(key), some, True) == result_of(query.format(key), some, False)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_groups_of_large_numbers_and_of_rows_that_come_several_times(times: int) -> None:
+    large = [(number, *row[1:]) for row in rows(3, 60) for number in (2**62, 2**61, 7)]
+    for where in ("true", "i < 9", "i + 1 is not null", "j is not null"):
+        query = f"select b, count(*), sum(i), sum(e), avg(j) from v where {where} group by b"
+        assert result_of(query, large, True, times) == result_of(query, large, False, times)
 
 
 # -- traces --------------------------------------------------------------------------------------------------------
