@@ -160,3 +160,21 @@ def test_missing_values_and_moments_of_numpy_and_pandas() -> None:
         for time, (name, (_, values)) in enumerate(found.items()):
             assert output.at(time) == {(name, value): 1 for value in values}
         assert output.at(len(found)) == {}
+
+
+@pytest.mark.parametrize("columns", [lambda *given: (given[0],) * 3, lambda *given: (), lambda *given: given[0][1:]])
+@pytest.mark.parametrize("name", ["map", "map_columns", "join_map"])
+def test_number_16_other_numbers_of_columns_or_rows_are_refused(columns: Any, name: str) -> None:
+    builds: dict[str, Any] = {
+        "map": lambda pairs: pairs.map(lambda pair: pair, columns=columns),
+        "map_columns": lambda pairs: pairs.map_columns(columns),
+        "join_map": lambda pairs: pairs.join_map(pairs, lambda key, one, other: key, columns=columns),
+    }
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            builds[name](pairs).probe()
+        session.insert_columns(range(2000), range(2000))
+        session.close()
+        with pytest.raises(timely.OperatorError, match="ContainerError: .*returns an array, or two for pairs, of 2,000 rows"):
+            worker.run()

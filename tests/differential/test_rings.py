@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from timely import Worker
 from timely import differential as dd
-from timely.errors import DifferenceError
+from timely.errors import DifferenceError, OperatorError
+from timely.testing import differential
 
 Run = Callable[..., Any]
 
@@ -109,6 +113,69 @@ def test_I5_distinct_needs_an_order() -> None:
             growing.distinct()
         with pytest.raises(DifferenceError):
             growing.threshold(lambda record, count: 1)
+
+
+SIGNED = dd.Ring(
+    zero=(0, 0),
+    add=lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    negate=lambda a: (-a[0], -a[1]),
+    is_positive=lambda a: a[0] > 0,
+)
+"""Pairs of numbers, of which the first says whether there is any."""
+
+
+def test_number_14_threshold_is_in_the_ring_or_refused(run: Run) -> None:
+    changes = [("a", 0, (1, 5)), ("a", 1, (2, 1)), ("b", 0, (1, 7)), ("b", 2, (-1, -7))]
+    found = run(lambda c: c.threshold(lambda record, count: (0, count[1])), changes, diff=SIGNED)
+    assert found == [("a", 0, (0, 5)), ("b", 0, (0, 7)), ("a", 1, (0, 1)), ("b", 2, (0, -7))]
+    assert run(lambda c: c.distinct(), changes, diff=SIGNED) == [("a", 0, 1), ("b", 0, 1), ("b", 2, -1)]
+    with built() as scope:
+        _, growing = dd.new_collection(scope, diff=dd.Ring(0, max, is_positive=bool))
+        growing.distinct()
+        with pytest.raises(DifferenceError, match="threshold takes records away, so it needs differences with negate"):
+            growing.threshold(lambda record, count: count)
+
+
+def test_number_14_a_threshold_of_another_kind_is_refused(run: Run) -> None:
+    with pytest.raises(OperatorError, match=r"differences of this collection are int, not 0\.5"):
+        run(lambda c: c.threshold(lambda record, count: count / 2), [("a", 0, 1)])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 2), st.integers(0, 9)), max_size=12),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_shortest_paths_by_min_plus_on_graphs_with_cycles(arcs: list[Any], workers: int, compact: bool) -> None:
+    def distances(roots: Any, edges: Any) -> Any:
+        with roots.scope.iterative() as loop:
+            variable: Any = dd.Variable(loop, diff=SHORTEST)
+            further = variable.collection.map(lambda node: (node, None)).join_map(edges.enter(loop), lambda node, _, to: to)
+            return variable.set(further.concat(roots.enter(loop)).consolidate()).leave()
+
+    edges = [((one, other), time, length) for one, other, time, length in arcs]
+    for one_by_one in (True, False):
+        found = differential.run(
+            distances, [(0, 0, 0)], edges, diff=SHORTEST, workers=workers, compact=compact, one_by_one=one_by_one
+        )
+        for time in range(3):
+            expected = {0: 0}
+            for _ in range(5):
+                for (one, other), when, length in edges:
+                    if when <= time and one in expected:
+                        expected[other] = min(expected[one] + length, expected.get(other, math.inf))
+            least: dict[int, int] = {}
+            for node, when, distance in found:
+                if when <= time:
+                    least[node] = min(distance, least.get(node, distance))
+            assert least == expected
+
+
+def test_only_updates_that_change_a_sum_go_on(run: Run) -> None:
+    changes = [("a", 0, 5), ("a", 1, 7), ("a", 2, 5), ("a", 3, 2), ("b", 3, 1)]
+    assert run(lambda c: c.consolidate(), changes, diff=SHORTEST) == [("a", 0, 5), ("a", 3, 2), ("b", 3, 1)]
+    counts = dd.Ring(zero=0, add=lambda a, b: a + b)
+    assert run(lambda c: c.consolidate(), changes, diff=counts) == changes
 
 
 def test_I5_shortest_paths_by_min_plus(run: Run) -> None:

@@ -16,6 +16,7 @@ from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pip
 from timely.dataflow.origin import origin
 from timely.differential.aggregates import Count, Sum, Top, greatest
 from timely.differential.arrangement import Arrangement, arrange, pact_for
+from timely.differential.growing_sums import GrowingSums
 from timely.differential.inputs import InputSession, new_sender
 from timely.differential.join_results import LEFT, PAIR, mapped
 from timely.differential.joins import join_arrangements
@@ -231,7 +232,13 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         return arrange(self.stream, self.ring, pairs, key, name)
 
     def consolidate(self, *, name: str = "consolidate", key: Key | None = None) -> Collection[T, D]:
-        """Return the same collection with at most one update for each record and time."""
+        """Return the same collection with at most one update for each record and time.
+
+        Where differences cannot be negated, it has only updates that change the sum of their record: of distances, the shorter
+        ones. It then keeps each record with its sum, and a loop comes to rest.
+        """
+
+        grows, scope = self.ring.negate is None, self.scope
 
         def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
             waiting: Pending[T, tuple[Capability[T], list[Update]]] = Pending()
@@ -248,14 +255,17 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             route = key_route(key)
             register_keyed_state(info, save, load, lambda item: route(item[1][0]))
             capability.drop()
+            sums = GrowingSums(info, scope, key, waiting.minimum) if grows else None
 
-            def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+            def logic(input: InputPort[T, Any], output: OutputPort[T]) -> bool:
                 for came_with, batch in input:
                     waiting.at(came_with.time, lambda: (came_with.retain(), []))[1].extend(batch)  # noqa: B023
                 frontier = input.elements
-                for _, (held, updates) in waiting.take(lambda time: not reaches(frontier, time)):
-                    output.session(held).give_batch(consolidate(updates))
+                for time, (held, updates) in waiting.take(lambda time: not reaches(frontier, time)):
+                    found = consolidate(updates)
+                    output.session(held).give_batch(found if sums is None else sums.add(time, found, frontier))
                     held.drop()
+                return sums is not None and sums.maintain(frontier)
 
             return logic
 
@@ -272,16 +282,22 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         return self.threshold(_at_most_once, name=name, key=key)
 
     def threshold(self, f: Callable[[D, Any], Any], *, name: str = "threshold", key: Key | None = None) -> Collection[T, D]:
-        """Return each record whose count is positive, with the count ``f(record, count)``."""
+        """Return each record whose count is positive, with the count ``f(record, count)``, a difference as those of this one.
+
+        ``DifferenceError`` for differences without ``is_positive`` or ``negate``.
+        """
         self.ring.require("is_positive", name)
-        unwrap = self.ring.unwrap
+        unwrap, once = self.ring.unwrap, f is _at_most_once
+        ring = INTEGERS if once else self.ring
+        ring.require("negate", name)
+        wrap = ring.wrap
 
         def result(record: D, counts: dict[Any, Any]) -> list[tuple[None, Any]]:
             count = counts[None]
-            return [(None, f(record, unwrap(count)))] if count > 0 else []
+            return [(None, 1 if once else wrap(f(record, unwrap(count))))] if count > 0 else []
 
-        kernel = "distinct" if f is _at_most_once else None
-        return self._like_self(self._reduced(Function(result, kernel), name, key, pairs=False, results=False))
+        kernel = "distinct" if once else None
+        return self._like_self(self._reduced(Function(result, kernel), name, key, pairs=False, results=False, ring=ring))
 
     def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Any]]:
         """Return ``(record, count)`` for each record."""
@@ -343,11 +359,14 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             raise GraphError(f"top_k keeps at least one value of each key, not {brief(k)}")
         return self._reduced(greatest(k, by), name, key)
 
-    def _reduced(self, f: Any, name: str, key: Key | None, *, pairs: bool = True, results: bool = True) -> Collection[T, Any]:
+    def _reduced(
+        self, f: Any, name: str, key: Key | None, *, pairs: bool = True, results: bool = True, ring: Ring = INTEGERS
+    ) -> Collection[T, Any]:
+        """Return the collection of a reduction, whose differences are those of ``ring``."""
         made = self._arrangement
         shared = made if made is not None and made.index.pairs == pairs and made.index.key is key else None
-        found = reduce_stream(self.stream, self.ring, f, name, pairs=pairs, results=results, key=key, source=shared)
-        return Collection(found.stream, INTEGERS, arrangement=found, consolidated=True, placement=found.placement)
+        found = reduce_stream(self.stream, self.ring, f, name, pairs=pairs, results=results, key=key, source=shared, made=ring)
+        return Collection(found.stream, ring, arrangement=found, consolidated=True, placement=found.placement)
 
     # -- joins -----------------------------------------------------------------------------------------------------
 

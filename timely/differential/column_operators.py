@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from timely.differential.column_batches import Batch, Gathered
-from timely.differential.columns import LARGE, Array, Updates, as_integers, greatest_of, summed
+from timely.differential.columns import LARGE, Array, Updates, greatest_of, record_columns, summed
 from timely.differential.join_results import JoinResult
 from timely.operators.sorted_keys import spread
 from timely.order import less_equal
@@ -97,10 +97,7 @@ def _emit(
         batches.append(rows)
         return
     made = result.columns(keys, left, right)
-    records = made if isinstance(made, tuple) else (made, None)
-    columns = [None if column is None else as_integers(column, "columns") for column in records]
-    assert columns[0] is not None
-    updates = Updates(columns[0], columns[1], None if (diffs == 1).all() else diffs)
+    updates = Updates(*record_columns(made, len(keys), "columns"), None if (diffs == 1).all() else diffs)
     batches.append(updates if greatest_of(diffs) < LARGE else list(updates))  # products of columns must fit into 64 bits
 
 

@@ -62,8 +62,7 @@ class Updates:
     def mapped(self, f: Callable[..., Any], name: str) -> Updates:
         """Return ``f(keys, values)``, or ``f(keys)``: one array, or two for pairs."""
         found = f(self.keys) if self.values is None else f(self.keys, self.values)
-        keys, values = found if isinstance(found, tuple) else (found, None)
-        return Updates(as_integers(keys, name), None if values is None else as_integers(values, name), self.diffs)
+        return Updates(*record_columns(found, len(self), name), self.diffs)
 
     def chosen_by(self, p: Callable[..., Any]) -> Updates:
         """Return the updates for which ``p(keys, values)``, or ``p(keys)``, is true."""
@@ -268,6 +267,18 @@ def as_integers(array: Any, name: str) -> Array:
     if found.ndim != 1 or found.dtype.kind not in "iu" or (found.dtype.kind == "u" and found.dtype.itemsize == 8):
         raise TypeError(f"{name}: columns are one-dimensional arrays of whole numbers of up to 64 bits, not {found.dtype}")
     return found.astype(np.int64, copy=False)
+
+
+def record_columns(found: Any, rows: int, name: str) -> tuple[Array, Array | None]:
+    """Return what a function of columns returned as keys and values; ``ContainerError`` unless it has a record for each row."""
+    arrays = [as_integers(column, name) for column in (found if isinstance(found, tuple) else (found,))]
+    if not 1 <= len(arrays) <= 2 or any(len(array) != rows for array in arrays):
+        lengths = ", ".join(f"{len(array):,}" for array in arrays)
+        raise ContainerError(
+            f"{name}: a function of columns returns an array, or two for pairs, of {rows:,} rows here: it returned {len(arrays)}"
+            f" with {lengths or 'no'} rows"
+        )
+    return arrays[0], arrays[1] if len(arrays) > 1 else None
 
 
 def updates_of(columns: Sequence[Any], diff: Any, label: str) -> Any:

@@ -424,8 +424,9 @@ def reduce_stream(
     results: bool = True,
     key: Callable[[Any], Any] | None = None,
     source: Arrangement[Any, Any, Any] | None = None,
+    made: Ring = INTEGERS,
 ) -> Arrangement[Any, Any, Any]:
-    """Return the arrangement of the output of ``f`` for each key; ``ring`` is that of the input.
+    """Return the arrangement of the output of ``f`` for each key; ``ring`` is that of the input, ``made`` that of the output.
 
     ``pairs``: the input has pairs of key and value; ``results``: so has the output. With ``source`` it reads that trace.
     """
@@ -440,7 +441,7 @@ def reduce_stream(
         source = None
     port = builder.new_input(stream, pact)
     output = builder.new_output()
-    index = Index(reduction.trace, key, INTEGERS, builder.info.path, stream.scope)
+    index = Index(reduction.trace, key, made, builder.info.path, stream.scope)
 
     def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
         index.connect(info)
