@@ -85,7 +85,8 @@ def _abort(connection: Any) -> None:
 async def send(request: web.Request, response: web.StreamResponse, content: bytes) -> None:
     """Send a piece of an answer; ``ConnectionError`` for a client that does not take it."""
     try:
-        await asyncio.wait_for(response.write(content), PATIENCE)
+        async with asyncio.timeout(PATIENCE):  # wait_for may lose a cancellation
+            await response.write(content)
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()

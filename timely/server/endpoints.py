@@ -367,7 +367,8 @@ class Endpoints:
                 return
             if batch.content is None and batch.time == time:
                 try:
-                    await asyncio.wait_for(news.wait(), HEARTBEAT)
+                    async with asyncio.timeout(HEARTBEAT):
+                        await news.wait()
                 except TimeoutError:
                     await send(request, response, b":\n\n")
         await send(request, response, event("dropped", {"reason": "the server ends"}))
@@ -468,7 +469,8 @@ async def _text(request: web.Request) -> str:
     if "Content-Encoding" in request.headers:
         raise web.HTTPUnsupportedMediaType(text="send the body as it is, without a Content-Encoding")
     try:
-        return await asyncio.wait_for(request.text(), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            return await request.text()
     except TimeoutError:
         raise web.HTTPRequestTimeout(text=f"the body has not come within {PATIENCE:g} s") from None
     except (UnicodeError, LookupError) as error:
