@@ -774,3 +774,20 @@ select o.id, e.src, l.n from orders o, edges e right join lines l on e.src = l.n
 select o.id, e.src, l.n from orders o, (select * from edges) e full join lines l on e.src = l.n, edges g where g.src = o.id;
 select o.id, e.src, l.n, g.w from orders o left join edges g on g.src = o.id, edges e cross join edges f right join lines l on e.src = l.n and f.dst = l.n;
 select o.id, (select count(*) from edges e, edges g full join lines l on g.src = l.n where e.src = o.id) from orders o;
+
+-- digits of decimals, units, literals
+-- SQLite: it has no decimals
+select sum(fee), min(fee), max(fee * fee), sum(fee * 0.125), avg(fee + 1), sum(fee)::varchar from lines group by n;
+-- SQLite: it has no decimals
+select fee::varchar from lines union select sum(fee * 1.5)::varchar from lines;
+-- SQLite: it has no decimals
+select n, round(sum(fee * fee), 1)::varchar, list_max(list(fee order by fee))::varchar from lines group by n having sum(fee) > 0.05;
+-- SQLite: it has no decimals
+select order_id, (sum(fee) over (partition by order_id order by n, day, fee, price))::varchar from lines;
+select id, amount * 1e1-1, 1e2-amount from orders where amount > 1e0+1;
+-- SQLite: it has no date_trunc
+select date_trunc(if(n > 2, 'month', 'week'), day), count(*) from lines group by 1;
+-- SQLite: it has no zones
+select cast(day as timestamp) at time zone 'europe/berlin', date_diff('hour', timestamp '2024-03-30 23:30:00', day) from lines;
+-- SQLite: dates are texts
+select id from orders where customer like '%a%_' or date '2024-01-31'::varchar like customer || '%';

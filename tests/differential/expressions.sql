@@ -22,6 +22,10 @@ try_cast(t as decimal(6, 2)); try_cast(t as timestamp); try_cast(t as tinyint); 
 coalesce(t, 'none'); greatest(t, 'b'); least(t, 'b'); t like '%b%'; t = 'a'; t > 'a'; t in ('a', 'abc');
 t not in ('a', NULL); [t, 'x']; {'k': t}; struct_pack(k := t, j := 1).k; t is null; case when t > 'b' then t else 'low' end;
 if(contains(t, 'a'), length(t), -1);
+t like '%a%b%'; t like '_%_'; t like 'a\%b%' escape '\'; t not like '%,%,%'; t ilike '%OO%B_R%'; t like t; t like '%é%';
+string_split(t, NULL); regexp_full_match(t, '(a|A).*'); regexp_replace(t, '(\w)(\w)', '\2\1', 'g'); replace(t, t, 'x');
+try_cast(t as timestamptz); try_cast(t || '5' as bigint); try_cast('1e' || t as double); try_cast(t || ' ' as time);
+try_cast('2024-02-29 10:20:30 ' || t as timestamp);
 
 -- column n
 n; abs(n); sign(n); n % 7; mod(n, 7); n & 6; n | 6; xor(n, 6); ~n; round(n % 100000, -1); round(n % 100000, -2);
@@ -34,6 +38,8 @@ log(abs(n % 100000) + 1); log(2, abs(n % 100000) + 1); cbrt(n); sin(n); cos(n); 
 radians(n); pi() * n; n::decimal(20, 0)::varchar; [n]; [n, NULL]; [n][1]; {'a': n}.a; n / 2; n // 3; n % -3; -n; n > 1.5;
 chr((abs(n % 1000) + 33)::int); date '2024-01-31' + (n % 1000)::int; make_date(2024, 1, 1) + (n % 100)::int;
 timestamp '2024-01-31 10:00:00' + interval (n % 100) month; date '2024-01-31' - interval (n % 100) day;
+n * 0.5; n::decimal(38, 2) + 0.125; round(n * 1.5); round(n * 1.25, 1); (n * 1.0)::varchar; n + 1e3-1; -1e3-n; 2*1e2+n;
+date_trunc(if(n > 5, 'month', 'year'), date '2024-05-05'); list_sum([n * 0.1, 1]); case when n > 0 then 1.25 else n end;
 
 -- column f
 f; f::varchar; f || ''; abs(f); sign(f); -f; round(f); round(f, 2); round(f, 1); round(f, -1); round(f, 20); floor(f);
@@ -48,6 +54,9 @@ round(p, -1); round(p, 5); floor(p); ceil(p); trunc(p); p + 1; p * p; p - 0.005;
 p::double::varchar; p::boolean; greatest(p, 1); least(p, 1.5); p > 0; p = 2.5; nullif(p, 1); coalesce(p, 0);
 try_cast(p as tinyint); (-p)::varchar; try_cast(p as decimal(3, 1)); sqrt(abs(p)); [p]; p in (1, 2.5);
 case when p > 0 then p else 0 end;
+(p * p)::varchar; (p + 1)::varchar; (p - 0.005)::varchar; round(p, 1)::varchar; p * 0.001; p * p * p; (p % 0.3)::varchar; [p, 1.234];
+coalesce(p, 1.23456)::varchar; list_max([p, 0.125]); {'a': p}.a::varchar; sqrt(p * p); p::decimal(38, 30) + 1; greatest(p, 1.005);
+round(p, -(1)); round(p, -40); abs(p) * 2; -p + p; p between 0.001 and 2.505; p::decimal(20, 10)::decimal(6, 1);
 
 -- column d
 d; d::varchar; d::timestamp; d::timestamptz; year(d); month(d); day(d); quarter(d); week(d); weekofyear(d); dayofweek(d);
@@ -64,6 +73,8 @@ strftime(d, '%a %b %u %w %G-%V %%'); d || ''; concat(d, '!'); d = '2024-02-29'; 
 greatest(d, '2000-01-01'); d between '2000-01-01' and '2024-12-31'; [d]; time_bucket(interval '1 month', d);
 time_bucket(interval '5 days', d); time_bucket(interval '1 week', d); time_bucket(interval '1 year', d);
 d - timestamp '2020-01-01 00:00:00'; d < '2024-01-01';
+date_trunc(upper('month'), d); date_diff(lower('DAY'), d, date '2024-03-01'); d at time zone 'europe/berlin';
+d > date '2000-01-01'::timestamp; d::varchar || date '2000-01-01'::varchar;
 
 -- column m
 m; m::varchar; m::date; m::time; m::timestamptz; year(m); hour(m); minute(m); second(m); extract(millisecond from m);
@@ -83,6 +94,9 @@ time_bucket(interval '3 days', m, timestamp '2024-01-01 01:00:00'); last_day(m);
 time_bucket(interval '1 month', m, timestamp '2024-01-15 06:00:00'); m > '2024-01-01'; m = date '2024-02-29';
 m between '2000-01-01' and '2024-01-01 10:00:00'; greatest(m, '2000-01-01'); least(m, timestamp '2000-01-01 00:00:00');
 coalesce(m, '2000-01-01'); m || ''; [m]; m - interval '1' day;
+m at time zone 'america/NEW_YORK'; m at time zone 'Australia/Lord_Howe'; m at time zone 'Pacific/Apia';
+(m at time zone 'Europe/Berlin') at time zone 'Europe/Berlin'; cast(m::varchar || ' Europe/Berlin' as timestamptz);
+date_trunc('hour', m at time zone 'Europe/Berlin') at time zone 'Europe/Berlin'; epoch_ms(m) - epoch_ms(m); epoch_ms(m) + 1;
 
 -- column z
 z; z::varchar; z::timestamp; z::date; year(z); hour(z); epoch(z); epoch_ms(z); extract(isodow from z); date_trunc('day', z);
@@ -92,6 +106,8 @@ z > timestamp '2000-01-01 00:00:00'; z > timestamptz '2000-01-01 00:00:00-05:30'
 date_diff('hour', z, timestamptz '2024-01-01 00:00:00Z'); time_bucket(interval '15 minutes', z);
 strftime(z, '%Y-%m-%d %H:%M'); greatest(z, '2000-01-01 00:00:00 Europe/Berlin');
 timestamptz '2024-07-01 12:00:00 America/New_York' - z; z || ''; [z]; coalesce(z, date '2020-01-01'); z - date '2024-01-01';
+date_trunc('hour', z at time zone 'us/pacific') at time zone 'us/pacific'; z at time zone 'asia/kathmandu';
+(z at time zone 'Europe/Berlin') at time zone 'Europe/Berlin'; (z::varchar)::timestamp; epoch_ms(z) / 2;
 
 -- column c
 c; c::varchar; hour(c); minute(c); second(c); extract(millisecond from c); c + interval '2 hours';
@@ -110,6 +126,7 @@ l > [NULL]; l = [1.0, 2.0]; l is null; greatest(l, [2]); least(l, [2]); coalesce
 flatten([l, [5]]); array_to_string(l, '-'); l in ([1, 2], [1]); l between [1] and [2]; nullif(l, [1]);
 case when l[1] = 1 then l else [0] end; l is not distinct from [1]; {'k': l}.k[1]; l[len(l)]; l[n]; l[n + 1]; l[(n)::int];
 list_sum(l::double[]); array_append(l, NULL); [1, NULL] || l;
+array_to_string(l, NULL); array_to_string(l, ''); list_concat(l, l, NULL); list_sum([0.5, l[1]]); [l[1] * 0.5, 1.25];
 
 -- column w
 list_sort(w); list_sort(w, 'DESC'); list_reverse_sort(w, 'NULLS FIRST');

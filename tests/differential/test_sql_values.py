@@ -307,7 +307,7 @@ WORD_ROWS = [
         "epoch_ms(m), epoch_ms(m) + epoch_ms(m), epoch_ms(n), make_timestamp(n)",  # sql-7
         "timestamp '2024-05-05 10:20:00'::date, date '2024-01-31'::varchar, time '10:00:00'::varchar || '!'",  # sql-8
         "timestamptz '2024-05-05 10:20:00+02'::varchar::varchar, decimal(5, 2) '3.256'::varchar, date '2024-01-31' + 1",
-        "(date '2024-01-31')::varchar, timestamp '2024-05-05 10:20:00' at time zone 'UTC', integer '7'::double / 2",
+        "(date '2024-01-31')::varchar, timestamp '2024-05-05 10:20:00' at time zone 'UTC', integer '7'::double / 4",
         "date_trunc(day, m), date_trunc('day', m), date_trunc(upper(day), m), datetrunc(day, m::date)",  # sql-9
         "date_diff(day, m, timestamp '2024-05-05 10:20:00'), datediff('day', m, date '2024-05-05'), date_trunc(NULL, m)",
         "array_to_string(l, NULL), array_to_string(l, ''), array_to_string(NULL::int[], ',')",  # sql-13
@@ -376,6 +376,14 @@ def test_sql_14_texts_are_cast_as_in_duckdb(kind: str) -> None:
         ("1e", 8, "not a number"),
         ("epoch_ms()", 8, ""),
         ("9" * 5000, 8, "too large"),
+        ("integer 7", 18, "followed by a text"),
+        ("ceil(n", 12, "not closed"),
+        ("try_cast(day as time", 16, "not closed"),
+        ("[n", 16, "Expected ]"),
+        ("(n]", 10, "Expecting )"),
+        ("case when n > 1 day else 'low' end", 13, "THEN is missing"),
+        ("n {'a': 1}", 10, "one too many"),
+        ("least(all, 5)", 17, "one too many"),
     ],
 )
 def test_sql_6_and_15_what_is_written_is_checked_when_the_view_is_built(expression: str, column: int, why: str) -> None:

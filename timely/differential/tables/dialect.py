@@ -23,6 +23,8 @@ def _typed_literal(parser: Any, value: exp.Expr, kind: exp.DataType) -> exp.Expr
     literal = value
     while not isinstance(literal, exp.Literal):
         literal = literal.this
+    if not literal.is_string:
+        parser.raise_error(f"{kind.sql(dialect='duckdb')} is followed by a text")
     typed: exp.Expr = parser.expression(exp.Cast(this=literal.copy(), to=kind))
     if literal is value:
         return typed

@@ -88,6 +88,9 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
             raise _unparsed(source, after, "it would be read as ORDER BY ALL")
         if kind in _NEED_MORE.get(token.token_type, ()):
             raise _unparsed(source, token, "what belongs after it is missing")
+    whens = [token for token in tokens if token.token_type is TokenType.WHEN]
+    if len(whens) > sum(token.token_type is TokenType.THEN for token in tokens):
+        raise _unparsed(source, whens[0], "THEN is missing")
     for bracket in opened[-1:]:
         raise _unparsed(source, bracket, "it is not closed")
     for tree in found[:2]:
@@ -98,9 +101,12 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
 
 _DROPPED: Final[dict[Any, tuple[TokenType, ...]]] = {
     TokenType.STRING: (TokenType.STRING,),
-    TokenType.COMMA: (TokenType.COMMA, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT, TokenType.DISTINCT),
+    TokenType.COMMA: (
+        *(TokenType.COMMA, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT, TokenType.DISTINCT, TokenType.ALL),
+    ),
+    TokenType.L_BRACE: (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, *_CLOSING),
 }
-"""What the parser leaves out, or puts together, behind which words: ``SELECT , a``, ``'a' 'b'``."""
+"""What the parser leaves out, or puts together, behind which words: ``SELECT , a``, ``'a' 'b'``, ``a {'b': 1}``."""
 
 _END: Final = (None, TokenType.COMMA, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.SEMICOLON)
 _NO_VALUE: Final = (*_END, TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY, TokenType.HAVING, TokenType.LIMIT)
