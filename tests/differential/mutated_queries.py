@@ -224,7 +224,7 @@ class Subject:
         return [[rows_of(connection, query) for connection in epoch] for epoch in self.databases]
 
     def found(self, query: str, *, run: bool = True) -> list[Counter[Any]]:
-        """Return what a view holds at each epoch; ``Refused`` if it is refused when it is built."""
+        """Return what a view holds at each epoch, of rows or columns; ``Refused`` if it is refused when it is built."""
         signal.signal(signal.SIGALRM, _expire)
         signal.setitimer(signal.ITIMER_REAL, DEADLINE)
         try:
@@ -238,8 +238,14 @@ class Subject:
                         raise Refused(str(error)) from error
                 for time, epoch in enumerate(self.changes if run else []):
                     for name, table in tables.items():
-                        for record, diff in epoch.get(name, ()):
+                        changes = epoch.get(name, ())
+                        if len(query) % 2:
+                            for batch, diff in sql_epochs.as_batches(changes, self.schemas[name]):
+                                table.session.insert_columns(batch, diff=diff)
+                            continue
+                        for record, diff in changes:
                             table.session.update(record, diff)
+                    for table in tables.values():
                         table.session.advance_to(time + 1)
                 for table in tables.values():
                     table.session.close()
