@@ -28,6 +28,7 @@ MEANT = {
     " select dst from s join edges on src = b) select b from s)) select * from r",
     "sql-17": "with recursive r as (select src from edges union (with x as (select dst from edges) select dst from x))"
     " select * from r",
+    "sql-19": "select customer::varchar(9) as \"left\", amount as offset, [1, 1][1], interval '1 hour' + interval 1 hour from orders",
     "sql-20": "select id from orders where amount in ((select n from lines order by n desc) limit 1)",
     "sql-20 any": "select id from orders where amount = any((select n from lines order by n desc) limit 1)",
     "sql-20 scalar": "select ((select max(n) from lines) limit 0) from orders",
@@ -94,6 +95,10 @@ REFUSED = {
         "select sum(id) over (partition by order by id) from orders": "partition by at line 1, column 22: the query cannot",
         "select floor(price, from lines": "( at line 1, column 13: the query cannot be parsed: it is not closed",
         "select quantile_disc(id, 0.25, id from orders": "( at line 1, column 21: the query cannot be parsed: it is not closed",
+        "select mod(id, 2, 3) from orders": "3 at line 1, column 19: the query cannot be parsed: this is one too many here",
+        "select quantile_disc(id, 0.5, 0.25) from orders": "0.25 at line 1, column 31: the query cannot be parsed: this is one",
+        "select string_agg(customer, ',', 'x' order by id) from orders": "'x' at line 1, column 34: the query cannot be parsed",
+        "select strftime(day, '%d', n) from lines": "n at line 1, column 28: the query cannot be parsed: this is one too many",
         "select 1 from orders left join lines where false": "join lines at line 1, column 27: a join needs ON or USING",
         "select 1 from orders semi join lines": "join lines at line 1, column 27: a join needs ON or USING",
     },

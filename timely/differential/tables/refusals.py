@@ -95,6 +95,8 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
         raise _unparsed(source, bracket, "it is not closed")
     for tree in found[:2]:
         _check_aliases(tree, source)
+        if len(found) == 1 and isinstance(tree, exp.Query):
+            _check_nothing_lost(tree, source)
         _mark_positions(tree, source)
     return found
 
@@ -115,6 +117,43 @@ _NEED_MORE: Final[dict[TokenType, tuple[TokenType | None, ...]]] = {
     **dict.fromkeys((TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY), _NO_VALUE),
 }
 """What cannot follow ``AS`` and ``BY``, which the parser forgets then."""
+
+
+_LEAVES: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING)
+_TEXT_TYPES: Final = (TokenType.VARCHAR, TokenType.CHAR, TokenType.TEXT, TokenType.NVARCHAR, TokenType.NCHAR, TokenType.BPCHAR)
+_SYNTAX: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """nulls first last ignore respect preceding following unbounded current exclude groups ties others within by name both
+        leading trailing at time zone precision varying materialized recursive asc desc""",
+    )
+)
+"""Names and texts that the parser keeps as options of a clause or a function."""
+
+
+def _check_nothing_lost(query: exp.Query, source: _Text) -> None:
+    """Raise ``SqlError`` for a name or a literal that the tree does not have, as the last argument of ``mod(a, 2, 3)``.
+
+    Subscripts, intervals and lengths of text types are left out: a tree has others for them, or none.
+    """
+    held: dict[str, int] = {}
+    for node in query.walk():
+        if isinstance(node, exp.Literal | exp.Identifier | exp.Var):
+            text = str(node.this).lower()
+            held[text] = held.get(text, 0) + 1
+    depth, tokens = 0, [None, None, *source.tokens, None]
+    for kind, before, token, after in zip(tokens, tokens[1:], source.tokens, tokens[3:]):
+        depth += (token.token_type is TokenType.L_BRACKET) - (token.token_type is TokenType.R_BRACKET)
+        text = token.text.lower()
+        if token.token_type not in _LEAVES or depth or text in _SYNTAX or text.startswith("nulls ") or _opens(after):
+            continue
+        if _opens(before) and kind is not None and kind.token_type in _TEXT_TYPES:
+            continue
+        if before is not None and before.token_type is TokenType.INTERVAL:
+            continue
+        held[text] = held.get(text, 0) - 1
+        if held[text] < 0:
+            raise _unparsed(source, token, "this is one too many here")
 
 
 _RESERVED: Final = frozenset(DuckDB.Generator.RESERVED_KEYWORDS)
