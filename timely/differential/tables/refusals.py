@@ -149,7 +149,7 @@ def _check_nothing_lost(query: exp.Query, source: _Text) -> None:
             continue
         if _opens(before) and kind is not None and kind.token_type in _TEXT_TYPES:
             continue
-        if before is not None and before.token_type is TokenType.INTERVAL:
+        if before is not None and before.token_type in (TokenType.INTERVAL, TokenType.DOT):
             continue
         held[text] = held.get(text, 0) - 1
         if held[text] < 0:
