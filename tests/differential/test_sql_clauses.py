@@ -130,7 +130,7 @@ REFUSED = {
         "select id from orders order by 'id' limit 1": "ORDER BY of this value has no effect",
         "select id from orders order by 0 limit 1": "order by 0 at line 1, column 23: the numbers of columns begin with 1",
         "select id from orders group by (-1)": "group by (-1) at line 1, column 23: the numbers of columns begin with 1",
-        "select id from orders order by id, all(id) limit 1": "ORDER BY ALL has no other columns",
+        "select id from orders order by id, all(id) limit 1": "id at line 1, column 40: the query cannot be parsed",
         "select id from orders order by all(id) limit 1": "all at line 1, column 32: the query cannot be parsed",
         'select id as "all", id from orders order by "all" limit 1': '"all" at line 1, column 45: the query cannot be parsed',
         "select (select coalesce(sum(n), l.n) from lines l where l.n = o.id) from orders o": "l.n at line 1, column 33: no such",
