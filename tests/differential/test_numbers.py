@@ -93,6 +93,27 @@ def test_a_number_that_goes_leaves_the_sum_as_it_was(number: str, size: int, wor
     assert one == three == [exact_sum(stay)] and type(one[0]) is type(three[0]) is type(exact_sum(stay))
 
 
+def test_nan_is_one_value_in_another_process_and_from_columns() -> None:
+    found = differential.run(BUILDS["max"], [(("k", math.nan), 0, 1)])
+    assert again(found) == found == [(("k", found[0][0][1]), 0, 1)] and math.isnan(found[0][0][1])
+    schema = pa.schema([("k", pa.string()), ("x", pa.float64())])
+    batch = pa.table({"k": ["a"] * 2, "x": [math.nan, 1.0]}, schema=schema)
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            pairs, plain = dd.new_collection(scope)
+            rows, records = dd.from_columns(scope, schema)
+            outputs = plain.output(), records.output()
+        pairs.insert_columns(["a", "b"], np.array([math.nan, 1.0]))
+        rows.insert_columns(batch)
+        for session in (pairs, rows):
+            session.advance_to(1)
+        pairs.insert_columns(["a"], np.array([math.nan]), diff=-1)
+        rows.insert_columns(batch, diff=np.array([-1, -1]))
+        for session in (pairs, rows):
+            session.close()
+        assert outputs[0].at(1) == {("b", 1.0): 1} and outputs[1].at(1) == {}
+
+
 def test_number_7_small_whole_numbers_of_numpy_do_not_wrap() -> None:
     assert after_each(BUILDS["sum"], come(np.uint8(200), np.uint8(100), np.uint8(50))) == [[350]]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from timely.differential.updates import Update
 from timely.errors import ContainerError, DifferenceError, brief
+from timely.operators.numbers import canonical
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,7 +185,7 @@ class Fields:
 
     def rows(self, batch: Any) -> list[tuple[Any, ...]]:
         """Return the records of a batch."""
-        return list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        return list(zip(*(map(canonical, column.to_pylist()) for column in batch.columns), strict=True))
 
 
 def _described(fields: Sequence[tuple[str, Any]]) -> str:

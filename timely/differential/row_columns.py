@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from timely.differential.updates import Update
+from timely.operators.column_numbers import has_nan
 from timely.operators.numbers import canonical
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -54,7 +54,7 @@ def values_of(column: Any) -> list[Any]:
     if isinstance(column, Fixed):
         return _through_dictionary(column.numbers, lambda numbers: column.decimals(numbers.to_pylist()))
     kind = column.type
-    if pa.types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
+    if pa.types.is_floating(kind) and has_nan(column):
         return list(map(canonical, column.to_pylist()))
     if kind in (pa.int64(), pa.float64(), pa.int32()) and not column.null_count:
         found: list[Any] = column.to_numpy().tolist()
@@ -246,7 +246,7 @@ def reader(column: Any) -> Callable[[int], Any]:
 
         return decimal
     if not column.null_count:
-        if column.type == pa.int64() or (column.type == pa.float64() and not pc.any(pc.is_nan(column)).as_py()):
+        if column.type == pa.int64() or (column.type == pa.float64() and not has_nan(column)):
             found: Callable[[int], Any] = _view(column.to_numpy()).__getitem__
             return found
         if column.type == pa.date32():

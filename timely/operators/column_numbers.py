@@ -29,6 +29,19 @@ def canonical_column(column: Any) -> Any:
     return pc.if_else(pc.is_nan(column), pa.scalar(math.nan, kind), pc.add(column, pa.scalar(0.0, kind)))
 
 
+def has_nan(column: Any) -> bool:
+    """Return whether a column of floats has NaN. Their sum tells most often, in a third of the time.
+
+    >>> has_nan(pa.array([1.0, math.inf])), has_nan(pa.array([math.inf, -math.inf])), has_nan(pa.array([math.nan, None]))
+    (False, False, True)
+    """
+    if not pa.types.is_float16(column.type):
+        total = pc.sum(column).as_py()
+        if total is None or total == total:
+            return False
+    return bool(pc.any(pc.is_nan(column)).as_py())
+
+
 def canonical_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return a table in which equal keys are one."""
     for place, field in enumerate(table.schema):
@@ -47,7 +60,7 @@ class Checked(NamedTuple):
 def checked(column: Any, function: str) -> Checked | None:
     """Return how to aggregate a column, or ``None`` where Arrow's function is right."""
     kind = column.type
-    if function == "max" and pa.types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():  # Arrow leaves NaN out
+    if function == "max" and pa.types.is_floating(kind) and has_nan(column):  # Arrow leaves NaN out
         nan = pa.scalar(math.nan, kind)
         return Checked([(column, "max"), (pc.is_nan(column), "any")], lambda found, has_nan: pc.if_else(has_nan, nan, found))
     if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):

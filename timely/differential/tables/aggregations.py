@@ -244,12 +244,12 @@ def _avg(call: _Call) -> Aggregation:
     return call.made(Kind.DOUBLE, form, argument.function)
 
 
-def _all_finite(*values: Any) -> bool:
-    return all(type(value) is not float or math.isfinite(value) for value in values) and NAN not in values
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _squares(entry: Any) -> tuple[Any, ...]:
-    if not _all_finite(entry):
+    if not _is_finite(entry):
         return 1, 0, 0, 1
     value = _exact(entry)
     return 1, value, value * value, 0
@@ -273,7 +273,7 @@ def _spread(call: _Call) -> Aggregation:
 
 
 def _products(entry: Any) -> tuple[Any, ...]:
-    if not _all_finite(*entry):
+    if not (_is_finite(entry[0]) and _is_finite(entry[1])):
         return 1, 0, 0, 0, 1
     y, x = _exact(entry[0]), _exact(entry[1])
     return 1, y, x, y * x, 0
