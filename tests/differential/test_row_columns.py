@@ -85,6 +85,12 @@ def rows(seed: int, count: int) -> list[tuple[Any, ...]]:
     return [tuple(source.choice(ODD[name]) for name in VALUES.names) for _ in range(count)]
 
 
+def fits(record: tuple[Any, ...]) -> bool:
+    """Return whether the values fit into columns of 64 bits: a batch with another value becomes rows."""
+    unsigned, wide = record[2], record[5]
+    return (unsigned is None or unsigned < 2**63) and (wide is None or abs(wide) < 10**8)
+
+
 def batch_of(records: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     """Return rows as an Arrow table."""
     columns = [pa.array(values, field.type) for values, field in zip(zip(*records), schema)]
@@ -119,7 +125,7 @@ def result_of(query: str, records: list[tuple[Any, ...]], columns: bool, times: 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_an_expression_gives_the_same_by_columns_as_by_rows(expression: str) -> None:
     records = rows(1, 60)
-    plain = [record for record in records if record[2] is None or record[2] < 2**63]
+    plain = [record for record in records if fits(record)]
     query = f"select {expression} as r, i from v"
     assert result_of(query, records, True) == result_of(query, records, False)
     for some in (plain[0::2], plain[1::2], [record for record in plain if record[0] is not None and abs(record[0]) < 100]):
@@ -129,7 +135,7 @@ def test_an_expression_gives_the_same_by_columns_as_by_rows(expression: str) -> 
 @pytest.mark.parametrize("query", GROUPS)
 def test_groups_give_the_same_by_columns_as_by_rows(query: str) -> None:
     records = rows(2, 80)
-    small = [record for record in records if record[0] is None or abs(record[0]) < 100]
+    small = [record for record in records if fits(record) and (record[0] is None or abs(record[0]) < 100)]
     for key in ("s", "e", "day", "b", "x", "i > 1", "i"):
         for some in (records, small):
             assert result_of(query.format(key), some, True) == result_of(query.format(key), some, False)
