@@ -319,6 +319,11 @@ def _struct_conversion(source: Kind, target: Kind) -> Conversion | None:
     return lambda values: tuple(None if value is None else convert(value) for convert, value in zip(known, values))
 
 
+def _does_not_fit(value: Decimal, precision: int, scale: int) -> SqlError:
+    with localcontext(prec=100):  # without the zeros at the end, of which columns and rows have different numbers
+        return SqlError(f"{value.normalize()} does not fit DECIMAL({precision}, {scale})")
+
+
 def fitting(precision: int, scale: int) -> Conversion:
     """Return what returns a decimal that is below the limit of ``DECIMAL(precision, scale)``; ``SqlError`` for others.
 
@@ -331,7 +336,7 @@ def fitting(precision: int, scale: int) -> Conversion:
     def fit(value: Decimal) -> Decimal:
         if low < value < limit:
             return value
-        raise SqlError(f"{value} does not fit DECIMAL({precision}, {scale})")
+        raise _does_not_fit(value, precision, scale)
 
     return fit
 
@@ -346,11 +351,11 @@ def rounded(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
 
     def convert(value: Decimal) -> Decimal:
         if not value.is_finite() or not -limit < value < limit:
-            raise SqlError(f"{value} does not fit DECIMAL({precision}, {scale})")
+            raise _does_not_fit(value, precision, scale)
         with localcontext(prec=100):
             found = value.quantize(unit, ROUND_HALF_UP)
         if not -limit < found < limit:
-            raise SqlError(f"{value} does not fit DECIMAL({precision}, {scale})")
+            raise _does_not_fit(value, precision, scale)
         return found
 
     return convert
@@ -615,7 +620,7 @@ def _exactly(precision: int, scale: int) -> Conversion:
 
     def check(value: Decimal) -> Decimal:
         if not value.is_finite() or convert(value) != value:
-            raise SqlError(f"{value} does not fit DECIMAL({precision}, {scale})")
+            raise _does_not_fit(value, precision, scale)
         return value
 
     return check
