@@ -30,6 +30,16 @@ def test_E1_pairs_of_equal_keys(run: Run) -> None:
     assert run(lambda a, b: a.join(b), left, right) == at_zero((0, (0, "a")), (1, (2, "B")))
 
 
+def test_E1_counts_beyond_64_bits_beside_columns() -> None:
+    left: list[Any] = [((key, key + 1), time, 1) for key in range(30) for time in range(3)]
+    right: list[Any] = [((key, 5), time, diff) for key in range(0, 30, 3) for time, diff in ((0, 1), (1, 2**70), (2, -(2**70)))]
+    held = {(key, (key + 1, 5)): 3 for key in range(0, 30, 3)}
+    for containers in ("rows", "columns", "mixed"):
+        joined = run_once(lambda a, b: a.join(b), left, right, containers=containers, one_by_one=True)
+        assert accumulated(joined, 2) == held
+        assert accumulated(joined, 1) == dict.fromkeys(held, 2 + 2 * 2**70)
+
+
 def test_E2_a_function_of_the_pair(run: Run) -> None:
     left, right = at_zero((0, 0), (1, 2)), at_zero((0, "a"), (1, "B"))
     assert run(lambda a, b: a.join_map(b, lambda k, v, w: (k + v, w)), left, right) == at_zero((0, "a"), (3, "B"))

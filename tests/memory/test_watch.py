@@ -216,10 +216,17 @@ def many_batches() -> Iterator[list[tuple[int, str]]]:
         yield [(number, f"{number:050d}") for number in range(1000 * batch, 1000 * batch + 100)]
 
 
+def enclosed(held: Any, depth: int) -> Any:
+    for _ in range(depth):
+        held = (lambda inner: lambda: inner)(held)
+    return held
+
+
 @pytest.mark.parametrize(
     "make",
     [
         lambda: large(0, 500),
+        lambda: enclosed(large(0, 500), 8),
         lambda: [Row(number) for number in range(10_000)],
         lambda: list(many_batches()),
         lambda: [[np.zeros(100) + number for number in range(20)] for _ in range(500)],
