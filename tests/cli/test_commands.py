@@ -431,18 +431,17 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("path", LOOPS)
-def test_stream_3_a_loop_without_an_exit_is_explained(here: Path, path: str, workers: int) -> None:
+def test_stream_3_a_loop_without_an_exit_is_explained(here: Path, path: str) -> None:
     Path("endless.py").write_text(
         "def build(scope):\n"
         f"    {LOOPS[path]}:\n"
         "        handle, again = loop.feedback()\n"
-        "        numbers = scope.to_stream([1], on=0)\n"
+        "        numbers = scope.to_stream([1])\n"
         "        (numbers if loop is scope else numbers.enter(loop)).concat(again).connect_loop(handle)\n"
         "    return {}\n"
     )
-    status, out, error = piped(["explain", "endless.py", "--patience", "0.3", "--workers", str(workers)], b"")
+    status, out, error = piped(["explain", "endless.py", "--patience", "0.3"], b"")
     assert (status, error) == (1, b"")
     assert out.startswith(b"a loop of /build has no exit, or a very late one: it went from round ")
     assert (b" of epoch 0 in " in out) == ("iterative" in LOOPS[path])

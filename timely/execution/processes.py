@@ -117,10 +117,10 @@ def run_processes(
     run = _Run(carried, workers, processes, groups, watch, lifeline.reader, DeferredSignals(), sockets, memory)
     shown = contextlib.ExitStack()
     try:
-        if watch is not None and watch.line:
-            run.line = shown.enter_context(relayed_line())
         _own.append(lifeline.writer)  # no forked process may hold it
         atexit.register(lifeline.end)  # before multiprocessing waits for the processes of a daemon thread
+        if watch is not None and watch.line:
+            run.line = shown.enter_context(relayed_line())
         with _forking:
             _start(children, run, method)
         return _gather(run, children, lifeline, FailureDetector([sender for _, sender in run.channels], patience))
