@@ -772,7 +772,9 @@ select * exclude (src) from edges o join edges e on o.src = e.src join edges f o
 select o.id, e.src, l.n from orders o, edges e right join lines l on e.src = l.n;
 -- SQLite: it joins what stands before the comma too
 select o.id, e.src, l.n from orders o, (select * from edges) e full join lines l on e.src = l.n, edges g where g.src = o.id;
+-- SQLite: it joins what stands before the comma too
 select o.id, e.src, l.n, g.w from orders o left join edges g on g.src = o.id, edges e cross join edges f right join lines l on e.src = l.n and f.dst = l.n;
+-- SQLite: it joins what stands before the comma too
 select o.id, (select count(*) from edges e, edges g full join lines l on g.src = l.n where e.src = o.id) from orders o;
 
 -- digits of decimals, units, literals

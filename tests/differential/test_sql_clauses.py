@@ -56,6 +56,7 @@ REFUSED = {
     "sql-5": {
         "select * exclude (salery) from orders": "salery at line 1, column 19: * has no column of this name",
         "select * replace (0 as salery) from orders": "salery at line 1, column 24: * has no column of this name",
+        "select * replace (id + 1) from orders": "REPLACE takes a value AS a name",
         "select * rename (salery as pay) from orders": "salery at line 1, column 18: * has no column of this name",
         "select * exclude (id, id) from orders": "id at line 1, column 23: there is no other column of this name",
         "select * exclude (id) replace (1 as id) from orders": "column 37: there is no other column of this name",

@@ -157,9 +157,10 @@ def check_stars(tree: exp.Expr, qualified: exp.Expr, schema: Schema) -> None:
         select = selects.get(scope.expression.meta.get(_NUMBER))
         if select is None:
             continue
-        tables_of, seen = _tables_of(Resolver(scope, schema)), set[str]()
+        resolver = Resolver(scope, schema)
+        tables_of, seen = _tables_of(resolver), set[str]()
         for output in select.expressions:
-            more = _unmerged(select, Resolver(scope, schema)) if isinstance(output, exp.Star) else None
+            more = _unmerged(select, resolver) if isinstance(output, exp.Star) else None
             if more:
                 raise refusal(output, f"{more[0]} is also a column of a table that is not joined USING it: name the columns")
         for column, written_in, clause in _beside_stars(select):

@@ -111,6 +111,8 @@ def _fault(node: exp.Expr) -> str:
         return "GROUP BY DISTINCT is not supported: select DISTINCT"
     if isinstance(node, exp.Join) and not any(map(node.args.get, ("on", "using", "method"))) and _joins_by_condition(node):
         return "a join needs ON or USING"
+    if isinstance(node, exp.Star) and not all(isinstance(part, exp.Alias) for part in node.args.get("replace") or []):
+        return "REPLACE takes a value AS a name"
     if isinstance(node, exp.In) and not node.expressions and node.args.get("query") is None:
         return "IN needs values"
     if isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.fullmatch(str(node.this)):

@@ -71,7 +71,7 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
         trees = trees_of(tokens, text)
     except Exception as error:
         raise unread(error, begin) from None
-    found = [tree for tree in trees if isinstance(tree, exp.Expr)]
+    statements = [tree for tree in trees if isinstance(tree, exp.Expr)]
     source = _Text(text, begin, tokens)
     opened: list[Token] = []
     following: list[Token | None] = [*tokens[1:], None]
@@ -93,12 +93,12 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
         raise _unparsed(source, whens[0], "THEN is missing")
     for bracket in opened[-1:]:
         raise _unparsed(source, bracket, "it is not closed")
-    for tree in found[:2]:
+    for tree in statements[:2]:
         _check_aliases(tree, source)
         if len(found) == 1 and isinstance(tree, exp.Query):
             _check_nothing_lost(tree, source)
         _mark_positions(tree, source)
-    return found
+    return statements
 
 
 _DROPPED: Final[dict[Any, tuple[TokenType, ...]]] = {
