@@ -95,7 +95,7 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
         raise _unparsed(source, bracket, "it is not closed")
     for tree in statements[:2]:
         _check_aliases(tree, source)
-        if len(found) == 1 and isinstance(tree, exp.Query):
+        if len(statements) == 1 and isinstance(tree, exp.Query):
             _check_nothing_lost(tree, source)
         _mark_positions(tree, source)
     return statements
