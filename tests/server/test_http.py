@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import http.client
 import random
+import select
 import shutil
 import socket
 import subprocess
@@ -262,6 +263,29 @@ def test_a_slow_client_is_dropped_and_holds_nobody_up() -> None:
         slow.close()
         assert received.count(b"event: changes") < 20
         assert b"event: dropped" in received.split(b"event: changes")[-1] and b"too slowly" in received
+
+
+@pytest.mark.parametrize("path", ["/views/orders", "/views/orders/changes"])
+def test_server_6_a_client_that_takes_nothing_is_disconnected(path: str) -> None:
+    served = Served(Limits(patience=0.2))
+    served.views.commit({"orders": {(n, "x" * 1_000_000, 1): 1 for n in range(10, 40)}})  # more than the system holds back
+    with served.server, socket.create_connection(("127.0.0.1", served.port)) as client:
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        gone = select.poll()
+        gone.register(client, select.POLLHUP)
+        assert gone.poll()
+        wait_until(lambda: ask(served.port, "/health").content["subscribers"] == 0)
+
+
+@pytest.mark.parametrize(
+    "begin", ["", "GET /health HTTP/1.1\r\nHost: ", "POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_server_5_a_client_that_sends_no_whole_request_is_disconnected(begin: str) -> None:
+    served = Served(Limits(patience=0.2))
+    with served.server, socket.create_connection(("127.0.0.1", served.port)) as client:
+        client.sendall(begin.encode())
+        answer = client.recv(1 << 16)
+        assert (b" 408 " in answer and b"0.2 s" in answer) if "POST" in begin else answer == b""
 
 
 def test_an_epoch_or_a_view_that_is_too_large_is_not_sent() -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-
-PATIENCE: Final = 30.0
-"""Seconds for which a client may send nothing of a request, or take nothing of an answer."""
 
 _SPARE: Final = 256
 """File descriptors for what else the process opens, and for clients that have yet to be refused."""
@@ -35,8 +34,9 @@ class Connections:
     of them have requests that are.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, patience: float) -> None:
         self._most = most
+        self._patience = patience  # seconds for which a client may take nothing
         self.backlog = min(128, most // 2)
         """Connections that are accepted at once, before any of others is closed."""
         self._busy: set[Any] = set()
@@ -59,38 +59,40 @@ class Connections:
         if len(connections) >= self._most:
             for each in connections:
                 if each not in self._busy and each.transport is not None and not each.transport.is_closing():
-                    _abort(each)
+                    _abort(each.transport)
                     break
         return server()
+
+    async def send(self, request: web.Request, response: web.StreamResponse, content: bytes) -> None:
+        """Send a piece of an answer; ``ConnectionError`` for a client that does not take it."""
+        try:
+            async with asyncio.timeout(self._patience):  # wait_for may lose a cancellation
+                await response.write(content)
+        except TimeoutError:
+            _abort(request.transport)
+            raise ConnectionResetError("the client takes nothing") from None
 
     async def close_unread(self, server: web.Server) -> None:
         """Close, for ever, connections of clients that do not take the last of what they have asked for."""
         while True:
-            await asyncio.sleep(PATIENCE / 3)
+            await asyncio.sleep(self._patience / 3)
             waiting = [each for each in server.connections if each not in self._busy and _waits(each)]
             self._unread = {each: self._unread.get(each, 0) + 1 for each in waiting}
             for each, times in self._unread.items():
                 if times > 3:
-                    _abort(each)
+                    _abort(each.transport)
 
 
 def _waits(connection: Any) -> bool:
     return connection.transport is not None and connection.transport.get_write_buffer_size() > 0
 
 
-def _abort(connection: Any) -> None:
-    connection.transport.abort()  # to close it would wait for the client
-
-
-async def send(request: web.Request, response: web.StreamResponse, content: bytes) -> None:
-    """Send a piece of an answer; ``ConnectionError`` for a client that does not take it."""
-    try:
-        async with asyncio.timeout(PATIENCE):  # wait_for may lose a cancellation
-            await response.write(content)
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
-        raise ConnectionResetError("the client takes nothing") from None
+def _abort(transport: Any) -> None:
+    """End a connection without waiting for the client; the system drops what it holds for that."""
+    if transport is not None:
+        with suppress(OSError):  # it is closed already
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
 
 
 class Once(logging.Filter):

@@ -33,7 +33,7 @@ from timely.errors import (
     ViewError,
     brief,
 )
-from timely.server.connections import PATIENCE, Connections, connection_limit, send
+from timely.server.connections import Connections, connection_limit
 from timely.server.contents import Row, RowCondition
 from timely.server.encoding import (
     arrow_pieces,
@@ -116,7 +116,7 @@ class Endpoints:
         self._reads = ThreadPoolExecutor(4, "timely reads")
         self._epochs = ThreadPoolExecutor(4, "timely epochs")
         self._queries = ThreadPoolExecutor(views.limits.queries + 1, "timely queries")
-        self.connections = Connections(connection_limit())
+        self.connections = Connections(connection_limit(), views.limits.patience)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._closing = False
@@ -245,7 +245,7 @@ class Endpoints:
 
     async def _send_pieces(self, request: web.Request, response: web.StreamResponse, content: Iterator[bytes]) -> None:
         while piece := await self._reading(next, content, b""):
-            await send(request, response, piece)
+            await self.connections.send(request, response, piece)
 
     # -- following -------------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class Endpoints:
     ) -> None:
         assert self._loop is not None
         said = None
-        await send(request, response, b"retry: 1000\n\n")
+        await self.connections.send(request, response, b"retry: 1000\n\n")
         while not self._closing:
             news = self._news
             if batch.content is not None:
@@ -359,7 +359,7 @@ class Endpoints:
             except ViewError as error:
                 if str(error) != said:
                     said = str(error)
-                    await send(request, response, event("error", {"error": said}))
+                    await self.connections.send(request, response, event("error", {"error": said}))
                 if threads is self._queries:
                     return  # it does not come back
                 batch = _Batch(None, time)
@@ -370,13 +370,13 @@ class Endpoints:
                     async with asyncio.timeout(HEARTBEAT):
                         await news.wait()
                 except TimeoutError:
-                    await send(request, response, b":\n\n")
-        await send(request, response, event("dropped", {"reason": "the server ends"}))
+                    await self.connections.send(request, response, b":\n\n")
+        await self.connections.send(request, response, event("dropped", {"reason": "the server ends"}))
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
-        text: Any = await _text(request)
+        text: Any = await self._text(request)
         ordered = False
         if request.content_type == "application/json":
             given = _parsed(text)
@@ -394,6 +394,18 @@ class Endpoints:
             first = await self._reading(self._first, query.name, [], query)
             return await self._follow(request, query.name, [], first, of_query=True)
 
+    async def _text(self, request: web.Request) -> str:
+        patience = self._views.limits.patience
+        if "Content-Encoding" in request.headers:
+            raise web.HTTPUnsupportedMediaType(text="send the body as it is, without a Content-Encoding")
+        try:
+            async with asyncio.timeout(patience):
+                return await request.text()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text=f"the body has not come within {patience:g} s") from None
+        except (UnicodeError, LookupError) as error:
+            raise ConfigurationError(f"the body is no text: {error}") from None
+
     # -- writing ---------------------------------------------------------------------------------------------------
 
     async def _write(self, request: web.Request) -> web.StreamResponse:
@@ -402,7 +414,7 @@ class Endpoints:
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="send JSON, with the content type application/json")
         assert self._loop is not None
-        time = await self._loop.run_in_executor(self._epochs, self._written, _view(request), await _text(request))
+        time = await self._loop.run_in_executor(self._epochs, self._written, _view(request), await self._text(request))
         return web.json_response({"time": time})
 
     def _written(self, name: str, text: str) -> int:
@@ -463,18 +475,6 @@ def _number(name: str, text: str | None, most: int | None = None) -> int:
 
 def _is_number(text: str) -> bool:
     return text.isdecimal() and text.isascii() and len(text) < 19
-
-
-async def _text(request: web.Request) -> str:
-    if "Content-Encoding" in request.headers:
-        raise web.HTTPUnsupportedMediaType(text="send the body as it is, without a Content-Encoding")
-    try:
-        async with asyncio.timeout(PATIENCE):
-            return await request.text()
-    except TimeoutError:
-        raise web.HTTPRequestTimeout(text=f"the body has not come within {PATIENCE:g} s") from None
-    except (UnicodeError, LookupError) as error:
-        raise ConfigurationError(f"the body is no text: {error}") from None
 
 
 def _parsed(text: str) -> Any:

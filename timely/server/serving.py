@@ -15,7 +15,7 @@ from typing import Self
 from aiohttp import web
 
 from timely.errors import ConfigurationError
-from timely.server.connections import PATIENCE, Once
+from timely.server.connections import Once
 from timely.server.endpoints import Endpoints
 from timely.server.views import Views
 
@@ -50,6 +50,7 @@ class ViewServer:
         self.host = host
         self.port = port
         self._endpoints = Endpoints(views, host=host, names=names, writable=writable, problems=problems)
+        self._patience = views.limits.patience
         self._started: Future[int] = Future()
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
@@ -93,7 +94,7 @@ class ViewServer:
             self._endpoints.application(),
             handler_cancellation=True,
             shutdown_timeout=2.0,
-            keepalive_timeout=PATIENCE,
+            keepalive_timeout=self._patience,
             auto_decompress=False,
             access_log=None,
             logger=_logger(),

@@ -60,6 +60,8 @@ class Limits:
     """Rows of one answer, of one event, or of the result of a query."""
     subscribers: int = 256
     """Clients that follow changes."""
+    patience: float = 30.0
+    """Seconds for which a client may send nothing of a request, or take nothing of an answer."""
     body: int = 1 << 20
     """Bytes of the body of a request."""
     epochs: int = 1000
