@@ -101,7 +101,7 @@ class QueryProcess:
         self._received = self._rows = 0  # bytes, and how many rows they were
         self._lock = threading.Lock()
         self._number: int | None = None
-        self._killed = False
+        self._killed = threading.Event()
         self._connection: Any = None
 
     def start(self, tables: Mapping[str, TableState]) -> None:
@@ -111,12 +111,14 @@ class QueryProcess:
         try:
             self._connection, theirs = Pipe()
             with self._lock, theirs:
-                if self._killed:
+                if self._killed.is_set():
                     raise ViewError("the query has been closed")
                 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: none of them is used
                     self._number = os.fork()
                 if self._number == 0:
                     _run(self.request, theirs, tables)
+            if self._killed.is_set():
+                self.kill()
         except OSError as error:
             raise ViewError(f"the query has no process: {error}") from None
 
@@ -144,11 +146,12 @@ class QueryProcess:
         self._size = rows * self._received // max(self._rows, 1)
 
     def kill(self) -> None:
-        """Have it end, from any thread; a no-op when it has."""
-        with self._lock:
-            self._killed = True
+        """Have it end, from any thread, without waiting; a no-op when it has."""
+        self._killed.set()
+        if self._lock.acquire(blocking=False):  # else it is being forked, and killed then, or is dead
             if self._number is not None:
                 os.kill(self._number, signal.SIGKILL)
+            self._lock.release()
 
     def end(self) -> int:
         """Have it end, and return how it did: a signal as a negative number."""
@@ -168,7 +171,7 @@ class QueryProcess:
         try:
             content = self._connection.recv_bytes()
         except (EOFError, OSError):
-            closed = self._killed
+            closed = self._killed.is_set()
             status = self.end()
             if closed:
                 raise ViewError("the query has been closed") from None
