@@ -366,6 +366,7 @@ def test_sql_14_texts_are_cast_as_in_duckdb(kind: str) -> None:
         ("regexp_extract(day, 'a**')", 28, "bad repetition operator"),
         ("date_trunc('days off', m)", 19, "no unit of date_trunc"),
         ("date_diff('nope', m, m)", 18, "no unit of date_diff"),
+        ("day like 'a!' escape '!'", 17, "ends in its escape character"),
         ("date_trunc(m, m)", 8, "does not take (TIMESTAMP, TIMESTAMP)"),
         ("date_diff(m, m, m)", 8, "does not take"),
         ("date '2024-13-01'", 13, "month"),

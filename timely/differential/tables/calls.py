@@ -107,14 +107,26 @@ def _date_part(node: exp.Expr) -> Call:
     return _part_of(node, str(node.expressions[0].this), node.expressions[1])
 
 
+def _by_unit(node: exp.Expr, of_unit: Callable[[str], Callable[..., Any]], result: Callable[[Kind], Kind]) -> Call:
+    """Return the call of the function that belongs to a unit, which is written there or a value of each row."""
+    unit, *others = node.expressions
+    kinds = [(kind,) * len(others) for kind in MOMENTS]
+    if not isinstance(unit, exp.Literal) or not unit.is_string:
+        return Call(
+            node.expressions,
+            [overload(lambda name, *moment: of_unit(name)(*moment), result(kind[0]), Kind.TEXT, *kind) for kind in kinds],
+        )
+    try:
+        f = of_unit(str(unit.this))
+    except SqlError as error:
+        raise refusal(unit, str(error)) from None
+    return Call(others, [overload(f, result(kind[0]), *kind) for kind in kinds])
+
+
 def _truncate(node: exp.Expr) -> Call:
     if len(node.expressions) != 2:
         raise refusal(node, "date_trunc takes a unit, and a date or timestamp")
-    return Call(
-        node.expressions,
-        [overload(moments.truncate, Kind.TIMESTAMP if kind is Kind.DATE else kind, Kind.TEXT, kind) for kind in MOMENTS],
-        {0: moments.truncated},
-    )
+    return _by_unit(node, moments.truncated, lambda kind: Kind.TIMESTAMP if kind is Kind.DATE else kind)
 
 
 def _bucket(node: exp.Expr) -> Call:
@@ -134,8 +146,7 @@ def _bucket(node: exp.Expr) -> Call:
 def _date_difference(node: exp.Expr) -> Call:
     if len(node.expressions) != 3:
         raise refusal(node, "date_diff takes a unit, and two dates or timestamps")
-    rules = [overload(moments.difference, Kind.INTEGER, Kind.TEXT, kind, kind) for kind in MOMENTS]
-    return Call(node.expressions, rules, {0: moments.boundaries})
+    return _by_unit(node, moments.boundaries, lambda kind: Kind.INTEGER)
 
 
 def _epoch(scale: int) -> Callable[[exp.Expr], Call]:

@@ -163,7 +163,11 @@ def multiply_duration(value: datetime.timedelta, factor: int) -> datetime.timede
 
 @functools.lru_cache(maxsize=100)
 def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
-    """Return what gives the beginning of the unit of a date or timestamp."""
+    """Return what gives the beginning of the unit of a date or timestamp.
+
+    >>> truncated("hour")(datetime.datetime(2024, 2, 29, 10, 30))
+    datetime.datetime(2024, 2, 29, 10, 0)
+    """
     unit = unit_of(name) or name.upper()
 
     def start(value: datetime.date) -> datetime.datetime:
@@ -185,15 +189,6 @@ def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
     if unit not in (*UNITS, "DECADE"):
         raise SqlError(f"{brief(name)} is no unit of date_trunc: decades, and {', '.join(UNITS).lower()} are")
     return start
-
-
-def truncate(unit: str, value: datetime.date) -> datetime.datetime:
-    """Return the beginning of the unit of a date or timestamp.
-
-    >>> truncate("hour", datetime.datetime(2024, 2, 29, 10, 30))
-    datetime.datetime(2024, 2, 29, 10, 0)
-    """
-    return truncated(unit)(value)
 
 
 _PARTS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
@@ -317,18 +312,13 @@ def _from_epoch(scale: int, zone: bool) -> Callable[[Any], datetime.datetime]:
 # -- differences ---------------------------------------------------------------------------------------------------
 
 
-def difference(unit: str, one: datetime.date, other: datetime.date) -> int:
-    """Return how many units begin between two moments.
-
-    >>> difference("month", datetime.date(2024, 1, 31), datetime.date(2024, 2, 1))
-    1
-    """
-    return boundaries(unit)(one, other)
-
-
 @functools.lru_cache(maxsize=100)
 def boundaries(name: str) -> Callable[[datetime.date, datetime.date], int]:
-    """Return what counts the beginnings of a unit between two moments; weeks are seven days."""
+    """Return what counts the beginnings of a unit between two moments; weeks are seven days.
+
+    >>> boundaries("month")(datetime.date(2024, 1, 31), datetime.date(2024, 2, 1))
+    1
+    """
     unit = unit_of(name) or name.upper()
     if unit in ("YEAR", "QUARTER", "MONTH", "DECADE"):
         months = {"YEAR": 12, "QUARTER": 3, "MONTH": 1, "DECADE": 120}[unit]

@@ -504,9 +504,15 @@ def _like(node: exp.Expr, scope: NameScope) -> Scalar:
     if isinstance(inner, exp.ILike) and escape.isalpha():
         raise refusal(node, "ILIKE takes no letter as its escape character")
     only(inner, "this", "expression", "negate")
+    written = compile_scalar(inner.expression, scope).literal
     left, right = (as_kind(compile_scalar(part, scope), Kind.TEXT, part) for part in (inner.this, inner.expression))
     negate = bool(inner.args.get("negate"))
     fold = lower if isinstance(inner, exp.ILike) else str
+
+    if written is not None:
+        segments = _checked(lambda pattern: scalars.like_segments(fold(pattern), escape), written, inner.expression)
+        function = strict(lambda text: scalars.has_segments(fold(text), segments) is not negate, left.function)
+        return Scalar(Kind.BOOLEAN, left.nullable, function)
 
     def matches(text: str, pattern: str) -> bool:
         return scalars.like(fold(text), fold(pattern), escape) is not negate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Sequence
 from decimal import (
     Context,
     Decimal,
@@ -149,12 +150,17 @@ def like_segments(pattern: str, escape: str) -> tuple[_Segment, ...]:
 
 
 def like(text: str, pattern: str, escape: str = "") -> bool:
-    """Return whether a text is like a pattern. Each segment is taken where it comes first, so no letter is looked at again.
+    """Return whether a text is like a pattern.
 
     >>> like("abbc", "a%_c"), like("ac", "a%_c")
     (True, False)
     """
-    first, *others = like_segments(pattern, escape)
+    return has_segments(text, like_segments(pattern, escape))
+
+
+def has_segments(text: str, segments: Sequence[_Segment]) -> bool:
+    """Return whether a text is like a pattern of segments. Each is taken where it comes first, so no letter is seen again."""
+    first, *others = segments
     end = len(text)
     if not others:
         return end == len(first.letters) and first.place(text, 0, end) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from timely.errors import SqlError, brief
@@ -70,10 +70,9 @@ def remembered(f: Callable[..., R]) -> Callable[..., R]:
 
     @functools.wraps(f)
     def call(*arguments: Any) -> R:
-        return memory(*arguments) if _is_short(arguments) else f(*arguments)
+        for value in arguments:
+            if type(value) is str and len(value) > _SHORT:
+                return f(*arguments)
+        return memory(*arguments)
 
     return call
-
-
-def _is_short(arguments: Iterable[Any]) -> bool:
-    return all(type(value) is not str or len(value) <= _SHORT for value in arguments)
