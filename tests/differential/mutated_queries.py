@@ -75,7 +75,7 @@ def spans(tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
 def class_of(tokens: Sequence[str], place: int) -> str:
     """Return what stands at a place: a literal, a keyword, a function, a name or a sign."""
     token = tokens[place]
-    if token[0].isdigit() or token[0] in "'.":
+    if token[0] == "'" or token.lstrip(".")[:1].isdigit():
         return "literal"
     if not (token[0].isalpha() or token[0] in '_"'):
         return "sign"
