@@ -96,6 +96,8 @@ REFUSED = {
         "select sum(id) over (partition by order by id) from orders": "partition by at line 1, column 22: the query cannot",
         "select floor(price, from lines": "( at line 1, column 13: the query cannot be parsed: it is not closed",
         "select quantile_disc(id, 0.25, id from orders": "( at line 1, column 21: the query cannot be parsed: it is not closed",
+        "select left(customer, 1, 2) from orders": "2 at line 1, column 26: this is one too many here",
+        "select arg_min(id) from orders": "arg_min(id) at line 1, column 8: arg_min takes two arguments",
         "select mod(id, 2, 3) from orders": "3 at line 1, column 19: the query cannot be parsed: this is one too many here",
         "select quantile_disc(id, 0.5, 0.25) from orders": "0.25 at line 1, column 31: the query cannot be parsed: this is one",
         "select string_agg(customer, ',', 'x' order by id) from orders": "'x' at line 1, column 34: the query cannot be parsed",

@@ -335,6 +335,8 @@ def _extreme_by(call: _Call) -> Aggregation:
     call.unordered()
     if call.distinct:
         raise refusal(call.node, f"{call.name} takes no DISTINCT")
+    if call.inner.args.get("expression") is None:
+        raise refusal(call.node, f"{call.name} takes two arguments")
     value, by = call.scalar(), call.scalar(call.inner.expression)
     wrap, of_value = _order(by.kind, isinstance(call.inner, exp.ArgMax)), _order(value.kind)
 

@@ -71,6 +71,9 @@ def compile_scalar(node: exp.Expr, scope: NameScope) -> Scalar:
     function = FUNCTIONS.get(type(node))
     if compiler is None and function is not None:
         only(node, *function.arguments, *function.ignored)
+        for argument in map(node.args.get, function.ignored):
+            if isinstance(argument, exp.Expr):
+                raise refusal(argument, "this is one too many here")
         found = [node.args.get(name) for name in function.arguments]
         arguments = [more for value in found if value is not None for more in (value if isinstance(value, list) else [value])]
         return _call(node, Call(arguments, function.rules, function.checks), scope)
