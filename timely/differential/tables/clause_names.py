@@ -177,10 +177,13 @@ def _unmerged(select: exp.Select, resolver: Resolver) -> list[str]:
     """Return the names of columns that are one by ``USING``, where one more table has such a column."""
     columns, merged = Counter[str](), set[str]()
     joins = select.args.get("joins") or []
-    for join in (select.args["from_"], *joins) if any(using_names(join) is not None for join in joins) else ():
+    if all(using_names(join) is None for join in joins):
+        return []
+    named = resolver.scope.expression  # where each item has a name
+    for join, item in zip((select.args["from_"], *joins), (named.args["from_"], *named.args["joins"]), strict=True):
         if join.args.get("kind") in ("SEMI", "ANTI"):
             continue
-        names, using = resolver.get_source_columns(join.this.alias_or_name), using_names(join)
+        names, using = resolver.get_source_columns(item.this.alias_or_name), using_names(join)
         shared = set[str]() if using is None else set(map(lower_case, using)) or set(names) & set(columns)
         merged |= shared
         columns.update(name for name in names if name not in shared)
