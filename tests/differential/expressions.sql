@@ -49,6 +49,7 @@ exp(least(f, 1)); cbrt(f); power(f, 2); power(2, least(f, 5000)); power(abs(f), 
 sqrt(abs(f)); ln(abs(f) + 1); coalesce(f, 0); f = 0.1; f in (0, 1); [f]; f between -1 and 1; 1 / f; 0.5 ** f;
 
 -- column p
+p + '3'; p - '3.456'; '3.456' - p; p / '3'; p % '3.5'; 0.1 + '3.456';
 p; p::varchar; p::decimal(10, 4)::varchar; p::decimal(6, 1)::varchar; abs(p); sign(p); -p; round(p); round(p, 1);
 round(p, -1); round(p, 5); floor(p); ceil(p); trunc(p); p + 1; p * p; p - 0.005; p % 2; p / 4; p::double; p::bigint;
 p::double::varchar; p::boolean; greatest(p, 1); least(p, 1.5); p > 0; p = 2.5; nullif(p, 1); coalesce(p, 0);

@@ -273,6 +273,8 @@ _EXACT: Final[dict[Any, Any]] = {exp.Add: pc.add_checked, exp.Sub: pc.subtract_c
 def _arithmetic(node: exp.Expr, scope: NameScope) -> _Vectorized:
     if isinstance(node.this, exp.Interval) or isinstance(node.expression, exp.Interval):
         raise _NoKernel
+    if any(_compiled(part, scope).literal is not None for part in (node.this, node.expression)):
+        raise _NoKernel  # a text, which makes a double of a decimal
     left, right = _unified([node.this, node.expression], scope)
     if isinstance(node, exp.Div):
         left, right = _as_kind(left, Kind.DOUBLE), _as_kind(right, Kind.DOUBLE)

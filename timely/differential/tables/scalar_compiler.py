@@ -290,6 +290,8 @@ def _arithmetic(node: exp.Expr, scope: NameScope) -> Scalar:
     if of_moments is not None:
         return of_moments
     written = left.kind, right.kind
+    if Kind.TEXT in written:  # a decimal and a text make a double, as in DuckDB
+        left, right = (as_kind(one, Kind.DOUBLE, node) if one.kind.scale is not None else one for one in (left, right))
     left, right = unify([node.this, node.expression], [left, right], node)
     kind = left.kind
     nullable = left.nullable or right.nullable
@@ -313,7 +315,7 @@ def _decimal_arithmetic(node: exp.Expr, left: Scalar, right: Scalar, written: tu
     """Return arithmetic on decimals: a product has the digits behind the point of both numbers, as they are ``written``."""
     scale = left.kind.scale or 0
     if isinstance(node, exp.Mul):
-        scale = sum(scale if kind is Kind.TEXT else kind.scale or 0 for kind in written)
+        scale = sum(kind.scale or 0 for kind in written)
     if scale > 38:
         raise refusal(node, f"it has {scale} digits behind the point, and DECIMAL has 38: cast one to fewer, or to DOUBLE")
     calculate, fit = _ARITHMETIC[type(node)][Kind.DECIMAL], fitting(38, scale)
