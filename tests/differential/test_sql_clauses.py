@@ -78,6 +78,8 @@ REFUSED = {
         "select (sum(amount)) over () from orders": "column 9: OVER is supported behind aggregates and window functions",
         "select distinct on ('[') id from orders order by id": "'[' at line 1, column 21: DISTINCT ON takes names",
         "select quantile_disc(id, . 0.25) from orders": "this is not a number",
+        "select date() from orders": "date() at line 1, column 8: it is not supported here",
+        "select id, time() x from orders": "time() at line 1, column 12: ",
         "select id, n orders full join lines using (id)": "a join needs FROM before it",
         "1 a union select 2": "1 a at line 1, column 1: a set operation stands between queries",
         "select " + "(" * 4000 + "1" + ")" * 4000: "the query at line 1, column 1: it is nested too deeply",

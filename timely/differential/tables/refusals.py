@@ -320,6 +320,12 @@ _WORDS: Final = {
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_FOREIGN: Final = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
+    *(SqlglotError, TypeError, ValueError),
+)
+"""What the parser, numbers and dates raise."""
+
 
 def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
     """Return ``f``, whose errors are ``SqlError``, and say on which line of the program somebody asked for what is refused.
@@ -337,7 +343,7 @@ def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
             raise error if str(error).endswith(at) else SqlError(f"{error}{inside and f'; in {inside}'}{at}") from None
         except TimelyError:
             raise
-        except (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except _FOREIGN as error:
             raise SqlError(f"{unread(error)}; at {origin()}") from error
 
     return named
@@ -361,10 +367,11 @@ def _why_unparsed(error: SqlglotError, begin: int) -> str:
 
 def unread(error: Exception, begin: int = 0) -> SqlError:
     """Return the error of a query that cannot be read because of ``error``: at the innermost node that was looked at."""
-    if isinstance(error, SqlglotError):
+    if isinstance(error, SqlglotError) and (error.__cause__ is not None or getattr(error, "errors", None)):
         return SqlError(_why_unparsed(error, begin))
     deep = isinstance(error, RecursionError)
-    why = "it is nested too deeply" if deep else f"it is not supported here ({type(error).__name__}: {brief(str(error))})"
+    cause = "" if isinstance(error, SqlglotError) else f" ({type(error).__name__}: {brief(str(error))})"
+    why = "it is nested too deeply" if deep else f"it is not supported here{cause}"
     return SqlError(f"{(not deep and _innermost(error)) or 'the query at line 1, column 1'}: {why}")
 
 
@@ -372,8 +379,9 @@ def _innermost(error: Exception) -> str:
     """Return the last node that was looked at before an error, and where it stands."""
     found, trace = "", error.__traceback__
     while trace is not None:
-        node = trace.tb_frame.f_locals.get("node")
-        if isinstance(node, exp.Expr) and position_of(node):
-            found = f"{written(node)}{position_of(node)}"
+        for name in ("node", "output"):
+            node = trace.tb_frame.f_locals.get(name)
+            if isinstance(node, exp.Expr) and position_of(node):
+                found = f"{written(node)}{position_of(node)}"
         trace = trace.tb_next
     return found
