@@ -22,12 +22,7 @@ LOOSE: Final = 50
 
 LOOSE_PAGES: Final = frozenset(
     """
-    CHANGELOG.md docs/coming_from_naiad.md docs/command.md
-    docs/decisions/collections.md docs/decisions/graphs.md docs/decisions/memory.md
-    docs/decisions/operators.md docs/decisions/progress.md docs/decisions/recovery.md docs/decisions/server.md
-    docs/decisions/spark.md docs/decisions/state-on-disk.md docs/decisions/tests.md docs/differential.md docs/errors.md
-    docs/files.md
-    docs/sources.md
+    CHANGELOG.md docs/coming_from_naiad.md docs/command.md docs/differential.md docs/errors.md docs/files.md docs/sources.md
     docs/tables.md docs/testing.md docs/views_on_spark.md
     """.split()  # noqa: SIM905
 )
