@@ -26,7 +26,7 @@ import pyarrow as pa
 import timely
 from benchmarks.measure import in_turn
 from benchmarks.report import Row
-from timely.operators.windows import sessions, tumbling, windows
+from timely.operators.keyed.windows import sessions, tumbling, windows
 
 PAIRS, ROWS, EVENTS, LINES = 300_000, 1_000_000, 100_000, 40_000
 BATCH, CHUNK, GAP = 10_000, 1_000, 3

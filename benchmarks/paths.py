@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import timely
-from timely.worker.transport import thread_transports
+from timely.worker.transports import thread_transports
 
 PACKAGE = str(Path(timely.__file__).parent)
 

@@ -17,8 +17,8 @@ from timely.errors import ConfigurationError
 from timely.progress import ProgressAggregator, ProgressBatch, ProgressGroups
 from timely.testing import Network
 from timely.worker import Worker
-from timely.worker.messages import DataMessage, ProgressMessage, pack
 from timely.worker.wire import encode
+from timely.worker.worker_messages import DataMessage, ProgressMessage, pack
 
 Drive = Callable[[], int]
 """What a worker does of its own accord before each turn; returns how many iterations it has done."""

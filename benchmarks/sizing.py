@@ -17,10 +17,10 @@ from benchmarks.sizing_memory import Quiet, allocated, memory_rows, pass_on
 from benchmarks.sizing_time import time_rows
 from benchmarks.sizing_traffic import draw, freely_rows, mode_rows, scattered_rows, traffic_rows
 from timely import Pipeline, Stream, Worker
-from timely.spark.messages import LARGEST
-from timely.worker.messages import GraphMessage, QuietMessage, pack
+from timely.spark.stage_messages import LARGEST
 from timely.worker.stall import QuietReport, StallDetector
 from timely.worker.wire import encode
+from timely.worker.worker_messages import GraphMessage, QuietMessage, pack
 
 SIZES = (2, 10, 100, 1_000, 10_000)
 

@@ -24,7 +24,7 @@ from timely import Capability, Exchange, InputPort, OperatorInfo, OutputPort, Pi
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import Rendezvous
 from timely.worker.credentials import listener, make_identity, speaker
-from timely.worker.transport import Inbox
+from timely.worker.transports import Inbox
 
 
 def resident(program: str = "") -> int:
@@ -140,7 +140,7 @@ def _shake_hands(*ends: ssl.SSLSocket) -> None:
 
 _CONNECTED = """
 from benchmarks.sizing_memory import connections, held
-from timely.worker.transport import SocketTransport
+from timely.worker.transports import SocketTransport
 connections(3)
 before = held()
 ends, seconds = connections({count})
@@ -153,7 +153,7 @@ _MESSAGES = """
 import time
 from benchmarks.sizing_memory import connections
 from timely.progress import ProgressBatch
-from timely.worker.transport import SocketTransport
+from timely.worker.transports import SocketTransport
 ends, _ = connections(1)
 one, two = (SocketTransport(index, {{1 - index: end}}) for index, end in enumerate(ends))
 message = "progress", 0, ProgressBatch(0, 5, (((0, 1, 5), -1), ((0, 1, 6), 1)))

@@ -28,7 +28,7 @@ from benchmarks.report import Row
 from benchmarks.sizing_traffic import SHAPES, Shape, barrier
 from timely import InputPort, Notificator, OutputPort, Pipeline, Step, Worker
 from timely.progress import PROGRESS_MODES, ProgressGroups, ProgressMode
-from timely.worker.transport import Inbox, PeerTransport
+from timely.worker.transports import Inbox, PeerTransport
 
 
 class Staged(PeerTransport):

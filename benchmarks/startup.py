@@ -30,9 +30,9 @@ from benchmarks.measure import in_turn
 from benchmarks.report import Row
 from benchmarks.sizing_memory import held
 from benchmarks.sizing_traffic import SHAPES
-from timely.spark.messages import HEARTBEAT, Invitation, Join, Peers, framed
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import Rendezvous
+from timely.spark.stage_messages import HEARTBEAT, Invitation, Join, Peers, framed
 from timely.worker.credentials import Identity, listener, make_identity, speaker
 from timely.worker.mesh import RUN, Hello, connect_mesh, dial, open_listener
 

@@ -35,7 +35,7 @@ REFERENCE = (
     "timely.dataflow",
     "timely.operators",
     "timely.operators.results",
-    "timely.operators.windows",
+    "timely.operators.keyed.windows",
     "timely.files",
     "timely.worker",
     "timely.recovery",

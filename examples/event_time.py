@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import attrs
 
 import timely
-from timely.operators.windows import tumbling, windows
+from timely.operators.keyed.windows import tumbling, windows
 
 STATIONS, EVERY, PATIENCE, HOUR, DAY = 12, 10, 20, 60, 24 * 60
 

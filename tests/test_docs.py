@@ -177,7 +177,7 @@ def test_what_the_site_lacks_is_found(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "search" / "search_index.json").write_text('{"docs": [{"title": "Coming from polars"}]}', encoding="utf-8")
     assert site.main(tmp_path) == 1
     said = capsys.readouterr().out
-    assert "timely.execute has no entry in the reference (py:function timely.execution.running.execute)" in said
+    assert "timely.execute has no entry in the reference (py:function timely.execution.local_run.execute)" in said
     assert "timely.Worker " not in said
     assert "bad.html has '<blockquote' outside of code" in said
     assert "good.html" not in said

@@ -31,7 +31,7 @@ from timely import (
     TimestampError,
 )
 from timely import differential as dd
-from timely.operators.windows import windows
+from timely.operators.keyed.windows import windows
 
 Build = Callable[[Any], Any]
 

@@ -41,10 +41,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 # The exceptions, with the modules in them: graphs and views on DataFrames stand on the pipeline.
-EXCEPTIONS = {("timely.graphs.spark", "spark"), ("timely.differential.spark", "spark")}
+EXCEPTIONS = {("timely.graphs.spark", "spark"), ("timely.graphs.graphframes", "spark"), ("timely.differential.spark", "spark")}
 
 # A scope draws its picture with `timely.inspect`, which is imported when it is called.
 FACADE = {"timely.methods": ("timely.inspect",)}
+
+# Wings of a package, lowest first: a file may import from its own wing and those before it. "" is the package's own folder.
+WINGS: dict[str, tuple[str, ...]] = {
+    "timely.differential": ("updates", "trace", "operators", ""),
+    "timely.differential.tables": ("values", "expressions", "operators", "names", ""),
+    "timely.graphs": ("structures", "stages", "graphframes.pregel", "", "spark", "graphframes"),
+}
 
 # Pure state machines: no I/O, no threads, no workers.
 PURE = ("order", "progress")
@@ -116,6 +123,15 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     return found
 
 
+def wing_of(module: str, package: str) -> str | None:
+    """Return the wing of a package that a file is in; ``None`` where it is in another package, or a face."""
+    path = KNOWN.get(module)
+    if path is None or path.name == "__init__.py" or not module.startswith(f"{package}."):
+        return None
+    folder = module.removeprefix(f"{package}.").rpartition(".")[0]
+    return folder if folder in WINGS[package] else None
+
+
 def is_exception(module: str, there: str) -> bool:
     """Whether a module may import from a layer that is not below its own."""
     return any(there == layer and f"{module}.".startswith(f"{package}.") for package, layer in EXCEPTIONS)
@@ -128,6 +144,21 @@ def modules() -> list[tuple[str, Path]]:
         parts = path.relative_to(ROOT).with_suffix("").parts
         found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
     return found
+
+
+KNOWN = dict(modules())
+
+
+@pytest.mark.parametrize("package", WINGS)
+def test_wings_point_downwards(package: str) -> None:
+    upward = []
+    for module, path in KNOWN.items():
+        here = wing_of(module, package)
+        for target, name in () if here is None else imports(module, path.read_text(encoding="utf-8")):
+            there = wing_of(f"{target}.{name}" if f"{target}.{name}" in KNOWN else target, package)
+            if here is not None and there is not None and WINGS[package].index(there) > WINGS[package].index(here):
+                upward.append(f"{module} imports {target}")
+    assert upward == []
 
 
 @pytest.mark.parametrize(("module", "path"), [pytest.param(m, p, id=m) for m, p in modules()])
@@ -223,7 +254,7 @@ def test_the_core_imports_no_extra(name: str) -> None:
 def test_what_takes_long_to_load_is_loaded_when_it_is_used() -> None:
     late = {"asyncio", "hashlib", "http", "logging", "multiprocessing", "ssl", "subprocess", "tempfile", "urllib"}
     loaded = run("import sys; before = set(sys.modules); import timely; print(*sorted(set(sys.modules) - before))").split()
-    assert "timely.worker.link" in loaded
+    assert "timely.worker.process_link" in loaded
     assert late & set(loaded) == set()
 
 

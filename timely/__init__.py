@@ -90,7 +90,7 @@ from timely.operators import (
     all_reduce,
     reclock,
 )
-from timely.operators.windows import windows
+from timely.operators.keyed.windows import windows
 from timely.order import Product
 from timely.progress import (
     Antichain,

@@ -21,8 +21,8 @@ from scipy.sparse.csgraph import connected_components
 
 import timely
 from timely.cli import main
-from timely.cli.circles import DRAWN, LISTED, Circle, circles, picture, table
 from timely.cli.debian import DATA, KINDS, packages, requirements
+from timely.cli.demo_circles import DRAWN, LISTED, Circle, circles, picture, table
 
 ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -139,7 +139,7 @@ import sys
 sys.modules[{missing!r}] = None  # as if it were not installed
 
 from timely.cli import main
-from timely.cli.circles import DRAWN, LISTED, Circle, circles, picture, table
+from timely.cli.demo_circles import DRAWN, LISTED, Circle, circles, picture, table
 
 sys.exit(main(["demo", "--engine", {engine!r}, "--output", "out"]))
 """

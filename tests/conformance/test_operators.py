@@ -145,7 +145,7 @@ def test_P20_to_stream_of_a_range_and_of_a_list() -> None:
 
 
 def test_P20_to_stream_of_more_than_one_activation() -> None:
-    many = timely.operators.input.CHUNK * 2 + 1
+    many = timely.operators.program_inputs.CHUNK * 2 + 1
     assert arrivals(lambda scope: scope.to_stream(iter(range(many)))) == list(range(many))
     assert timely.example(lambda scope: scope.to_stream(())) == []
 

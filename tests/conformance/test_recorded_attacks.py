@@ -25,7 +25,7 @@ import timely
 from timely import CaptureError, FileSource, Progress
 from timely.dataflow import pickled
 from timely.dataflow.plain_pickles import is_flat, verify
-from timely.operators.recording import MAGIC
+from timely.operators.recordings.recording import MAGIC
 from timely.order import Product
 
 OPENING = pickle.dumps(("progress", [(0, 1)]), 5)

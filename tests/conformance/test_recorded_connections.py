@@ -26,7 +26,7 @@ from timely import (
     Messages,
     Progress,
 )
-from timely.operators.encoding import Encoder
+from timely.operators.recordings.event_frames import Encoder
 
 # -- connections ---------------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from timely import CaptureError, FileSource, Messages, Progress
 from timely.dataflow import pickled
 from timely.errors import OperatorError
 from timely.operators import StreamState
-from timely.operators.encoding import frame
-from timely.operators.recording import MAGIC
+from timely.operators.recordings.event_frames import frame
+from timely.operators.recordings.recording import MAGIC
 
 PREAMBLE = MAGIC + struct.pack("<Q", 1)
 

@@ -28,7 +28,7 @@ from timely import (
 from timely.execution.threads import first_failure, run_worker
 from timely.testing import simulate
 from timely.worker import PeerTransport, Worker
-from timely.worker.transport import Inbox
+from timely.worker.transports import Inbox
 
 
 def at_depth(scope: Any, stream: Any, kinds: str, place: Callable[[Any, Any, Any], Any], stay: Any = None) -> Any:

@@ -18,7 +18,7 @@ import pytest
 import timely
 from timely import SchemaError
 from timely import differential as dd
-from timely.differential.tables.kinds import Kind, common, list_of, struct_of
+from timely.differential.tables.values.kinds import Kind, common, list_of, struct_of
 from timely.testing import differential
 
 BERLIN = datetime.timezone(datetime.timedelta(hours=1))

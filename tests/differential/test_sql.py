@@ -29,7 +29,7 @@ def test_a_query_gives_what_duckdb_gives_at_every_epoch(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(0, len(QUERIES), 4), ids=QUERIES.__getitem__)  # all of them when soaking
 def test_columns_and_rows_in_turn_give_what_duckdb_gives(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.differential.tables.column_stages.FEW", 1)  # a few rows go by columns too
+    monkeypatch.setattr("timely.differential.tables.expressions.column_stages.FEW", 1)  # a few rows go by columns too
     query, seed = QUERIES[number], 2 - number // 4 % 2
     assert stream(seed).views(query, lambda time: time % 3 != 1) == stream(seed).expected(query)
 
@@ -48,7 +48,7 @@ def test_a_query_resumes_from_a_checkpoint_on_another_number_of_workers(query: s
 
 
 def test_random_queries_give_what_duckdb_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.differential.tables.column_stages.FEW", 1)  # a few rows go by columns too
+    monkeypatch.setattr("timely.differential.tables.expressions.column_stages.FEW", 1)  # a few rows go by columns too
     assert sum(check_random_query(number) for number in range(12)) > 9
 
 

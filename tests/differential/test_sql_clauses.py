@@ -17,7 +17,7 @@ from tests.differential.sql_epochs import QUERIES, SCHEMAS, stream
 from timely import SqlError
 from timely import differential as dd
 from timely.differential.tables.queries import query_of, relation_of
-from timely.differential.tables.tables import relations
+from timely.differential.tables.table_class import relations
 
 MEANT = {
     "sql-1": "select id from orders union by name select id from orders order by id",

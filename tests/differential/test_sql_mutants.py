@@ -12,7 +12,7 @@ from tests.differential.mutated_queries import Mutants, agreement, subjects
 
 @pytest.mark.parametrize(("number", "count"), [(0, 150), (1, 100), (2, 15)], ids=["corpus", "expressions", "tpch"])
 def test_a_mutant_of_a_query_is_right_or_refused(number: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.differential.tables.column_stages.FEW", 1)  # a few rows go by columns too
+    monkeypatch.setattr("timely.differential.tables.expressions.column_stages.FEW", 1)  # a few rows go by columns too
     subject = subjects()[number]
     mutants = Mutants(subject.queries, subject.snippets, number)
     outcomes: Counter[str] = Counter()

@@ -19,8 +19,8 @@ from tests.differential.test_lattices import TALLIES, Tally
 from tests.differential.test_loops import hops, strong_edges
 from timely import Product
 from timely import differential as dd
-from timely.differential.entries import accumulate
-from timely.differential.trace import Trace
+from timely.differential.trace.entries import accumulate
+from timely.differential.trace.trace import Trace
 from timely.errors import TimelyWarning
 from timely.progress import lattice
 from timely.testing.differential import Cluster, accumulated, check_operator, few_times, updates_in_traces

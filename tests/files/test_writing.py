@@ -399,7 +399,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, kind: str, rows: list
 
 def test_results_of_operators_are_rows(tmp_path: Path) -> None:
     """``join``, ``aggregate`` and ``sessions`` return tuples in tuples."""
-    from timely.operators.windows import sessions
+    from timely.operators.keyed.windows import sessions
 
     def build(scope: Any) -> Any:
         left, right = scope.to_stream([(1, "one"), (2, "two")]), scope.to_stream([(2, "II"), (2, "ii")])

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from timely.graphs import adjacency as module
-from timely.graphs.adjacency import Adjacency
+from timely.graphs.structures import adjacency as module
+from timely.graphs.structures.adjacency import Adjacency
 from timely.memory import MemoryBudget
 
 Edges = list[tuple[int, int, int]]

@@ -19,7 +19,7 @@ import timely
 from tests.graphs.oracles import joined
 from tests.graphs.running import Edges, answers, debian, run, so_far, table_of, vertices_of
 from timely.graphs import connected_components
-from timely.graphs.union_find import CHUNK, UnionFind
+from timely.graphs.structures.union_find import CHUNK, UnionFind
 
 WORKERS = [(1, 1), pytest.param(2, 1, marks=pytest.mark.soak), (3, 1), (1, 2)]
 

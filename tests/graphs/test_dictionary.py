@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.graphs.running import answers, run, table_of
 from timely.graphs import connected_components
-from timely.graphs.arrays import bits, floats, sorted_order
-from timely.graphs.dictionary import SPARE, Dictionary, Values, as_integers, from_integers, ranks
+from timely.graphs.structures.arrays import bits, floats, sorted_order
+from timely.graphs.structures.dictionary import SPARE, Dictionary, Values, as_integers, from_integers, ranks
 
 NAN = float("nan")
 DAY = datetime.date(2024, 2, 29)

@@ -30,9 +30,9 @@ from timely.graphs import (
     strongly_connected_components,
     triangle_count,
 )
-from timely.graphs.adjacency import Adjacency, _Unsorted
 from timely.graphs.delta_stepping import Distances
-from timely.graphs.union_find import UnionFind
+from timely.graphs.structures.adjacency import Adjacency, _Unsorted
+from timely.graphs.structures.union_find import UnionFind
 
 ALL: dict[str, Callable[..., Any]] = {
     "components": connected_components,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from timely.graphs.input import node_routes
+from timely.graphs.stages.edge_input import node_routes
 
 
 def owners(values: pa.Array, peers: int) -> Any:

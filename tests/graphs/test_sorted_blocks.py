@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graphs.test_memory import ALGORITHMS, assert_same, ends_of, rows_of
-from timely.graphs import sorted_blocks as module
-from timely.graphs.sorted_blocks import SortedBlocks, add_segment
+from timely.graphs.structures import sorted_blocks as module
+from timely.graphs.structures.sorted_blocks import SortedBlocks, add_segment
 from timely.memory import MemoryBudget, Spool
 
 keys = st.integers(0, 30) | st.integers(0, 2**40)

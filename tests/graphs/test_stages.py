@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import timely
 from tests.graphs.running import Edges, run, table_of
 from timely.graphs import attach, encode, propagate, without
-from timely.graphs.dictionary import Codes
-from timely.graphs.encoding import _Coded, _Reply, _Translator
-from timely.graphs.priorities import node_of, priority
+from timely.graphs.stages.edge_encoding import _Coded, _Reply, _Translator
+from timely.graphs.stages.priorities import node_of, priority
+from timely.graphs.structures.dictionary import Codes
 
 Rows = list[tuple[int, int]]
 

@@ -20,16 +20,16 @@ import pytest
 import timely
 from tests.recovery.cutting import Phase
 from timely import ConfigurationError
-from timely.graphs.bulk_synchronous import StepProgram, Steps, bulk_synchronous
-from timely.graphs.column_expressions import ColumnAggregate, ColumnField, Constant, FunctionCall
-from timely.graphs.column_pregel import ACTIVE, ColumnProgram, MessageColumn, StateColumn, column_pregel
-from timely.graphs.independent_set import maximal_independent_set
-from timely.graphs.k_core import k_core
-from timely.graphs.landmarks import landmark_distances
-from timely.graphs.neighborhood_labels import neighborhood_labels
-from timely.graphs.path_enumeration import simple_cycles, simple_paths
-from timely.graphs.personalized_rank import personalized_pagerank
-from timely.graphs.svd_plus_plus import Factorization, svd_plus_plus
+from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
+from timely.graphs.graphframes.pregel.column_pregel import ACTIVE, ColumnProgram, MessageColumn, StateColumn, column_pregel
+from timely.graphs.graphframes.pregel.expression_kernels import ColumnAggregate, ColumnField, Constant, FunctionCall
+from timely.graphs.graphframes.pregel.independent_set import maximal_independent_set
+from timely.graphs.graphframes.pregel.k_core import k_core
+from timely.graphs.graphframes.pregel.landmarks import landmark_distances
+from timely.graphs.graphframes.pregel.neighborhood_labels import neighborhood_labels
+from timely.graphs.graphframes.pregel.path_enumeration import simple_cycles, simple_paths
+from timely.graphs.graphframes.pregel.personalized_rank import personalized_pagerank
+from timely.graphs.graphframes.pregel.svd_plus_plus import Factorization, svd_plus_plus
 from timely.testing import pause
 
 Build = Callable[[timely.Stream[int, Any], timely.Stream[int, Any]], timely.Stream[int, Any]]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.graphs.oracles import corners
 from tests.graphs.running import answers, debian, run, so_far, table_of, vertices_of
 from timely.graphs import triangle_count
-from timely.graphs.edge_set import EdgeSet, packed
+from timely.graphs.structures.edge_set import EdgeSet, packed
 from timely.memory import Spool
 
 

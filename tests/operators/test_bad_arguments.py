@@ -24,7 +24,7 @@ from timely import (
     graphs,
 )
 from timely.operators import reclock
-from timely.operators.windows import Window, sessions, sliding, tumbling, windows
+from timely.operators.keyed.windows import Window, sessions, sliding, tumbling, windows
 
 
 def refused(build: Any, kind: type[TimelyError], match: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import timely
 from tests.operators.feeding import execute, seeds, sizes
 from timely import OperatorError
-from timely.operators.windows import tumbling, windows
+from timely.operators.keyed.windows import tumbling, windows
 
 pairs = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 30)), min_size=1, max_size=4)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import timely
 from timely import OperatorError
-from timely.operators.windows import sessions, tumbling, windows
+from timely.operators.keyed.windows import sessions, tumbling, windows
 
 HALF = 2**62
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import timely
 from tests.operators.feeding import run, seeds, sizes
 from timely import ConfigurationError, GraphError, OperatorError, TimestampError
-from timely.operators.windows import sessions, sliding, tumbling, windows
+from timely.operators.keyed.windows import sessions, sliding, tumbling, windows
 
 events = st.tuples(st.integers(0, 30), st.none() | st.integers(0, 1), st.none() | st.integers(0, 9))
 """``(event time, key, value)``."""

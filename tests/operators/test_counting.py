@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import timely
 from tests.operators.feeding import execute, run, seeds, sizes
 from timely import GraphError, OperatorError, SchemaError
-from timely.operators import grouping
+from timely.operators.keyed import grouping
 
 words = st.sampled_from(["a", "b", "c", "", "é"])
 

@@ -20,7 +20,7 @@ from tests.operators.feeding import run, sizes
 from timely import LoopTime, Product, TimestampError
 from timely.dataflow import records_of
 from timely.operators import all_reduce, reclock
-from timely.operators.windows import sessions, tumbling, windows
+from timely.operators.keyed.windows import sessions, tumbling, windows
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import timely
 from tests.operators.test_join import Set
 from timely import Product
+from timely.operators.keyed.windows import _merge, _Session, sessions, tumbling, windows
 from timely.operators.pending import Pending
-from timely.operators.windows import _merge, _Session, sessions, tumbling, windows
 from timely.progress import Antichain
 
 KINDS: list[st.SearchStrategy[Any]] = [

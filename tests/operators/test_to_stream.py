@@ -16,7 +16,7 @@ def test_what_a_slow_generator_has_yielded_is_there_before_it_yields_more() -> N
     def slowly() -> Iterator[int]:
         for number in range(4):
             there.append(list(come))
-            time.sleep(2 * operators.input.PROMPT)  # what is slow is the program, whoever waits
+            time.sleep(2 * operators.program_inputs.PROMPT)  # what is slow is the program, whoever waits
             yield number
 
     timely.example(lambda scope: scope.to_stream(slowly()).inspect(come.append))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import timely
 from tests.operators.feeding import run, seeds, sizes
 from timely import ConfigurationError, Product, TimestampError
-from timely.operators.windows import Window, sessions, sliding, tumbling, windows
+from timely.operators.keyed.windows import Window, sessions, sliding, tumbling, windows
 
 sends = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20)
 """``(time of sending, event time)``."""

@@ -17,7 +17,7 @@ from tests.progress.times import Moment, Shift
 from timely.errors import CycleError
 from timely.order import Product
 from timely.progress import Antichain, GraphBuilder, Location, ProductSummary, Source, Step, Target, strongly_connected
-from timely.progress.components import feedback_set, reachable, reverse_postorder
+from timely.progress.graph_theory import feedback_set, reachable, reverse_postorder
 from timely.testing import GraphSpec, TimeKit, graphs
 
 

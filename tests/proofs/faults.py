@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from timely.differential import aggregates, reductions
+from timely.differential.operators import aggregates, reductions
 from timely.progress import ChangeBatch, Lattice, ProgressBatch, ProgressExchange, aggregation, compiler, engine
 from timely.scopes import count_sinks, subgraph_builder
 

@@ -27,7 +27,7 @@ from timely.progress import ProgressGroups
 from timely.testing import Network
 from timely.testing.checker import InvariantChecker
 from timely.testing.simulator import SimulatedWorker
-from timely.worker.messages import DataMessage
+from timely.worker.worker_messages import DataMessage
 
 Record: TypeAlias = tuple[int, int]
 """A value, and how many more operators it may pass."""

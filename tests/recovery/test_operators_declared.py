@@ -11,7 +11,8 @@ import pytest
 
 import timely
 from timely import OperatorInfo, Pipeline, StateError, graphs, operators
-from timely.operators import results, windows
+from timely.operators import results
+from timely.operators.keyed import windows
 from timely.testing import MemoryStateRegistry, Network, undeclared
 
 NOT_BUILDING = {"extract", "redistribute_by_key", "results.either", "windows.tumbling", "windows.sliding"}

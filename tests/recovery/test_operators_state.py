@@ -13,7 +13,7 @@ import timely
 from tests.recovery.cutting import Build, Cut, Sends, cuts, run, sends
 from timely import operators
 from timely.dataflow import route
-from timely.operators.windows import sessions, sliding, windows
+from timely.operators.keyed.windows import sessions, sliding, windows
 
 
 def _value(pair: tuple[Any, int]) -> int:

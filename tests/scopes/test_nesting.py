@@ -15,7 +15,7 @@ import timely
 from timely import Antichain, Capability, CycleError, InputPort, OutputPort, Pipeline, Product, ScopeBuilder, Step, Stream
 from timely.dataflow import Activator
 from timely.testing import Network
-from timely.worker.messages import DataMessage, ProgressMessage
+from timely.worker.worker_messages import DataMessage, ProgressMessage
 
 
 class Holder:

@@ -26,7 +26,7 @@ def test_a_query_gives_the_same_on_workers_and_after_recovery(query: str, tmp_pa
     for seed in (1, 2, 3):
         assert stream(seed).views(query) == stream(seed).expected(query)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("timely.differential.tables.column_stages.FEW", 1)  # a few rows go by columns too
+        patch.setattr("timely.differential.tables.expressions.column_stages.FEW", 1)  # a few rows go by columns too
         assert stream(2).views(query, lambda time: time % 3 != 1) == stream(2).expected(query)
     assert stream(3).views_on_workers(query) == stream(3).expected(query)
     assert stream(1).views_after_restart(query, tmp_path) == stream(1).expected(query)[RESTART:]
@@ -44,7 +44,7 @@ def test_random_queries_give_what_duckdb_gives(soak_seconds: float, cover: Calla
 def test_mutants_of_queries_are_right_or_refused(
     number: int, soak_seconds: float, cover: Callable[[int, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timely.differential.tables.column_stages.FEW", 1)  # a few rows go by columns too
+    monkeypatch.setattr("timely.differential.tables.expressions.column_stages.FEW", 1)  # a few rows go by columns too
     end, subject, seed = time.monotonic() + soak_seconds, subjects()[number], random.randrange(10**9)
     mutants, outcomes = Mutants(subject.queries, subject.snippets, seed), Counter[str]()
     while time.monotonic() < end:

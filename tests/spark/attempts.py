@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import attrs
 
-from timely.spark.messages import Message
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import Rendezvous, RunEntry
+from timely.spark.stage_messages import Message
 from timely.worker.mesh import Address
 
 

@@ -18,9 +18,9 @@ import pytest
 import timely.spark.rendezvous
 from timely.errors import ConfigurationError, OperatorError, PeerLostError, SchemaError, SparkError
 from timely.spark import WorkerMetrics, failure_of
-from timely.spark.all_gather import Attempt, GatheredRendezvous, mark
-from timely.spark.messages import Resumed
+from timely.spark.gathered_rendezvous import Attempt, GatheredRendezvous, mark
 from timely.spark.registration import Registration
+from timely.spark.stage_messages import Resumed
 
 METRICS = WorkerMetrics(0, 7, 2, "here", 1, 3, None, {"x": 1}, {}, 1, 1, 4, 9, 0, 0, 0, 1, 1, 2.0, 1.5, 0.5, final=True)
 """The last report of a worker."""

@@ -25,11 +25,11 @@ from tests.spark.faults import outcome
 from timely import spark as ts
 from timely.errors import ChangedDataflowError, ConfigurationError, OperatorError, SchemaError, StateError
 from timely.recovery import Recovery
-from timely.spark.messages import Silent
 from timely.spark.packing import InputTable
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import Rendezvous, RunEntry
 from timely.spark.resume import LARGE, EpochReader, IngestStatus, OutputQueue, Pace, Stretch, collect, interval
+from timely.spark.stage_messages import Silent
 
 Streams = dict[str, timely.Stream[int, Any]]
 TABLE = (InputTable("rows", "epoch"),)

@@ -11,7 +11,7 @@ import pytest
 
 from timely.errors import CycleError, OperatorError, PeerLostError, SchemaError, TimelyError, WorkerError
 from timely.spark.batch import FailurePolicy
-from timely.spark.messages import describe
+from timely.spark.stage_messages import describe
 from timely.spark.task import _reason
 
 

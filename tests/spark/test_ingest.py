@@ -14,8 +14,8 @@ import pytest
 
 import timely
 from timely.dataflow import OutputSchema
-from timely.spark import ingest as module
-from timely.spark.ingest import BATCHES, Ingest
+from timely.spark import ingest_pace as module
+from timely.spark.ingest_pace import BATCHES, Ingest
 from timely.spark.packing import InputTable, column_name, pack, packed_schema
 from timely.worker import Worker, thread_transports
 

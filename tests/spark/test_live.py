@@ -24,8 +24,8 @@ from timely import spark as ts
 from timely.errors import ConfigurationError
 from timely.inspect import LivePage
 from timely.spark import batch
-from timely.spark.messages import LiveReport
 from timely.spark.rendezvous import RunEntry
+from timely.spark.stage_messages import LiveReport
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import timely
 from timely import spark as ts
 from timely.spark.logs import LogPlan, SparkHandler, log_on_driver, log_to_spark, worker_log
-from timely.spark.messages import LogLine, Message
+from timely.spark.stage_messages import LogLine, Message
 
 LIBRARY = logging.getLogger("timely")
 MESH = logging.getLogger("timely.worker.mesh")

@@ -28,8 +28,8 @@ from timely import spark as ts
 from timely.monitor.dataflow_position import position_of
 from timely.monitor.terminal import StatusLine
 from timely.spark import WorkerMetrics, reporting
-from timely.spark.messages import Message
 from timely.spark.reporting import Monitor, TaskMeter, summarize, traffic
+from timely.spark.stage_messages import Message
 
 REPORTED = WorkerMetrics(
     worker=0,

@@ -28,10 +28,10 @@ from timely.errors import (
     PeerLostError,
     SparkError,
 )
-from timely.spark.messages import DRIVER, Join
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import Rendezvous, RunEntry, rendezvous
 from timely.spark.session import addresses
+from timely.spark.stage_messages import DRIVER, Join
 from timely.worker import credentials
 from timely.worker.credentials import speaker
 from timely.worker.mesh import Hello, dial

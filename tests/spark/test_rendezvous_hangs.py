@@ -24,9 +24,9 @@ from timely.errors import (
     PeerLostError,
     SparkError,
 )
-from timely.spark.messages import Pulse
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import Rendezvous
+from timely.spark.stage_messages import Pulse
 
 PEER = """
 import pickle, sys

@@ -25,10 +25,10 @@ from timely.errors import (
     TimelyError,
     WorkerError,
 )
-from timely.spark import messages
-from timely.spark.messages import DRIVER, LARGEST, Done, Join, describe, framed, revive
+from timely.spark import stage_messages as messages
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import Rendezvous, RunEntry
+from timely.spark.stage_messages import DRIVER, LARGEST, Done, Join, describe, framed, revive
 from timely.worker.credentials import speaker
 from timely.worker.mesh import Hello, dial
 

@@ -28,7 +28,7 @@ from tests.spark.streams import (
     totals,
 )
 from timely.errors import ChangedDataflowError, ConfigurationError, DeliveryError, OperatorError, SchemaError, SparkError
-from timely.operators.windows import tumbling, windows
+from timely.operators.keyed.windows import tumbling, windows
 from timely.spark import StreamHandle, stream
 
 pytestmark = pytest.mark.spark

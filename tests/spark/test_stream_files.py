@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, SchemaError
 from timely.spark.streaming.directory import StreamDirectory, StreamSchemas
+from timely.spark.streaming.epoch_files import read_share
 from timely.spark.streaming.epoch_log import File
-from timely.spark.streaming.ingest import read_share
 
 SIZES = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=6)
 """How many rows each batch of each file has."""

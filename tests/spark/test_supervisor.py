@@ -24,7 +24,7 @@ from timely.errors import (
     TimelyError,
 )
 from timely.recovery import MemoryStore
-from timely.spark.messages import Checkpointed, Computed, Message, Order, Ready
+from timely.spark.stage_messages import Checkpointed, Computed, Message, Order, Ready
 from timely.spark.streaming import supervisor
 from timely.spark.streaming.epoch_log import EpochLog, File
 from timely.spark.streaming.jobs import StreamJobs

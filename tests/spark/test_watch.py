@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import timely
 import timely.spark as ts
-from timely.monitor.watch import WatchSettings
+from timely.monitor.watch_settings import WatchSettings
 from timely.spark.logs import log_to_spark
 from timely.spark.task import Task
 

@@ -18,7 +18,7 @@ from timely.errors import InvariantViolation, ProgressError, StalledError
 from timely.progress import ProgressBatch
 from timely.testing import INVARIANTS, Network, Simulation
 from timely.testing.checker import InvariantChecker
-from timely.worker.messages import DataMessage, ProgressMessage
+from timely.worker.worker_messages import DataMessage, ProgressMessage
 
 PROGRAMS = (loops, nested_loops, rounds)
 SEEDS = range(6)

@@ -22,7 +22,7 @@ from timely.progress import ChangeBatch
 from timely.scopes import Subgraph, SubgraphBuilder, ValidatingScope
 from timely.testing import Delivery, Network, Resume, dataflows, schedules, simulate
 from timely.testing.random_dataflows import Dataflow
-from timely.worker.messages import DataMessage, ProgressMessage
+from timely.worker.worker_messages import DataMessage, ProgressMessage
 
 EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "timestamps").glob("*.py"))
 

@@ -35,8 +35,8 @@ from timely.errors import (
 from timely.progress import PROGRESS_MODES, GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups, ProgressMode
 from timely.testing import TimeKit, dataflows, simulate, time_kit
 from timely.worker import thread_transports
-from timely.worker.messages import ProgressMessage
 from timely.worker.stall import StallDetector
+from timely.worker.worker_messages import ProgressMessage
 
 SHAPES = [
     ProgressGroups.process(4, 2),

@@ -12,11 +12,11 @@ import pytest
 
 from timely.errors import UnsendableError
 from timely.progress import ProgressBatch
-from timely.worker import link
+from timely.worker import process_link as link
 from timely.worker.batching import merge_progress
-from timely.worker.link import Link
-from timely.worker.messages import DataMessage, ProgressMessage, pack
+from timely.worker.process_link import Link
 from timely.worker.wire import HEADER, encode
+from timely.worker.worker_messages import DataMessage, ProgressMessage, pack
 
 
 def progress(number: int) -> Any:

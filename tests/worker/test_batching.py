@@ -18,7 +18,7 @@ from timely.dataflow.ports import FLUSH_AT
 from timely.worker import Worker
 from timely.worker import batching as module
 from timely.worker.batching import MessageBatcher
-from timely.worker.messages import DataMessage
+from timely.worker.worker_messages import DataMessage
 
 puts = st.tuples(
     st.integers(1, 2),

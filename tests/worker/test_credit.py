@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import timely
 from timely.dataflow import spill
 from timely.memory import MemoryBudget
-from timely.worker.flow_control import PATIENCE, FlowControl
+from timely.worker.peer_pressure import PATIENCE, FlowControl
 from timely.worker.send_queue import SendQueue
 
 SIZE = 1000

@@ -19,8 +19,8 @@ import pytest
 import timely
 from timely.worker import PeerTransport, SocketTransport, Worker, thread_transports
 from timely.worker.internals import abort, sync_activator
-from timely.worker.messages import DataMessage
-from timely.worker.transport import Inbox
+from timely.worker.transports import Inbox
+from timely.worker.worker_messages import DataMessage
 
 
 class Rung(Inbox):

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from timely.errors import UnsendableError
 from timely.order import Product
 from timely.progress import ProgressBatch
-from timely.worker.link import ROOM, Frames, Link
-from timely.worker.messages import DataMessage, ProgressMessage, pack, unpack
+from timely.worker.process_link import ROOM, Frames, Link
 from timely.worker.wire import HEADER, FrameError, decode, encode
+from timely.worker.worker_messages import DataMessage, ProgressMessage, pack, unpack
 
 times = st.one_of(st.integers(), st.builds(Product, st.integers(0, 9), st.integers(0, 9)), st.text(max_size=3))
 updates = st.lists(st.tuples(st.tuples(st.integers(0, 3), st.integers(-3, 9), times), st.integers(-5, 5)), max_size=4)

@@ -13,10 +13,10 @@ import pytest
 
 from timely.errors import UnsendableError
 from timely.worker import secure_link
-from timely.worker.link import Link
-from timely.worker.messages import DataMessage, pack
+from timely.worker.process_link import Link
 from timely.worker.secure_link import SecureLink
 from timely.worker.wire import encode
+from timely.worker.worker_messages import DataMessage, pack
 
 
 class Unreadable:

@@ -24,11 +24,12 @@ import timely
 from timely.dataflow import pickled
 from timely.errors import PeerLostError, ProgressError, RoutingError, UnsendableError
 from timely.progress import ProgressBatch, ProgressExchange
-from timely.worker import PeerTransport, SocketTransport, Worker, credentials, link
+from timely.worker import PeerTransport, SocketTransport, Worker, credentials
+from timely.worker import process_link as link
 from timely.worker.batching import merge_progress
 from timely.worker.credentials import make_identity
-from timely.worker.messages import DataMessage, GraphsDoneMessage, ProgressMessage, unpack
-from timely.worker.transport import Inbox
+from timely.worker.transports import Inbox
+from timely.worker.worker_messages import DataMessage, GraphsDoneMessage, ProgressMessage, unpack
 
 
 def three_processes() -> list[SocketTransport]:

@@ -12,7 +12,7 @@ import pytest
 
 import timely
 from timely.worker import Worker, thread_transports
-from timely.worker.messages import ProgressMessage
+from timely.worker.worker_messages import ProgressMessage
 
 
 def build(worker: Worker, look: Any) -> tuple[timely.InputHandle[int, Any], timely.InputHandle[int, Any]]:

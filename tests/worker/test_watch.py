@@ -22,13 +22,13 @@ import pytest
 import timely
 from timely.errors import ConfigurationError
 from timely.execution import run_monitor
-from timely.execution.running import execute_watched
+from timely.execution.local_run import execute_watched
 from timely.inspect import ProgressLine
 from timely.inspect.capability_holders import MOVEMENT
 from timely.monitor.input_counts import InputCounts, records_sent
 from timely.monitor.local_workers import local_workers_of
 from timely.monitor.terminal import StatusLine
-from timely.monitor.watch import WatchSettings
+from timely.monitor.watch_settings import WatchSettings
 from timely.worker.internals import tracers
 
 

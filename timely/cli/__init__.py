@@ -24,7 +24,7 @@ from timely.dataflow.origin import is_ours
 from timely.errors import ConfigurationError, OperatorError, TimelyError, printable
 
 if TYPE_CHECKING:
-    from timely.cli.running import Job
+    from timely.cli.run_command import Job
 
 __all__ = ["main"]
 
@@ -112,7 +112,7 @@ def _demo(arguments: argparse.Namespace) -> None:
 
 def _job(arguments: argparse.Namespace, **more: Any) -> Job:
     from timely.cli.program import load
-    from timely.cli.running import Job
+    from timely.cli.run_command import Job
 
     inputs = _once("--input", arguments.input)
     times = arguments.time
@@ -137,7 +137,7 @@ def _credentials(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from timely.cli import running
+    from timely.cli import run_command
 
     outputs = _once("--output", arguments.output)
     job = _job(
@@ -154,13 +154,13 @@ def _run(arguments: argparse.Namespace) -> None:
         index=arguments.index,
         credentials=arguments.credentials,
     )
-    running.run(job, arguments.engine, _print)
+    run_command.run(job, arguments.engine, _print)
 
 
 def _draw(arguments: argparse.Namespace) -> None:
-    from timely.cli import looking
+    from timely.cli import draw_and_live
 
-    drawn = looking.draw(_job(arguments, outputs={}))
+    drawn = draw_and_live.draw(_job(arguments, outputs={}))
     if arguments.output is None:
         print(printable(drawn.mermaid()))
     else:
@@ -169,28 +169,28 @@ def _draw(arguments: argparse.Namespace) -> None:
 
 
 def _live(arguments: argparse.Namespace) -> None:
-    from timely.cli import looking
+    from timely.cli import draw_and_live
 
-    saved = looking.Saved(arguments.report, arguments.trace)
-    looking.live(arguments.script, arguments.arguments, arguments.port, _print, saved)
+    saved = draw_and_live.Saved(arguments.report, arguments.trace)
+    draw_and_live.live(arguments.script, arguments.arguments, arguments.port, _print, saved)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from timely.cli import looking
+    from timely.cli import draw_and_live
 
     job = _job(arguments, outputs={}, workers=arguments.workers, processes=arguments.processes)
-    found = looking.explain(job, arguments.patience)
+    found = draw_and_live.explain(job, arguments.patience)
     _print(found or f"{arguments.program} came to its end: nothing was stuck")
     return 1 if found else 0
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    from timely.cli import serving
+    from timely.cli import serve_command
 
-    serving.serve(
+    serve_command.serve(
         arguments.script,
         _once("--input", arguments.input),
-        serving.Settings(
+        serve_command.Settings(
             changes=arguments.changes,
             poll=arguments.poll,
             port=arguments.port,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import timely
-from timely.cli.circles import circles, picture, table
 from timely.cli.debian import DATA, KINDS, packages, requirements
+from timely.cli.demo_circles import circles, picture, table
 from timely.errors import ConfigurationError
 
 Find: TypeAlias = Callable[[Sequence[str], Path, int], None]

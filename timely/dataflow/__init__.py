@@ -13,8 +13,8 @@ from timely.dataflow.data_frames import frame_data, pandas_frame, polars_frame
 from timely.dataflow.first_rows import Preview, joined, preview
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
-from timely.dataflow.naming import operator_name
 from timely.dataflow.operator import Operator, why_not_run
+from timely.dataflow.operator_names import operator_name
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.pickling import PlainPickles, pickled

@@ -5,17 +5,17 @@ A collection is a multiset that changes with time. Operators keep their results 
 
 from typing import TYPE_CHECKING, Any
 
-from timely.differential import facade as facade
 from timely.differential import graphs
-from timely.differential.arrangement import Arrangement
+from timely.differential import method_table as method_table
 from timely.differential.batches import from_batches
-from timely.differential.checks import check_counts
 from timely.differential.collections import Collection, collection, from_columns, from_updates, new_collection
-from timely.differential.handles import TraceHandle
+from timely.differential.count_check import check_counts
 from timely.differential.inputs import InputSession
-from timely.differential.loops import Variable, iterate
+from timely.differential.iteration import Variable, iterate
+from timely.differential.operators.arrangement import Arrangement
+from timely.differential.operators.handles import TraceHandle
 from timely.differential.outputs import Output
-from timely.differential.rings import Ring
+from timely.differential.updates.rings import Ring
 from timely.differential.upserts import UpsertSession, from_upserts
 from timely.errors import CollectionMismatch, CompactedError, DifferenceError, NotCompleteError
 

@@ -8,7 +8,7 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import Stream, scope_of
 from timely.differential.collections import Collection
-from timely.differential.linear import linear
+from timely.differential.updates.linear import linear
 from timely.errors import DifferenceError, SchemaError
 from timely.order import PartialOrder
 
@@ -41,7 +41,7 @@ def from_batches(
     import pyarrow as pa
 
     from timely.dataflow import OutputSchema, declared_schema
-    from timely.differential.arrow_tables import Fields
+    from timely.differential.updates.arrow_tables import Fields
 
     fields = Fields(declared_schema(schema, name))
     if count is not None and count in fields.schema.names:
@@ -63,7 +63,7 @@ def from_batches(
 def to_batches(collection: Collection[T, Any], schema: pa.Schema | str | None = None, name: str = "to_batches") -> Stream[T, Any]:
     """Return the changes of each complete time as Arrow batches, with their counts in a last column, ``count``."""
     from timely.dataflow import declared_schema
-    from timely.differential.arrow_tables import check_no_count, table_of
+    from timely.differential.updates.arrow_tables import check_no_count, table_of
 
     known = collection.schema if schema is None else declared_schema(schema, name)
     if known is None:

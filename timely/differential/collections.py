@@ -14,13 +14,16 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, check_scope
 from timely.dataflow.origin import origin
-from timely.differential.aggregates import Count, Sum, Top, greatest
-from timely.differential.arrangement import Arrangement, arrange, pact_for
-from timely.differential.growing_sums import GrowingSums
 from timely.differential.inputs import InputSession, new_sender
-from timely.differential.join_results import LEFT, PAIR, mapped
-from timely.differential.joins import join_arrangements
-from timely.differential.linear import (
+from timely.differential.operators.aggregates import Count, Sum, Top, greatest
+from timely.differential.operators.arrangement import Arrangement, arrange, pact_for
+from timely.differential.operators.growing_sums import GrowingSums
+from timely.differential.operators.join_results import LEFT, PAIR, mapped
+from timely.differential.operators.methods import CollectionBase
+from timely.differential.operators.reductions import Function, by_value, reduce_stream
+from timely.differential.operators.trace_joins import join_arrangements
+from timely.differential.outputs import Output, output
+from timely.differential.updates.linear import (
     as_many_columns,
     delayed,
     filtered_columns,
@@ -28,18 +31,15 @@ from timely.differential.linear import (
     mapped_columns,
     negated_columns,
 )
-from timely.differential.methods import CollectionBase
-from timely.differential.outputs import Output, output
-from timely.differential.reductions import Function, by_value, reduce_stream
-from timely.differential.rings import INTEGERS, Ring, product_ring, ring_of
-from timely.differential.updates import ByUpdate, Update, consolidate
+from timely.differential.updates.rings import INTEGERS, Ring, product_ring, ring_of
+from timely.differential.updates.updates import ByUpdate, Update, consolidate
 from timely.errors import CollectionMismatch, GraphError, brief
 from timely.operators.generic import unary_frontier
-from timely.operators.input import to_stream
 from timely.operators.pending import Pending
 from timely.operators.probes import ProbeHandle, probe
+from timely.operators.program_inputs import to_stream
 from timely.operators.routing import concat
-from timely.operators.state import key_route, register_keyed_state
+from timely.operators.state_registration import key_route, register_keyed_state
 from timely.order import PartialOrder, Product, reaches
 
 if TYPE_CHECKING:
@@ -541,7 +541,7 @@ def new_collection(
     fields = None
     if schema is not None:
         from timely.dataflow import declared_schema
-        from timely.differential.arrow_tables import Fields
+        from timely.differential.updates.arrow_tables import Fields
 
         fields = Fields(declared_schema(schema, name))
     sender, stream = new_sender(scope, name)

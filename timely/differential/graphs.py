@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from typing_extensions import TypeVar
 
-from timely.differential.arrangement import Arrangement
 from timely.differential.collections import Collection, arranged, no_collection
-from timely.differential.loops import Variable
+from timely.differential.iteration import Variable
+from timely.differential.operators.arrangement import Arrangement
 from timely.errors import ContainerError, GraphError, brief
 from timely.order import PartialOrder
 

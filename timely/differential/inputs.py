@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from typing_extensions import TypeVar
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
-from timely.differential.rings import Ring
-from timely.differential.updates import Update
+from timely.differential.updates.rings import Ring
+from timely.differential.updates.updates import Update
 from timely.errors import CapabilityError, TimestampError, brief, require_package
 from timely.operators.generic import source
 from timely.operators.resuming import ResumeTime, resume_time
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
-    from timely.differential.arrow_tables import Fields
+    from timely.differential.updates.arrow_tables import Fields
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
@@ -277,7 +277,7 @@ class InputSession(TimedSession[T], Generic[T, D]):
         {(1, 2): 1, (2, 3): 1}
         """
         require_package("numpy", "insert_columns", "arrow")
-        from timely.differential.columns import updates_of
+        from timely.differential.updates.int_columns import updates_of
 
         fields, label = self._fields, self._sender.label
         updates: Any

@@ -20,12 +20,12 @@ from timely.dataflow import (
     pandas_frame,
     polars_frame,
 )
-from timely.differential.rings import Ring
-from timely.differential.updates import ByUpdate, Update, consolidate, to_owner
+from timely.differential.updates.rings import Ring
+from timely.differential.updates.updates import ByUpdate, Update, consolidate, to_owner
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
 from timely.operators.pending import Pending
 from timely.operators.resuming import resume_time
-from timely.operators.state import key_route
+from timely.operators.state_registration import key_route
 from timely.order import PartialOrder, linear_extension, reaches
 from timely.progress import TimeDomain, lattice
 from timely.worker import Worker
@@ -183,7 +183,7 @@ class Output(Generic[T, D]):
         ({'key': ['a', 'a', 'b'], 'value': [1, 1, 2]}, {'key': ['a', 'b'], 'value': [1, 2], 'count': [2, 1]})
         """
         require_package("pyarrow", "to_arrow", "arrow")
-        from timely.differential.arrow_tables import table_of
+        from timely.differential.updates.arrow_tables import table_of
 
         held = self._latest() if at is None else self.at(at)
         return table_of(held.items(), self.schema, self._name, counted=counts)

@@ -11,17 +11,17 @@ from typing import Any, Generic, NamedTuple
 from typing_extensions import TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, ScopeBuilder, check_scope
-from timely.differential.arrangement import Arrangement, Index, register_trace
-from timely.differential.bounds import bounds_in
 from timely.differential.inputs import TimedSession, UpdateSender, new_sender
-from timely.differential.rings import INTEGERS
-from timely.differential.state_memory import guarded
-from timely.differential.trace import Trace
-from timely.differential.updates import Update, by_key
+from timely.differential.operators.arrangement import Arrangement, Index, register_trace
+from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.trace.state_memory import guarded
+from timely.differential.trace.trace import Trace
+from timely.differential.updates.rings import INTEGERS
+from timely.differential.updates.updates import Update, by_key
 from timely.errors import TimestampError
-from timely.operators.by_record import check_hashable
+from timely.operators.keyed.by_record import check_hashable
 from timely.operators.pending import Pending
-from timely.operators.state import key_route, register_keyed_state
+from timely.operators.state_registration import key_route, register_keyed_state
 from timely.order import PartialOrder, reaches
 
 T = TypeVar("T", bound=PartialOrder, default=int)

@@ -11,12 +11,12 @@ from typing import Final, Generic, TypeVar
 
 from timely.dataflow import fold_tracebacks
 from timely.errors import ConfigurationError, WorkerError, brief, error_text
+from timely.execution.local_run import check_program, execute_here
 from timely.execution.run_monitor import answer
-from timely.execution.running import check_program, execute_here
 from timely.monitor.input_counts import records_sent
 from timely.monitor.local_workers import LocalWorkers
-from timely.monitor.watch import WatchSettings
-from timely.worker.explanation import Explanation
+from timely.monitor.watch_settings import WatchSettings
+from timely.worker.explanation_data import Explanation
 from timely.worker.internals import sync_activator
 from timely.worker.worker import Worker
 

@@ -23,7 +23,7 @@ import attrs
 from timely.dataflow.container import prepare_to_partition
 from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError, PeerLostError, WorkerError, brief, error_text
-from timely.execution.allocator import keep_freed_memory, load_ctypes
+from timely.execution.allocator_tuning import keep_freed_memory, load_ctypes
 from timely.execution.computations import interrupt_operators
 from timely.execution.failure import Failure
 from timely.execution.interruptions import DeferredSignals
@@ -33,7 +33,7 @@ from timely.execution.threads import Outcome, enough_files, run_threads
 from timely.memory import MemoryBudget
 from timely.monitor.local_workers import ENDED, PING, ControlChannel, LocalWorkers, ask, control_channels
 from timely.monitor.terminal import RelayedLine, erase, relayed_line
-from timely.monitor.watch import WatchSettings
+from timely.monitor.watch_settings import WatchSettings
 from timely.progress import ProgressGroups
 from timely.worker.worker import Worker
 

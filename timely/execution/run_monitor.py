@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 from timely.monitor.input_counts import records_sent
 from timely.monitor.local_workers import LocalWorkers, Member
 from timely.monitor.terminal import NotebookLine, RelayedLine, StatusLine, is_terminal, notebook_line
-from timely.monitor.watch import LOOKS, SHOWN_AFTER, SHOWN_EVERY, WatchSettings
-from timely.worker.explanation import Explanation, Place
+from timely.monitor.watch_settings import LOOKS, SHOWN_AFTER, SHOWN_EVERY, WatchSettings
+from timely.worker.explanation_data import Explanation, Place
 from timely.worker.internals import set_explainer
 from timely.worker.worker import Worker
 

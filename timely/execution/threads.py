@@ -17,9 +17,9 @@ from timely.execution.lifeline import GRACE
 from timely.monitor.local_workers import LocalWorkers
 from timely.progress import ProgressGroups
 from timely.worker.internals import abort, finish
-from timely.worker.messages import AbortMessage
-from timely.worker.transport import Inbox, PeerTransport
+from timely.worker.transports import Inbox, PeerTransport
 from timely.worker.worker import Worker
+from timely.worker.worker_messages import AbortMessage
 
 Outcome: TypeAlias = tuple[bool, Any]
 """``(True, result)`` or ``(False, error)`` of one worker."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from timely.dataflow import Capability, Distribute, InputPort, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import ConfigurationError, GraphError, SchemaError, brief
-from timely.files.reading import RowOrder
+from timely.files.read_files import RowOrder
 from timely.operators.generic import source, stateless
 from timely.operators.probes import ProbeHandle
-from timely.operators.state import SourcePosition, register_union_state
+from timely.operators.state_registration import SourcePosition, register_union_state
 from timely.operators.type_variables import T
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from timely.files.places import read_places
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
 from timely.operators.resuming import ResumeTime, resume_time
-from timely.operators.state import register_list_state
+from timely.operators.state_registration import register_list_state
 from timely.operators.type_variables import T
 from timely.order import reaches
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 from timely.errors import ConfigurationError
 
 try:
-    from timely.graphs.accumulation import accumulated
-    from timely.graphs.components import connected_components
+    from timely.graphs.connected import connected_components
     from timely.graphs.distances import breadth_first_search, shortest_paths
-    from timely.graphs.encoding import encode
-    from timely.graphs.gathering import gather
     from timely.graphs.labels import label_propagation
-    from timely.graphs.naming import name_components
-    from timely.graphs.node_joins import attach, name_values, without
     from timely.graphs.propagation import propagate
     from timely.graphs.rank import pagerank
+    from timely.graphs.stages.accumulation import accumulated
+    from timely.graphs.stages.component_names import name_components
+    from timely.graphs.stages.edge_encoding import encode
+    from timely.graphs.stages.gathering import gather
+    from timely.graphs.stages.node_joins import attach, name_values, without
     from timely.graphs.strong import components_build, strongly_connected_components
     from timely.graphs.supersteps import PregelVertex, pregel
     from timely.graphs.triangles import triangle_count

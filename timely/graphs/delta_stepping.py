@@ -29,8 +29,11 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.errors import StateError
-from timely.graphs.adjacency import Adjacency
-from timely.graphs.arrays import (
+from timely.graphs.stages.edge_input import next_time
+from timely.graphs.stages.gathering import Collected, collector
+from timely.graphs.stages.worker_state import Log, register_state
+from timely.graphs.structures.adjacency import Adjacency
+from timely.graphs.structures.arrays import (
     Column,
     Floats,
     Rows,
@@ -44,9 +47,6 @@ from timely.graphs.arrays import (
     marked,
     owned,
 )
-from timely.graphs.gathering import Collected, collector
-from timely.graphs.input import next_time
-from timely.graphs.state import Log, register_state
 from timely.memory import Spool
 from timely.operators import enter
 from timely.order import PartialOrder, Product, linear_extension

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from timely.dataflow import Stream
 from timely.errors import SchemaError
-from timely.graphs.arrays import Column, Rows, floats
 from timely.graphs.delta_stepping import relax
-from timely.graphs.encoding import encode
-from timely.graphs.node_joins import name_values
+from timely.graphs.stages.edge_encoding import encode
+from timely.graphs.stages.node_joins import name_values
+from timely.graphs.structures.arrays import Column, Rows, floats
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)

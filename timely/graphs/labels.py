@@ -15,13 +15,23 @@ import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.errors import ConfigurationError
-from timely.graphs.adjacency import Adjacency
-from timely.graphs.arrays import Column, Rows, both_ways, distinct, first, join_rows, run_starts, sorted_distinct, sorted_order
-from timely.graphs.dictionary import ranks
-from timely.graphs.encoding import encode
-from timely.graphs.gathering import Collected, collector, drained, gather, gather_loop
-from timely.graphs.node_joins import attach
-from timely.graphs.state import register_parts
+from timely.graphs.stages.edge_encoding import encode
+from timely.graphs.stages.gathering import Collected, collector, drained, gather, gather_loop
+from timely.graphs.stages.node_joins import attach
+from timely.graphs.stages.worker_state import register_parts
+from timely.graphs.structures.adjacency import Adjacency
+from timely.graphs.structures.arrays import (
+    Column,
+    Rows,
+    both_ways,
+    distinct,
+    first,
+    join_rows,
+    run_starts,
+    sorted_distinct,
+    sorted_order,
+)
+from timely.graphs.structures.dictionary import ranks
 from timely.memory import Spool
 from timely.order import PartialOrder, Product
 

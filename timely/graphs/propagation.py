@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
-from timely.graphs.adjacency import Adjacency
-from timely.graphs.arrays import MISSING, Column, Rows, distinct, first, join_rows, joined_blocks, last_of_equals
-from timely.graphs.gathering import Collected, drained, gather, gather_loop
-from timely.graphs.state import register_parts
+from timely.graphs.stages.gathering import Collected, drained, gather, gather_loop
+from timely.graphs.stages.worker_state import register_parts
+from timely.graphs.structures.adjacency import Adjacency
+from timely.graphs.structures.arrays import MISSING, Column, Rows, distinct, first, join_rows, joined_blocks, last_of_equals
 from timely.memory import Spool
 from timely.order import PartialOrder, Product
 

@@ -17,7 +17,11 @@ import numpy as np
 from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.dataflow.container import partition
 from timely.errors import ConfigurationError
-from timely.graphs.arrays import (
+from timely.graphs.stages.edge_encoding import encode
+from timely.graphs.stages.gathering import gather_loop
+from timely.graphs.stages.node_joins import name_values
+from timely.graphs.stages.worker_state import register_parts
+from timely.graphs.structures.arrays import (
     BLOCK,
     Column,
     Floats,
@@ -31,10 +35,6 @@ from timely.graphs.arrays import (
     joined_blocks,
     second,
 )
-from timely.graphs.encoding import encode
-from timely.graphs.gathering import gather_loop
-from timely.graphs.node_joins import name_values
-from timely.graphs.state import register_parts
 from timely.memory import Spool
 from timely.order import PartialOrder, Product
 

@@ -19,12 +19,12 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from timely.dataflow import ScopeBuilder, Stream
-from timely.graphs.arrays import Column, Rows
-from timely.graphs.encoding import encode
-from timely.graphs.naming import name_components
-from timely.graphs.node_joins import attach, without
-from timely.graphs.priorities import node_of, priority
 from timely.graphs.propagation import propagate
+from timely.graphs.stages.component_names import name_components
+from timely.graphs.stages.edge_encoding import encode
+from timely.graphs.stages.node_joins import attach, without
+from timely.graphs.stages.priorities import node_of, priority
+from timely.graphs.structures.arrays import Column, Rows
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)

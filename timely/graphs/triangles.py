@@ -14,7 +14,12 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
-from timely.graphs.arrays import (
+from timely.graphs.stages.edge_encoding import encode
+from timely.graphs.stages.edge_input import next_time
+from timely.graphs.stages.gathering import Collected, drained, gather
+from timely.graphs.stages.node_joins import name_values
+from timely.graphs.stages.worker_state import Log, register_state
+from timely.graphs.structures.arrays import (
     BLOCK,
     Column,
     Rows,
@@ -28,13 +33,8 @@ from timely.graphs.arrays import (
     run_starts,
     value_counts,
 )
-from timely.graphs.edge_set import EdgeSet, packed
-from timely.graphs.encoding import encode
-from timely.graphs.gathering import Collected, drained, gather
-from timely.graphs.input import next_time
-from timely.graphs.node_joins import name_values
-from timely.graphs.sorted_blocks import SortedBlocks
-from timely.graphs.state import Log, register_state
+from timely.graphs.structures.edge_set import EdgeSet, packed
+from timely.graphs.structures.sorted_blocks import SortedBlocks
 from timely.memory import Spool
 from timely.order import PartialOrder
 

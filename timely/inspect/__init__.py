@@ -2,7 +2,13 @@
 
 from timely.inspect.chrome_trace import ChromeTrace
 from timely.inspect.event_log import EventLog
-from timely.inspect.events import (
+from timely.inspect.explanation import explain
+from timely.inspect.live import LivePage
+from timely.inspect.pictures import Picture, picture
+from timely.inspect.progress_line import ProgressLine
+from timely.inspect.snapshots import Snapshot, Wire, snapshot
+from timely.inspect.tally import OperatorTally, Tally
+from timely.inspect.trace_events import (
     ChannelBuilt,
     Ended,
     Event,
@@ -16,14 +22,8 @@ from timely.inspect.events import (
     Scheduled,
     Waited,
 )
-from timely.inspect.explanation import explain
-from timely.inspect.live import LivePage
-from timely.inspect.pictures import Picture, picture
-from timely.inspect.progress_line import ProgressLine
-from timely.inspect.snapshots import Snapshot, Wire, snapshot
-from timely.inspect.tally import OperatorTally, Tally
 from timely.inspect.watchdog import Watchdog
-from timely.worker.explanation import Description, Explanation, Leg, Reason, Unfinished
+from timely.worker.explanation_data import Description, Explanation, Leg, Reason, Unfinished
 from timely.worker.worker import everywhere
 
 __all__ = [

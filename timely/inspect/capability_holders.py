@@ -30,7 +30,7 @@ from timely.monitor.dataflow_position import goes_round
 from timely.monitor.input_counts import records_sent
 from timely.monitor.local_workers import Member, local_workers_of
 from timely.worker import Worker
-from timely.worker.explanation import Description, Port, Position
+from timely.worker.explanation_data import Description, Port, Position
 from timely.worker.gc_control import unfrozen
 
 RECORDS: Final = "records"

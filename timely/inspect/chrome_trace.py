@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from timely.errors import ConfigurationError, brief
 from timely.inspect.event_log import EventLog
-from timely.inspect.events import Ended, Event, Notified, RecordsSent, Scheduled, Waited
+from timely.inspect.trace_events import Ended, Event, Notified, RecordsSent, Scheduled, Waited
 from timely.worker import Worker
 
 _BATCH: Final = 256

@@ -14,7 +14,8 @@ from time import perf_counter
 from typing import Any
 
 from timely.dataflow import InputPort, Operator, ScopeBuilder
-from timely.inspect.events import (
+from timely.inspect.snapshots import ENTRY, EXIT, Snapshot, snapshot
+from timely.inspect.trace_events import (
     ChannelBuilt,
     Ended,
     Event,
@@ -28,9 +29,8 @@ from timely.inspect.events import (
     Scheduled,
     Waited,
 )
-from timely.inspect.snapshots import ENTRY, EXIT, Snapshot, snapshot
 from timely.operators import Messages, Progress
-from timely.operators.events import EventSink
+from timely.operators.recordings.capture_events import EventSink
 from timely.progress import Location, ProgressBatch, Source, Target
 from timely.scopes import Subgraph, output_port
 from timely.worker import Worker

@@ -21,7 +21,7 @@ from timely.progress import Antichain, Location, Target
 from timely.scopes import Subgraph
 from timely.worker import Worker
 from timely.worker.dataflows import DataflowBuild
-from timely.worker.explanation import Description, Explanation, Reason, Unfinished
+from timely.worker.explanation_data import Description, Explanation, Reason, Unfinished
 
 Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | ScopeBuilder[Any]
 """What can be explained: the frontier at a stream, a probe or an input of an operator, or the end of a dataflow."""

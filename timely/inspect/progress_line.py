@@ -16,7 +16,7 @@ from typing import Final, Self, TextIO
 from timely.monitor.dataflow_position import position_of
 from timely.monitor.input_counts import InputCounts, records_sent
 from timely.monitor.terminal import StatusLine, count, is_terminal
-from timely.monitor.watch import SHOWN_AFTER, SHOWN_EVERY
+from timely.monitor.watch_settings import SHOWN_AFTER, SHOWN_EVERY
 from timely.worker import Worker
 
 _SAMPLES: Final = 5

@@ -22,10 +22,10 @@ import attrs
 from timely.dataflow import Operator, ScopeBuilder
 from timely.inspect.capability_holders import number_of
 from timely.inspect.event_log import EventLog
-from timely.inspect.events import Ended, Event, OperatorBuilt
 from timely.inspect.explanation import explain
 from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
+from timely.inspect.trace_events import Ended, Event, OperatorBuilt
 from timely.monitor.dataflow_position import epochs
 from timely.monitor.memory import resident_memory
 from timely.worker import Worker

@@ -15,7 +15,7 @@ from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.origin import Origin
 from timely.progress import Antichain, Blocker, Location, Source, Target
 from timely.scopes import EGRESS, INGRESS, Child, Subgraph
-from timely.worker.explanation import Kind, Leg, Reason, Unfinished
+from timely.worker.explanation_data import Kind, Leg, Reason, Unfinished
 
 Counts: TypeAlias = dict[tuple[Location, Any], int]
 Scope: TypeAlias = Subgraph[Any, Any]

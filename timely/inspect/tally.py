@@ -8,7 +8,7 @@ from __future__ import annotations
 import attrs
 
 from timely.inspect.event_log import EventLog
-from timely.inspect.events import Ended, Event, ProgressReceived, ProgressSent, Read, RecordsSent, Scheduled, Waited
+from timely.inspect.trace_events import Ended, Event, ProgressReceived, ProgressSent, Read, RecordsSent, Scheduled, Waited
 
 
 @attrs.define

@@ -22,7 +22,7 @@ from timely.inspect.capability_holders import movement, number_of, position
 from timely.inspect.explanation import explained
 from timely.monitor.dataflow_position import epochs, rounds_of, top_round
 from timely.monitor.local_workers import Member
-from timely.monitor.watch import LOOKS
+from timely.monitor.watch_settings import LOOKS
 from timely.progress import Antichain
 from timely.scopes import Subgraph
 from timely.worker import Worker, internals

@@ -3,15 +3,10 @@
 They use the public operator interface only.
 """
 
-from timely.operators import results, windows
-from timely.operators.aggregation import accumulate, aggregate, all_reduce, count, reduce_by_key, value_counts
+from timely.operators import results
 from timely.operators.asynchronous import from_async, map_async
-from timely.operators.captures import Capture, capture, capture_into, extract
-from timely.operators.connection import ConnectionSink, ConnectionSource
 from timely.operators.delays import delay, delay_batch, reclock
 from timely.operators.elementwise import filter, flat_map, inspect, inspect_batch, inspect_progress, inspect_time, map, map_batch
-from timely.operators.events import EventSink, EventSource, Messages, Progress, StreamState
-from timely.operators.flow_control import iterator_source, limit_in_flight
 from timely.operators.generic import (
     binary,
     binary_frontier,
@@ -23,17 +18,23 @@ from timely.operators.generic import (
     unary_frontier,
     unary_notify,
 )
-from timely.operators.grouping import group_by
-from timely.operators.input import input_from, new_input, to_stream
+from timely.operators.in_flight import iterator_source, limit_in_flight
 from timely.operators.input_handle import InputHandle
-from timely.operators.joins import join
-from timely.operators.keyed import distinct, state_machine
-from timely.operators.link import EventLink, LinkReader
-from timely.operators.loops import LoopHandle, connect_loop, enter, feedback, leave
+from timely.operators.keyed import windows
+from timely.operators.keyed.complete_times import accumulate, aggregate, all_reduce, count, reduce_by_key, value_counts
+from timely.operators.keyed.grouping import group_by
+from timely.operators.keyed.state_machines import distinct, state_machine
+from timely.operators.keyed.stream_joins import join
+from timely.operators.loop_edges import LoopHandle, connect_loop, enter, feedback, leave
 from timely.operators.notificator import Notificator
 from timely.operators.probes import ProbeHandle, probe
-from timely.operators.recording import FileSink, FileSource
-from timely.operators.replaying import replay
+from timely.operators.program_inputs import input_from, new_input, to_stream
+from timely.operators.recordings.capture_events import EventSink, EventSource, Messages, Progress, StreamState
+from timely.operators.recordings.captures import Capture, capture, capture_into, extract
+from timely.operators.recordings.connection import ConnectionSink, ConnectionSource
+from timely.operators.recordings.event_link import EventLink, LinkReader
+from timely.operators.recordings.recording import FileSink, FileSource
+from timely.operators.recordings.replaying import replay
 from timely.operators.results import ok_err
 from timely.operators.routing import branch, branch_when, broadcast, concat, concatenate, exchange, partition
 from timely.operators.unordered import UnorderedHandle, new_unordered_input

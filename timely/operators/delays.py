@@ -10,12 +10,12 @@ from typing import Any
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, operator_name, records_of, scope_of
 from timely.errors import CapabilityError, brief
-from timely.operators.aggregation import merged
 from timely.operators.generic import binary_frontier, unary_notify
 from timely.operators.in_order import InOrder, order_key
+from timely.operators.keyed.complete_times import merged
 from timely.operators.notificator import Notificator
 from timely.operators.pending import Pending
-from timely.operators.state import register_list_state, register_union_state
+from timely.operators.state_registration import register_list_state, register_union_state
 from timely.operators.type_variables import D, T
 
 

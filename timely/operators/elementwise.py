@@ -9,7 +9,7 @@ from typing import Any
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, operator_name, records_of, scope_of
 from timely.errors import ConfigurationError
 from timely.operators.generic import stateless, unary_frontier
-from timely.operators.state import register_union_state
+from timely.operators.state_registration import register_union_state
 from timely.operators.type_variables import D, E, T
 from timely.progress import Antichain
 

@@ -9,12 +9,12 @@ from timely.progress.activation_queue import ActivationQueue
 from timely.progress.aggregation import PROGRESS_MODES, GroupBatch, GroupMark, ProgressAggregator, ProgressGroups, ProgressMode
 from timely.progress.antichain import Antichain
 from timely.progress.change_batch import ChangeBatch
-from timely.progress.components import strongly_connected
 from timely.progress.count_sink import CountSink
 from timely.progress.cycles import strictly_advances
 from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.exchange import ProgressBatch, ProgressExchange
 from timely.progress.graph import GraphBuilder
+from timely.progress.graph_theory import strongly_connected
 from timely.progress.lattices import Lattice, lattice
 from timely.progress.location import Location, Source, Target
 from timely.progress.loop_time import LoopSummary, LoopTime

@@ -21,7 +21,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
-from timely.progress.components import feedback_set, reachable, reverse_postorder, strongly_connected
+from timely.progress.graph_theory import feedback_set, reachable, reverse_postorder, strongly_connected
 from timely.progress.timestamp import PathSummary
 from timely.progress.topology import Topology
 

@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 from timely.errors import brief
 from timely.order import PartialOrder
-from timely.progress.components import feedback_set, ranks, reverse_postorder, strongly_connected
 from timely.progress.domain import TimeDomain
+from timely.progress.graph_theory import feedback_set, ranks, reverse_postorder, strongly_connected
 from timely.progress.timestamp import PathSummary
 from timely.progress.topology import Label, PathSearch, Topology, Ways
 

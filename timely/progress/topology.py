@@ -10,8 +10,8 @@ from heapq import heapify, heappop, heappush
 from typing import Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
-from timely.progress.components import ranks, reverse_postorder
 from timely.progress.domain import TimeDomain
+from timely.progress.graph_theory import ranks, reverse_postorder
 from timely.progress.location import Location
 from timely.progress.timestamp import PathSummary
 

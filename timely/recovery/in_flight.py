@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
-from timely.dataflow.naming import without_functions
+from timely.dataflow.operator_names import without_functions
 from timely.dataflow.operator_state import Piece
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError

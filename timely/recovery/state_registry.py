@@ -11,7 +11,7 @@ from itertools import chain, groupby
 from typing import Any, Final
 
 from timely.dataflow import ScopeBuilder
-from timely.dataflow.naming import without_functions
+from timely.dataflow.operator_names import without_functions
 from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError
 from timely.recovery.in_flight import MessagesInFlight, check_scopes, messages_key, restore_messages

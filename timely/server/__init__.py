@@ -4,7 +4,7 @@ from timely.errors import ConfigurationError
 
 try:
     from timely.server.contents import EpochChanges, RowCondition
-    from timely.server.serving import ViewServer
+    from timely.server.view_server import ViewServer
     from timely.server.views import Answer, Limits, Query, ViewDescription, Views
     from timely.server.watcher import InputWatcher, WatchedInput
 except ModuleNotFoundError as error:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import attrs
 from sqlglot import exp
 
-from timely.differential.tables.clause_names import last_of_name
-from timely.differential.tables.groups import aggregates_in
-from timely.differential.tables.kinds import Column, lower_case
+from timely.differential.tables.expressions.scalar_compiler import NameScope
+from timely.differential.tables.names.clause_names import last_of_name
+from timely.differential.tables.operators.groups import aggregates_in
+from timely.differential.tables.operators.sorting import sort_key
 from timely.differential.tables.queries import query_of
-from timely.differential.tables.refusals import refusal
-from timely.differential.tables.scalar_compiler import NameScope
-from timely.differential.tables.sorting import sort_key
+from timely.differential.tables.values.kinds import Column, lower_case
+from timely.differential.tables.values.refusals import refusal
 from timely.server.contents import Row
 
 _UNKNOWN = "an answer is put in the order of columns that it has: select this too"
@@ -61,7 +61,7 @@ def answer_order(query: str, columns_of: Callable[[], Sequence[Column]]) -> Answ
 
     What it is ordered by, and does not select, becomes a column of its own. ``SqlError`` where that cannot be.
 
-    >>> from timely.differential.tables.kinds import Kind
+    >>> from timely.differential.tables.values.kinds import Kind
     >>> found = answer_order("select name from people order by age desc", lambda: [Column("name", Kind.TEXT)])
     >>> found.query, found.width
     ('SELECT name, age AS "order 0" FROM people ORDER BY age DESC', 1)

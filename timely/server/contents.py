@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 from sortedcontainers import SortedDict
 
-from timely.differential.tables.kinds import Column, comparable, sortable
+from timely.differential.tables.values.kinds import Column, comparable, sortable
 from timely.errors import ConfigurationError, SchemaError, brief
 
 Row = tuple[Any, ...]
@@ -112,7 +112,7 @@ class Contents:
 
     ``changes_since`` remembers at most ``epochs`` epochs and about ``changes`` changes, so memory is bounded by what is held.
 
-    >>> from timely.differential.tables.kinds import Kind
+    >>> from timely.differential.tables.values.kinds import Kind
     >>> contents = Contents((Column("n", Kind.INTEGER),), time=0)
     >>> contents.apply(1, [((7,), 1), ((8,), 1)])
     >>> contents.find([RowCondition(0, "gte", 8)]), contents.changes_since(0)

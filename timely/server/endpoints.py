@@ -35,7 +35,7 @@ from timely.errors import (
 )
 from timely.server.connections import Connections, connection_limit
 from timely.server.contents import Row, RowCondition
-from timely.server.encoding import (
+from timely.server.row_encoding import (
     arrow_pieces,
     changes_event,
     columns_object,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from timely.dataflow import OutputSchema
 from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, data_schema
-from timely.differential.tables.kinds import columns_of, lower_case, plain_type, row_check
+from timely.differential.tables.values.kinds import columns_of, lower_case, plain_type, row_check
 from timely.errors import SchemaError
 from timely.files.formats import format_of
 from timely.files.scanning import Fragment, Options, plan

@@ -26,9 +26,9 @@ import pyarrow as pa
 
 import timely
 from timely import differential as dd
-from timely.differential.tables.kinds import Column
-from timely.differential.tables.views import query_over
-from timely.differential.updates import consolidate
+from timely.differential.tables.sql_views import query_over
+from timely.differential.tables.values.kinds import Column
+from timely.differential.updates.updates import consolidate
 from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text
 from timely.memory import MemoryBudget, size_text
 from timely.server.answer_order import AnswerOrder, SortColumn, answer_order

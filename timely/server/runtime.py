@@ -13,10 +13,10 @@ import attrs
 
 import timely
 from timely import differential as dd
-from timely.differential.tables.kinds import Column
-from timely.differential.tables.relation import beginning_at
-from timely.differential.tables.views import query_over
-from timely.differential.updates import consolidate
+from timely.differential.tables.expressions.relation import beginning_at
+from timely.differential.tables.sql_views import query_over
+from timely.differential.tables.values.kinds import Column
+from timely.differential.updates.updates import consolidate
 from timely.errors import OperatorError, SqlError
 from timely.server.contents import Change
 
@@ -122,7 +122,7 @@ class Runtime:
 def result_columns(query: str, tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ...]:
     """Return the columns of a query over tables without building it among others; ``SqlError`` where it is refused.
 
-    >>> from timely.differential.tables.kinds import Kind
+    >>> from timely.differential.tables.values.kinds import Kind
     >>> [column.name for column in result_columns("select n + 1 as m from t", {"t": (Column("n", Kind.INTEGER),)})]
     ['m']
     """

@@ -13,9 +13,9 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from timely.differential.tables.kinds import arrow_schema, lower_case
 from timely.differential.tables.queries import query_of, statement_of
-from timely.differential.tables.refusals import unread
+from timely.differential.tables.values.kinds import arrow_schema, lower_case
+from timely.differential.tables.values.refusals import unread
 from timely.errors import SqlError, brief
 from timely.server.runtime import result_columns
 

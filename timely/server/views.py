@@ -16,9 +16,9 @@ import attrs
 import pyarrow as pa
 
 from timely.dataflow import declared_schema
-from timely.differential.tables.kinds import Column, columns_of, row_check
-from timely.differential.tables.views import warn_of_order
-from timely.differential.updates import consolidate
+from timely.differential.tables.sql_views import warn_of_order
+from timely.differential.tables.values.kinds import Column, columns_of, row_check
+from timely.differential.updates.updates import consolidate
 from timely.errors import (
     CompactedError,
     ConfigurationError,

@@ -18,7 +18,7 @@ import attrs
 import pyarrow as pa
 
 from timely.dataflow import declared_schema
-from timely.differential.tables.kinds import columns_of
+from timely.differential.tables.values.kinds import columns_of
 from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, error_text, file_error_text
 from timely.server.contents import Row
 from timely.server.input_files import (

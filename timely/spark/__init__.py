@@ -9,8 +9,8 @@ from __future__ import annotations
 from timely.errors import ConfigurationError
 
 try:
-    from timely.spark.all_gather import RendezvousMode, failure_of
     from timely.spark.batch import Result, run
+    from timely.spark.gathered_rendezvous import RendezvousMode, failure_of
     from timely.spark.jdbc import JdbcSink
     from timely.spark.plan import ColumnOf
     from timely.spark.reporting import Metrics, RunProgress, WorkerMetrics

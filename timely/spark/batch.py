@@ -23,11 +23,10 @@ from timely.errors import OutputError as OutputError  # where it was before
 from timely.memory import MemoryBudget, bytes_of
 from timely.progress import ProgressGroups, ProgressMode
 from timely.recovery.store import is_uri
-from timely.spark.all_gather import GatheredRendezvous, ObservedReports, RendezvousMode, rendezvous_mode
 from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
+from timely.spark.gathered_rendezvous import GatheredRendezvous, ObservedReports, RendezvousMode, rendezvous_mode
 from timely.spark.logs import LogPlan, log_to_spark
-from timely.spark.messages import Failed, Silent, check_patience, revive
 from timely.spark.packing import FAILED, REPORT, TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry
@@ -37,6 +36,7 @@ from timely.spark.resume import Checkpoints, ResumedEpochs, interval, place
 from timely.spark.session import addresses, check_workers, context_of, this_python
 from timely.spark.shipping import carried
 from timely.spark.slots import settle
+from timely.spark.stage_messages import Failed, Silent, check_patience, revive
 from timely.spark.task import Build, Task
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone

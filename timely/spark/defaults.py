@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from timely.errors import ConfigurationError
 from timely.memory import bytes_of
 from timely.recovery.store import is_uri
-from timely.spark.messages import SILENCE
 from timely.spark.reporting import name_of
+from timely.spark.stage_messages import SILENCE
 
 PREFIX = "spark.timely."
 

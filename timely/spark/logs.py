@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from timely.errors import printable
-from timely.spark.messages import LogLine, Sender
 from timely.spark.session import is_local
+from timely.spark.stage_messages import LogLine, Sender
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone
     from pyspark import SparkContext

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from timely.errors import AuthenticationError, PeerLostError, SparkError, TimelyError
-from timely.spark.messages import (
+from timely.spark.stage_messages import (
     DRIVER,
     HEARTBEAT,
     Done,
@@ -39,7 +39,7 @@ from timely.spark.messages import (
 )
 from timely.worker import credentials
 from timely.worker.mesh import Address, Hello, dial
-from timely.worker.transport import Waker
+from timely.worker.transports import Waker
 
 M = TypeVar("M", bound=Message)
 

@@ -2,7 +2,7 @@
 
 Every attempt of a barrier stage is a *generation* of its run. Its workers dial in, show that they hold the run's key, say where
 they listen, and get the addresses of all once all are there. The connection stays open for the messages of
-:mod:`timely.spark.messages`. The invariant: addresses go only to workers of one generation, and never again to one that is older
+``stage_messages``. The invariant: addresses go only to workers of one generation, and never again to one that is older
 than the newest seen. Each end says every second that it is alive, from a thread of its own, so that a worker that hangs is found.
 
 A run is known as long as it is :attr:`~RunEntry.wanted`: its DataFrames are lazy, and may be asked for again.
@@ -24,7 +24,7 @@ import attrs
 
 from timely import errors
 from timely.errors import ConfigurationError, SparkError, TimelyError
-from timely.spark.messages import (
+from timely.spark.stage_messages import (
     DRIVER,
     HEARTBEAT,
     SILENCE,
@@ -46,7 +46,7 @@ from timely.spark.messages import (
 from timely.worker import credentials
 from timely.worker.credentials import Identity, make_identity
 from timely.worker.mesh import RUN, Address, Hello, Reception, open_listener, refuse, welcome
-from timely.worker.transport import Waker
+from timely.worker.transports import Waker
 from timely.worker.wire import LARGEST as LARGEST_FRAME
 
 M = TypeVar("M", bound=Message)

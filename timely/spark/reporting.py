@@ -27,9 +27,9 @@ from timely.monitor.dataflow_position import position_of
 from timely.monitor.memory import record_memory, resident_memory
 from timely.monitor.terminal import StatusLine, count
 from timely.spark.logs import log_on_driver
-from timely.spark.messages import LiveReport, LogLine, Message, Sender
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import RunEntry
+from timely.spark.stage_messages import LiveReport, LogLine, Message, Sender
 from timely.worker import Worker
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone

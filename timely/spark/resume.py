@@ -31,15 +31,15 @@ import pyarrow as pa
 from timely.dataflow import OperatorInfo, Pipeline, Stream
 from timely.dataflow.pickling import dumps
 from timely.errors import CheckpointError, ConfigurationError, StateError, file_error_text
-from timely.operators.state import share
+from timely.operators.state_registration import share
 from timely.recovery import Recovery, open_store
 from timely.recovery.store import PARTIAL, is_uri
-from timely.spark.ingest import Ingest
-from timely.spark.messages import Resumed
+from timely.spark.ingest_pace import Ingest
 from timely.spark.packing import EPOCH, InputTable, unpack
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import RunEntry
 from timely.spark.reporting import TaskMeter
+from timely.spark.stage_messages import Resumed
 from timely.worker import Worker
 
 _log = logging.getLogger(__name__)

@@ -29,11 +29,11 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely.errors import ConfigurationError
-from timely.spark.all_gather import MARK
 from timely.spark.connect import is_connect
-from timely.spark.messages import DRIVER, Invitation, describe
+from timely.spark.gathered_rendezvous import MARK
 from timely.spark.packing import FAILED
 from timely.spark.session import context_of
+from timely.spark.stage_messages import DRIVER, Invitation, describe
 from timely.worker.mesh import Hello
 
 NEEDED = ("timely", "attr", "attrs", "sortedcontainers", "typing_extensions")
@@ -246,7 +246,7 @@ def carried(function: Function, name: str, invitation: object = None, packed: pa
 def _returning_reporter(packed: pa.Schema) -> Callable[[str], list[Any]]:
     """Return what sends all workers, from a task without the library, the error that ends their run, and returns a row with it.
 
-    It does what :mod:`timely.spark.all_gather` does for an error that another attempt would repeat.
+    It does what :mod:`timely.spark.gathered_rendezvous` does for an error that another attempt would repeat.
     """
     schema, error, tag, mark = packed.serialize().to_pybytes(), describe(ConfigurationError(), -1), FAILED, MARK
 

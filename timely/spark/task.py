@@ -23,17 +23,17 @@ from timely.errors import ConfigurationError, PeerLostError, TimelyError, Worker
 from timely.execution.run_monitor import watched
 from timely.memory import MemoryBudget
 from timely.monitor.local_workers import LocalWorkers
-from timely.monitor.watch import WatchSettings, is_switched_off
+from timely.monitor.watch_settings import WatchSettings, is_switched_off
 from timely.operators import InputHandle
 from timely.progress import ProgressGroups, ProgressMode
-from timely.spark.all_gather import FinalFailure, GatheredRendezvous, mark, text_of
-from timely.spark.ingest import Ingest
+from timely.spark.gathered_rendezvous import FinalFailure, GatheredRendezvous, mark, text_of
+from timely.spark.ingest_pace import Ingest
 from timely.spark.logs import LogPlan, worker_log
-from timely.spark.messages import Invitation, trace_of
 from timely.spark.packing import FAILED, InputTable, cut, pack, pack_report, packed_schema
 from timely.spark.registration import Registration
 from timely.spark.reporting import Look, TaskMeter, page_reports
 from timely.spark.resume import Checkpoints, OutputQueue, collect
+from timely.spark.stage_messages import Invitation, trace_of
 from timely.worker import LocalTransport, SocketTransport, Worker
 from timely.worker.internals import abort, sync_activator
 from timely.worker.mesh import connect_mesh, open_listener

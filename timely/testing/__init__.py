@@ -11,12 +11,13 @@ except ModuleNotFoundError as error:
     raise ConfigurationError("timely.testing needs Hypothesis: pip install hypothesis") from error
 
 from timely.testing.invariants import INVARIANTS, Invariant
-from timely.testing.lattices import check_lattice
+from timely.testing.lattice_laws import check_lattice
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
-from timely.testing.operator_state import MemoryStateRegistry, pause, settle, undeclared
+from timely.testing.memory_registry import MemoryStateRegistry, pause, settle, undeclared
 from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointstamp, check_tracker, minimal
 from timely.testing.random_dataflows import Dataflow, dataflows
 from timely.testing.schedule import Delivery, Resume, schedules
+from timely.testing.simulated_network import Network
 from timely.testing.simulated_store import (
     HDFS,
     LOCAL_FILES,
@@ -31,7 +32,6 @@ from timely.testing.simulated_store import (
 from timely.testing.simulator import Simulation, shrink, simulate
 from timely.testing.state_leaks import leaked
 from timely.testing.strategies import TimeKit, changes, graphs, ladders, scenarios, smallest, summaries, time_kit, times
-from timely.testing.transport import Network
 
 __all__ = [
     "Change",

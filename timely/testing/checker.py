@@ -15,7 +15,7 @@ from timely.testing.flat_dataflow import Found
 from timely.testing.invariants import violation
 from timely.testing.liveness import holders
 from timely.testing.provenance import BatchProvenance
-from timely.testing.transport import Network
+from timely.testing.simulated_network import Network
 from timely.testing.worker_state import SimulatedWorkerState
 from timely.worker.dataflows import InstalledDataflow
 

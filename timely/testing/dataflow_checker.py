@@ -16,9 +16,9 @@ from timely.testing.global_state import Fault, GlobalState
 from timely.testing.graph_checks import ScopeChecks, check_cycles
 from timely.testing.liveness import check_liveness
 from timely.testing.provenance import BatchProvenance
-from timely.testing.transport import Network
+from timely.testing.simulated_network import Network
 from timely.testing.worker_state import SimulatedWorkerState
-from timely.worker.messages import DataMessage, ProgressMessage
+from timely.worker.worker_messages import DataMessage, ProgressMessage
 
 
 class CheckedWorker(Protocol):

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from timely.progress import GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups
-from timely.worker.messages import ProgressMessage
+from timely.worker.worker_messages import ProgressMessage
 
 Batch: TypeAlias = ProgressBatch[Any]
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import attrs
 from hypothesis import strategies as st
 
-from timely.testing.transport import Network
+from timely.testing.simulated_network import Network
 
 
 @attrs.frozen

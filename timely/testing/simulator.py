@@ -22,7 +22,7 @@ from timely.testing.checker import InvariantChecker
 from timely.testing.coroutine import Coroutine, CoroutineExit
 from timely.testing.provenance import TracedAggregator
 from timely.testing.schedule import Decision, Delivery, RandomSchedule, Resume
-from timely.testing.transport import Network
+from timely.testing.simulated_network import Network
 from timely.worker import Scheduler, Transport
 from timely.worker.dataflows import InstalledDataflow
 from timely.worker.internals import expects

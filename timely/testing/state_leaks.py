@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from timely.errors import brief
-from timely.testing.operator_state import Registration, Snapshot
+from timely.testing.memory_registry import Registration, Snapshot
 
 
 def leaked(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> list[str]:

@@ -3,7 +3,7 @@
 from timely.worker.coordination import Barrier, Sequencer
 from timely.worker.gc_control import GarbageControl
 from timely.worker.scheduler import Scheduler
-from timely.worker.transport import LocalTransport, PeerTransport, SocketTransport, Transport, thread_transports
+from timely.worker.transports import LocalTransport, PeerTransport, SocketTransport, Transport, thread_transports
 from timely.worker.worker import Worker
 
 __all__ = [

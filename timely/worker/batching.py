@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from timely.dataflow.ports import FLUSH_AT
-from timely.worker.flow_control import MUCH, weight_of
-from timely.worker.messages import DataMessage, ProgressMessage
+from timely.worker.peer_pressure import MUCH, weight_of
+from timely.worker.worker_messages import DataMessage, ProgressMessage
 
 _TIME: Final = 0
 _RECORDS: Final = 1

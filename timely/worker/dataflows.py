@@ -21,7 +21,7 @@ from timely.progress import ActivationQueue, ProgressExchange
 from timely.scopes import Subgraph
 from timely.worker.batching import MessageBatcher
 from timely.worker.timers import Timers
-from timely.worker.transport import Transport
+from timely.worker.transports import Transport
 
 Pointstamp = tuple[int, int, Any]
 

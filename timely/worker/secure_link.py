@@ -1,11 +1,11 @@
-"""``SecureLink``: a :class:`timely.worker.link.Link` over TLS. A module of its own, since ``ssl`` takes a while to load."""
+"""``SecureLink``: a ``Link`` over TLS. A module of its own, since ``ssl`` takes a while to load."""
 
 from __future__ import annotations
 
 import ssl
 from typing import Any, Final
 
-from timely.worker.link import TAKEN, Link
+from timely.worker.process_link import TAKEN, Link
 from timely.worker.wire import LARGEST
 
 WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)

@@ -16,9 +16,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from timely import SchemaError
-from timely.graphs.column_expressions import ColumnAggregate, ColumnField, evaluate, merged_aggregate, partial_aggregate
-from timely.graphs.spark.column_compiler import compiled, compiled_aggregate
-from timely.graphs.spark.expression_types import arrow_type
+from timely.graphs.graphframes.expression_types import arrow_type
+from timely.graphs.graphframes.jvm_compiler import compiled, compiled_aggregate
+from timely.graphs.graphframes.pregel.expression_kernels import (
+    ColumnAggregate,
+    ColumnField,
+    evaluate,
+    merged_aggregate,
+    partial_aggregate,
+)
 
 pytestmark = pytest.mark.spark
 

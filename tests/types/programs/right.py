@@ -21,8 +21,8 @@ from timely import (
     Stream,
     Vertex,
 )
+from timely.operators.keyed.windows import Window, tumbling, windows
 from timely.operators.results import Err, Ok
-from timely.operators.windows import Window, tumbling, windows
 from timely.recovery import Recovery
 
 

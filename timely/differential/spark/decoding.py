@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import attrs
 import pyarrow as pa
 
-from timely.differential.tables.kinds import columns_of, row_check
+from timely.differential.tables.values.kinds import columns_of, row_check
 from timely.errors import FeedError, SchemaError, brief
 from timely.spark.sinks import CHANGE_TYPE
 

@@ -15,12 +15,12 @@ from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Str
 from timely.differential.collections import Collection
 from timely.differential.spark.decoding import ChangeTypes, Debezium, FeedDecoder, FeedTable, Item, Row, Upserted
 from timely.differential.tables import Table
-from timely.differential.tables.kinds import columns_of
-from timely.differential.updates import Update, by_record
+from timely.differential.tables.values.kinds import columns_of
+from timely.differential.updates.updates import Update, by_record
 from timely.errors import FeedError
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
-from timely.operators.state import ChangeLog, register_keyed_state
+from timely.operators.state_registration import ChangeLog, register_keyed_state
 from timely.order import reaches
 
 Fold = Callable[[int, Any, Any, list[Any]], tuple[Any, list[Update]]]

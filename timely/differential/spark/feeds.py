@@ -14,7 +14,7 @@ from pyspark.sql.types import BooleanType, DataType, StringType, StructType
 
 from timely.dataflow.origin import origin
 from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Upserted
-from timely.differential.tables.kinds import columns_of
+from timely.differential.tables.values.kinds import columns_of
 from timely.errors import ConfigurationError, SchemaError
 from timely.spark.connect import functions_of
 from timely.spark.plan import arrow_schema

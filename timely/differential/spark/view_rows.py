@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, route
 from timely.differential.collections import Collection
-from timely.differential.updates import Update, by_record, consolidate
+from timely.differential.updates.updates import Update, by_record, consolidate
 from timely.errors import CollectionMismatch, SchemaError, brief
 from timely.operators.generic import unary, unary_frontier
 from timely.operators.pending import Pending
-from timely.operators.state import ChangeLog, register_keyed_state
+from timely.operators.state_registration import ChangeLog, register_keyed_state
 from timely.order import reaches
 from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION
 

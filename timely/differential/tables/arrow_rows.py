@@ -9,10 +9,10 @@ import pyarrow as pa
 from typing_extensions import override
 
 from timely.dataflow import check_moments, frame_data
-from timely.differential.arrow_tables import Fields
-from timely.differential.columns import paired
-from timely.differential.row_columns import rows_of_batch
-from timely.differential.tables.kinds import Column, arrow_schema, columns_of, lower_case, plain_type, row_check
+from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, plain_type, row_check
+from timely.differential.updates.arrow_tables import Fields
+from timely.differential.updates.int_columns import paired
+from timely.differential.updates.row_columns import rows_of_batch
 from timely.errors import SchemaError, brief
 
 Row = tuple[Any, ...]

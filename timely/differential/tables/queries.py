@@ -8,18 +8,18 @@ from typing import Any
 from sqlglot import exp
 
 from timely.dataflow import ScopeBuilder
-from timely.differential.tables.clause_names import replace_repeated_names
-from timely.differential.tables.clauses import check_clauses
-from timely.differential.tables.column_stages import pruned
-from timely.differential.tables.correlation import keep_order_names, name_outputs, restore_all, with_unique_tables
-from timely.differential.tables.join_order import select_less, using_names
-from timely.differential.tables.kinds import lower_case
-from timely.differential.tables.names import qualified
-from timely.differential.tables.refusals import naming_the_line, parse, refusal, written
-from timely.differential.tables.relation import Relation
-from timely.differential.tables.row_limits import limit_inside
+from timely.differential.tables.expressions.column_stages import pruned
+from timely.differential.tables.expressions.join_order import select_less, using_names
+from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.names.clause_names import replace_repeated_names
+from timely.differential.tables.names.clauses import check_clauses
+from timely.differential.tables.names.correlation import keep_order_names, name_outputs, restore_all, with_unique_tables
+from timely.differential.tables.names.names import qualified
+from timely.differential.tables.names.using import expand_stars, mark_using, name_sides
+from timely.differential.tables.operators.row_limits import limit_inside
 from timely.differential.tables.translation import translate
-from timely.differential.tables.using import expand_stars, mark_using, name_sides
+from timely.differential.tables.values.kinds import lower_case
+from timely.differential.tables.values.refusals import naming_the_line, parse, refusal, written
 from timely.errors import SqlError, brief
 
 Expression = str | exp.Expr

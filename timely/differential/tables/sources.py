@@ -9,8 +9,6 @@ import pyarrow as pa
 from timely.dataflow import Stream, declared_schema
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession, new_sender
-from timely.differential.linear import linear
-from timely.differential.rings import INTEGERS
 from timely.differential.tables.arrow_rows import (
     RowFields,
     arrow_table,
@@ -20,11 +18,13 @@ from timely.differential.tables.arrow_rows import (
     plain_schema,
     stream_reader,
 )
-from timely.differential.tables.column_stages import checked
-from timely.differential.tables.kinds import columns_of, row_check
-from timely.differential.tables.tables import Table
+from timely.differential.tables.expressions.column_stages import checked
+from timely.differential.tables.table_class import Table
+from timely.differential.tables.values.kinds import columns_of, row_check
+from timely.differential.updates.linear import linear
+from timely.differential.updates.rings import INTEGERS
 from timely.errors import GraphError, SchemaError, brief
-from timely.operators.input import to_stream
+from timely.operators.program_inputs import to_stream
 
 
 def table(

@@ -15,12 +15,13 @@ from sqlglot import exp
 
 from timely.dataflow import ScopeBuilder
 from timely.differential.collections import Collection
-from timely.differential.loops import Variable
-from timely.differential.tables.asof_joins import asof_join
-from timely.differential.tables.calls import bare
-from timely.differential.tables.clauses import joined_in
-from timely.differential.tables.column_stages import condition_of, filtered, minus, projected, pruned
-from timely.differential.tables.correlation import (
+from timely.differential.iteration import Variable
+from timely.differential.tables.expressions.column_stages import condition_of, filtered, minus, projected, pruned
+from timely.differential.tables.expressions.join_order import by_equalities, columns_in, conjuncts
+from timely.differential.tables.expressions.relation import HIDDEN, Relation, beside, constant, entered, hidden
+from timely.differential.tables.expressions.scalar_compiler import NameScope, Row, Scalar, compile_scalar
+from timely.differential.tables.names.clauses import joined_in
+from timely.differential.tables.names.correlation import (
     equal_to_outer,
     has_query,
     is_plain,
@@ -29,24 +30,23 @@ from timely.differential.tables.correlation import (
     query_in,
     rows_at_most,
 )
-from timely.differential.tables.grouping_sets import grouped_by_sets, key_sets
-from timely.differential.tables.groups import aggregates_in, empty_group, grouped
-from timely.differential.tables.join_order import by_equalities, columns_in, conjuncts
-from timely.differential.tables.kinds import Column, Kind
-from timely.differential.tables.recursion import check_step, references
-from timely.differential.tables.refusals import no_table, only, refusal
-from timely.differential.tables.relation import HIDDEN, Relation, beside, constant, entered, hidden
-from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar, compile_scalar
-from timely.differential.tables.set_operations import as_kinds, combined, merged
-from timely.differential.tables.sorting import first_rows, sort_key
-from timely.differential.tables.table_joins import (
+from timely.differential.tables.names.recursion import check_step, references
+from timely.differential.tables.names.using import UsingColumns
+from timely.differential.tables.operators.asof_joins import asof_join
+from timely.differential.tables.operators.grouping_sets import grouped_by_sets, key_sets
+from timely.differential.tables.operators.groups import aggregates_in, empty_group, grouped
+from timely.differential.tables.operators.set_operations import as_kinds, combined, merged
+from timely.differential.tables.operators.sorting import first_rows, sort_key
+from timely.differential.tables.operators.table_joins import (
     join,
     match_of,
     matched,
 )
-from timely.differential.tables.unnesting import joined_elements, unnest_of, unnested, unnests_in
-from timely.differential.tables.using import UsingColumns
-from timely.differential.tables.window_functions import windows_in, with_windows
+from timely.differential.tables.operators.unnesting import joined_elements, unnest_of, unnested, unnests_in
+from timely.differential.tables.operators.window_functions import windows_in, with_windows
+from timely.differential.tables.values.kinds import Column, Kind
+from timely.differential.tables.values.refusals import no_table, only, refusal
+from timely.differential.tables.values.special_calls import bare
 from timely.errors import SqlError
 
 Names = Mapping[str, Relation]

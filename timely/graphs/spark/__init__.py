@@ -7,8 +7,10 @@ checked at the call: ``SchemaError`` for a missing column or a wrong type, ``Con
 See ``docs/graphs_on_spark.md``.
 """
 
-from timely.graphs.spark.aggregate_messages import AggregateMessages
-from timely.graphs.spark.aggregate_neighbors import AggregateNeighbors
+from timely.graphs.graphframes.aggregate_messages import AggregateMessages
+from timely.graphs.graphframes.aggregate_neighbors import AggregateNeighbors
+from timely.graphs.graphframes.graph_frame import GraphFrame
+from timely.graphs.graphframes.pregel_builder import Pregel
 from timely.graphs.spark.algorithms import (
     breadth_first_search,
     connected_components,
@@ -18,8 +20,6 @@ from timely.graphs.spark.algorithms import (
     strongly_connected_components,
     triangle_count,
 )
-from timely.graphs.spark.graph_frame import GraphFrame
-from timely.graphs.spark.pregel_builder import Pregel
 from timely.graphs.spark.result import GraphResult
 from timely.graphs.spark.vertex_programs import pregel
 

@@ -14,7 +14,7 @@ from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import SchemaError
 from timely.graphs.labels import check_rounds
 from timely.graphs.rank import check_parameters
-from timely.graphs.spark.columns import chosen_columns, column_type, node_type, source_value, vertex_columns
+from timely.graphs.spark.graph_columns import chosen_columns, column_type, node_type, source_value, vertex_columns
 from timely.graphs.spark.result import GraphResult, RunOptions, graph_result
 from timely.memory import MemoryEstimate, bytes_of
 from timely.spark import run

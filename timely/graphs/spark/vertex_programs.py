@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from timely import graphs
 from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, SchemaError
-from timely.graphs.spark.columns import chosen_columns, column_type, node_type, vertex_columns
+from timely.graphs.spark.graph_columns import chosen_columns, column_type, node_type, vertex_columns
 from timely.graphs.spark.result import GraphResult, RunOptions, graph_result
 from timely.graphs.supersteps import Compute
 from timely.spark import run

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from timely.errors import SparkError, TimelyError
-from timely.spark.streaming.epochs import EpochReport, Epochs
 from timely.spark.streaming.handle import StreamHandle
+from timely.spark.streaming.micro_batches import EpochReport, Epochs
 
 
 class DriverStreamHandle(StreamHandle):

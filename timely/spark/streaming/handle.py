@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql.streaming.query import StreamingQuery
 
 from timely.errors import TimelyError
-from timely.spark.streaming.epochs import EpochReport
+from timely.spark.streaming.micro_batches import EpochReport
 
 
 class StreamHandle(abc.ABC):

@@ -21,18 +21,18 @@ from timely.dataflow.output_schema import OutputSchema
 from timely.errors import ConfigurationError
 from timely.spark.connect import is_connect
 from timely.spark.defaults import RunDefaults
-from timely.spark.messages import check_patience
 from timely.spark.plan import InputPlan, arrow_schema, check_build, check_cases, check_names, session_of, struct_type
 from timely.spark.reporting import Page, check_page, name_of
 from timely.spark.session import check_workers
 from timely.spark.sinks import ForeachEpoch, Sink, check_sink
 from timely.spark.slots import settle
+from timely.spark.stage_messages import check_patience
 from timely.spark.streaming.directory import StreamDirectory, StreamSchemas
 from timely.spark.streaming.driver_handle import DriverStreamHandle
-from timely.spark.streaming.epochs import EpochReport as EpochReport
-from timely.spark.streaming.epochs import StreamPlan
 from timely.spark.streaming.handle import StreamHandle as StreamHandle
 from timely.spark.streaming.jobs import StreamJobs
+from timely.spark.streaming.micro_batches import EpochReport as EpochReport
+from timely.spark.streaming.micro_batches import StreamPlan
 from timely.spark.streaming.server_query import check_for_server, start_at_server
 from timely.spark.task import Build
 

@@ -25,14 +25,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from timely.errors import CheckpointError, ConfigurationError, SparkError, TimelyError
 from timely.recovery.store import is_uri
-from timely.spark.all_gather import failure_of, mark
 from timely.spark.connect import received_frame, sent_frame
+from timely.spark.gathered_rendezvous import failure_of, mark
 from timely.spark.shipping import carried
 from timely.spark.sinks import check_without_java
 from timely.spark.streaming.directory import StreamDirectory
-from timely.spark.streaming.epochs import EpochReport, Epochs, StreamPlan
 from timely.spark.streaming.handle import StreamHandle
 from timely.spark.streaming.jobs import StreamJobs
+from timely.spark.streaming.micro_batches import EpochReport, Epochs, StreamPlan
 
 _STATUS = "status.json"
 _STOPPED = "the stream is being stopped"

@@ -26,9 +26,9 @@ from timely.errors import (
     StateError,
     TimelyError,
 )
-from timely.spark.messages import Checkpointed, Computed, Order, Ready
 from timely.spark.rendezvous import Rendezvous, RunEntry
 from timely.spark.shipping import carried
+from timely.spark.stage_messages import Checkpointed, Computed, Order, Ready
 from timely.spark.streaming.epoch_log import EpochLog, File, Outputs
 from timely.spark.streaming.jobs import StreamJobs
 from timely.spark.streaming.worker_task import WorkerTask

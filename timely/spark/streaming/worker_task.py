@@ -26,13 +26,13 @@ from pyarrow import parquet
 from timely.dataflow import Stream
 from timely.errors import ConfigurationError, WorkerError
 from timely.recovery import Recovery
-from timely.spark.ingest import Ingest
-from timely.spark.messages import Checkpointed, Computed, Order, Ready
+from timely.spark.ingest_pace import Ingest
 from timely.spark.registration import Registration
 from timely.spark.resume import check_writable
+from timely.spark.stage_messages import Checkpointed, Computed, Order, Ready
 from timely.spark.streaming.directory import StreamDirectory
+from timely.spark.streaming.epoch_files import read_share
 from timely.spark.streaming.epoch_log import files_of
-from timely.spark.streaming.ingest import read_share
 from timely.spark.streaming.output_buffer import OutputBuffer
 from timely.spark.task import Task
 from timely.worker import Worker

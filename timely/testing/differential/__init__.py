@@ -1,6 +1,14 @@
 """Tests of incremental collections: runs on several workers, in any order of arrival, compared with a function of dicts."""
 
-from timely.testing.differential.checks import (
+from timely.testing.differential.clusters import Cluster
+from timely.testing.differential.conditions import (
+    Containers,
+    forced_compaction,
+    small_columns,
+    tiny_memory,
+    updates_in_traces,
+)
+from timely.testing.differential.operator_checks import (
     Case,
     Counts,
     Oracle,
@@ -10,14 +18,6 @@ from timely.testing.differential.checks import (
     check_operator,
     few_times,
     grid,
-)
-from timely.testing.differential.clusters import Cluster
-from timely.testing.differential.conditions import (
-    Containers,
-    forced_compaction,
-    small_columns,
-    tiny_memory,
-    updates_in_traces,
 )
 from timely.testing.differential.runs import Build, Change, columns_of, run, run_resumed
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from timely import Worker
-from timely.testing.transport import Network
+from timely.testing.simulated_network import Network
 
 SEVERAL: Final = 1_000_000
 """Messages that arrive at once when all do."""

@@ -7,25 +7,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias
 
-from timely.differential import (
-    aggregates,
-    blocks,
-    containers,
+from timely.differential.operators import aggregates, handles, imports, reductions, trace_joins
+from timely.differential.operators.aggregates import Groups
+from timely.differential.trace import (
+    block_file,
+    compaction_frontier,
     cursors,
     disk_rows,
-    handles,
-    holds,
-    imports,
-    joins,
-    reductions,
     row_lists,
     state_memory,
     trace,
     trace_state,
 )
-from timely.differential.aggregates import Groups
-from timely.differential.containers import columns_module
-from timely.differential.trace import Trace
+from timely.differential.trace.trace import Trace
+from timely.differential.updates import containers
+from timely.differential.updates.containers import columns_module
 from timely.memory import MemoryBudget
 
 Containers: TypeAlias = Literal["rows", "columns", "mixed"]
@@ -60,14 +56,14 @@ def small_columns(many: int = 3) -> Iterator[None]:
     """
     limits: list[tuple[Any, str, int]] = [
         *((module, "MANY", many) for module in (containers, cursors, handles, imports, reductions)),
-        (joins, "LIMIT", 20),
+        (trace_joins, "LIMIT", 20),
         (aggregates, "SMALL", 4),
         (trace, "_LEAST_FOLD", 4),
-        *((module, "EVERY", 3) for module in (holds, row_lists)),
+        *((module, "EVERY", 3) for module in (compaction_frontier, row_lists)),
         (trace_state, "LEAST", 4),
     ]
     if columns_module() is not None:
-        from timely.differential import column_store, row_batches
+        from timely.differential.trace import column_store, row_batches
 
         limits += [(column_store, "PORTION", 5), (column_store, "SAVED", 3), (row_batches, "LEAST", 4)]
     with _limits(limits):
@@ -84,11 +80,11 @@ def tiny_memory() -> Iterator[MemoryBudget]:
     ([(('a', 1), 0, 1), (('a', 1), 1, -1), (('a', 2), 1, 1)], True)
     """
     limits: list[tuple[Any, str, int]] = [
-        *((state_memory, "EVERY", 1), (blocks, "BLOCK", 3), (blocks, "ROWS", 2), (disk_rows, "PORTION", 3)),
+        *((state_memory, "EVERY", 1), (block_file, "BLOCK", 3), (block_file, "ROWS", 2), (disk_rows, "PORTION", 3)),
         *((reductions, "EARLY", 2), (reductions, "PORTION", 2), (trace, "_LARGEST", 3)),
     ]
     if columns_module() is not None:
-        from timely.differential import column_store
+        from timely.differential.trace import column_store
 
         limits.append((column_store, "PORTION", 7))  # more than a block
     with _limits(limits), MemoryBudget(1) as budget:

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 from timely import Worker, execute
 from timely.dataflow import Capability
 from timely.differential import Collection, InputSession, Output, Ring, from_updates, new_collection
-from timely.differential.containers import columns_module
-from timely.differential.updates import Update
+from timely.differential.updates.containers import columns_module
+from timely.differential.updates.updates import Update
 from timely.errors import RoutingError, StalledError, brief
 from timely.order import linear_extension
 from timely.progress import time_domain

@@ -1,0 +1,165 @@
+"""The methods of arrangements, trace handles and collections that make objects of modules above their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, cast
+
+from typing_extensions import TypeVar
+
+from timely.dataflow import ScopeBuilder, Stream
+from timely.differential.batches import to_batches
+from timely.differential.collections import Collection
+from timely.differential.iteration import iterate_from
+from timely.differential.operators import methods
+from timely.differential.operators.arrangement import Arrangement
+from timely.differential.operators.handles import TraceHandle
+from timely.differential.operators.imports import import_trace
+from timely.differential.updates.linear import linear
+from timely.order import PartialOrder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T", bound=PartialOrder, default=int)
+D = TypeVar("D", default=Any)
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+
+
+class CollectionMethods(Generic[T, D]):
+    """The loops and the files of a collection."""
+
+    __slots__ = ()
+
+    def iterate(self, f: Callable[[ScopeBuilder[Any], Collection[Any, D]], Collection[Any, D]]) -> Collection[T, D]:
+        """Return the limit of ``x = f(scope, x)``, which begins with this collection, at each time of its own.
+
+        A loop that does not settle does not end; ``worker.explain`` shows what still changes.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> def halve(scope, numbers):
+        ...     return numbers.map(lambda x: x if x % 2 else x // 2)
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         odd = dd.collection(scope, range(1, 10)).iterate(halve).output()
+        ...     odd.at(0)
+        {1: 4, 3: 2, 5: 1, 7: 1, 9: 1}
+        """
+        return iterate_from(cast("Collection[T, D]", self), f)
+
+    def to_batches(self, schema: pa.Schema | str | None = None, *, name: str = "to_batches") -> Stream[T, Any]:
+        """Return the changes of each complete time as Arrow batches: the fields, and ``count``, by how much each row changed.
+
+        ``schema``, a ``pyarrow.Schema`` or a text such as ``"key string, value long"``, is that of the collection unless it is
+        given. Records are tuples by position; the innermost values of nested ones may be the columns. ``SchemaError`` without a
+        schema, and for values that are not of its types.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> def build(scope):
+        ...     pairs = dd.collection(scope, [("a", 1), ("a", 1), ("b", 2)])
+        ...     return pairs.to_batches("name string, n long")
+        >>> timely.example(build)
+        [(0, [('a', 1, 2), ('b', 2, 1)])]
+        """
+        return to_batches(cast("Collection[T, D]", self), schema, name)
+
+
+class ArrangementMethods(Generic[T, K, V]):
+    """The operators of an arrangement."""
+
+    __slots__ = ()
+
+    @property
+    def trace(self) -> TraceHandle[Any, K, V]:
+        """A new reader of the trace, at the times of the scope in which the collection was arranged."""
+        arrangement = cast("Arrangement[T, K, V]", self)
+        return TraceHandle(arrangement.index, arrangement.keep)
+
+    def join(self, other: Any, *, name: str = "join") -> Collection[T, Any]:
+        """Return ``(key, (left, right))``, as ``Collection.join`` does."""
+        return _by_key(self).join(other, name=name, key=_key(self))
+
+    def join_map(self, other: Any, f: Callable[[K, V, Any], Any], *, name: str = "join_map") -> Collection[T, Any]:
+        """Return ``f(key, left, right)``, as ``Collection.join_map`` does."""
+        return _by_key(self).join_map(other, f, name=name, key=_key(self))
+
+    def semijoin(self, keys: Any, *, name: str = "semijoin") -> Collection[T, Any]:
+        """Return the pairs whose key is in ``keys``, as ``Collection.semijoin`` does."""
+        return _by_key(self).semijoin(keys, name=name, key=_key(self))
+
+    def reduce(
+        self, f: Callable[[K, list[tuple[V, Any]]], Iterable[tuple[Any, Any]]], *, name: str = "reduce"
+    ) -> Collection[T, tuple[K, Any]]:
+        """Return pairs of each key and the values of ``f(key, [(value, count), ...])``, as ``Collection.reduce`` does."""
+        return _by_key(self).reduce(f, name=name, key=_key(self))
+
+    def distinct(self, *, name: str = "distinct") -> Collection[T, Any]:
+        """Return each record whose count is positive, once."""
+        return _by_record(self).distinct(name=name)
+
+    def count(self, *, name: str = "count") -> Collection[T, tuple[Any, Any]]:
+        """Return ``(record, count)`` for each record."""
+        return _by_record(self).count(name=name)
+
+    def as_collection(self, f: Callable[[K, V], Any] | None = None) -> Collection[T, Any]:
+        """Return the collection of its records, or of ``f(key, value)``."""
+        made = cast("Arrangement[T, K, V]", self)
+        stream = made.stream
+        if made.imported is not None:  # its pieces are for those who look keys up
+            stream = linear(stream, "records", made.imported.records)
+        shared = None if made.keep else made
+        whole: Collection[T, Any] = Collection(stream, made.index.ring, arrangement=shared, placement=made.placement)
+        if made.keep is not None:
+            whole = whole.filter(made.keep)
+        if f is None:
+            return whole
+        chosen: Callable[..., Any] = f
+        return whole.map((lambda pair: chosen(*pair)) if made.index.pairs else (lambda key: chosen(key, None)))
+
+
+class TraceHandleMethods(Generic[T, K, V]):
+    """The imports of a trace."""
+
+    __slots__ = ()
+
+    def import_into(self, scope: ScopeBuilder[Any], *, name: str = "import") -> Arrangement[T, K, V]:
+        """Return the arrangement in another dataflow of the same worker, without a copy: ``close()`` it to end that dataflow.
+
+        It starts with what is accumulated at ``since``, at the times of ``since``. Later history comes at its own times, and then
+        what happens from now on.
+        """
+        handle = cast("TraceHandle[T, K, V]", self)
+        handle.check_open("import_into")
+        return import_trace(handle.index, handle.since, scope, handle.keep, name)
+
+
+def _shared(arrangement: Any) -> Collection[Any, Any]:
+    """Return the collection of which operators by key read this trace; others would not filter it."""
+    return Collection(arrangement.stream, arrangement.index.ring, arrangement=arrangement)
+
+
+def _by_key(arrangement: Any) -> Collection[Any, Any]:
+    return _shared(arrangement) if arrangement.index.pairs else arrangement.as_collection()
+
+
+def _by_record(arrangement: Any) -> Collection[Any, Any]:
+    return arrangement.as_collection() if arrangement.index.pairs else _shared(arrangement)
+
+
+def _key(arrangement: Any) -> Callable[[Any], Any] | None:
+    key: Callable[[Any], Any] | None = arrangement.index.key
+    return key
+
+
+def _assemble(source: type, base: Any) -> None:
+    for name, value in vars(source).items():
+        if not name.startswith("_"):
+            setattr(base, name, value)
+
+
+_assemble(CollectionMethods, methods.CollectionBase)
+_assemble(ArrangementMethods, methods.ArrangementBase)
+_assemble(TraceHandleMethods, methods.TraceHandleBase)

@@ -1,0 +1,363 @@
+"""Aggregates: functions of a key's values that a change updates without reading the other values.
+
+Small groups are lists of entries. A group that stays long becomes *bags*: for each time that can still be told apart, the values
+with their counts, their running sums, and their order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from sortedcontainers import SortedKeyList
+from typing_extensions import override
+
+from timely.differential.trace.entries import Entry, size_in_words
+from timely.differential.trace.state_memory import ENTRY
+from timely.differential.trace.trace import Trace
+from timely.differential.updates.updates import Update, consolidate
+from timely.operators.keyed.numbers import ExactSum, are_canonical, canonical, order_key
+from timely.order import less_equal
+
+SMALL: Final = 64
+"""Entries up to which a group is a list, which takes some 5 µs to read."""
+
+Counted = tuple[Any, Any]
+"""``(value, count)``."""
+
+
+class Bag:
+    """The values of one key at one time, with their counts."""
+
+    __slots__ = ("_key", "_order", "counts", "sum", "total")
+
+    def __init__(self, key: Callable[[Any], Any] | None, sums: bool) -> None:
+        self.counts: dict[Any, Any] = {}
+        self.total: Any = 0
+        self.sum = ExactSum() if sums else None
+        self._key = key
+        self._order: SortedKeyList | None = None
+
+    def add(self, value: Any, diff: Any) -> None:
+        """Add ``diff`` of ``value``."""
+        counts = self.counts
+        before = counts.get(value)
+        count = diff if before is None else before + diff
+        if count:
+            counts[value] = count
+        else:
+            del counts[value]
+        if self._order is not None:
+            if before is None:
+                self._order.add(value)
+            elif not count:
+                self._order.remove(value)
+        self.total = self.total + diff
+        if self.sum is not None:
+            self.sum.add(value, diff)
+
+    def merge(self, other: Bag) -> Bag:
+        """Return the sum of both, made in the larger one."""
+        large, small = (self, other) if len(self.counts) >= len(other.counts) else (other, self)
+        for value, count in small.counts.items():
+            large.add(value, count)
+        return large
+
+    @property
+    def order(self) -> SortedKeyList:
+        """The values, sorted."""
+        if self._order is None:
+            self._order = SortedKeyList(self.counts, key=self._key)
+        return self._order
+
+
+class Aggregate(ABC):
+    """What an aggregate returns for a group: of its accumulated counts, or of its bags at the times that count."""
+
+    sums = False
+    """Whether bags add up their values."""
+    kernel: str | None = None
+    """Which function of ``column_operators`` does the same for columns."""
+
+    @property
+    def key(self) -> Callable[[Any], Any] | None:
+        """What the values of a bag are sorted by."""
+        return None
+
+    @abstractmethod
+    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+        """Return the output for values with counts, none of them zero, and at least one."""
+
+    @abstractmethod
+    def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
+        """Return the output for the sum of bags."""
+
+
+class Count(Aggregate):
+    """The number of values."""
+
+    kernel = "count"
+
+    @override
+    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+        return [(sum(counts.values()), 1)]
+
+    @override
+    def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
+        total = sum(bag.total for bag in bags)
+        return [(total, 1)] if total or _any_left(bags) else []
+
+
+class Sum(Aggregate):
+    """The sum of the values."""
+
+    sums = True
+    kernel = "sum"
+
+    @override
+    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+        return [(ExactSum.of(counts.items()).result(), 1)]
+
+    @override
+    def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
+        if not sum(bag.total for bag in bags) and not _any_left(bags):
+            return []
+        sums = [bag.sum for bag in bags if bag.sum is not None]
+        return [((sums[0] if len(sums) == 1 else ExactSum.merged(sums)).result(), 1)]
+
+
+class Top(Aggregate):
+    """The first ``k`` values in an order, or with ``last`` the last ones, of those with positive counts."""
+
+    def __init__(self, k: int, key: Callable[[Any], Any] | None = None, *, last: bool = False, kernel: str | None = None) -> None:
+        self._k = k
+        self._key = key
+        self._last = last
+        self.kernel = kernel
+
+    @property
+    @override
+    def key(self) -> Callable[[Any], Any]:
+        return self._key or order_key
+
+    @override
+    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+        positive = [value for value, count in counts.items() if count > 0]
+        try:
+            chosen = self._chosen(positive, self._key)
+        except (TypeError, ArithmeticError):  # Python does not compare all numbers
+            if self._key is not None:
+                raise
+            chosen = self._chosen(positive, order_key)
+        return self._first((value, counts[value]) for value in chosen)
+
+    def _chosen(self, values: list[Any], key: Callable[[Any], Any] | None) -> list[Any]:
+        if self._k > 1 or len(values) < 2:
+            return sorted(values, key=key, reverse=self._last)
+        return [max(values, key=key) if self._last else min(values, key=key)]
+
+    @override
+    def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
+        orders = [reversed(bag.order) if self._last else iter(bag.order) for bag in bags]
+        if len(bags) == 1:
+            counts = bags[0].counts
+            return self._first((value, counts[value]) for value in orders[0])
+        merged = heapq.merge(*orders, key=self.key, reverse=self._last)
+        return self._first((value, sum(bag.counts.get(value, 0) for bag in bags)) for value in _each_once(merged, self.key))
+
+    def _first(self, counted: Iterable[Counted]) -> list[Counted]:
+        left, found = self._k, []
+        for value, count in counted:
+            if count > 0:
+                found.append((value, min(count, left)))
+                left -= count
+                if left <= 0:
+                    break
+        return found
+
+
+def _each_once(merged: Iterable[Any], key: Callable[[Any], Any]) -> Iterator[Any]:
+    """Return sorted values, each once: equal ones stand among those of equal keys."""
+    for _, values in groupby(merged, key):
+        yield from dict.fromkeys(values)
+
+
+class Descending:
+    """A sort key that turns an order round.
+
+    >>> sorted([1, 3, 2], key=Descending)
+    [3, 2, 1]
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __lt__(self, other: Descending) -> bool:
+        return bool(other.value < self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Descending) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+def greatest(k: int, by: Callable[[Any], Any] | None = None, kernel: str | None = None) -> Top:
+    """Return the aggregate of the ``k`` greatest values by ``by(value)``, of equal ones the least first."""
+    if by is None:
+        return Top(k, last=True, kernel=kernel)
+    return Top(k, lambda value: (Descending(order_key(canonical(by(value)))), order_key(value)))
+
+
+def _any_left(bags: Sequence[Bag]) -> bool:
+    """Return whether any value has a count other than zero in the sum of the bags."""
+    if len(bags) == 1:
+        return bool(bags[0].counts)
+    sums: dict[Any, Any] = {}
+    for bag in bags:
+        for value, count in bag.counts.items():
+            sums[value] = sums.get(value, 0) + count
+    return any(sums.values())
+
+
+class Groups:
+    """The values of every key, for one aggregate: in a trace, or in bags where there are many."""
+
+    def __init__(self, aggregate: Aggregate, trace: Trace[Any]) -> None:
+        self._aggregate = aggregate
+        self.trace = trace
+        self._large: dict[Any, dict[Any, Bag]] = {}  # by key and time
+        self._values = 0  # updates of those
+
+    def append(self, time: Any, updates: Iterable[Update]) -> dict[Any, None]:
+        """Add consolidated updates at ``time``, and return their keys."""
+        updates = _canonical(updates)
+        large, trace = self._large, self.trace
+        changed: dict[Any, None] = {}
+        few = updates
+        if large:
+            few, bagged = [], []
+            for update in updates:
+                key = update[0][0]
+                if key in large:
+                    self._add(large[key], update[0][1], time, update[1])
+                    changed[key] = None
+                    bagged.append(update)
+                else:
+                    few.append(update)
+            for key in changed:
+                self._merge(large[key])
+            for listener in trace.listeners:
+                listener(time, bagged)
+        changed.update(dict.fromkeys([record[0] for record, _ in trace.append(time, few)]))
+        return changed
+
+    def append_columns(self, time: Any, updates: Any) -> Any:
+        """Add consolidated columns at ``time``, and return their keys."""
+        large = self.large(updates.keys)
+        few = updates
+        if large:
+            bags, few = updates.split(large)
+            self.append(time, bags)
+        self.trace.append_columns(time, few)
+        return updates.keys
+
+    def large(self, keys: Any) -> list[Any]:
+        """Return those of an array of keys that have bags."""
+        return [key for key in keys.tolist() if key in self._large] if self._large else []
+
+    def _add(self, bags: dict[Any, Bag], value: Any, time: Any, diff: Any) -> None:
+        if time not in bags:
+            bags[time] = Bag(self._aggregate.key, self._aggregate.sums)
+        bags[time].add(value, diff)
+        self._values += 1
+
+    def _has_room(self, entries: int) -> bool:
+        """Return whether so many more entries in bags, which stay in memory, take at most a quarter of the memory budget."""
+        limit = self.trace.budget.limit
+        return limit is None or ENTRY * (self._values + entries) <= limit // 4
+
+    def _enlarge(self, key: Any) -> bool:
+        """Make bags of a key's entries, if they are still many when compacted."""
+        entries = self.trace.compact_key(key)
+        if len(entries) <= SMALL:
+            return False
+        self.trace.remove(key)
+        bags = self._large[key] = {}
+        for value, time, diff in entries:
+            self._add(bags, value, time, diff)
+        return True
+
+    def bags(self) -> Iterator[Iterable[Bag]]:
+        """Return the bags of each large group."""
+        for bags in self._large.values():
+            yield bags.values()
+
+    def _merge(self, bags: dict[Any, Bag]) -> None:
+        """Merge the bags whose times can no longer be told apart."""
+        if len(bags) < 2:
+            return
+        times, since = self.trace.lattice, self.trace.holds.since
+        for time in list(bags):
+            moved = times.advance(time, since)
+            if moved != time:
+                bag = bags.pop(time)
+                bags[moved] = bags[moved].merge(bag) if moved in bags else bag
+
+    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[Counted]:
+        """Return the output of ``key`` at ``time``; collect in ``later`` the times at which it has to be asked again."""
+        lub = self.trace.lattice.lub
+        bags = self._large.get(key)
+        if bags is None:
+            entries = self.trace.history(key)
+            if len(entries) <= SMALL or not self._has_room(len(entries)) or not self._enlarge(key):
+                counts = counts_at(entries, time, lub, later)
+                return self._aggregate.of_counts(counts) if counts else ()
+            bags = self._large[key]
+        chosen = []
+        for when, bag in bags.items():
+            if less_equal(when, time):
+                if bag.counts:
+                    chosen.append(bag)
+            else:
+                later.add(lub(time, when))
+        return self._aggregate.of_bags(chosen) if chosen else ()
+
+    def large_entries(self) -> Iterator[tuple[Any, list[Entry]]]:
+        """Return the keys of large groups and their entries."""
+        for key, bags in self._large.items():
+            yield key, [(value, time, diff) for time, bag in bags.items() for value, diff in bag.counts.items()]
+
+    def size(self) -> str:
+        """Return how many entries and keys there are, in words."""
+        bags = [bag for by_time in list(self._large.values()) for bag in list(by_time.values())]
+        large = size_in_words(sum(len(bag.counts) for bag in bags), len(self._large))
+        return f"{self.trace.size()}; in large groups {large}" if bags else self.trace.size()
+
+
+def _canonical(updates: Iterable[Update]) -> Iterable[Update]:
+    """Return consolidated updates with the values that stand for equal ones."""
+    if are_canonical(record[1] for record, _ in updates):
+        return updates
+    return consolidate([((record[0], canonical(record[1])), diff) for record, diff in updates])
+
+
+def counts_at(entries: Iterable[Entry], time: Any, lub: Callable[[Any, Any], Any], later: set[Any]) -> dict[Any, Any]:
+    """Return the counts of values at ``time``; collect in ``later`` its bounds with the times that are not before it."""
+    sums: dict[Any, Any] = {}
+    last: Any = None
+    counts = False
+    for value, when, diff in entries:
+        if when is not last:
+            last = when
+            counts = less_equal(when, time)
+            if not counts:
+                later.add(lub(time, when))
+        if counts:
+            sums[value] = sums[value] + diff if value in sums else diff
+    return {value: count for value, count in sums.items() if count}

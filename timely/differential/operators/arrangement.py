@@ -1,0 +1,275 @@
+"""``Arrangement``: a collection indexed by key, which any number of operators share.
+
+The operator that arranges appends each delta to its trace and passes it on at once, before its time is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Protocol
+
+import attrs
+from typing_extensions import TypeVar
+
+from timely.dataflow import (
+    Activator,
+    Capability,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    OutputPort,
+    ScopeBuilder,
+    Stream,
+    SyncActivator,
+)
+from timely.differential.operators.methods import ArrangementBase
+from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.trace.compaction_frontier import Hold
+from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.entries import Entry
+from timely.differential.trace.state_memory import guarded
+from timely.differential.trace.trace import Trace
+from timely.differential.trace.trace_state import TraceState
+from timely.differential.updates.containers import as_columns, is_keyed_rows
+from timely.differential.updates.rings import Ring
+from timely.differential.updates.updates import ByUpdate, by_key, by_record, consolidate
+from timely.errors import GraphError
+from timely.operators.resuming import resume_time
+from timely.operators.state_registration import register_union_state
+from timely.order import PartialOrder
+from timely.progress import Lattice, lattice
+
+T = TypeVar("T", bound=PartialOrder, default=int)
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+
+
+class Import(Protocol):
+    """The import of a trace into another dataflow."""
+
+    def cursor(self, *arguments: Any) -> Cursor[Any]:
+        """Return a new reader, which has seen nothing yet; the arguments are those of ``Cursor``."""
+
+    def records(self, batch: Any) -> Any:
+        """Return what it sends as a container of updates."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+@attrs.define(eq=False)
+class Index:
+    """The trace of an arrangement, and what concerns all who use it, in whatever scope."""
+
+    trace: Trace[Any]
+    key: Callable[[Any], Any] | None
+    ring: Ring
+    path: str
+    scope: ScopeBuilder[Any]
+    activator: Activator | None = None
+    sync_activator: SyncActivator | None = None  # for readers that are collected, at any moment
+    ended: bool = False
+    imports: list[Callable[[], object]] = attrs.Factory(list)  # called when deltas have come, or the frontier has moved
+
+    @property
+    def pairs(self) -> bool:
+        """Whether records are pairs of a key and a value."""
+        return self.trace.pairs
+
+    def connect(self, info: OperatorInfo) -> None:
+        """Take the operator that appends to the trace."""
+        self.activator = info.activator
+        self.sync_activator = self.scope.allocator.new_sync_activator(self.release)
+        info.at_end(self.end)
+
+    def notify(self) -> None:
+        """Have the imports of the trace look what has come."""
+        for call in self.imports:
+            call()
+
+    def release(self) -> None:
+        """Have the operator compact its trace, of which a reader has let go."""
+        self.trace.holds.reader_released = True
+        self.activate()
+
+    def activate(self) -> None:
+        """Have the operator compact its trace, or do it where the dataflow is complete; a reader has advanced."""
+        self.trace.holds.reader_advanced = True
+        if self.ended:
+            if self.trace.holds.moves():
+                self.trace.compact()
+        elif self.activator is not None:
+            self.activator.activate()
+
+    def end(self) -> None:
+        """Take note that the dataflow is complete or dropped."""
+        self.ended = True
+        self.notify()
+
+
+class Arrangement(ArrangementBase[T, K, V], Generic[T, K, V]):
+    """A collection indexed by key on each worker; made by ``arrange_by_key()`` or ``arrange_by_self()``.
+
+    ``stream`` has its deltas. Join it, reduce it or read it any number of times: its trace is one.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         edges = dd.collection(scope, [(1, 2), (2, 3)]).arrange_by_key()
+    ...         start = dd.collection(scope, [(1, "a")])
+    ...         steps = edges.join_map(start, lambda node, target, label: (target, label)).output()
+    ...         trace = edges.trace
+    ...     steps.at(0), trace.get(2, at=0)
+    ({(2, 'a'): 1}, {3: 1})
+    """
+
+    __slots__ = ("_to_inner", "_to_outer", "imported", "index", "keep", "stream")
+
+    def __init__(
+        self,
+        stream: Stream[T, Any],
+        index: Index,
+        to_inner: Callable[[Any], T] | None = None,
+        to_outer: Callable[[T], Any] | None = None,
+        keep: Callable[[Any], bool] | None = None,
+        imported: Import | None = None,
+    ) -> None:
+        self.imported = imported
+        self.stream = stream
+        self.index = index
+        self.keep = keep
+        self._to_inner = to_inner
+        self._to_outer = to_outer
+
+    def __repr__(self) -> str:
+        return f"Arrangement({self.index.path!r})"
+
+    @property
+    def scope(self) -> ScopeBuilder[T]:
+        """The scope that it is in."""
+        return self.stream.scope
+
+    @property
+    def lattice(self) -> Lattice[T]:
+        """The lattice of the scope's times."""
+        return lattice(self.scope.time)
+
+    @property
+    def placement(self) -> ByUpdate:
+        """Which worker has an update."""
+        return pact_for(self.index.pairs, self.index.key)
+
+    def cursor(self, hold: Hold) -> Cursor[T]:
+        """Return a new reader, which has to see every delta of ``stream`` and holds history at ``hold()``."""
+        make = Cursor if self.imported is None else self.imported.cursor
+        return make(self.index.trace, self.lattice, hold, self._to_inner, self._to_outer, self.keep)
+
+    def enter(self, scope: ScopeBuilder[Any]) -> Arrangement[Any, K, V]:
+        """Return it inside ``scope``, which is nested directly in its own: the same trace, without a copy."""
+        stream = self.stream.enter(scope)
+        way = scope.subgraph.refinement
+        if way.identity:
+            return Arrangement(stream, self.index, self._to_inner, self._to_outer, self.keep, self.imported)
+        to_inner, to_outer = _composed(self._to_inner, way.to_inner), _composed(way.to_outer, self._to_outer)
+        return Arrangement(stream, self.index, to_inner, to_outer, self.keep, self.imported)
+
+    def close(self) -> None:
+        """End an import, so that its dataflow can; what it has had stays. ``GraphError`` for what was not imported."""
+        if self.imported is None:
+            raise GraphError(f"{self!r} was not imported: close its input, or drop its dataflow")
+        self.imported.close()
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def filter_trace(self, p: Callable[[K, V], Any]) -> Arrangement[T, K, V]:
+        """Return the same trace without the records for which ``p(key, value)`` is false; they are filtered when read."""
+        before, pairs = self.keep, self.index.pairs
+
+        def keep(record: Any) -> bool:
+            return bool((before is None or before(record)) and (p(*record) if pairs else p(record, None)))  # type: ignore[arg-type]
+
+        return Arrangement(self.stream, self.index, self._to_inner, self._to_outer, keep, self.imported)
+
+
+def _composed(first: Callable[[Any], Any] | None, then: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    if first is None or then is None:
+        return first or then
+    one, two = first, then
+    return lambda time: two(one(time))
+
+
+def arrange(
+    stream: Stream[T, Any], ring: Ring, pairs: bool, key: Callable[[Any], Any] | None = None, name: str | None = None
+) -> Arrangement[T, Any, Any]:
+    """Return the arrangement of a stream of updates: by the first part of pairs, or by the records themselves."""
+    name = name or ("arrange_by_key" if pairs else "arrange_by_self")
+    builder: OperatorBuilder[T] = OperatorBuilder(stream.scope, name)
+    port = builder.new_input(stream, pact_for(pairs, key))
+    output = builder.new_output()
+    trace: Trace[T] = Trace(bounds_in(stream.scope), pairs, lambda: port.elements)
+    index = Index(trace, key, ring, builder.info.path, stream.scope)
+
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        register_trace(info, trace, key, stream.scope)
+        index.connect(info)
+        info.describe(trace.size)
+
+        def logic(input: InputPort[T, Any], output: OutputPort[T]) -> bool:
+            appended = 0
+            for capability, batch in input:
+                rows: Any = batch
+                if is_keyed_rows(rows) and trace.takes_rows(rows):
+                    for part in trace.portions(rows):
+                        output.session(capability).give_batch(trace.append_rows(capability.time, part))
+                        appended += len(part)
+                    continue
+                columns = as_columns([batch], pairs)
+                updates: Any = consolidate(batch) if columns is None else columns.consolidated()
+                if not updates:
+                    continue  # a delta that is not sent would never be seen
+                append = trace.append if columns is None else trace.append_columns
+                for part in trace.portions(updates):
+                    output.session(capability).give_batch(append(capability.time, part))
+                    appended += len(part)
+            index.notify()
+            return trace.maintain(appended)
+
+        return guarded(logic, trace.size)
+
+    builder.build(constructor)
+    return Arrangement(output, index)
+
+
+def describe_shared(info: OperatorInfo, index: Index) -> None:
+    """Have an operator that reads a shared trace name whose it is; that one shows its size."""
+    path = index.path.removeprefix(info.path.removesuffix(f"{info.name}#{info.index}"))
+    info.describe(lambda: f"reads {path}")
+
+
+def pact_for(pairs: bool, key: Callable[[Any], Any] | None) -> ByUpdate:
+    """Return the pact of an operator that keeps updates by key."""
+    return by_key(key) if pairs else by_record(key)
+
+
+def register_trace(
+    info: OperatorInfo,
+    trace: Trace[Any],
+    key: Callable[[Any], Any] | None,
+    scope: ScopeBuilder[Any],
+    more: Callable[[], Iterable[tuple[Any, Sequence[Entry]]]] | None = None,
+) -> None:
+    """Register a trace as state: its entries by key, with times advanced to those that operators can still tell apart.
+
+    ``more`` returns entries that belong to it but are kept elsewhere; they are loaded into the trace.
+    """
+
+    def resume(items: Iterable[Sequence[Any]]) -> None:
+        for since in items:
+            trace.holds.resume(since)
+
+    begins = resume_time(scope, info)
+    if begins is not None:
+        trace.holds.resume([begins.first])
+    register_union_state(info, lambda: [trace.holds.at_rest()], resume)
+    TraceState(info, trace, key, more)

@@ -1,0 +1,359 @@
+"""Imports: a trace that another dataflow of the worker reads, without a copy.
+
+An import sends one *piece* for each time of the history that it starts with, and then every delta since. A piece only refers to
+the trace, so its cost is that of the keys that are looked up. Invariant: each update is in one piece or in one later delta.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from typing_extensions import override
+
+from timely.dataflow import Capability, CapabilitySet, OperatorInfo, OutputPort, ScopeBuilder, check_scope
+from timely.differential.operators.arrangement import Arrangement, Index, describe_shared
+from timely.differential.trace.compaction_frontier import Hold
+from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.entries import Entry, compacted
+from timely.differential.trace.trace import Trace
+from timely.differential.updates.containers import MANY, columns_module
+from timely.differential.updates.updates import Delta, Update
+from timely.errors import GraphError, TimestampError
+from timely.operators.generic import source
+from timely.operators.state_registration import register_union_state
+from timely.progress import Lattice
+
+if TYPE_CHECKING:
+    from timely.differential.trace.column_batches import Batch, Gathered
+    from timely.differential.trace.disk_row_batches import DiskRowBatch
+    from timely.differential.trace.row_store import RowBatch
+    from timely.differential.updates.int_columns import Array
+
+_KEYS_A_LOOKUP: Final = 4096
+"""Keys of a piece that columns pass in the time in which rows look up one."""
+
+_LOOKUPS: Final = 40
+"""Keys that are made columns in the time in which rows look up one."""
+
+_DONE: Final = sys.maxsize
+"""The number of a reader that waits for no delta."""
+
+
+class _Start:
+    """Where an import starts: at ``since`` and before delta ``number``, with pieces at ``times``."""
+
+    def __init__(self, trace: Trace[Any], since: list[Any]) -> None:
+        self.number = trace.number
+        self.since = since
+        self._lattice = trace.lattice
+        self._moved: dict[Any, Any] = {}
+        self.times: list[Any] = list(dict.fromkeys(map(self.moved, trace.holds.times))) if len(trace) else []
+
+    def moved(self, time: Any) -> Any:
+        """Return a time of the trace as it is in the import."""
+        found = self._moved.get(time)
+        if found is None:
+            if len(self._moved) >= 1024:
+                self._moved.clear()
+            found = self._moved[time] = self._lattice.advance(time, self.since)
+        return found
+
+
+class _Base:
+    """The trace as it was when it was imported; it lets go when the last piece has been dropped."""
+
+    def __init__(self, trace: Trace[Any], start: _Start, place: _Place) -> None:
+        self.trace = trace
+        self.start = start
+        self._place = place
+        self._columns: dict[Any, Batch] | None = None  # once somebody has asked for all of it
+
+    def __del__(self) -> None:
+        self._place.leave()  # may run at any moment
+
+    def entries(self, key: Any, time: Any) -> list[Entry]:
+        """Return the entries of ``key`` that belong to the piece of ``time``."""
+        start = self.start
+        found = [entry for entry in self.trace.visible(key, start.number, _NOTHING) if start.moved(entry[1]) == time]
+        return found if len(found) < 2 else compacted(found, self.trace.lattice, start.since, {})
+
+    def columns(self, time: Any, keys: int | None = None) -> Batch | None:
+        """Return the piece of ``time`` as columns, for a reader of so many ``keys``, or of all.
+
+        ``None`` where rows are faster, or values are no whole numbers.
+        """
+        if keys is not None and (keys < MANY or keys < len(self.trace) // _KEYS_A_LOOKUP):
+            return None
+        if self._columns is None:
+            if keys is not None and _LOOKUPS * keys * len(self.start.times) < len(self.trace):
+                return None
+            batches = None if len(self.trace) < MANY or columns_module() is None else self.trace.batches(self.start.number)
+            if batches is None:
+                return None
+            from timely.differential.trace.column_store import by_time
+
+            self._columns = by_time(batches, self.start.times, self.start.moved, self.trace.pairs)
+        return self._columns[time]
+
+
+_NOTHING: Final[set[int]] = set()
+
+
+class _Place:
+    """What keeps the trace as it was: a cursor that sees nothing, and a hold."""
+
+    def __init__(self, trace: Trace[Any], since: list[Any]) -> None:
+        self.seen = trace.number
+        self._times = since
+        self._hold = lambda: self._times
+        trace.add_cursor(self)
+        trace.holds.add(self._hold)
+
+    def leave(self) -> None:
+        """Hold nothing from now on."""
+        self.seen = _DONE
+        self._times = []
+
+    def remove(self, trace: Trace[Any]) -> None:
+        """Have the trace forget it, if it holds nothing."""
+        if self.seen == _DONE:
+            trace.holds.release(self._hold)
+            trace.remove_cursor(self)
+
+
+class Piece:
+    """The updates of one time that a trace had when it was imported: a container that is read by key."""
+
+    __slots__ = ("_base", "_size", "number", "time")
+
+    def __init__(self, base: _Base, time: Any) -> None:
+        self._base = base
+        self.time = time
+        self.number = base.start.number
+        self._size = max(1, len(base.trace))  # what is counted when it is sent is counted when it is received
+
+    def __len__(self) -> int:
+        """Return about how many updates it has, and at least one."""
+        return self._size
+
+    @property
+    def batch(self) -> Batch | None:
+        """All of it as columns, or ``None`` where that cannot be."""
+        return self._base.columns(self.time)
+
+    def batch_for(self, keys: int) -> Batch | None:
+        """Return all of it as columns for a reader of so many ``keys``, or ``None`` where rows are faster."""
+        return self._base.columns(self.time, keys)
+
+    def updates(self) -> Any:
+        """Return all of it as a container."""
+        batch = self.batch
+        if batch is None:
+            return list(self)
+        from timely.differential.updates.int_columns import Updates
+
+        return Updates(batch.all_keys(), batch.values, batch.diffs)
+
+    def __iter__(self) -> Iterator[Update]:
+        pairs = self._base.trace.pairs
+        for key, value, diff in self.rows(dict.fromkeys(self._base.trace.keys())):
+            yield ((key, value) if pairs else key), diff
+
+    def rows(self, keys: Collection[Any]) -> Iterator[tuple[Any, Any, Any]]:
+        """Return the updates of some keys as ``(key, value, diff)``."""
+        base, time = self._base, self.time
+        batch = self.batch_for(len(keys))
+        if batch is not None and len(batch) < 8 * len(keys):
+            values = repeat(None) if batch.values is None else batch.values.tolist()
+            for row in zip(batch.all_keys().tolist(), values, batch.all_diffs().tolist()):  # one may be endless
+                if row[0] in keys:
+                    yield row
+            return
+        for key in keys:
+            for value, _, diff in base.entries(key, time):
+                yield key, value, diff
+
+
+class ImportCursor(Cursor[Any]):
+    """A reader of an import: of what the import started with it sees the pieces that it has processed."""
+
+    __slots__ = ("_moved_outside", "_unseen")
+
+    def __init__(
+        self,
+        started: _Start,
+        trace: Trace[Any],
+        times: Lattice[Any],
+        hold: Hold,
+        to_inner: Callable[[Any], Any] | None,
+        to_outer: Callable[[Any], Any] | None,
+        keep: Callable[[Any], bool] | None,
+    ) -> None:
+        moved = started.moved
+        inward = to_inner
+        super().__init__(trace, times, hold, moved if inward is None else (lambda time: inward(moved(time))), to_outer, keep)
+        self.seen = started.number
+        self._moved_outside = moved
+        self._unseen = set(started.times)
+
+    @override
+    def _seen(self, key: Any) -> list[Entry]:
+        entries = self._trace.visible(key, self.seen, self._ahead)
+        unseen = self._unseen
+        if not unseen or not entries:
+            return entries
+        moved = self._moved_outside
+        return [entry for entry in entries if moved(entry[1]) not in unseen]
+
+    @override
+    def _gathered(self, keys: Array) -> Gathered | None:
+        entries = super()._gathered(keys)
+        if entries is None or not self._unseen:
+            return entries
+        return entries.chosen([moved not in self._unseen for moved in map(self._moved_outside, entries.times)])
+
+    @override
+    def row_batches(self) -> list[tuple[RowBatch | DiskRowBatch, Any]] | None:
+        return None
+
+    @override
+    def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
+        if not isinstance(delta, Piece):
+            return super().batch_for(delta, others)
+        return None if self._keep is not None else delta.batch_for(len(others))
+
+    @override
+    def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
+        if isinstance(delta, Piece) and len(others) < len(self._trace):
+            return self._filtered(delta.rows(dict.fromkeys(others.keys())))
+        return self.rows(delta)
+
+    @override
+    def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
+        if isinstance(delta, Piece):
+            return self._filtered(delta.rows(dict.fromkeys(self._trace.keys())))
+        return super().rows(delta)
+
+    def _filtered(self, rows: Iterator[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
+        keep, pairs = self._keep, self._trace.pairs
+        return rows if keep is None else (row for row in rows if keep(row[:2] if pairs else row[0]))
+
+    @override
+    def see(self, delta: Any, time: Any) -> None:
+        if not isinstance(delta, Piece):
+            super().see(delta, time)
+            return
+        self._unseen.discard(delta.time)
+        run = self._run
+        if run is not None:
+            for key, value, diff in self._filtered(delta.rows(run)):
+                run[key].append((value, time, diff))
+
+
+class TraceImport:
+    """The operator of one import."""
+
+    def __init__(self, index: Index, since: list[Any], capability: Capability[Any], info: OperatorInfo) -> None:
+        self._index = index
+        self._trace: Trace[Any] = index.trace
+        self._start = _Start(index.trace, since)
+        self._place = _Place(index.trace, since)
+        base = _Base(index.trace, self._start, self._place)
+        self._pieces = [Piece(base, time) for time in self._start.times]
+        self._arrived: deque[tuple[Any, Delta]] = deque()
+        self._capabilities = CapabilitySet([capability])
+        self._upper: list[Any] | None = None
+        self._activate = info.activator.activate
+        self._closed = False
+        self._trace.listeners.append(self._receive)
+        index.imports.append(self._activate)
+        register_union_state(info, lambda: [True], self._resume)
+        info.at_end(self._end)
+        describe_shared(info, index)
+
+    def cursor(self, *arguments: Any) -> Cursor[Any]:
+        """Return a new reader, which has seen nothing yet."""
+        return ImportCursor(self._start, *arguments)
+
+    def records(self, batch: Any) -> Any:
+        """Return what is sent as a container that anybody can read, or send to another worker."""
+        return batch.updates() if isinstance(batch, Piece) else batch
+
+    def close(self) -> None:
+        """Send what has come and nothing more, so that the dataflow can end; a no-op when it is closed."""
+        if not self._closed:
+            self._closed = True
+            self._detach()
+            self._activate()
+
+    def _resume(self, items: Iterable[bool]) -> None:
+        """Start without what those who read the import have had before the checkpoint."""
+        if any(items):
+            self._start.times = []
+            self._pieces = []
+
+    def _receive(self, time: Any, delta: Delta) -> None:
+        self._arrived.append((time, delta))
+
+    def logic(self, output: OutputPort[Any]) -> None:
+        """Send what has come, and follow the frontier of the trace."""
+        moved = self._start.moved
+        for piece in self._pieces:
+            self._send(output, piece.time, piece)
+        self._pieces.clear()
+        while self._arrived:
+            time, delta = self._arrived.popleft()
+            self._send(output, moved(time), delta)
+        upper = [] if self._closed else [moved(time) for time in self._trace.upper()]
+        if upper != self._upper:
+            self._upper = upper
+            self._capabilities.downgrade(upper)
+        self._place.remove(self._trace)
+
+    def _send(self, output: OutputPort[Any], time: Any, batch: Any) -> None:
+        with self._capabilities.delayed(time) as capability:
+            output.session(capability).give_batch(batch)
+
+    def _detach(self) -> None:
+        trace, index = self._trace, self._index
+        trace.listeners = [call for call in trace.listeners if call != self._receive]
+        index.imports = [call for call in index.imports if call != self._activate]
+
+    def _end(self) -> None:
+        """Let go of the trace: the dataflow that imports it is complete or dropped."""
+        self._closed = True
+        self._pieces.clear()
+        self._arrived.clear()
+        self._detach()
+        self._place.leave()
+        self._place.remove(self._trace)
+        self._index.release()
+
+
+def import_trace(
+    index: Index, since: Sequence[Any], scope: ScopeBuilder[Any], keep: Callable[[Any], bool] | None, name: str
+) -> Arrangement[Any, Any, Any]:
+    """Return the arrangement of a trace in ``scope``, with its history from ``since`` on."""
+    check_scope(scope, name)
+    if scope.root.allocator is index.scope.root.allocator:
+        raise GraphError(f"{index.path} cannot be imported into {scope.path!r}, a scope of its own dataflow: use enter(scope)")
+    if getattr(scope.root.allocator, "worker", None) is not getattr(index.scope.root.allocator, "worker", None):
+        raise GraphError(f"{index.path} cannot be imported into {scope.path!r}, which is a dataflow of another worker")
+    lattice = index.trace.lattice
+    if scope.subgraph.domain.spec != lattice.domain.spec:
+        raise TimestampError(
+            f"{index.path} has times of type {lattice.domain.name}, and scope {scope.path!r} has times of type"
+            f" {scope.subgraph.domain.name}: import it into a dataflow with its own times, and enter other scopes from there"
+        )
+    made: list[TraceImport] = []
+
+    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[[OutputPort[Any]], object]:
+        made.append(TraceImport(index, list(since), capability, info))
+        return made[0].logic
+
+    stream = source(scope, name, constructor)
+    return Arrangement(stream, index, keep=keep, imported=made.pop())

@@ -1,0 +1,474 @@
+"""``reduce_by_key``: one output for each key, as a function of its values, kept up to date.
+
+A time is processed once it is complete, in a linear extension of the order. An entry of the key whose time ``h`` is not at or
+before ``t`` makes the output change at their least upper bound too, so the key is processed there as well (McSherry et al., CIDR
+2013, section 4.3). Repeating this reaches every time at which the output can change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import attrs
+
+from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
+from timely.differential.operators.aggregates import Aggregate, Groups, counts_at
+from timely.differential.operators.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
+from timely.differential.operators.due_times import Due, due_in
+from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.state_memory import guarded
+from timely.differential.trace.trace import Trace
+from timely.differential.updates.containers import MANY, as_columns
+from timely.differential.updates.rings import INTEGERS, Ring
+from timely.differential.updates.updates import Update, consolidate
+from timely.errors import brief
+from timely.operators.pending import Pending
+from timely.operators.state_registration import key_route, register_keyed_state
+from timely.progress import Lattice
+
+if TYPE_CHECKING:
+    from timely.differential.trace.column_batches import Gathered
+    from timely.differential.updates.int_columns import Array
+
+Hold = Callable[[], Sequence[Any]]
+
+EARLY: Final = 1 << 16
+"""Updates of one time that wait for it to be complete, where memory is limited; more go to the trace at once."""
+
+PORTION: Final = 1 << 15
+"""Keys that are reduced at a time, and changes after which other operators run, where memory is limited."""
+
+
+@attrs.frozen
+class Function:
+    """A function of a key and its values, ``rows(key, {value: count})``, and what does the same for columns."""
+
+    rows: Callable[[Any, dict[Any, Any]], Iterable[tuple[Any, Any]]]
+    kernel: str | None = None
+
+
+class ReductionSource(Protocol):
+    """The input of a reduction: what has been taken of it, by key."""
+
+    pairs: bool
+
+    def take(self, time: Any, batches: list[Any]) -> Any:
+        """Take the batches of ``time``, and return their keys: an array of them, where they came as columns."""
+
+    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
+        """Return the values and counts of the output of ``key`` at ``time``, collecting further times in ``later``."""
+
+    def gather(self, keys: Array) -> Gathered | None:
+        """Return the entries of keys as columns."""
+
+    def large(self, keys: Array) -> list[Any]:
+        """Return those of ``keys`` that ``gather`` does not have."""
+
+    def restore(self, updates: list[Update], time: Any) -> Any:
+        """Return a batch of updates that waited in a checkpoint."""
+
+    def begin_run(self) -> None:
+        """Begin to take several times in turn."""
+
+    def end_run(self) -> None:
+        """End it."""
+
+    def maintain(self, portion: int) -> bool:
+        """Compact some of it; return whether more is to be done."""
+
+    @property
+    def trace(self) -> Trace[Any]:
+        """The trace that it reads."""
+
+
+class _Own:
+    """An input that is kept by the reduction alone."""
+
+    def large(self, keys: Array) -> list[Any]:
+        return []
+
+    def restore(self, updates: list[Update], time: Any) -> Any:
+        return updates
+
+    def begin_run(self) -> None:
+        pass
+
+    def end_run(self) -> None:
+        pass
+
+
+class _OwnTrace(_Own):
+    """The input is a trace of the reduction's own, to which a time's updates are appended when it is taken."""
+
+    def __init__(self, trace: Trace[Any], f: Function) -> None:
+        self.trace = trace
+        self.pairs = trace.pairs
+        self._rows = f.rows
+        self.maintain = trace.maintain
+
+    def take(self, time: Any, batches: list[Any]) -> Any:
+        columns = as_columns(batches, self.trace.pairs)
+        if columns is not None:
+            return self.trace.append_columns(time, columns.consolidated()).batch.keys
+        delta = self.trace.append(time, _consolidated(batches))
+        return dict.fromkeys([record[0] for record, _ in delta] if self.trace.pairs else [record for record, _ in delta])
+
+    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
+        counts = counts_at(self.trace.history(key), time, self.trace.lattice.lub, later)
+        return self._rows(key, counts) if counts else ()
+
+    def gather(self, keys: Array) -> Gathered | None:
+        return self.trace.gather(keys, self.trace.number, set())
+
+
+class _SharedTrace:
+    """The input is an arrangement, whose deltas are seen when their time is taken."""
+
+    def __init__(self, cursor: Cursor[Any], pairs: bool, f: Function) -> None:
+        self._cursor = cursor
+        self.pairs = pairs
+        self.restore = cursor.restore
+        self._rows = f.rows
+        self.begin_run = cursor.begin_run
+        self.end_run = cursor.end_run
+        self.gather = cursor.gather
+
+    def take(self, time: Any, batches: list[Any]) -> Any:
+        columns = [self._cursor.keys_of(delta) for delta in batches]
+        if columns and all(column is not None for column in columns):
+            for delta in batches:
+                self._cursor.see(delta, time)
+            if len(columns) == 1:
+                return columns[0]
+            from timely.differential.updates.int_columns import joined_keys
+
+            return joined_keys(columns)
+        keys: dict[Any, None] = {}
+        for delta in batches:
+            keys.update(dict.fromkeys(key for key, _, _ in self._cursor.rows(delta)))
+            self._cursor.see(delta, time)
+        return keys
+
+    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
+        counts = counts_at(self._cursor.history(key), time, self._cursor.lattice.lub, later)
+        return self._rows(key, counts) if counts else ()
+
+    def large(self, keys: Array) -> list[Any]:
+        return []
+
+    def maintain(self, portion: int) -> bool:
+        return False  # whoever arranged it does that
+
+    @property
+    def trace(self) -> Trace[Any]:
+        return self._cursor.trace
+
+
+class _Grouped(_Own):
+    """The input is the groups of an aggregate."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self.pairs = True
+        self.result = groups.result
+        self.large = groups.large  # type: ignore[method-assign]
+        self.maintain = groups.trace.maintain
+
+    def take(self, time: Any, batches: list[Any]) -> Any:
+        columns = as_columns(batches, pairs=True)
+        if columns is None:
+            return self._groups.append(time, _consolidated(batches))
+        return self._groups.append_columns(time, columns.consolidated())
+
+    def gather(self, keys: Array) -> Gathered | None:
+        return self._groups.trace.gather(keys, self._groups.trace.number, set())
+
+    @property
+    def trace(self) -> Trace[Any]:
+        return self._groups.trace
+
+
+def _consolidated(batches: list[Any]) -> list[Update]:
+    return consolidate(batches[0] if len(batches) == 1 else [update for batch in batches for update in batch])
+
+
+class Restored(NamedTuple):
+    """What waits for a key at a time, in a checkpoint: an update of its input, or nothing but the key."""
+
+    key: Any
+    time: Any
+    update: Update | None
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """What waits for one time to be complete."""
+
+    capability: Capability[Any]
+    batches: list[Any] = attrs.Factory(list)
+    keys: dict[Any, None] = attrs.Factory(dict)
+    arrays: list[Array] = attrs.Factory(list)  # more keys: those of columns that the trace has already
+
+    def add_keys(self, taken: Any) -> None:
+        """Add the keys of batches that the input has taken."""
+        if isinstance(taken, dict):
+            self.keys.update(taken)
+        else:
+            self.arrays.append(taken)
+
+    def portions(self, keys: int | None, by_hash: bool) -> Iterator[tuple[Any, dict[Any, None]]]:
+        """Remove and return the keys, so many at a time or all: an array of them, and a dictionary of others."""
+        arrays, self.arrays = self.arrays, []
+        numbers: Any = {}
+        if arrays:
+            from timely.differential.updates.int_columns import joined_keys
+
+            numbers = arrays[0] if len(arrays) == 1 else joined_keys(arrays)
+        if keys is None or len(numbers) + len(self.keys) <= keys:
+            yield numbers, self.keys
+            return
+        for start in range(0, len(numbers), keys):
+            self.arrays = [numbers[start + keys :]]
+            yield numbers[start : start + keys], {}
+        self.arrays = []
+        ordered = iter(sorted(self.keys, key=hash) if by_hash else list(self.keys))
+        while portion := dict.fromkeys(islice(ordered, keys)):
+            for key in portion:
+                del self.keys[key]
+            yield {}, portion
+
+
+class _Reduction:
+    """The logic of one reduction; ``pairs`` says whether its output is ``(key, value)`` or the key alone."""
+
+    def __init__(self, times: Lattice[Any], due: Due, pairs: bool, kernel: str | None) -> None:
+        self._due = due
+        self._kernel = kernel
+        self._pending: Pending[Any, _Waiting] = Pending()
+        self._now: list[Any] = []
+        self._current: list[_Waiting] = []  # what is under way, if anything
+        self._work: Iterator[int] | None = None
+        self._port: InputPort[Any, Any] | None = None
+        self._minimum = times.domain.minimum
+        self.input: ReductionSource
+        self.index: Index
+        self.trace: Trace[Any] = Trace(times, pairs, self.hold)
+        self._sent: Cursor[Any] = Cursor(self.trace, times, self.hold)
+
+    def connect(self, port: InputPort[Any, Any]) -> None:
+        """Take the port, whose frontier says which times are complete."""
+        self._port = port
+
+    def hold(self) -> list[Any]:
+        """Return the frontier of the times that are still to be processed."""
+        if self._port is None:
+            return [self._minimum]
+        return [*self._port.elements, *self._pending.minimum(), *self._now]
+
+    def waiting(self, time: Any, capability: Callable[[], Capability[Any]]) -> _Waiting:
+        """Return what waits for ``time``."""
+        return self._pending.at(time, lambda: _Waiting(capability()))
+
+    def save(self) -> Iterator[Restored]:
+        """Return the updates, and the keys without one, that wait."""
+        pairs = self.input.pairs
+        under_way = zip(self._now, self._current, strict=False)
+        for time, waiting in (*under_way, *((time, self._pending[time]) for time in self._pending)):
+            for batch in waiting.batches:
+                for record, diff in batch:
+                    yield Restored(record[0] if pairs else record, time, (record, diff))
+            for key in (*waiting.keys, *(key for keys in waiting.arrays for key in keys.tolist())):
+                yield Restored(key, time, None)
+
+    def load(self, items: Iterable[Restored], capability: Capability[Any]) -> None:
+        """Have what a checkpoint has wait."""
+        updates: dict[Any, list[Update]] = {}
+        for key, time, update in items:
+            waiting = self.waiting(time, lambda: capability.delayed(time))  # noqa: B023  # called at once
+            if update is None:
+                waiting.keys[key] = None
+            else:
+                updates.setdefault(time, []).append(update)
+        for time, found in updates.items():
+            self._pending[time].batches.append(self.input.restore(found, time))
+
+    def logic(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
+        """Receive what has arrived, and process the times that are complete."""
+        limited = self.trace.has_limit
+        for capability, batch in input:
+            waiting = self.waiting(capability.time, capability.retain)
+            waiting.batches.append(batch)
+            if limited and sum(map(len, waiting.batches)) > EARLY:
+                self._take(capability.time, waiting)
+        sent = 0
+        more = False
+        if self._work is None and len(self._pending):
+            self._work = self._due_times(input, output)
+        if self._work is not None:
+            for changes in self._work:
+                sent += changes
+                if limited and sent >= PORTION:
+                    more = True
+                    break
+            else:
+                self._work = None
+        left = self.input.maintain(sent)
+        self.index.notify()
+        return self.trace.maintain(sent) or left or more
+
+    def _take(self, time: Any, waiting: _Waiting) -> None:
+        """Have the input take what waits for a time; it may be early: entries of times that are not complete do not count."""
+        batches, waiting.batches = waiting.batches, []
+        waiting.add_keys(self.input.take(time, batches))
+
+    def _due_times(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int]:
+        """Process the times that are complete; yield how many changes were sent, now and then."""
+        several = len(self._pending) > 1
+        if several:
+            self.input.begin_run()
+            self._sent.begin_run()
+        for time, waiting in self._pending.take(lambda time: self._due(time, input.elements)):
+            yield from self._process(time, waiting, output)
+        if several:
+            self.input.end_run()
+            self._sent.end_run()
+
+    def _process(self, time: Any, waiting: _Waiting, output: OutputPort[Any]) -> Iterator[int]:
+        self._now, self._current = [time], [waiting]
+        if waiting.batches:
+            self._take(time, waiting)
+        by_hash = self.input.trace.reads_disk or self.trace.reads_disk
+        many = len(waiting.keys) + sum(map(len, waiting.arrays)) >= MANY
+        keys_at_once = max(PORTION // self.input.trace.entries_per_key(), 1) if self.trace.has_limit else None
+        for taken, keys in waiting.portions(keys_at_once, by_hash):
+            yield self._reduce(time, taken, keys, many, waiting.capability, output)
+        waiting.capability.drop()
+        self._now, self._current = [], []
+
+    def _reduce(self, time: Any, taken: Any, keys: Any, many: bool, capability: Capability[Any], output: OutputPort[Any]) -> int:
+        columns: Any = None
+        if self._kernel is not None and many:
+            from timely.differential.operators.column_reductions import reduce_columns
+
+            pairs, lub = self.trace.pairs, self.trace.lattice.lub
+            columns, keys, later = reduce_columns(self._kernel, pairs, self.input, self._sent, lub, time, taken, keys)
+            for bound, more in later:
+                self._wait_at(bound, capability, more)
+        else:
+            keys.update(dict.fromkeys(taken if isinstance(taken, dict) else taken.tolist()))
+        changes = self._changes(time, keys, capability)
+        delta: Any
+        if columns is not None:
+            found = as_columns([columns, changes], self.trace.pairs)
+            if found is not None:
+                changes, delta = found, self.trace.append_columns(time, found.consolidated())
+            else:
+                changes.extend(columns)
+        if changes:
+            if isinstance(changes, list):
+                delta = self.trace.append(time, changes)
+            self._sent.see(delta, time)
+            output.session(capability).give_batch(delta)
+        return len(changes)
+
+    def _changes(self, time: Any, keys: Iterable[Any], capability: Capability[Any]) -> Any:
+        """Return the updates that turn what was sent for ``keys`` into what is to be."""
+        changes: list[Update] = []
+        result, history, lub, pairs = self.input.result, self._sent.history, self.trace.lattice.lub, self.trace.pairs
+        for key in sorted(keys, key=hash) if self.input.trace.reads_disk or self.trace.reads_disk else keys:
+            later: set[Any] = set()
+            left = counts_at(history(key), time, lub, later)
+            for value, count in result(key, time, later):
+                left[value] = left[value] - count if value in left else -count
+            for value, count in left.items():
+                if count:
+                    changes.append(((key, value) if pairs else key, -count))
+            for bound in later:
+                self._wait_at(bound, capability, (key,))
+        return changes
+
+    def _wait_at(self, time: Any, capability: Capability[Any], keys: Iterable[Any]) -> None:
+        self.waiting(time, lambda: capability.delayed(time)).keys.update(dict.fromkeys(keys))
+
+
+def by_value(f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]]) -> Callable[..., Any]:
+    """Return what calls a user's ``f(key, [(value, count), ...])`` and checks what it returns."""
+
+    def call(key: Any, counts: dict[Any, Any]) -> Any:
+        values = list(counts.items())
+        if len(values) > 1:
+            try:
+                values.sort(key=itemgetter(0))
+            except (TypeError, ArithmeticError):
+                pass  # values that cannot be compared come in no particular order
+        found = f(key, values)
+        try:
+            return [(value, count) for value, count in found]
+        except (TypeError, ValueError):
+            raise TypeError(f"f({brief(key)}, {brief(values)}) must return pairs (value, count): {brief(found)}") from None
+
+    return call
+
+
+def reduce_stream(
+    stream: Stream[Any, Any],
+    ring: Ring,
+    f: Function | Aggregate,
+    name: str,
+    *,
+    pairs: bool = True,
+    results: bool = True,
+    key: Callable[[Any], Any] | None = None,
+    source: Arrangement[Any, Any, Any] | None = None,
+    made: Ring = INTEGERS,
+) -> Arrangement[Any, Any, Any]:
+    """Return the arrangement of the output of ``f`` for each key; ``ring`` is that of the input, ``made`` that of the output.
+
+    ``pairs``: the input has pairs of key and value; ``results``: so has the output. With ``source`` it reads that trace.
+    """
+    times = bounds_in(stream.scope)
+    reduction = _Reduction(times, due_in(stream.scope), results, f.kernel if ring is INTEGERS else None)
+    pact: Pact = pact_for(pairs, key)
+    builder: OperatorBuilder[Any] = OperatorBuilder(stream.scope, name)
+    if source is not None and source.index.pairs == pairs and not isinstance(f, Aggregate):
+        stream, pact = source.stream, Pipeline
+    elif source is not None:
+        pact = Pipeline  # its keys are where they belong already
+        source = None
+    port = builder.new_input(stream, pact)
+    output = builder.new_output()
+    index = Index(reduction.trace, key, made, builder.info.path, stream.scope)
+
+    def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
+        index.connect(info)
+        reduction.index = index
+        if isinstance(f, Aggregate):
+            groups = Groups(f, Trace(times, True, reduction.hold))
+            reduction.input = _Grouped(groups)
+            register_trace(info, groups.trace, key, stream.scope, groups.large_entries)
+            info.describe(lambda: f"input: {groups.size()}")
+        elif source is not None:
+            cursor = source.cursor(reduction.hold)
+            reduction.input = _SharedTrace(cursor, pairs, f)
+            describe_shared(info, source.index)
+            info.at_end(cursor.close)
+        else:
+            own: Trace[Any] = Trace(times, pairs, reduction.hold)
+            reduction.input = _OwnTrace(own, f)
+            register_trace(info, own, key, stream.scope)
+            info.describe(lambda: f"input: {own.size()}")
+        register_trace(info, reduction.trace, key, stream.scope)
+        info.describe(lambda: f"output: {reduction.trace.size()}")
+        route = key_route(key)
+        register_keyed_state(
+            info, reduction.save, lambda items: reduction.load(items, capabilities[0]), lambda item: route(item.key)
+        )
+        reduction.connect(port)
+        return guarded(reduction.logic, lambda: f"{reduction.input.trace.size()} of input and {reduction.trace.size()} of output")
+
+    builder.build(constructor)
+    return Arrangement(output, index)

@@ -1,0 +1,245 @@
+"""``join_arrangements``: pairs of records with equal keys, at the least upper bounds of their times.
+
+A delta of one side is joined with what the other side's cursor has seen, and then seen itself: so every two records meet once.
+Where deltas of several times wait, complete times go first, in order, so that the entries before them add up. Otherwise ``n``
+epochs of one key would meet ``n`` entries each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
+from timely.differential.operators.arrangement import Arrangement, describe_shared
+from timely.differential.operators.due_times import due_in
+from timely.differential.operators.join_results import JoinResult
+from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.state_memory import guarded
+from timely.differential.updates.updates import Delta, Update
+from timely.errors import GraphError, StateError
+from timely.operators.keyed.key_kinds import KeyKinds
+from timely.operators.pending import Pending
+from timely.operators.state_registration import key_route, register_keyed_state
+
+if TYPE_CHECKING:
+    from timely.differential.trace.column_batches import Batch
+
+LIMIT: Final = 100_000
+"""Records after which a join lets other operators run."""
+
+
+class Unjoined(NamedTuple):
+    """An update of one side that waits to be joined, in a checkpoint."""
+
+    key: Any
+    time: Any
+    side: int
+    update: Update
+
+
+Deltas = tuple[list[Any], list[Any]]
+"""The deltas of both sides."""
+
+Waiting = tuple[Capability[Any], Deltas]
+
+
+class _Join:
+    """The logic of one join."""
+
+    def __init__(
+        self, info: OperatorInfo, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: JoinResult
+    ) -> None:
+        self._kinds = KeyKinds(info)
+        self._lub = left.lattice.lub
+        self._due = due_in(left.scope)
+        self._result = result
+        self._pending: Pending[Any, Waiting] = Pending()
+        self._current: list[Any] = []  # the time under way, if any
+        self._work: Iterator[int] | None = None
+        self._ports: list[InputPort[Any, Any]] = []
+        self._pairs_of = (left.index.pairs, right.index.pairs)
+        self._cursors = (left.cursor(lambda: self._hold(1)), right.cursor(lambda: self._hold(0)))
+
+    def connect(self, left: InputPort[Any, Any], right: InputPort[Any, Any]) -> None:
+        """Take the ports, whose frontiers hold the traces."""
+        self._ports = [left, right]
+
+    def close(self) -> None:
+        """Let go of both traces."""
+        for cursor in self._cursors:
+            cursor.close()
+
+    def save(self) -> Iterator[Unjoined]:
+        """Return the updates that wait."""
+        if self._current:
+            raise StateError("a join is in the middle of its work, and a checkpoint cannot have half of it: let it rest before")
+        for time in self._pending:
+            for side, deltas in enumerate(self._pending[time][1]):
+                pairs = self._pairs_of[side]
+                for delta in deltas:
+                    for record, diff in delta:
+                        yield Unjoined(record[0] if pairs else record, time, side, (record, diff))
+
+    def load(self, items: Iterable[Unjoined], capability: Capability[Any]) -> None:
+        """Have what a checkpoint has wait, and be joined; both traces have it already."""
+        found: dict[Any, tuple[list[Update], list[Update]]] = {}
+        for _, time, side, update in items:
+            found.setdefault(time, ([], []))[side].append(update)
+        for time, (left, right) in found.items():
+            first, second = self._cursors
+            deltas = [first.restore(left, time)] if left else [], [second.restore(right, time)] if right else []
+            self._pending[time] = capability.delayed(time), deltas
+
+    def _hold(self, other: int) -> list[Any]:
+        """Return the frontier at which one trace may be read: the times of what the other side may still bring."""
+        if not self._ports:
+            return [self._cursors[0].lattice.domain.minimum]
+        return [*self._ports[other].elements, *self._pending.minimum(), *self._current]
+
+    def logic(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
+        """Receive what has arrived, and join some of it; returns whether more is ready."""
+        pending = self._pending
+        for side, port in enumerate((left, right)):
+            for capability, delta in port:
+                if side in self._kinds.missing and isinstance(delta, Delta):  # to look at columns would make all of their rows
+                    pairs = self._pairs_of[side]
+                    self._kinds.see(side, (record[0] if pairs else record for record, _ in delta))
+                time = capability.time
+                if time in pending:
+                    pending[time][1][side].append(delta)
+                else:
+                    pending[time] = (capability.retain(), ([], []))
+                    pending[time][1][side].append(delta)
+        left_over = LIMIT
+        while True:
+            if self._work is None:
+                self._work = self._next(left, right, output)
+                if self._work is None:
+                    return False
+            for produced in self._work:
+                left_over -= produced
+                if left_over <= 0:
+                    return True
+            self._work = None
+
+    def _next(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int] | None:
+        pending = self._pending
+        if not pending:
+            return None
+        if len(pending) == 1:  # the usual case: nothing would be gained by waiting
+            (time,) = pending
+            return self._at(time, *pending.pop(time), output)
+        if not pending.has_due(lambda time: self._is_complete(time, left, right)):
+            return None
+        return self._several(left, right, output)
+
+    def _is_complete(self, time: Any, left: InputPort[Any, Any], right: InputPort[Any, Any]) -> bool:
+        return self._due(time, left.elements) and self._due(time, right.elements)
+
+    def _several(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int]:
+        for cursor in self._cursors:
+            cursor.begin_run()
+        try:
+            for time, (capability, deltas) in self._pending.take(lambda time: self._is_complete(time, left, right)):
+                yield from self._at(time, capability, deltas, output)
+        finally:
+            for cursor in self._cursors:
+                cursor.end_run()
+
+    def _at(self, time: Any, capability: Capability[Any], deltas: Deltas, output: OutputPort[Any]) -> Iterator[int]:
+        self._current = [time]
+        for side in (0, 1):
+            mine, others = self._cursors[side], self._cursors[1 - side]
+            for delta in deltas[side]:
+                found: dict[Any, list[Any]] = {}
+                for produced in self._pairs(time, mine, others, delta, side, found):
+                    self._send(found, capability, output)
+                    yield produced
+                mine.see(delta, time)
+        capability.drop()
+        self._current = []
+
+    def _send(self, found: dict[Any, list[Any]], capability: Capability[Any], output: OutputPort[Any]) -> None:
+        for bound, batches in found.items():
+            if bound == capability.time:
+                session = output.session(capability)
+                for batch in batches:
+                    session.give_batch(batch)
+                continue
+            with capability.delayed(bound) as later:
+                session = output.session(later)
+                for batch in batches:
+                    session.give_batch(batch)
+        found.clear()
+
+    def _pairs(
+        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
+    ) -> Iterator[int]:
+        """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
+        if self._result.rows is not None and (mine.has_rows or others.has_rows):
+            from timely.differential.operators import row_joins
+
+            rows = row_joins.join(time, mine, others, delta, side, self._lub, self._result, found, LIMIT)
+            if rows is not None:
+                yield from rows
+                return
+        batch = mine.batch_for(delta, others)
+        if batch is not None:
+            columns = self._columns(time, others, batch, side, found)
+            if columns is not None:
+                yield from columns
+                return
+        lub, result, history = self._lub, self._result.collect, others.history
+        last: Any = None
+        results: list[Any] = []
+        count = 0
+        for key, value, diff in others.in_order(mine.rows_for(delta, others)):
+            for other, when, factor in history(key):
+                if when is not last:
+                    last = when
+                    results = found.setdefault(lub(time, when), [[]])[0]
+                result(results, key, (other if side else value), (value if side else other), diff * factor)
+                count += 1
+            if count >= LIMIT:
+                yield count
+                count, last = 0, None
+        yield count
+
+    def _columns(
+        self, time: Any, others: Cursor[Any], batch: Batch, side: int, found: dict[Any, list[Any]]
+    ) -> Iterator[int] | None:
+        """Return what ``_pairs`` does, with columns; ``None`` where that cannot be."""
+        from timely.differential.operators import column_operators
+
+        gathered = others.gather(batch.keys)
+        if gathered is None or not column_operators.fits(batch, gathered):
+            return None
+        return column_operators.join(time, batch, gathered, side, self._lub, self._result, found, LIMIT)
+
+
+def join_arrangements(
+    left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: JoinResult, name: str
+) -> Stream[Any, Any]:
+    """Return the stream of updates that ``result`` collects of the pairs of ``left`` and ``right``."""
+    if left.scope is not right.scope:
+        raise GraphError(
+            f"{name} of a collection of scope {left.scope.path!r} and one of scope {right.scope.path!r}: bring one of them in"
+            " with enter(scope), or out with leave()"
+        )
+    builder: OperatorBuilder[Any] = OperatorBuilder(left.scope, name)
+    first, second = builder.new_input(left.stream, Pipeline), builder.new_input(right.stream, Pipeline)
+    output = builder.new_output()
+
+    def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
+        join = _Join(info, left, right, result)
+        route = key_route(left.index.key)
+        register_keyed_state(info, join.save, lambda items: join.load(items, capabilities[0]), lambda item: route(item.key))
+        join.connect(first, second)
+        for index in dict.fromkeys((left.index, right.index)):
+            describe_shared(info, index)
+        info.at_end(join.close)
+        return guarded(join.logic, lambda: f"{left.index.trace.size()} and {right.index.trace.size()}")
+
+    builder.build(constructor)
+    return output

@@ -1,0 +1,312 @@
+"""Linear operators on rows that also take whole columns: checks, conditions, projections, keys of joins.
+
+Each has a function of rows, and kernels where there are some. Containers of columns go through the kernels, unless they are
+small or the kernels give up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from timely.differential.collections import Collection
+from timely.differential.tables.expressions.column_compiler import (
+    Expressions,
+    canonical,
+    chosen_rows,
+    column_expressions,
+    is_lossless,
+    nulls,
+)
+from timely.differential.tables.expressions.scalar_compiler import Function, NameScope, Row, compile_condition
+from timely.differential.tables.values.kinds import Column, Kind
+from timely.differential.updates.int_columns import LARGE, Updates
+from timely.differential.updates.linear import linear
+from timely.differential.updates.rings import INTEGERS, Ring
+from timely.differential.updates.row_columns import KeyedRows, LazyColumn, RowColumns
+from timely.differential.updates.updates import Update
+
+FEW = 4
+"""Rows below which columns become rows."""
+
+ByColumns = Callable[[RowColumns], Any]
+"""What an operator makes of columns; ``None`` where it has to go through the rows."""
+
+
+def staged(
+    rows: Collection[Any, Any],
+    name: str,
+    by_rows: Callable[[Iterable[Update]], list[Update]],
+    by_columns: ByColumns | None,
+    ring: Ring = INTEGERS,
+) -> Collection[Any, Any]:
+    """Return the collection of ``by_rows(updates)``, or of ``by_columns`` where many rows come as columns."""
+
+    def either(updates: Any) -> Any:
+        if by_columns is not None and isinstance(updates, RowColumns) and len(updates) >= FEW:
+            found = by_columns(updates)
+            if found is not None:
+                return found
+        return by_rows(updates)
+
+    return Collection(linear(rows.stream, name, either), ring)
+
+
+# -- rows that come ------------------------------------------------------------------------------------------------
+
+
+def checked(
+    rows: Collection[Any, Any],
+    check: Callable[[Any], Row],
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    name: str,
+    *,
+    by_session: bool = False,
+) -> Collection[Any, Row]:
+    """Return the rows as ``check`` returns them; columns of the types of ``schema`` are as kernels expect them.
+
+    Lists of rows that come ``by_session`` have been checked there.
+    """
+
+    def by_columns(table: RowColumns) -> RowColumns | None:
+        found = []
+        for column, field, lazy in zip(columns, schema, table.columns, strict=True):
+            values = lazy.get()
+            if values.type != field.type or (values.null_count and not field.nullable):
+                return None
+            if is_lossless(field.type):
+                found.append(LazyColumn(values, make=partial(canonical, kind=column.kind)))
+                continue
+            try:
+                made = canonical(values, column.kind)
+            except (pa.ArrowException, OverflowError):
+                return None
+            if made is None:
+                return None
+            found.append(LazyColumn(made))
+        return table.with_columns(found)
+
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
+        if by_session and isinstance(updates, list):
+            return updates
+        return [(check(record), diff) for record, diff in updates]
+
+    return staged(rows, name, by_rows, by_columns)
+
+
+def pruned(rows: Collection[Any, Row], kept: Sequence[int]) -> Collection[Any, Row]:
+    """Return the rows of some of the columns."""
+    places = tuple(kept)
+    if len(places) == 1:
+        (only,) = places
+        by_rows: Callable[[Iterable[Update]], list[Update]] = lambda updates: [((row[only],), diff) for row, diff in updates]  # noqa: E731
+    else:
+        by_rows = lambda updates: [(tuple([row[place] for place in places]), diff) for row, diff in updates]  # noqa: E731
+    return staged(rows, "columns", by_rows, lambda table: table.with_columns(table.columns[place] for place in places))
+
+
+# -- conditions and projections ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Predicate:
+    """A condition of rows: true, false or ``None``."""
+
+    function: Function
+    columns: Expressions | None
+
+
+def condition_of(node: exp.Expr, scope: NameScope) -> Predicate:
+    """Return a compiled condition."""
+    return Predicate(compile_condition(node, scope), column_expressions([node], scope, [Kind.BOOLEAN]))
+
+
+def filtered(rows: Collection[Any, Row], conditions: Sequence[Predicate]) -> Collection[Any, Row]:
+    """Return the rows for which all conditions are true."""
+    if not conditions:
+        return rows
+    functions = [condition.function for condition in conditions]
+    kernels = [condition.columns for condition in conditions]
+
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
+        left = updates
+        for function in functions:
+            left = [update for update in left if function(update[0])]
+        return list(left)
+
+    def by_columns(table: RowColumns) -> RowColumns | None:
+        found = [None if kernel is None else kernel(table) for kernel in kernels]
+        if any(columns is None for columns in found):
+            return None
+        return table.chosen(chosen_rows([columns[0] for columns in found if columns is not None]))
+
+    return staged(rows, "where", by_rows, by_columns if all(kernels) else None)
+
+
+def projected(
+    rows: Collection[Any, Row], functions: Sequence[Function], nodes: Sequence[exp.Expr], scope: NameScope
+) -> Collection[Any, Row]:
+    """Return the rows of the values of expressions, which are ``functions`` as they are compiled."""
+    kernels = column_expressions(nodes, scope)
+
+    def by_columns(table: RowColumns) -> RowColumns | None:
+        found = None if kernels is None else kernels(table)
+        return None if found is None else table.with_columns(map(LazyColumn, found))
+
+    def one(updates: Iterable[Update]) -> list[Update]:
+        (only,) = functions
+        return [((only(row),), diff) for row, diff in updates]
+
+    def several(updates: Iterable[Update]) -> list[Update]:
+        return [(tuple([function(row) for function in functions]), diff) for row, diff in updates]
+
+    return staged(rows, "select", one if len(functions) == 1 else several, None if kernels is None else by_columns)
+
+
+def minus(rows: Collection[Any, Row], other: Collection[Any, Row]) -> Collection[Any, Row]:
+    """Return the rows without those of another collection."""
+    negated = staged(other, "negate", lambda updates: [(row, -diff) for row, diff in updates], lambda table: table.negated())
+    return rows.concat(negated)
+
+
+def padded(rows: Collection[Any, Row], kinds: Sequence[Kind], *, after: bool) -> Collection[Any, Row]:
+    """Return the rows with ``None`` for columns of ``kinds`` after, or before, what they have."""
+    missing = (None,) * len(kinds)
+
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
+        return [(row + missing if after else missing + row, diff) for row, diff in updates]
+
+    def by_columns(table: RowColumns) -> RowColumns | None:
+        found = [nulls(kind, len(table)) for kind in kinds]
+        if any(column is None for column in found):
+            return None
+        more = tuple(map(LazyColumn, found))
+        return table.with_columns((*table.columns, *more) if after else (*more, *table.columns))
+
+    return staged(rows, "no match", by_rows, by_columns)
+
+
+# -- keys of joins -------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Keys:
+    """What rows are joined by: ``function`` of a row, ``None`` for rows that match none; the same of columns.
+
+    A key of one value is that value. Two whole numbers that fit are one, so that columns can be sorted by it.
+    """
+
+    function: Function
+    columns: Callable[[RowColumns], tuple[Any, RowColumns] | None] | None
+
+
+_NULL: Final[frozenset[Any]] = frozenset()
+"""The key of ``None`` where that matches: no value of a table is a set."""
+
+_HALF = 31
+_LIMIT = 1 << _HALF
+
+
+def _packed(one: Any, other: Any) -> Any:
+    if 0 <= one < _LIMIT and 0 <= other < _LIMIT:
+        return one << _HALF | other
+    return one, other
+
+
+def no_keys() -> Keys:
+    """Return the key of all rows where all match."""
+    return Keys(lambda row: 0, lambda table: (np.zeros(len(table), np.int64), table))
+
+
+def keys_of(
+    functions: Sequence[Function], nodes: Sequence[exp.Expr], kinds: Sequence[Kind], strict: Sequence[bool], scope: NameScope
+) -> Keys:
+    """Return the key of rows that consists of the values of ``nodes`` of ``kinds``; compiled to ``functions``.
+
+    Where a ``strict`` one is ``None`` the row matches none. ``None`` of others is equal to ``None``.
+    """
+    if not functions:
+        return no_keys()
+    whole = all(kind is Kind.INTEGER for kind in kinds) and len(kinds) <= 2
+    expressions = column_expressions(nodes, scope, kinds) if whole else None
+
+    def by_columns(table: RowColumns) -> tuple[Any, RowColumns] | None:
+        found = None if expressions is None else expressions(table)
+        if found is None:
+            return None
+        if any(column.null_count and not matches_none for column, matches_none in zip(found, strict, strict=True)):
+            return None
+        valid = [column.is_valid() for column in found if column.null_count]
+        if valid:
+            rows = chosen_rows(valid)
+            table, indices = table.chosen(rows), pa.array(rows)
+            found = [column.take(indices) for column in found]
+        numbers = [column.to_numpy() for column in found]
+        if len(numbers) == 1:
+            return numbers[0], table
+        if any(len(part) and (part.min() < 0 or part.max() >= _LIMIT) for part in numbers):
+            return None
+        return numbers[0] << _HALF | numbers[1], table
+
+    if len(functions) == 1:
+        only = functions[0]
+        if strict[0]:
+            return Keys(only, by_columns if whole else None)
+        return Keys(lambda row: _NULL if (value := only(row)) is None else value, by_columns if whole else None)
+    everywhere = all(strict)
+    places = [place for place, matches_none in enumerate(strict) if matches_none]
+    packed = _packed if whole else None
+
+    def several(row: Row) -> Any:
+        key = tuple([function(row) for function in functions])
+        if None in key:
+            return None if everywhere or any(key[place] is None for place in places) else key
+        return key if packed is None else packed(*key)
+
+    return Keys(several, by_columns if whole else None)
+
+
+def keyed(rows: Collection[Any, Row], keys: Keys) -> Collection[Any, Any]:
+    """Return pairs of the key and the row, without the rows that match none."""
+    key, columns = keys.function, keys.columns
+
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
+        return [((found, row), diff) for row, diff in updates if (found := key(row)) is not None]
+
+    def by_columns(table: RowColumns) -> KeyedRows | None:
+        found = None if columns is None else columns(table)
+        return None if found is None else KeyedRows(*found)
+
+    return staged(rows, "key", by_rows, by_columns)
+
+
+def only_keys(rows: Collection[Any, Row], keys: Keys) -> Collection[Any, Any]:
+    """Return the keys of the rows."""
+    key, columns = keys.function, keys.columns
+
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
+        return [(found, diff) for row, diff in updates if (found := key(row)) is not None]
+
+    def by_columns(table: RowColumns) -> Any:
+        found = None if columns is None or abs(table.diff) >= LARGE else columns(table)
+        if found is None:
+            return None
+        return Updates(found[0], None, None if table.diff == 1 else np.full(len(found[0]), table.diff))
+
+    return staged(rows, "key", by_rows, by_columns)
+
+
+def unkeyed(pairs: Collection[Any, Any]) -> Collection[Any, Row]:
+    """Return the rows of pairs."""
+
+    def of_pairs(updates: Any) -> Any:
+        return updates.table if isinstance(updates, KeyedRows) else [(row, diff) for (_, row), diff in updates]
+
+    return Collection(linear(pairs.stream, "rows", of_pairs))

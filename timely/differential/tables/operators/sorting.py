@@ -1,0 +1,92 @@
+"""Orders: of the rows of ``ORDER BY``, of a window, or inside an aggregate. Nulls stand where DuckDB has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from operator import neg, not_
+from typing import Any, Final
+
+import attrs
+from sqlglot import exp
+
+from timely.differential.collections import Collection
+from timely.differential.operators.aggregates import Descending, Top
+from timely.differential.tables.expressions.scalar_compiler import Function, NameScope, Row, compile_scalar
+from timely.differential.tables.values.kinds import Kind, sortable
+from timely.differential.tables.values.refusals import refusal
+
+
+@attrs.frozen
+class Ordering:
+    """The expressions of ``ORDER BY``: their values of a row, and the key that such values are sorted by."""
+
+    kinds: tuple[Kind, ...]
+    functions: tuple[Function, ...]
+    descending: tuple[bool, ...]
+    nulls_first: tuple[bool, ...]
+    turns: tuple[Callable[[Any], Any] | None, ...]
+    """What makes of each value one that sorts in its direction."""
+
+    def values(self, row: Row) -> tuple[Any, ...]:
+        """Return the values of the expressions."""
+        return tuple([function(row) for function in self.functions])
+
+    def key(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """Return what orders rows with these values; equal keys are peers."""
+        found: list[Any] = []
+        for value, turn, first in zip(values, self.turns, self.nulls_first):
+            if value is None:
+                found += (not first, None)
+            else:
+                found += (first, value if turn is None else turn(value))
+        return tuple(found)
+
+    def of(self, row: Row) -> tuple[Any, ...]:
+        """Return the key of a row."""
+        return self.key([function(row) for function in self.functions])
+
+
+def turned(kind: Kind, descending: bool) -> Callable[[Any], Any] | None:
+    """Return what makes of values of a kind others that sort in a direction, or ``None`` where they do."""
+    if kind.nested:
+        return (lambda value: Descending(sortable(value))) if descending else sortable
+    return _NEGATED.get(kind.base, Descending) if descending else None
+
+
+_NEGATED: Final[dict[Kind, Callable[[Any], Any]]] = {
+    Kind.BOOLEAN: not_,
+    Kind.INTEGER: neg,
+    Kind.DOUBLE: neg,
+    Kind.DECIMAL: Decimal.copy_negate,
+    Kind.DATE: lambda value: -value.toordinal(),
+}
+"""Numbers compare four times as fast as objects of a class of ours."""
+
+
+def ordering(orders: Sequence[exp.Expr], scope: NameScope) -> Ordering:
+    """Return the compiled expressions of ``ORDER BY``."""
+    scalars, descending, first = [], [], []
+    for ordered in orders:
+        place = ordered.this
+        if isinstance(place, exp.Literal | exp.Null):
+            raise refusal(ordered, "ORDER BY of this value has no effect: name the column")
+        scalars.append(compile_scalar(place, scope))
+        descending.append(bool(ordered.args.get("desc")))
+        first.append(bool(ordered.args.get("nulls_first")))
+    kinds = tuple(scalar.kind for scalar in scalars)
+    functions = tuple(scalar.function for scalar in scalars)
+    return Ordering(kinds, functions, tuple(descending), tuple(first), tuple(map(turned, kinds, descending)))
+
+
+def sort_key(orders: Sequence[exp.Expr], scope: NameScope, width: int) -> Callable[[Row], Any]:
+    """Return the key that rows are sorted by: the expressions, then the first ``width`` columns, so that no two rows tie."""
+    found = ordering(orders, scope)
+    return lambda row: (found.of(row), sortable(row[:width]))
+
+
+def first_rows(
+    rows: Collection[Any, Row], group: Callable[[Row], Any], key: Callable[[Row], Any], k: int
+) -> Collection[Any, Row]:
+    """Return the first ``k`` rows of each group in the order of ``key``."""
+    return rows.map(lambda row: (group(row), row))._reduced(Top(k, key), "first rows", None).map(lambda pair: pair[1])

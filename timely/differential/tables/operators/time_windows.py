@@ -1,0 +1,153 @@
+"""Windows of time: which ones a row is in follows from its moment, or, for sessions, from the rows around it too."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from typing import Any, Final
+
+import attrs
+
+from timely.differential.collections import Collection
+from timely.differential.tables.expressions.scalar_compiler import Row, Scalar
+from timely.differential.tables.values.kinds import MOMENTS, Column, Kind
+from timely.differential.tables.values.moment_functions import add_interval, bucket, interval_of, naive
+from timely.differential.tables.values.zones import to_utc
+from timely.errors import GraphError, SqlError, brief
+
+Length = str | datetime.timedelta | int
+"""A stretch of time: ``"10 minutes"``, a ``timedelta``, or a whole number for a column of whole numbers."""
+
+MOST: Final = 10_000
+"""Windows that one row may be in."""
+
+
+@attrs.frozen
+class Axis:
+    """What the moments of a column are: timestamps, instants, or whole numbers. Dates are the timestamps at which they begin."""
+
+    kind: Kind
+    moment: Callable[[Row], Any]
+
+    @property
+    def columns(self) -> tuple[Column, Column]:
+        """The columns of the beginning and the end of a window."""
+        return Column("window_start", self.kind, False), Column("window_end", self.kind, False)
+
+
+def axis_of(scalar: Scalar, place: str) -> Axis:
+    """Return the axis of an expression; ``GraphError`` where its values are no moments."""
+    of = scalar.function
+    if scalar.kind is Kind.DATE:
+
+        def start_of_day(row: Row) -> Any:
+            value = of(row)
+            return None if value is None else naive(value)
+
+        return Axis(Kind.TIMESTAMP, start_of_day)
+    if scalar.kind not in (*MOMENTS, Kind.INTEGER):
+        raise GraphError(f"{place}: windows are of timestamps, dates or whole numbers, not of {scalar.kind.value}")
+    return Axis(scalar.kind, of)
+
+
+@attrs.frozen
+class TimeSpan:
+    """A length on an axis: months and a duration, or a whole number."""
+
+    months: int
+    delta: Any
+
+    def after(self, moment: Any) -> Any:
+        """Return the moment that is so much later."""
+        return moment + self.delta if type(moment) is int else add_interval(moment, self.months, self.delta)
+
+    def before(self, moment: Any) -> Any:
+        """Return the moment that is so much earlier."""
+        return moment - self.delta if type(moment) is int else add_interval(moment, -self.months, -self.delta)
+
+
+def span_of(length: Length, axis: Axis, place: str, *, months: bool = False) -> TimeSpan:
+    """Return a length; ``GraphError`` for one that is not positive, or not of the kind of the axis."""
+    try:
+        found = _span(length, axis, place)
+    except SqlError as error:
+        raise GraphError(f"{place}: {error}") from None
+    if found.months and (not months or found.delta):
+        raise GraphError(f"{place}: {brief(length)} has months, which are of no fixed length: use weeks, days or shorter units")
+    if found.months < 0 or (not found.months and found.delta <= type(found.delta)(0)):
+        raise GraphError(f"{place}: {brief(length)} is not longer than nothing")
+    return found
+
+
+def _span(length: Length, axis: Axis, place: str) -> TimeSpan:
+    if axis.kind is Kind.INTEGER:
+        if type(length) is not int:
+            raise GraphError(f"{place}: the column has whole numbers, so a length is one too, not {brief(length)}")
+        return TimeSpan(0, length)
+    if isinstance(length, datetime.timedelta):
+        return TimeSpan(0, length)
+    if not isinstance(length, str):
+        raise GraphError(f'{place}: a length is "10 minutes" or a timedelta, not {brief(length)}')
+    return TimeSpan(*interval_of(length))
+
+
+def beginning(axis: Axis, step: TimeSpan, origin: Any, place: str) -> Callable[[Any], Any]:
+    """Return what gives the last beginning of a window at or before a moment; one of them is ``origin``."""
+    if axis.kind is Kind.INTEGER:
+        if not (origin is None or type(origin) is int):
+            raise GraphError(f"{place}: origin is a whole number, as the column, not {brief(origin)}")
+        first = origin or 0
+        return lambda value: value - (value - first) % step.delta
+    if origin is not None:
+        if not isinstance(origin, datetime.datetime) or (origin.tzinfo is None) is (axis.kind is Kind.INSTANT):
+            raise GraphError(f"{place}: origin is a {axis.kind.value} as the column, not {brief(origin)}")
+        origin = to_utc(origin) if origin.tzinfo is not None else origin
+    start = bucket(step.months, step.delta)
+    return lambda value: start(value, origin)
+
+
+def sliding(
+    rows: Collection[Any, Row], axis: Axis, size: TimeSpan, step: TimeSpan, origin: Any, place: str
+) -> Collection[Any, Row]:
+    """Return each row with the beginning and the end of every window that it is in."""
+    if not step.months and size.delta // step.delta > MOST:
+        raise GraphError(f"{place}: a row would be in more than {MOST} windows: make the step longer")
+    start = beginning(axis, step, origin, place)
+    moment = axis.moment
+
+    def windows(row: Row) -> Iterator[Row]:
+        at = moment(row)
+        if at is None:
+            return
+        begin = start(at)
+        while (end := size.after(begin)) > at:
+            yield (*row, begin, end)
+            begin = step.before(begin)
+
+    return rows.flat_map(windows, name=place)
+
+
+def sessions(
+    rows: Collection[Any, Row], axis: Axis, gap: TimeSpan, key: Callable[[Row], Any], place: str
+) -> Collection[Any, Row]:
+    """Return each row with the beginning and the end of its session: rows of a key, each at most ``gap`` after another."""
+    moment = axis.moment
+
+    def keyed(row: Row) -> Any:
+        at = moment(row)
+        return () if at is None else ((key(row), (at, row)),)
+
+    def joined(_: Any, values: list[tuple[Any, Any]]) -> Iterable[tuple[Any, Any]]:
+        present = sorted(((at, row, count) for (at, row), count in values if count > 0), key=itemgetter(0))
+        found: list[tuple[Any, Any]] = []
+        first = 0
+        for place, (at, _, _) in enumerate(present):
+            last = place + 1 == len(present)
+            if last or present[place + 1][0] > gap.after(at):
+                begin, end = present[first][0], gap.after(at)
+                found += [((*row, begin, end), count) for _, row, count in present[first : place + 1]]
+                first = place + 1
+        return found
+
+    return rows.flat_map(keyed, name="key").reduce(joined, name=place).map(itemgetter(1))

@@ -1,0 +1,382 @@
+"""Window functions. When rows of a partition change, the function is computed again for that partition, and for no other.
+
+Rows that tie are ordered by all columns that the query reads, so that a result is never unspecified.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+import attrs
+from sqlglot import exp
+
+from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.expressions.scalar_compiler import NameScope, Row, Scalar, as_kind, compile_scalar, strict, unify
+from timely.differential.tables.operators.aggregations import WRAPPERS, Aggregation, First, Sums, aggregation
+from timely.differential.tables.operators.groups import summands
+from timely.differential.tables.operators.row_limits import limit_of
+from timely.differential.tables.operators.sorting import Ordering, first_rows, ordering
+from timely.differential.tables.operators.window_frames import Partition, Ranges, frames_of, values_in
+from timely.differential.tables.values.kinds import Column, Kind, rounded, sortable
+from timely.differential.tables.values.refusals import in_brackets, name_of, only, refusal
+
+Compute = Callable[[Partition], Sequence[Any]]
+"""The values of a window function for the rows of a partition."""
+
+
+@attrs.frozen
+class _Windowed:
+    column: Column
+    compute: Compute
+
+
+def windows_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """Return the window functions in expressions, each once; those of subqueries are not among them."""
+    found: dict[exp.Expr, None] = {}
+    for node in nodes:
+        for part in node.walk(prune=lambda inner: isinstance(inner, exp.Query | exp.Window)):
+            if isinstance(part, exp.Window):
+                found[part] = None
+    return list(found)
+
+
+def with_windows(
+    relation: Relation,
+    outer: Sequence[exp.Expr],
+    nodes: Sequence[exp.Expr],
+    named: Sequence[exp.Expr],
+    conditions: Sequence[exp.Expr],
+) -> Relation:
+    """Return the relation with a column more for each window function; ``named`` are the windows of ``WINDOW``.
+
+    Each partition is cut further by the values of ``outer``. Rows for which ``conditions`` will not be true may be left out.
+    """
+    definitions = {window.this.name: window for window in named}
+    together: dict[Any, list[tuple[exp.Expr, exp.Window]]] = {}
+    for node in nodes:
+        window = _resolved(node, definitions, ())
+        if any(isinstance(part, exp.Window) for child in window.iter_expressions() for part in child.walk()):
+            raise refusal(node, "a window function cannot stand in another: use a subquery")
+        partition, order = [*outer, *(window.args.get("partition_by") or [])], window.args.get("order")
+        together.setdefault((tuple(partition), order), []).append((node, window))
+    scope, width = relation.scope, len(relation.columns)
+    most = _most_rows(conditions, *together.values()) if len(together) == 1 else None
+    for (partition, order), members in together.items():
+        relation = _over(relation, scope, width, partition, order, members, most)
+    return relation
+
+
+def _most_rows(conditions: Sequence[exp.Expr], members: Sequence[tuple[exp.Expr, exp.Window]]) -> int | None:
+    """Return how many rows of a partition are asked for, where no function sees others; ``None`` for all."""
+    if not all(isinstance(window.this, exp.RowNumber | exp.Rank | exp.DenseRank) for _, window in members):
+        return None
+    numbers = [node for node, window in members if isinstance(window.this, exp.RowNumber)]
+    limits = [limit for condition in conditions for node in numbers if (limit := limit_of(condition, node)) is not None]
+    return max(min(limits), 1) if limits else None
+
+
+def _resolved(window: exp.Expr, definitions: Mapping[str, exp.Expr], seen: tuple[str, ...]) -> exp.Window:
+    """Return a window with the parts of the window that it is based on."""
+    found = exp.Window(**{name: value for name, value in window.args.items() if name != "alias"})
+    base = window.args.get("alias")
+    if base is None:
+        return found
+    if base.name not in definitions or base.name in seen:
+        raise refusal(window, f"there is no window {base.name!r} that it can be based on")
+    other = _resolved(definitions[base.name], definitions, (*seen, base.name))
+    if other.args.get("spec") and in_brackets(base):
+        raise refusal(window, f"the window {base.name!r} has a frame: write OVER {base.name}")
+    for name in ("partition_by", "order", "spec"):
+        own, inherited = window.args.get(name), other.args.get(name)
+        if own and inherited:
+            raise refusal(window, f"the window {base.name!r} has {name.replace('_', ' ').upper()} already")
+        found.set(name, own or inherited)
+    return found
+
+
+def _over(
+    relation: Relation,
+    scope: NameScope,
+    width: int,
+    partition: Sequence[exp.Expr],
+    order: exp.Expr | None,
+    members: Sequence[tuple[exp.Expr, exp.Window]],
+    most: int | None,
+) -> Relation:
+    """Return the relation with the columns of functions over one partition and order, for the first ``most`` rows of each."""
+    keys = [compile_scalar(key, scope).function for key in partition]
+    orders = ordering([] if order is None else order.expressions, scope)
+    found = [_function(window, node, scope, orders) for node, window in members]
+
+    def group_of(row: Row) -> Row:
+        return tuple(key(row) for key in keys)
+
+    def place(row: Row) -> Any:
+        return orders.of(row), sortable(row[:width])
+
+    def computed(group: Any, counted: list[tuple[Row, int]]) -> Iterable[tuple[Row, int]]:
+        rows = [row for row, count in counted for _ in range(count)]
+        rows.sort(key=place)
+        made = Partition.of(rows, orders)
+        return Counter(row + more for row, more in zip(rows, zip(*(one.compute(made) for one in found)))).items()
+
+    kept = relation.collection if most is None else first_rows(relation.collection, group_of, place, most)
+    pairs = kept.map(lambda row: (group_of(row), row), name="partition")
+    rows = pairs.reduce(computed, name="window").map(lambda pair: pair[1])
+    return relation.extended(rows, [one.column for one in found], [node for node, _ in members])
+
+
+def _function(window: exp.Window, node: exp.Expr, scope: NameScope, order: Ordering) -> _Windowed:
+    inner: Any = window.this
+    nulls = True
+    while isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):
+        nulls = isinstance(inner, exp.RespectNulls)
+        inner = inner.this
+    call = _Call(node, inner, scope, order, frames_of(window.args.get("spec"), order, node), nulls)
+    ranked = _RANKS.get(type(inner))
+    if ranked is not None:
+        if inner is not window.this:
+            raise refusal(node, f"{name_of(inner)} takes no IGNORE NULLS")
+        only(inner)
+        kind, compute = ranked
+        if isinstance(inner, exp.RowNumber):
+            call.need_order()
+        return _Windowed(Column(inner.key, kind, False), compute)
+    if isinstance(inner, exp.Anonymous | exp.Func) and type(inner) in _MAKERS:
+        call.need_order()
+        return _MAKERS[type(inner)](call)
+    unwrapped = inner
+    while isinstance(unwrapped, WRAPPERS):
+        unwrapped = unwrapped.this
+    if not isinstance(unwrapped, exp.AggFunc):
+        raise refusal(node, "OVER is supported behind aggregates and window functions")
+    found = aggregation(window.this, scope)
+    return _Windowed(found.column, _aggregate(found, call))
+
+
+@attrs.frozen
+class _Call:
+    """A window function as it is written."""
+
+    node: exp.Expr
+    inner: Any
+    scope: NameScope
+    order: Ordering
+    frames: Callable[[Partition], list[Ranges]]
+    nulls: bool
+
+    def need_order(self) -> None:
+        if not self.order.functions:
+            raise refusal(self.node, f"{name_of(self.inner)} needs ORDER BY: the order of the rows is unspecified")
+
+    def number(self, node: Any, least: int) -> int:
+        """Return a literal whole number."""
+        sign = 1
+        while isinstance(node, exp.Paren | exp.Neg):
+            sign = -sign if isinstance(node, exp.Neg) else sign
+            node = node.this
+        if not isinstance(node, exp.Literal) or not str(node.this).isdigit() or sign * int(str(node.this)) < least:
+            raise refusal(self.node, "it takes a literal whole number here" + (f", at least {least}" if least == 1 else ""))
+        return sign * int(str(node.this))
+
+    def eligible(self, values: Sequence[Any]) -> Sequence[int]:
+        """Return the rows that count: all, or those whose value is not null."""
+        return range(len(values)) if self.nulls else [row for row, value in enumerate(values) if value is not None]
+
+
+# -- ranks ---------------------------------------------------------------------------------------------------------
+
+
+def _row_number(partition: Partition) -> Sequence[Any]:
+    return range(1, len(partition.rows) + 1)
+
+
+def _rank(partition: Partition) -> Sequence[Any]:
+    return [start + 1 for start in partition.starts]
+
+
+def _dense_rank(partition: Partition) -> Sequence[Any]:
+    number = {start: index for index, start in enumerate(dict.fromkeys(partition.starts), 1)}
+    return [number[start] for start in partition.starts]
+
+
+def _percent_rank(partition: Partition) -> Sequence[Any]:
+    return [start / max(len(partition.rows) - 1, 1) for start in partition.starts]
+
+
+def _cume_dist(partition: Partition) -> Sequence[Any]:
+    return [end / len(partition.rows) for end in partition.ends]
+
+
+_RANKS: Final[dict[Any, tuple[Kind, Compute]]] = {
+    exp.RowNumber: (Kind.INTEGER, _row_number),
+    exp.Rank: (Kind.INTEGER, _rank),
+    exp.DenseRank: (Kind.INTEGER, _dense_rank),
+    exp.PercentRank: (Kind.DOUBLE, _percent_rank),
+    exp.CumeDist: (Kind.DOUBLE, _cume_dist),
+}
+
+
+def _ntile(call: _Call) -> _Windowed:
+    only(call.inner, "this")
+    tiles = call.number(call.inner.this, 1)
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        size, more = divmod(len(partition.rows), tiles)
+        return [tile + 1 for tile in range(tiles) for _ in range(size + (tile < more))]
+
+    return _Windowed(Column("ntile", Kind.INTEGER, False), compute)
+
+
+# -- values of other rows ------------------------------------------------------------------------------------------
+
+
+def _shifted(call: _Call) -> _Windowed:
+    only(call.inner, "this", "offset", "default")
+    offset, default = call.inner.args.get("offset"), call.inner.args.get("default") or exp.Null()
+    away = 1 if offset is None else call.number(offset, -(1 << 62))
+    away = -away if isinstance(call.inner, exp.Lag) else away
+    value, other = _with_default(call.inner.this, default, call)
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        values = [value.function(row) for row in partition.rows]
+        rows = call.eligible(values)
+        found = []
+        for index, row in enumerate(partition.rows):
+            if away == 0:
+                found.append(values[index])
+                continue
+            place = bisect_left(rows, index) + away if away < 0 else bisect_right(rows, index) + away - 1
+            found.append(values[rows[place]] if 0 <= place < len(rows) else other.function(row))
+        return found
+
+    return _Windowed(Column(call.inner.key, value.kind), compute)
+
+
+def _with_default(node: exp.Expr, default: exp.Expr, call: _Call) -> list[Scalar]:
+    """Return a value and what stands for one that is missing, which has the type of the value, and its digits."""
+    value, other = compile_scalar(node, call.scope), compile_scalar(default, call.scope)
+    if value.kind is Kind.NULL or value.literal is not None:
+        return unify([node, default], [value, other], call.node)
+    if value.kind.scale is None or other.kind.scale is None:
+        return [value, as_kind(other, value.kind, default)]
+    return [value, attrs.evolve(other, kind=value.kind, function=strict(rounded(38, value.kind.scale), other.function))]
+
+
+def _nth(call: _Call) -> _Windowed:
+    """Return ``first_value``, ``last_value`` or ``nth_value``."""
+    only(call.inner, "this", "offset")
+    value = compile_scalar(call.inner.this, call.scope)
+    nth = call.number(call.inner.args.get("offset"), 1) if isinstance(call.inner, exp.NthValue) else 1
+    last = isinstance(call.inner, exp.LastValue | exp.Last)
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        values = [value.function(row) for row in partition.rows]
+        rows = call.eligible(values)
+        found = []
+        for frame in call.frames(partition):
+            left, place = nth, None
+            for start, end in reversed(frame) if last else frame:
+                first, size = bisect_left(rows, start), bisect_left(rows, end) - bisect_left(rows, start)
+                if left <= size:
+                    place = rows[first + (size - left if last else left - 1)]
+                    break
+                left -= size
+            found.append(None if place is None else values[place])
+        return found
+
+    return _Windowed(Column(call.inner.key, value.kind), compute)
+
+
+_MAKERS: Final[dict[Any, Callable[[_Call], _Windowed]]] = {
+    exp.Ntile: _ntile,
+    exp.Lag: _shifted,
+    exp.Lead: _shifted,
+    exp.FirstValue: _nth,
+    exp.LastValue: _nth,
+    exp.NthValue: _nth,
+}
+
+
+# -- aggregates of frames ------------------------------------------------------------------------------------------
+
+
+def _aggregate(found: Aggregation, call: _Call) -> Compute:
+    form = found.form
+    if isinstance(form, Sums):
+        return _sums_of_slices(found, form, call) if found.distinct else _running_sums(found, form, call)
+    if isinstance(form, First):
+        return _firsts(found, form, call)
+    if form.order is None:
+        call.need_order()
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        entries = [found.entry(row) for row in partition.rows]
+        results = []
+        for frame in call.frames(partition):
+            values = [entry for entry in values_in(frame, entries) if entry is not None]
+            if found.distinct:
+                values = list(dict.fromkeys(values))
+            if form.order is not None:
+                values.sort(key=form.order)
+            results.append(form.result(values) if values else found.empty)
+        return results
+
+    return compute
+
+
+def _running_sums(found: Aggregation, form: Sums, call: _Call) -> Compute:
+    added = summands(found, found.entry)
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        totals = [list(accumulate(parts, initial=0)) for parts in zip(*(added(row) for row in partition.rows))]
+        return [
+            form.result([sum(total[end] - total[start] for start, end in frame) for total in totals])
+            for frame in call.frames(partition)
+        ]
+
+    return compute
+
+
+def _sums_of_slices(found: Aggregation, form: Sums, call: _Call) -> Compute:
+    def compute(partition: Partition) -> Sequence[Any]:
+        entries = [found.entry(row) for row in partition.rows]
+        results = []
+        for frame in call.frames(partition):
+            parts = [form.summands(entry) for entry in set(values_in(frame, entries)) if entry is not None]
+            results.append(form.result([sum(part) for part in zip(*parts)] if parts else [0] * form.size))
+        return results
+
+    return compute
+
+
+def _firsts(found: Aggregation, form: First, call: _Call) -> Compute:
+    """Return the first entry of each frame, by a table of the firsts of 1, 2, 4, ... rows."""
+
+    def key(place: tuple[Any, Any]) -> Any:
+        return place[0]
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        entries = [found.entry(row) for row in partition.rows]
+        absent: Any = ((True,), None)
+        level = [absent if entry is None else ((False, form.order(entry)), entry) for entry in entries]
+        levels = [level]
+        width = 1
+        while 2 * width <= len(level):
+            below = levels[-1]
+            levels.append([min(one, other, key=key) for one, other in zip(below, below[width:])])
+            width *= 2
+        results = []
+        for frame in call.frames(partition):
+            best = absent
+            for start, end in frame:
+                size = (end - start).bit_length() - 1
+                best = min(best, levels[size][start], levels[size][end - (1 << size)], key=key)
+            results.append(None if best[1] is None else form.result(best[1]))
+        return results
+
+    return compute

@@ -1,0 +1,71 @@
+"""``sql``: a query over tables as a table that stays right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlglot import exp
+from typing_extensions import TypeVar
+
+from timely.dataflow import ScopeBuilder, warn
+from timely.differential.collections import Collection
+from timely.differential.tables.queries import query_of, relation_of
+from timely.differential.tables.sources import table
+from timely.differential.tables.table_class import Table, relations, table_of
+from timely.differential.tables.values.kinds import lower_case
+from timely.differential.tables.values.refusals import naming_the_line, position_of
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder, default=int)
+
+
+def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T, Any]) -> Table[T]:
+    """Return a query over ``tables``, or collections with a schema, as a table that stays right; the dialect is DuckDB's.
+
+    ``SqlError`` for what is not kept up to date, with the construct and its position in the text. A view has no order:
+    ``ORDER BY`` without ``LIMIT`` has no effect, which a ``TimelyWarning`` says.
+
+    >>> import pyarrow as pa
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         edges = dd.table(scope, pa.schema([("src", pa.int64()), ("dst", pa.int64())]))
+    ...         reached = dd.sql(
+    ...             scope,
+    ...             "with recursive r(node) as (select 1 union select dst from edges join r on src = node) select node from r",
+    ...             edges=edges,
+    ...         ).output()
+    ...     edges.session.insert((1, 2))
+    ...     edges.session.insert((2, 3))
+    ...     edges.session.advance_to(1)
+    ...     edges.session.remove((2, 3))
+    ...     edges.session.close()
+    ...     reached.at(0), reached.at(1)
+    ({(1,): 1, (2,): 1, (3,): 1}, {(1,): 1, (2,): 1})
+    """
+    found = query_over(scope, query, tables)
+    warn_of_order(query)
+    return found
+
+
+@naming_the_line
+def query_over(scope: ScopeBuilder[T], query: str, tables: Mapping[str, Table[T] | Collection[T, Any]]) -> Table[T]:
+    """Return what ``sql`` does, for whoever warns of an order by themselves."""
+    given = {lower_case(name): _as_table(found) for name, found in tables.items()}
+    return table_of(relation_of(scope, query_of(query), relations(given)))
+
+
+def _as_table(found: Any) -> Any:
+    return table(found, found.schema) if isinstance(found, Collection) and found.schema is not None else found
+
+
+def warn_of_order(query: str, view: str = "") -> None:
+    """Warn of an ``ORDER BY`` that decides nothing: neither which rows there are, nor in which order they are read."""
+    tree = query_of(query)
+    order, distinct = tree.args.get("order"), tree.args.get("distinct")
+    on = isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None  # of a set operation it is a bool
+    if order is None or tree.args.get("limit") or tree.args.get("offset") or on:
+        return
+    warn(f"{view}a view has no order: ORDER BY{position_of(order)} has no effect without LIMIT; sort when you read")

@@ -1,0 +1,544 @@
+"""``Table``: a collection of rows with a schema, and the operators on it, most of which are queries over ``this``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any, Generic
+
+import attrs
+import pyarrow as pa
+from sqlglot import exp
+from typing_extensions import TypeVar
+
+from timely.dataflow import ScopeBuilder, Stream, declared_schema
+from timely.differential.collections import Collection
+from timely.differential.inputs import InputSession
+from timely.differential.outputs import Output, output
+from timely.differential.tables.arrow_rows import by_batches
+from timely.differential.tables.expressions.join_order import conjuncts
+from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.expressions.scalar_compiler import NameScope, Scalar, compile_scalar
+from timely.differential.tables.names.names import qualified
+from timely.differential.tables.operators.asof_joins import asof_join
+from timely.differential.tables.operators.recent_rows import recent_rows
+from timely.differential.tables.operators.sorting import first_rows, sort_key
+from timely.differential.tables.operators.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
+from timely.differential.tables.queries import Expression, parsed, relation_of
+from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check
+from timely.differential.tables.values.refusals import naming_the_line
+from timely.differential.updates.linear import linear
+from timely.errors import GraphError, SqlError, brief
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder, default=int)
+
+
+class Table(Generic[T]):
+    """A collection of rows with a schema; rows are tuples, also those of one column. From ``table`` or ``sql``.
+
+    >>> import pyarrow as pa
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         lines = dd.table(scope, pa.schema([("item", pa.string()), ("n", pa.int64())]))
+    ...         totals = lines.group_by("item").agg("sum(n) as total").output()
+    ...     lines.session.insert(("pen", 2))
+    ...     lines.session.insert(("pen", 3))
+    ...     lines.session.close()
+    ...     totals.at(0)
+    {('pen', 5): 1}
+    """
+
+    def __init__(
+        self, collection: Collection[T, Any], columns: tuple[Column, ...], session: InputSession[T, Any] | None = None
+    ) -> None:
+        self.collection = collection
+        self.columns = _each_named_once(columns)
+        self._session = session
+
+    @property
+    def _relation(self) -> Relation:
+        return Relation(self.collection, self.columns)
+
+    def __repr__(self) -> str:
+        return f"Table({', '.join(f'{column.name} {column.kind.value}' for column in self.columns)})"
+
+    @property
+    def session(self) -> InputSession[T, Any]:
+        """What changes the table from outside; ``GraphError`` where it is computed."""
+        if self._session is None:
+            raise GraphError(f"{self!r} is computed, or its session is elsewhere: dd.table(scope, schema) has one")
+        return self._session
+
+    @property
+    def scope(self) -> ScopeBuilder[T]:
+        """The scope that it is in."""
+        return self.collection.scope
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns as an Arrow schema, with the widest type of each kind."""
+        return arrow_schema(self.columns)
+
+    def output(self, worker: int | None = None, *, name: str = "output") -> Output[T, Any]:
+        """Return what the table holds, to be read at complete times."""
+        rows = self.collection
+        return output(rows.stream, rows.ring, worker, name, self.schema, rows.placement)
+
+    def to_batches(self, *, name: str = "to_batches") -> Stream[T, pa.RecordBatch]:
+        """Return the changes of each complete time as Arrow batches: the columns, and ``count``, by how much each row changed."""
+        return self.collection.to_batches(self.schema, name=name)
+
+    # -- windows of time -------------------------------------------------------------------------------------------
+
+    def tumbling(self, column: Expression, size: Length, *, origin: Any = None) -> Table[T]:
+        """Return each row with ``window_start`` and ``window_end`` of the window of ``size`` that it is in.
+
+        Windows follow each other, and one begins at ``origin``, as in ``time_bucket`` of SQL: by default 2000-01-03, a Monday.
+        A window has the moments from its start up to its end, without that. Rows whose ``column`` is ``NULL`` are in none.
+
+        ``size`` is a text such as ``"10 minutes"`` or ``"1 month"``, or a timedelta; for a column of whole numbers it is one too.
+
+        >>> import datetime
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> noon = datetime.datetime(2024, 1, 1, 12)
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         clicks = dd.table(scope, pa.schema([("at", pa.timestamp("us"))]))
+        ...         counts = clicks.tumbling("at", "10 minutes").group_by("window_start").agg("count(*) as n").output()
+        ...     for minute in (1, 8, 15):
+        ...         clicks.session.insert((noon + datetime.timedelta(minutes=minute),))
+        ...     clicks.session.close()
+        ...     sorted((start.strftime("%H:%M"), n) for start, n in counts.at(0))
+        [('12:00', 2), ('12:10', 1)]
+        """
+        axis = self._axis("tumbling", column)
+        length = span_of(size, axis, "tumbling", months=True)
+        rows = sliding(self.collection, axis, length, length, origin, "tumbling")
+        return Table(rows, (*self.columns, *axis.columns))
+
+    def sliding(self, column: Expression, size: Length, step: Length, *, origin: Any = None) -> Table[T]:
+        """Return each row once for each window of ``size`` that it is in, where a window begins every ``step``.
+
+        Columns, lengths and ``origin`` are those of ``tumbling``.
+        """
+        axis = self._axis("sliding", column)
+        length, distance = span_of(size, axis, "sliding"), span_of(step, axis, "sliding", months=True)
+        rows = sliding(self.collection, axis, length, distance, origin, "sliding")
+        return Table(rows, (*self.columns, *axis.columns))
+
+    def sessions(self, column: Expression, gap: Length, by: Expression | Sequence[Expression] = ()) -> Table[T]:
+        """Return each row with ``window_start`` and ``window_end`` of its session.
+
+        Rows of equal ``by`` are of one session while each comes at most ``gap`` after another. It starts at its first row, and
+        ends ``gap`` after its last. A late row may join two sessions, and a row that goes may divide one. A change costs a
+        pass over the rows of its key.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         clicks = dd.table(scope, pa.schema([("user", pa.string()), ("at", pa.int64())]))
+        ...         visits = clicks.sessions("at", gap=10, by="user").group_by("user", "window_start")
+        ...         counts = visits.agg("count(*) as n").output()
+        ...     for at in (1, 15):
+        ...         clicks.session.insert(("ada", at))
+        ...     clicks.session.advance_to(1)
+        ...     clicks.session.insert(("ada", 8))
+        ...     clicks.session.close()
+        ...     sorted(counts.at(0)), sorted(counts.at(1))
+        ([('ada', 1, 1), ('ada', 15, 1)], [('ada', 1, 3)])
+        """
+        axis = self._axis("sessions", column)
+        found = span_of(gap, axis, "sessions")
+        keys = [self._scalar(part).function for part in _listed(by)]
+        rows = sessions(self.collection, axis, found, lambda row: tuple(key(row) for key in keys), "sessions")
+        return Table(rows, (*self.columns, *axis.columns))
+
+    def keep_recent(self, column: Expression, keep: Length) -> tuple[Table[T], Table[T]]:
+        """Return the rows of the last ``keep`` before the latest ``column`` so far, and the changes that came too late.
+
+        This bounds what is kept for windows of time: rows leave the first table when they are no longer recent. Changes to rows
+        that are not recent when they come are in the second table instead. There a row that is taken away too late counts -1.
+        What comes at one time is late by the latest row of the times before it.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         clicks = dd.table(scope, pa.schema([("at", pa.int64())]))
+        ...         recent, late = (table.output() for table in clicks.keep_recent("at", 10))
+        ...     for time, at in enumerate((3, 20, 5, 12)):
+        ...         clicks.session.insert((at,))
+        ...         clicks.session.advance_to(time + 1)
+        ...     clicks.session.close()
+        ...     [sorted(recent.at(time)) for time in range(4)], late.at(3)
+        ([[(3,)], [(20,)], [(20,)], [(12,), (20,)]], {(5,): 1})
+        """
+        axis = self._axis("keep_recent", column)
+        found = span_of(keep, axis, "keep_recent")
+        recent, late = recent_rows(self.collection, axis, found, "keep_recent")
+        return Table(recent, self.columns), Table(late, self.columns)
+
+    def _axis(self, operator: str, column: Expression) -> Axis:
+        return axis_of(self._scalar(column), operator)
+
+    @naming_the_line
+    def _scalar(self, expression: Expression) -> Scalar:
+        """Return an expression as a function of rows."""
+        query = exp.select(self._parsed(expression)).from_("this")
+        (found,) = qualified(query, {"this": self.columns}).selects
+        return compile_scalar(found.unalias(), self._relation.named("this").scope)
+
+    @naming_the_line
+    def _parsed(self, expression: Expression) -> exp.Expr:
+        """Return an expression; a text that is the name of a column is that column, also where it is no identifier of SQL."""
+        name = lower_case(expression) if isinstance(expression, str) else ""
+        names = [column.name for column in self.columns]
+        if name not in names or exp.to_identifier(name).quoted is False:
+            return parsed(expression)
+        try:
+            read = {lower_case(column.name) for column in parsed(expression).find_all(exp.Column)}
+        except SqlError:
+            read = set()
+        quoted = exp.to_identifier(name).sql(dialect="duckdb")
+        if read and read <= {*names}:
+            raise SqlError(f"{name} is a column, and an expression of others: write {quoted}, or the expression in parentheses")
+        return exp.column(name, "this")
+
+    # -- the method chain ------------------------------------------------------------------------------------------
+
+    def select(self, *expressions: Expression) -> Table[T]:
+        """Return the table of ``expressions``, such as ``"price * n as total"``."""
+        return self._run(exp.select(*map(self._parsed, expressions)).from_("this"))
+
+    @naming_the_line
+    def with_columns(self, *expressions: Expression, **named: Expression) -> Table[T]:
+        """Return the table with more columns, or others in the place of those of the same name.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         lines = dd.table(scope, pa.table({"price": [2, 5], "n": [3, 1]}))
+        ...         more = lines.with_columns("upper('x') as x", n="n + 1", total="price * n").output()
+        ...     more.at(0)
+        {(2, 4, 'X', 6): 1, (5, 2, 'X', 5): 1}
+        """
+        given = [*map(self._parsed, expressions), *(exp.alias_(self._parsed(part), name) for name, part in named.items())]
+        new: dict[str, exp.Expr] = {}
+        for part in given:
+            name = lower_case(part.alias_or_name)
+            if not name or part.is_star:
+                raise SqlError(f"{part.sql(dialect='duckdb')} of with_columns needs a name: add 'as name'")
+            if name in new:
+                raise SqlError(f"with_columns makes column {name!r} twice")
+            new[name] = part
+        kept = [new.pop(column.name) if column.name in new else exp.column(column.name, "this") for column in self.columns]
+        return self._run(exp.select(*kept, *new.values()).from_("this"))
+
+    @naming_the_line
+    def rename(self, names: Mapping[str, str]) -> Table[T]:
+        """Return the table with other names for some columns: ``{old: new}``."""
+        new = dict(zip(self._names("rename", names), names.values()))
+        selected = [exp.alias_(exp.column(column.name), new.get(column.name, column.name)) for column in self.columns]
+        renamed = [lower_case(part.alias) for part in selected]
+        for name in renamed:
+            if renamed.count(name) > 1:
+                raise SqlError(f"rename makes two columns {name!r}")
+        return self._run(exp.select(*selected).from_("this"))
+
+    @naming_the_line
+    def cast(self, types: Mapping[str, str]) -> Table[T]:
+        """Return the table with columns of other types: ``{name: type of SQL}``, such as ``{"price": "decimal(8, 2)"}``."""
+        new = dict(zip(self._names("cast", types), types.values()))
+        selected: list[exp.Expr] = []
+        for column in self.columns:
+            value: exp.Expr = exp.column(column.name)
+            if column.name in new:
+                value = exp.alias_(parsed(f"CAST(x AS {new[column.name]})"), column.name)
+                value.this.set("this", exp.column(column.name))
+            selected.append(value)
+        return self._run(exp.select(*selected).from_("this"))
+
+    @naming_the_line
+    def drop(self, *names: str) -> Table[T]:
+        """Return the table without some columns."""
+        gone = self._names("drop", names)
+        kept = [exp.column(column.name) for column in self.columns if column.name not in gone]
+        if not kept:
+            raise SqlError("drop leaves no column")
+        return self._run(exp.select(*kept).from_("this"))
+
+    def _names(self, operator: str, names: Iterable[str]) -> list[str]:
+        """Return the names of columns in lower case; ``SqlError`` for those that are not there."""
+        here = [column.name for column in self.columns]
+        for name in names:
+            if not isinstance(name, str) or lower_case(name) not in here:
+                raise SqlError(f"{operator}: there is no column {brief(name)}; there are {', '.join(here)}")
+        return [lower_case(name) for name in names]
+
+    def where(self, *conditions: Expression) -> Table[T]:
+        """Return the rows for which all conditions are true."""
+        return self._run(exp.select("*").from_("this").where(*map(parsed, conditions)))
+
+    def join(self, other: Table[T], on: Expression | Sequence[Expression], how: str = "inner") -> Table[T]:
+        """Return the join: ``how`` is inner, left, right, full, semi, anti, asof or asof left.
+
+        ``on`` is the name of a column, a list of names, or a condition in which the tables are called ``this`` and ``other``.
+
+        An as-of join gives each row the nearest earlier row of ``other`` among those with equal keys. The last name of ``on`` is
+        the column of the order: ``this`` is at or after ``other``. A condition has one inequality instead. ``asof left`` keeps
+        rows without a match. Of rows of ``other`` that tie, the first by all their columns is taken.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         trades = dd.table(scope, pa.table({"share": ["x", "x"], "at": [1, 7]}))
+        ...         quotes = dd.table(scope, pa.table({"share": ["x", "x"], "at": [2, 5], "price": [10, 11]}))
+        ...         priced = trades.join(quotes, on=["share", "at"], how="asof left").output()
+        ...     priced.at(0)
+        {('x', 1, None): 1, ('x', 7, 11): 1}
+        """
+        if how in ("asof", "asof left"):
+            return self._joined_as_of(other, on, optional=how == "asof left")
+        if how not in ("inner", "left", "right", "full", "semi", "anti"):
+            raise GraphError(f"how is inner, left, right, full, semi, anti, asof or asof left, not {brief(how)}")
+        condition = self._parsed(on) if isinstance(on, str | exp.Expr) else None
+        join = exp.Join(this=exp.to_table("other"), **({"kind": how} if how in ("inner", "semi", "anti") else {"side": how}))
+        if isinstance(condition, exp.Column):
+            join.set("using", [exp.to_identifier(condition.name)])
+        elif condition is not None:
+            join.set("on", condition)
+        else:
+            join.set("using", [exp.to_identifier(str(name)) for name in on])
+        selected = "this.*" if how in ("semi", "anti") else "*"
+        query = exp.select(selected).from_("this")
+        query.append("joins", join)
+        return self._run(query, other=other)
+
+    @naming_the_line
+    def _joined_as_of(self, other: Table[T], on: Expression | Sequence[Expression], *, optional: bool) -> Table[T]:
+        condition = self._parsed(on) if isinstance(on, str | exp.Expr) else None
+        names: list[str] = []
+        if condition is None or isinstance(condition, exp.Column):
+            names = self._names("join", [condition.name] if condition is not None else [str(name) for name in on])
+            other._names("join", names)
+            pairs = [(exp.column(name, "this"), exp.column(name, "other")) for name in names]
+            equal = [exp.EQ(this=one, expression=another) for one, another in pairs[:-1]]
+            condition = exp.and_(*equal, exp.GTE(this=pairs[-1][0], expression=pairs[-1][1]))
+        query = exp.select(exp.Star()).from_("this")
+        query.append("joins", exp.Join(this=exp.to_table("other"), on=condition))
+        left, right = (found.named(name) for name, found in relations({"this": self, "other": other}).items())
+        (join,) = qualified(query, {"this": self.columns, "other": other.columns}).args["joins"]
+        found = asof_join(left, right, list(conjuncts(join.args["on"])), join, optional=optional)
+        width = len(left.columns)
+        kept = [i for i, column in enumerate(found.columns) if i < width or column.name not in names]
+        rows = (
+            found.collection if len(kept) == len(found.columns) else found.collection.map(lambda row: tuple(row[i] for i in kept))
+        )
+        return Table(rows, tuple(found.columns[i] for i in kept))
+
+    def explode(self, column: str) -> Table[T]:
+        """Return a row for each element of the lists of ``column``, which becomes the element; empty lists have no row.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         posts = dd.table(scope, pa.table({"id": [1, 2], "tags": [["a", "b"], []]}))
+        ...         tags = posts.explode("tags").output()
+        ...     tags.at(0)
+        {(1, 'a'): 1, (1, 'b'): 1}
+        """
+        (name,) = self._names("explode", [column])
+        return self.with_columns(exp.alias_(exp.Explode(this=exp.column(name, "this")), name))
+
+    def map_rows(self, f: Callable[[tuple[Any, ...]], Any], schema: pa.Schema | str, *, name: str = "map_rows") -> Table[T]:
+        """Return the table of ``f(row)``: a tuple of ``schema`` for each row, which is a tuple too.
+
+        ``f`` is called for rows that come and for rows that go, so its result must depend on the row alone. What it raises
+        becomes an ``OperatorError``, and so does a ``SchemaError`` for what is no row of ``schema``.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         words = dd.table(scope, pa.table({"word": ["ada", "bob"]}))
+        ...         turned = words.map_rows(lambda row: (row[0][::-1],), "word string").output()
+        ...     turned.at(0)
+        {('ada',): 1, ('bob',): 1}
+        """
+        schema = declared_schema(schema, name)
+        columns = columns_of(schema)
+        check = row_check(columns, schema)
+        return Table(self.collection.map(lambda row: check(f(row)), name=name), columns)
+
+    def map_batches(self, f: Callable[[pa.RecordBatch], Any], schema: pa.Schema | str, *, name: str = "map_batches") -> Table[T]:
+        """Return the table of ``f(batch)``: Arrow data with the columns of ``schema`` for each Arrow batch of rows.
+
+        How rows are put into batches is unspecified, and changes from run to run. So the result for a batch must be the results
+        for its rows one by one, put together. There may be fewer or more rows. Errors are those of ``map_rows``.
+
+        >>> import pyarrow as pa
+        >>> import pyarrow.compute as pc
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         numbers = dd.table(scope, pa.table({"n": [1, 2, 3]}))
+        ...         many = numbers.map_batches(lambda batch: batch.filter(pc.field("n") > 1), numbers.schema).output()
+        ...     many.at(0)
+        {(2,): 1, (3,): 1}
+        """
+        schema = declared_schema(schema, name)
+        rows = by_batches(f, self.columns, schema, name)
+        return Table(Collection(linear(self.collection.stream, name, rows), self.collection.ring), columns_of(schema))
+
+    def group_by(self, *keys: Expression) -> GroupedTable[T]:
+        """Return the groups of rows with equal ``keys``; ``agg`` makes a table of them."""
+        return GroupedTable(self, keys)
+
+    def distinct(self) -> Table[T]:
+        """Return each row once."""
+        return self._run(exp.select("*").from_("this").distinct())
+
+    def union(self, other: Table[T]) -> Table[T]:
+        """Return the rows that either table has, each once; columns go together by position, as in SQL."""
+        return self._combined(exp.union, other, distinct=True)
+
+    def union_all(self, other: Table[T]) -> Table[T]:
+        """Return the rows of both."""
+        return self._combined(exp.union, other, distinct=False)
+
+    def except_(self, other: Table[T]) -> Table[T]:
+        """Return the rows that ``other`` does not have, each once."""
+        return self._combined(exp.except_, other, distinct=True)
+
+    def except_all(self, other: Table[T]) -> Table[T]:
+        """Return the rows without those of ``other``, each taken away as often as it is there."""
+        return self._combined(exp.except_, other, distinct=False)
+
+    def intersect(self, other: Table[T]) -> Table[T]:
+        """Return the rows that both tables have, each once."""
+        return self._combined(exp.intersect, other, distinct=True)
+
+    def intersect_all(self, other: Table[T]) -> Table[T]:
+        """Return the rows that both tables have, each as often as the table that has it less often."""
+        return self._combined(exp.intersect, other, distinct=False)
+
+    def _combined(self, operation: Callable[..., exp.Query], other: Table[T], *, distinct: bool) -> Table[T]:
+        return self._run(operation(exp.select("*").from_("this"), exp.select("*").from_("other"), distinct=distinct), other=other)
+
+    def limit(self, k: int, order_by: Expression | Sequence[Expression], *, offset: int = 0) -> Table[T]:
+        """Return the first ``k`` rows in an order, after the first ``offset``; rows that tie are ordered by all their columns."""
+        _check_number("limit", "k", k, 1)
+        _check_number("limit", "offset", offset, 0)
+        query = exp.select("*").from_("this").order_by(*self._ordered(order_by), dialect="duckdb").limit(k)
+        return self._run(query.offset(offset) if offset else query)
+
+    def top(self, k: int, order_by: Expression | Sequence[Expression], by: Sequence[Expression] = ()) -> Table[T]:
+        """Return the first ``k`` rows in an order such as ``"price desc"``, of each group of equal ``by``; ties go by the row.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         rows = dd.collection(scope, [("a", 1), ("a", 3), ("b", 2)])
+        ...         scores = dd.table(rows, pa.schema([("name", pa.string()), ("n", pa.int64())]))
+        ...         best = scores.top(1, "n desc", by=["name"]).output()
+        ...     best.at(0)
+        {('a', 3): 1, ('b', 2): 1}
+        """
+        _check_number("top", "k", k, 1)
+        query = exp.select("*").from_("this").order_by(*self._ordered(order_by), dialect="duckdb")
+        keys = [self._scalar(part).function for part in _listed(by)]
+        places = self._relation.named("this").places
+        scope = NameScope(self.columns, {**places, **{exp.column(column.name): i for i, column in enumerate(self.columns)}})
+        order = sort_key(qualified(query, {"this": self.columns}).args["order"].expressions, scope, len(self.columns))
+        rows = first_rows(self.collection, lambda row: tuple(key(row) for key in keys), order, k)
+        return Table(rows, self.columns)
+
+    def _ordered(self, given: Expression | Sequence[Expression]) -> list[Expression]:
+        """Return expressions of an order, which may have a direction."""
+        names = {column.name for column in self.columns}
+        listed = _listed(given)
+        return [
+            self._parsed(part).sql(dialect="duckdb") if isinstance(part, str) and lower_case(part) in names else part
+            for part in listed
+        ]
+
+    def _run(self, query: exp.Query, **others: Table[T]) -> Table[T]:
+        return table_of(relation_of(self.scope, query, relations({"this": self, **others})))
+
+
+class GroupedTable(Generic[T]):
+    """The groups of a table; from ``Table.group_by``."""
+
+    def __init__(self, table: Table[T], keys: Sequence[Expression]) -> None:
+        self._table = table
+        self._keys = keys
+
+    def agg(self, *aggregates: Expression) -> Table[T]:
+        """Return the keys and ``aggregates``, such as ``"sum(price) as total"``, for each group."""
+        keys = [self._table._parsed(key) for key in self._keys]
+        query = exp.select(*keys, *map(parsed, aggregates)).from_("this")
+        if keys:
+            query = query.group_by(*(key.unalias() for key in keys))
+        return self._table._run(query)
+
+    def limit(self, k: int, order_by: Expression | Sequence[Expression]) -> Table[T]:
+        """Return the first ``k`` rows of each group in an order, as ``Table.top`` does with ``by``."""
+        return self._table.top(k, order_by, by=self._keys)
+
+
+def table_of(relation: Relation) -> Table[Any]:
+    """Return the rows of a query as a table."""
+    return Table(relation.collection, relation.columns)
+
+
+def relations(tables: Mapping[str, Any]) -> dict[str, Relation]:
+    """Return the rows of tables, by name; ``GraphError`` for what is no table."""
+    for name, found in tables.items():
+        if not isinstance(found, Table):
+            raise GraphError(
+                f"sql reads tables, and {name} is {brief(found)}: make one with dd.table(collection, schema), or give the"
+                " collection a schema"
+            )
+    return {name: found._relation for name, found in tables.items()}
+
+
+def _each_named_once(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns with names of their own: a second ``id`` is ``id_1``."""
+    used = {column.name for column in columns}
+    if len(used) == len(columns):
+        return columns
+    found: list[Column] = []
+    for column in columns:
+        name = column.name
+        if any(other.name == name for other in found):
+            name = next(new for number in count(1) if (new := f"{column.name}_{number}") not in used)
+            used.add(name)
+        found.append(attrs.evolve(column, name=name))
+    return tuple(found)
+
+
+def _listed(given: Expression | Sequence[Expression]) -> list[Expression]:
+    return [given] if isinstance(given, str | exp.Expr) else list(given)
+
+
+def _check_number(operator: str, name: str, number: int, least: int) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise GraphError(f"{operator}: {name} is a whole number from {least} on, not {brief(number)}")

@@ -1,0 +1,646 @@
+"""Kinds of values: which Python values a column of a table has, which kinds go together, and how one becomes another.
+
+Every value of a column has the one Python type of its kind, so that equal values are equal records.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import string
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from numbers import Rational, Real
+from typing import Any, ClassVar, Final
+
+import attrs
+import pyarrow as pa
+
+from timely.differential.tables.values import parsing
+from timely.differential.tables.values.zones import to_utc
+from timely.errors import SchemaError, SqlError, brief
+from timely.operators.keyed.numbers import NAN
+
+Value = Any
+Conversion = Callable[[Any], Any]
+
+
+@attrs.frozen(eq=False, repr=False)
+class Kind:
+    """What the values of a column are. There is one object for each kind, so kinds are compared with ``is``.
+
+    ``NULL`` is the kind of the literal alone. Lists have an ``element``, structs have ``fields``: their values are tuples.
+    Decimals have a ``scale``, the number of digits behind the point, and at most 38 digits.
+    """
+
+    value: str
+    element: Kind | None = None
+    fields: tuple[tuple[str, Kind], ...] = ()
+    scale: int | None = None
+
+    NULL: ClassVar[Kind]
+    BOOLEAN: ClassVar[Kind]
+    INTEGER: ClassVar[Kind]
+    DECIMAL: ClassVar[Kind]
+    DOUBLE: ClassVar[Kind]
+    TEXT: ClassVar[Kind]
+    BLOB: ClassVar[Kind]
+    DATE: ClassVar[Kind]
+    TIME: ClassVar[Kind]
+    TIMESTAMP: ClassVar[Kind]
+    INSTANT: ClassVar[Kind]
+    INTERVAL: ClassVar[Kind]
+
+    @property
+    def nested(self) -> bool:
+        """Whether its values are made of others."""
+        return self.element is not None or bool(self.fields)
+
+    @property
+    def base(self) -> Kind:
+        """The kind, with ``DECIMAL`` for decimals of any scale."""
+        return self if self.scale is None else Kind.DECIMAL
+
+    def __repr__(self) -> str:
+        return self.value
+
+    def __reduce__(self) -> Any:
+        return _kind, (self.value, self.element, self.fields, self.scale)
+
+
+_KINDS: Final[dict[Any, Kind]] = {}
+
+
+def _kind(value: str, element: Kind | None = None, fields: tuple[tuple[str, Kind], ...] = (), scale: int | None = None) -> Kind:
+    """Return the one kind of this description."""
+    key = value, element, fields, scale
+    found = _KINDS.get(key)
+    return _KINDS.setdefault(key, Kind(*key)) if found is None else found
+
+
+Kind.NULL = _kind("NULL")
+Kind.BOOLEAN = _kind("BOOLEAN")
+Kind.INTEGER = _kind("INTEGER")
+Kind.DECIMAL = _kind("DECIMAL")
+Kind.DOUBLE = _kind("DOUBLE")
+Kind.TEXT = _kind("VARCHAR")
+Kind.BLOB = _kind("BLOB")
+Kind.DATE = _kind("DATE")
+Kind.TIME = _kind("TIME")
+Kind.TIMESTAMP = _kind("TIMESTAMP")
+Kind.INSTANT = _kind("TIMESTAMPTZ")
+Kind.INTERVAL = _kind("INTERVAL")
+
+
+def decimal(scale: int) -> Kind:
+    """Return the kind of decimals of 38 digits, some of them behind the point.
+
+    >>> decimal(2), decimal(2) is decimal(2), decimal(2) is decimal(3), decimal(2).base is Kind.DECIMAL
+    (DECIMAL, True, False, True)
+    """
+    return _kind("DECIMAL", None, (), scale)
+
+
+def list_of(element: Kind) -> Kind:
+    """Return the kind of lists; their values are tuples.
+
+    >>> list_of(Kind.DATE), list_of(Kind.DATE) is list_of(Kind.DATE)
+    (DATE[], True)
+    """
+    return _kind(f"{element.value}[]", element)
+
+
+def struct_of(fields: tuple[tuple[str, Kind], ...]) -> Kind:
+    """Return the kind of structs with named fields; their values are tuples of the values of the fields.
+
+    >>> struct_of((("street", Kind.TEXT), ("number", Kind.INTEGER)))
+    STRUCT(street VARCHAR, number INTEGER)
+    """
+    return _kind(f"STRUCT({', '.join(f'{name} {kind.value}' for name, kind in fields)})", None, fields)
+
+
+NUMBERS: Final = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
+
+MOMENTS: Final = (Kind.DATE, Kind.TIMESTAMP, Kind.INSTANT)
+"""Kinds that become one another where they meet, the earlier ones the later ones."""
+
+
+@attrs.frozen
+class Column:
+    """A column: its name, the kind of its values, and whether some may be ``None``."""
+
+    name: str
+    kind: Kind
+    nullable: bool = True
+
+
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def lower_case(name: str) -> str:
+    """Return a name of a column or table as it is compared, which DuckDB does without regard to the case of ASCII letters.
+
+    >>> lower_case("Order Total (Ä)")
+    'order total (Ä)'
+    """
+    return name.translate(_LOWER)
+
+
+def common(one: Kind, other: Kind) -> Kind | None:
+    """Return the kind that both become where they meet, or ``None``.
+
+    >>> common(Kind.INTEGER, Kind.DOUBLE), common(Kind.TEXT, Kind.DATE)
+    (DOUBLE, None)
+    """
+    if one is other or other is Kind.NULL:
+        return one
+    if one is Kind.NULL:
+        return other
+    for kinds in (NUMBERS, MOMENTS):
+        if one.base in kinds and other.base in kinds:
+            found = kinds[max(kinds.index(one.base), kinds.index(other.base))]
+            return decimal(max(one.scale or 0, other.scale or 0)) if found is Kind.DECIMAL else found
+    if one.element is not None and other.element is not None:
+        element = common(one.element, other.element)
+        return None if element is None else list_of(element)
+    if one.fields and [name for name, _ in one.fields] == [name for name, _ in other.fields]:
+        parts = [(name, common(kind, more)) for (name, kind), (_, more) in zip(one.fields, other.fields)]
+        kept = tuple((name, kind) for name, kind in parts if kind is not None)
+        return struct_of(kept) if len(kept) == len(parts) else None
+    return None
+
+
+def sortable(value: Value) -> Any:
+    """Return what a value is sorted by where it may be ``None``, or be a tuple that has one: ``None`` comes last.
+
+    >>> sorted([(1, None), (1, 2), (0, 3)], key=sortable)
+    [(0, 3), (1, 2), (1, None)]
+    """
+    if value is None:
+        return (1,)
+    return (0, tuple(map(sortable, value))) if type(value) is tuple else (0, value)
+
+
+# -- conversion ----------------------------------------------------------------------------------------------------
+
+
+def _same(value: Value) -> Value:
+    return value
+
+
+def finite(value: float) -> float:
+    """Return a float as tables have it: there is one zero, and one NaN, which equals itself and is the greatest.
+
+    >>> finite(-0.0), finite(float("nan")) == finite(float("nan"))
+    (0.0, True)
+    """
+    found = value + 0.0
+    return found if found == found else NAN
+
+
+def _integer_of_double(value: float) -> int:
+    try:
+        return round(value)
+    except (OverflowError, ValueError):
+        raise SqlError(f"{value} is not a whole number") from None
+
+
+def _integer_of_decimal(value: Decimal) -> int:
+    return int(value.to_integral_value(ROUND_HALF_UP))
+
+
+def _without_zeros(text: str, microsecond: int) -> str:
+    return text.rstrip("0") if microsecond else text
+
+
+def _text_of_timestamp(value: datetime.datetime) -> str:
+    return _without_zeros(str(value), value.microsecond)
+
+
+def _text_of_instant(value: datetime.datetime) -> str:
+    return _text_of_timestamp(value.replace(tzinfo=None)) + "+00"
+
+
+def _text_of_blob(value: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 and byte not in b"\"'\\" else f"\\x{byte:02X}" for byte in value)
+
+
+def text_of_float(value: float) -> str:
+    """Return a float as text: the shortest that is the same float.
+
+    >>> text_of_float(0.1), text_of_float(1e16)
+    ('0.1', '1e+16')
+    """
+    return repr(value + 0.0)
+
+
+def start_of_day(value: datetime.date) -> datetime.datetime:
+    """Return the timestamp at which a date begins."""
+    return datetime.datetime(value.year, value.month, value.day)
+
+
+_CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
+    (Kind.INTEGER, Kind.DECIMAL): Decimal,
+    (Kind.INTEGER, Kind.DOUBLE): float,
+    (Kind.INTEGER, Kind.TEXT): str,
+    (Kind.INTEGER, Kind.BOOLEAN): bool,
+    (Kind.BOOLEAN, Kind.INTEGER): int,
+    (Kind.BOOLEAN, Kind.DOUBLE): float,
+    (Kind.BOOLEAN, Kind.TEXT): lambda value: "true" if value else "false",
+    (Kind.DECIMAL, Kind.DOUBLE): float,
+    (Kind.DECIMAL, Kind.INTEGER): _integer_of_decimal,
+    (Kind.DOUBLE, Kind.INTEGER): _integer_of_double,
+    (Kind.TEXT, Kind.INTEGER): parsing.integer_of,
+    (Kind.TEXT, Kind.DOUBLE): parsing.float_of,
+    (Kind.TEXT, Kind.DECIMAL): parsing.decimal_of,
+    (Kind.TEXT, Kind.DATE): parsing.date_of,
+    (Kind.TEXT, Kind.TIMESTAMP): parsing.timestamp_of,
+    (Kind.DATE, Kind.TEXT): str,
+    (Kind.DATE, Kind.TIMESTAMP): start_of_day,
+    (Kind.TIMESTAMP, Kind.DATE): lambda value: value.date(),
+    (Kind.TIMESTAMP, Kind.TEXT): _text_of_timestamp,
+    (Kind.TEXT, Kind.BOOLEAN): parsing.boolean_of,
+    (Kind.DOUBLE, Kind.TEXT): text_of_float,
+    (Kind.DOUBLE, Kind.BOOLEAN): bool,
+    (Kind.DECIMAL, Kind.BOOLEAN): bool,
+    (Kind.BOOLEAN, Kind.DECIMAL): Decimal,
+    (Kind.TEXT, Kind.TIME): parsing.time_of,
+    (Kind.TIME, Kind.TEXT): lambda value: _without_zeros(str(value), value.microsecond),
+    (Kind.TIMESTAMP, Kind.TIME): lambda value: value.time(),
+    (Kind.TEXT, Kind.BLOB): parsing.blob_of,
+    (Kind.BLOB, Kind.TEXT): _text_of_blob,
+    (Kind.TEXT, Kind.INSTANT): parsing.instant_of,
+    (Kind.INSTANT, Kind.TEXT): _text_of_instant,
+    (Kind.INSTANT, Kind.TIMESTAMP): lambda value: value.replace(tzinfo=None),
+    (Kind.INSTANT, Kind.DATE): lambda value: value.date(),
+    (Kind.TIMESTAMP, Kind.INSTANT): lambda value: value.replace(tzinfo=datetime.UTC),
+    (Kind.DATE, Kind.INSTANT): lambda value: start_of_day(value).replace(tzinfo=datetime.UTC),
+}
+
+
+def conversion(source: Kind, target: Kind) -> Conversion | None:
+    """Return the function that makes a value of ``source`` one of ``target``, or ``None`` where that is not translated.
+
+    >>> conversion(Kind.TEXT, Kind.INTEGER)(" 12"), conversion(Kind.DATE, Kind.BOOLEAN)
+    (12, None)
+    """
+    if source is target or source is Kind.NULL:
+        return _same
+    if source.element is not None and target.element is not None:
+        convert = conversion(source.element, target.element)
+        return None if convert is None else lambda values: tuple(None if value is None else convert(value) for value in values)
+    if source.fields and [name for name, _ in source.fields] == [name for name, _ in target.fields]:
+        return _struct_conversion(source, target)
+    plain = _CONVERSIONS.get((source.base, target.base))
+    if source.scale is not None and target is Kind.TEXT:
+        return functools.partial(_text_of_decimal, source.scale)
+    if target.scale is None:
+        return plain
+    digits = 38 if source is Kind.TEXT else source.scale or 0
+    narrow = (fitting if digits <= target.scale else rounded)(38, target.scale)
+    if source.scale is not None:
+        return narrow
+    return None if plain is None else _then(plain, narrow)
+
+
+def _then(convert: Conversion, narrow: Conversion) -> Conversion:
+    return lambda value: narrow(convert(value))
+
+
+def _text_of_decimal(scale: int, value: Decimal) -> str:
+    return f"{value or abs(value):.{scale}f}"  # no minus before zero
+
+
+def _struct_conversion(source: Kind, target: Kind) -> Conversion | None:
+    converts = [conversion(kind, other) for (_, kind), (_, other) in zip(source.fields, target.fields)]
+    known = [convert for convert in converts if convert is not None]
+    if len(known) < len(converts):
+        return None
+    return lambda values: tuple(None if value is None else convert(value) for convert, value in zip(known, values))
+
+
+def _does_not_fit(value: Decimal, precision: int, scale: int) -> SqlError:
+    with localcontext(prec=100):  # without the zeros at the end, of which columns and rows have different numbers
+        return SqlError(f"{value.normalize()} does not fit DECIMAL({precision}, {scale})")
+
+
+def fitting(precision: int, scale: int) -> Conversion:
+    """Return what returns a decimal that is below the limit of ``DECIMAL(precision, scale)``; ``SqlError`` for others.
+
+    >>> fitting(4, 1)(Decimal("2.25"))
+    Decimal('2.25')
+    """
+    limit = Decimal(1).scaleb(precision - scale)
+    low = -limit
+
+    def fit(value: Decimal) -> Decimal:
+        if low < value < limit:
+            return value
+        raise _does_not_fit(value, precision, scale)
+
+    return fit
+
+
+def rounded(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
+    """Return what rounds to ``DECIMAL(precision, scale)``; ``SqlError`` for what does not fit.
+
+    >>> rounded(4, 1)(Decimal("2.25"))
+    Decimal('2.3')
+    """
+    unit, limit = Decimal(1).scaleb(-scale), Decimal(1).scaleb(precision - scale)
+
+    def convert(value: Decimal) -> Decimal:
+        if not value.is_finite() or not -limit < value < limit:
+            raise _does_not_fit(value, precision, scale)
+        with localcontext(prec=100):
+            found = value.quantize(unit, ROUND_HALF_UP)
+        if not -limit < found < limit:
+            raise _does_not_fit(value, precision, scale)
+        return found
+
+    return convert
+
+
+def within(bits: int, signed: bool) -> Callable[[int], int]:
+    """Return what checks that a whole number has at most ``bits`` bits."""
+    least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+
+    def convert(value: int) -> int:
+        if not least <= value <= most:
+            raise SqlError(f"{value} does not fit a whole number of {bits} bits")
+        return value
+
+    return convert
+
+
+# -- Arrow ---------------------------------------------------------------------------------------------------------
+
+
+def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
+    """Return the columns of an Arrow schema; ``SchemaError`` for types and names that tables do not have.
+
+    >>> columns_of(pa.schema([pa.field("n", pa.int32(), nullable=False)]))
+    (Column(name='n', kind=INTEGER, nullable=False),)
+    """
+    columns = tuple(Column(lower_case(field.name), kind_of(field), field.nullable) for field in schema)
+    for column in columns:
+        if sum(other.name == column.name for other in columns) > 1:
+            raise SchemaError(f"the schema has column {column.name!r} twice; upper and lower case are the same")
+    return columns
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the Arrow type that a type becomes in a table, without loss: dictionaries their values, nanoseconds microseconds.
+
+    >>> plain_type(pa.dictionary(pa.int8(), pa.string())), plain_type(pa.timestamp("ns")), plain_type(pa.float32())
+    (DataType(string), TimestampType(timestamp[us]), DataType(double))
+    """
+    types = pa.types
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    if _is_list(kind):
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
+    for tests, plain in _PLAIN:
+        if any(test(kind) for test in tests):
+            return plain
+    return kind
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    tests = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(test(kind) for test in tests)
+
+
+_PLAIN: Final[tuple[tuple[tuple[Callable[[Any], bool], ...], Any], ...]] = (
+    ((pa.types.is_floating,), pa.float64()),
+    ((pa.types.is_string_view, pa.types.is_large_string), pa.string()),
+    ((pa.types.is_binary_view, pa.types.is_large_binary, pa.types.is_fixed_size_binary), pa.binary()),
+    ((pa.types.is_date64,), pa.date32()),
+    ((pa.types.is_time,), pa.time64("us")),
+    ((pa.types.is_duration,), pa.duration("us")),
+)
+
+
+def kind_of(field: pa.Field) -> Kind:
+    """Return the kind of an Arrow field; ``SchemaError`` for types that tables do not have."""
+    kind = plain_type(field.type)
+    for test, found in _KINDS_OF_TYPES:
+        if test(kind):
+            return found
+    if pa.types.is_decimal(kind):
+        return decimal(max(kind.scale, 0))
+    if pa.types.is_timestamp(kind):
+        return Kind.TIMESTAMP if kind.tz is None else Kind.INSTANT
+    if pa.types.is_list(kind):
+        return list_of(kind_of(kind.value_field.with_name(f"{field.name}[]")))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        names = [lower_case(part.name) for part in kind]
+        if len(set(names)) < len(names):
+            raise SchemaError(f"column {field.name!r} has a field twice; upper and lower case are the same")
+        return struct_of(tuple((name, kind_of(part.with_name(f"{field.name}.{name}"))) for name, part in zip(names, kind)))
+    raise SchemaError(
+        f"column {field.name!r} is {kind}: tables have bool, whole numbers, floats, decimals, strings, binary, dates, times,"
+        " timestamps, durations, and lists and structs of these; cast it, such as a UUID to string"
+    )
+
+
+_KINDS_OF_TYPES: Final[tuple[tuple[Callable[[Any], bool], Kind], ...]] = (
+    (pa.types.is_boolean, Kind.BOOLEAN),
+    (pa.types.is_integer, Kind.INTEGER),
+    (pa.types.is_float64, Kind.DOUBLE),
+    (pa.types.is_string, Kind.TEXT),
+    (pa.types.is_binary, Kind.BLOB),
+    (pa.types.is_date32, Kind.DATE),
+    (pa.types.is_time64, Kind.TIME),
+    (pa.types.is_duration, Kind.INTERVAL),
+)
+
+_TYPES: Final[dict[Kind, Any]] = {
+    Kind.BOOLEAN: bool,
+    Kind.INTEGER: int,
+    Kind.DECIMAL: Decimal,
+    Kind.DOUBLE: float,
+    Kind.TEXT: str,
+    Kind.BLOB: bytes,
+    Kind.DATE: datetime.date,
+    Kind.TIME: datetime.time,
+    Kind.TIMESTAMP: datetime.datetime,
+    Kind.INSTANT: datetime.datetime,
+    Kind.INTERVAL: datetime.timedelta,
+}
+
+_ARROW: Final[dict[Kind, Any]] = {
+    Kind.NULL: pa.null(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INTEGER: pa.int64(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.TEXT: pa.string(),
+    Kind.BLOB: pa.binary(),
+    Kind.DATE: pa.date32(),
+    Kind.TIME: pa.time64("us"),
+    Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.INSTANT: pa.timestamp("us", "UTC"),
+    Kind.INTERVAL: pa.duration("us"),
+}
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Return the Arrow schema of columns: the widest type of each kind.
+
+    >>> arrow_schema((Column("xs", list_of(Kind.INTEGER)),)).types
+    [ListType(list<item: int64>)]
+    """
+    return pa.schema([pa.field(column.name, _arrow_type(column.kind), nullable=column.nullable) for column in columns])
+
+
+def _arrow_type(kind: Kind) -> pa.DataType:
+    if kind.scale is not None:
+        return pa.decimal128(38, kind.scale)
+    if kind.element is not None:
+        return pa.list_(_arrow_type(kind.element))
+    if kind.fields:
+        return pa.struct([(name, _arrow_type(part)) for name, part in kind.fields])
+    return _ARROW[kind]
+
+
+# -- checks --------------------------------------------------------------------------------------------------------
+
+
+def row_check(columns: tuple[Column, ...], schema: pa.Schema) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what checks that a record is a row of a schema, and returns it with the types of its kinds.
+
+    >>> check = row_check(columns_of(schema := pa.schema([("price", pa.float64())])), schema)
+    >>> check((3,))
+    (3.0,)
+    """
+    checks = [_column_check(column, field) for column, field in zip(columns, schema)]
+    width = len(columns)
+
+    def check(record: Any) -> tuple[Any, ...]:
+        if not isinstance(record, tuple) or len(record) != width:
+            raise SchemaError(f"a row of this table is a tuple of {width} values, not {brief(record)}")
+        return tuple(convert(value) for convert, value in zip(checks, record))
+
+    return check
+
+
+def _column_check(column: Column, field: pa.Field) -> Conversion:
+    check = _value_check(column.kind, plain_type(field.type))
+    nullable = column.nullable
+
+    def convert(value: Any) -> Any:
+        if value is None and nullable:
+            return None
+        try:
+            return check(value)
+        except SqlError as error:
+            raise SchemaError(f"column {column.name!r}: {error}") from None
+
+    return convert
+
+
+def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
+    """Return what returns a value as one of ``kind``; ``SqlError`` for others."""
+    if kind.element is not None:
+        return functools.partial(_checked_list, kind, _value_check(kind.element, type_.value_type))
+    if kind.fields:
+        return functools.partial(
+            _checked_struct, kind, [_value_check(part, type_[i].type) for i, (_, part) in enumerate(kind.fields)]
+        )
+    expected = _TYPES[kind.base]
+    narrow: Conversion = _same
+    if kind is Kind.INTEGER:
+        narrow = within(type_.bit_width, pa.types.is_signed_integer(type_))
+    elif kind.scale is not None:
+        narrow = _exactly(type_.precision, type_.scale)
+    elif kind in _NARROW:
+        narrow = _NARROW[kind]
+    float_of_int = kind is Kind.DOUBLE
+
+    def check(value: Any) -> Any:
+        if type(value) is expected:
+            return narrow(value)
+        if float_of_int and (type(value) is int or value is NAN):
+            return finite(float(value))
+        raise SqlError(f"it is {kind.value}, and {brief(value)} came")
+
+    return check
+
+
+def _checked_list(kind: Kind, check: Conversion, value: Any) -> Any:
+    if not isinstance(value, tuple | list):
+        raise SqlError(f"it is {kind.value}, a tuple, and {brief(value)} came")
+    return tuple(None if part is None else check(part) for part in value)
+
+
+def _checked_struct(kind: Kind, checks: list[Conversion], value: Any) -> Any:
+    if isinstance(value, dict):
+        parts = {lower_case(str(name)): part for name, part in value.items()}
+        value = (
+            tuple(parts.pop(name, None) for name, _ in kind.fields) if parts.keys() <= {name for name, _ in kind.fields} else None
+        )
+    if not isinstance(value, tuple) or len(value) != len(checks):
+        raise SqlError(f"it is {kind.value}, a tuple of {len(checks)} values or a dictionary, and another value came")
+    return tuple(None if part is None else check(part) for check, part in zip(checks, value))
+
+
+def comparable(kind: Kind, value: Any) -> bool:
+    """Return whether values of ``kind`` can be equal to ``value``. A double and a decimal are not: 0.1 is not ``Decimal("0.1")``.
+
+    >>> comparable(Kind.INTEGER, 1.5), comparable(Kind.INTEGER, "1"), comparable(list_of(Kind.DATE), (None,))
+    (True, False, True)
+    """
+    if kind.element is not None:
+        return isinstance(value, tuple) and all(part is None or comparable(kind.element, part) for part in value)
+    if kind.fields:
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(kind.fields)
+            and all(part is None or comparable(field, part) for (_, field), part in zip(kind.fields, value))
+        )
+    if kind.base in NUMBERS:
+        if isinstance(value, Decimal):
+            return kind is not Kind.DOUBLE and not value.is_nan()
+        number = Real if kind.scale is None else Rational
+        return not isinstance(value, bool) and isinstance(value, number) and value == value
+    if not isinstance(value, _TYPES.get(kind, ())):
+        return False
+    if isinstance(value, datetime.datetime):
+        return kind is not Kind.DATE and (value.tzinfo is None) is (kind is Kind.TIMESTAMP)
+    return not isinstance(value, datetime.time) or value.tzinfo is None
+
+
+def _exactly(precision: int, scale: int) -> Conversion:
+    convert = rounded(precision, scale)
+
+    def check(value: Decimal) -> Decimal:
+        if not value.is_finite() or convert(value) != value:
+            raise _does_not_fit(value, precision, scale)
+        return value
+
+    return check
+
+
+def _no_zone(value: datetime.datetime | datetime.time) -> datetime.datetime | datetime.time:
+    if value.tzinfo is not None:
+        raise SqlError(f"{value} has a time zone")
+    return value
+
+
+def _with_zone(value: datetime.datetime) -> datetime.datetime:
+    if value.tzinfo is None:
+        raise SqlError(f"{value} has no time zone")
+    return to_utc(value)
+
+
+_NARROW: Final[dict[Kind, Conversion]] = {
+    Kind.DOUBLE: finite,
+    Kind.TIMESTAMP: _no_zone,
+    Kind.TIME: _no_zone,
+    Kind.INSTANT: _with_zone,
+}

@@ -1,0 +1,234 @@
+"""Functions of numbers, as DuckDB defines them. What has no value, such as ``sqrt(-1)``, is an error; infinity is a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from sqlglot import exp
+
+from timely.differential.tables.values import scalars
+from timely.differential.tables.values.kinds import Kind, decimal, finite
+from timely.differential.tables.values.overloads import Overload, Rule, SqlFunction, overload
+from timely.errors import SqlError
+from timely.operators.keyed.numbers import NAN
+
+_I, _F = Kind.INTEGER, Kind.DOUBLE
+
+
+def real(f: Callable[..., float], infinite: Callable[..., float] | None = None) -> Callable[..., float]:
+    """Return ``f`` with infinity for what is too large, and ``SqlError`` for what has no value.
+
+    >>> real(math.exp)(1000.0)
+    inf
+    """
+
+    def value(*numbers: float) -> float:
+        try:
+            return finite(f(*numbers))
+        except OverflowError:
+            return math.inf
+        except (ValueError, ZeroDivisionError):
+            if infinite is not None:
+                return finite(infinite(*numbers))
+            raise SqlError(f"the result for {', '.join(map(str, numbers))} does not exist") from None
+
+    return value
+
+
+def _power(base: float, exponent: float) -> float:
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        odd = exponent % 2 == 1
+        return -math.inf if base < 0 and odd else math.inf
+
+
+def _power_of_zero(base: float, exponent: float) -> float:
+    return math.inf if base == 0 else math.nan
+
+
+def _log(base: float, number: float) -> float:
+    for value in (base, number):
+        if value <= 0:
+            raise SqlError(f"the logarithm of {value} does not exist")
+    if base == 1:
+        raise SqlError("there is no logarithm to the base 1")
+    return finite(math.log10(number) / math.log10(base))
+
+
+def _logarithm(f: Callable[[float], float]) -> Callable[[float], float]:
+    def logarithm(number: float) -> float:
+        if number <= 0:
+            raise SqlError(f"the logarithm of {number} does not exist")
+        return finite(f(number))
+
+    return logarithm
+
+
+def round_float(value: float, digits: int = 0) -> float:
+    """Return a float rounded half away from zero, to digits behind the point, or before it where they are negative.
+
+    >>> round_float(-2.5), round_float(2.345, 2), round_float(1250.0, -2)
+    (-3.0, 2.35, 1300.0)
+    """
+    if not math.isfinite(value) or digits > 308:
+        return value
+    if digits == 0:
+        return _round_half_up(value)
+    power = 10.0 ** min(abs(digits), 308)  # beyond that, no digit is left
+    if digits < 0:
+        return _round_half_up(value / power) * power
+    found = value * power
+    if not math.isfinite(found):
+        return value
+    if abs(found) - math.floor(abs(found)) == 0.5 and abs(Fraction(value) * 10**digits) < abs(Fraction(found)):
+        return math.copysign(math.floor(abs(found)) / power, value) + 0.0  # it is less than half, before the product was rounded
+    return _round_half_up(found) / power
+
+
+def _round_half_up(value: float) -> float:
+    whole = math.floor(abs(value))
+    return math.copysign(float(whole + (abs(value) - whole >= 0.5)), value) + 0.0
+
+
+def round_decimal(value: Decimal, digits: int = 0) -> Decimal:
+    """Return a decimal rounded half away from zero."""
+    if -digits <= value.as_tuple().exponent:  # type: ignore[operator]  # decimals of a table are numbers
+        return value
+    if digits < -38:
+        return Decimal(0)
+    return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, scalars.EXACT_ROUNDING)
+
+
+def round_whole(value: int, digits: int = 0) -> int:
+    """Return a whole number rounded half away from zero to digits before the point, where they are negative.
+
+    >>> round_whole(1255, -1), round_whole(-1250, -2), round_whole(12, 3)
+    (1260, -1300, 12)
+    """
+    if digits >= 0:
+        return value
+    unit = 10 ** min(-digits, 50)
+    found: int = (abs(value) + unit // 2) // unit * unit
+    return -found if value < 0 else found
+
+
+def floor_float(value: float) -> float:
+    """Return the greatest whole number that is not greater."""
+    return float(math.floor(value)) if math.isfinite(value) else value
+
+
+def ceiling_float(value: float) -> float:
+    """Return the least whole number that is not less."""
+    return float(math.ceil(value)) if math.isfinite(value) else value
+
+
+def _truncated_float(value: float) -> float:
+    return float(math.trunc(value)) + 0.0 if math.isfinite(value) else value
+
+
+def _to_whole(rounding: str) -> Callable[[Decimal], Decimal]:
+    return lambda value: value.to_integral_value(rounding)
+
+
+def _sign(value: Any) -> int:
+    return 0 if value is NAN else int(value > 0) - int(value < 0)
+
+
+def _numbers(whole: Callable[..., Any], of_decimal: Callable[..., Any], double: Callable[..., Any], *more: Kind) -> list[Rule]:
+    """Return the overloads of a function whose result is a number like the first argument."""
+    return [overload(whole, _I, _I, *more), _of_decimal(of_decimal, None, *more), overload(double, _F, _F, *more)]
+
+
+def _of_decimal(f: Callable[..., Any], result: Kind | None, *more: Kind) -> Rule:
+    """Return the rule of a function of a decimal; without a ``result``, that is a decimal with as many digits."""
+
+    def rule(kinds: Sequence[Kind]) -> Overload | None:
+        kind = kinds[0]
+        return None if kind.scale is None else overload(f, result or kind, kind, *more)
+
+    return rule
+
+
+def rounding(digits: int | None) -> list[Rule]:
+    """Return the overloads of ``round`` to a number of digits; ``None`` is one that rows have.
+
+    A decimal has as many digits behind the point as it is rounded to, where that is written.
+    """
+    whole, double = overload(round_whole, _I, _I, _I), overload(round_float, _F, _F, _I)
+
+    def of_decimal(kinds: Sequence[Kind]) -> Overload | None:
+        kind = kinds[0]
+        if kind.scale is None:
+            return None
+        result = kind if digits is None else decimal(min(max(digits, 0), kind.scale))
+        return overload(round_decimal, result, kind, _I)
+
+    return [whole, of_decimal, double]
+
+
+def round_to_whole() -> list[Rule]:
+    """Return the overloads of ``round`` without digits."""
+    return _wholes(round_decimal, overload(int, _I, _I), round_float)
+
+
+def _wholes(of_decimal: Callable[..., Any], whole: Rule, double: Callable[..., Any]) -> list[Rule]:
+    """Return the overloads of a function that leaves no digits behind the point."""
+    return [whole, _of_decimal(of_decimal, decimal(0)), overload(double, _F, _F)]
+
+
+def _doubles(f: Callable[..., float], count: int = 1) -> list[Rule]:
+    return [overload(f, _F, *([_F] * count))]
+
+
+def _of(*arguments: str, rules: Sequence[Rule], ignored: tuple[str, ...] = ()) -> SqlFunction:
+    return SqlFunction(arguments, tuple(rules), ignored)
+
+
+_LOG10: Final = _logarithm(math.log10)
+
+NUMBER_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
+    exp.Abs: _of("this", rules=_numbers(abs, scalars.EXACT.abs, lambda value: finite(abs(value)))),
+    exp.Sign: _of("this", rules=[overload(_sign, _I, _I), _of_decimal(_sign, _I), overload(_sign, _I, _F)]),
+    exp.Floor: _of("this", rules=_wholes(_to_whole(ROUND_FLOOR), overload(float, _F, _I), floor_float)),
+    exp.Ceil: _of("this", rules=_wholes(_to_whole(ROUND_CEILING), overload(float, _F, _I), ceiling_float)),
+    exp.Trunc: _of(
+        "this", rules=_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _truncated_float), ignored=("fractions_supported",)
+    ),
+    exp.Sqrt: _of("this", rules=_doubles(real(math.sqrt))),
+    exp.Cbrt: _of("this", rules=_doubles(real(math.cbrt))),
+    exp.Exp: _of("this", rules=_doubles(real(math.exp))),
+    exp.Ln: _of("this", rules=_doubles(_logarithm(math.log))),
+    exp.Log: _of("this", "expression", rules=[*_doubles(_LOG10), *_doubles(_log, 2)]),
+    exp.Pow: _of("this", "expression", rules=_doubles(real(_power, _power_of_zero), 2)),
+    exp.Pi: _of(rules=[Overload((), _F, lambda: math.pi)]),
+    exp.Degrees: _of("this", rules=_doubles(real(math.degrees))),
+    exp.Radians: _of("this", rules=_doubles(real(math.radians))),
+    exp.Sin: _of("this", rules=_doubles(real(math.sin))),
+    exp.Cos: _of("this", rules=_doubles(real(math.cos))),
+    exp.Tan: _of("this", rules=_doubles(real(math.tan))),
+    exp.Asin: _of("this", rules=_doubles(real(math.asin))),
+    exp.Acos: _of("this", rules=_doubles(real(math.acos))),
+    exp.Atan: _of("this", rules=_doubles(real(math.atan))),
+    exp.Atan2: _of("this", "expression", rules=_doubles(real(math.atan2), 2)),
+    exp.BitwiseAnd: _of("this", "expression", rules=[overload(lambda one, other: one & other, _I, _I, _I)]),
+    exp.BitwiseOr: _of("this", "expression", rules=[overload(lambda one, other: one | other, _I, _I, _I)]),
+    exp.BitwiseXor: _of("this", "expression", rules=[overload(lambda one, other: one ^ other, _I, _I, _I)]),
+    exp.BitwiseNot: _of("this", rules=[overload(lambda value: ~value, _I, _I)]),
+    exp.IsInf: _of("this", rules=[overload(math.isinf, Kind.BOOLEAN, _F)]),
+    exp.IsNan: _of("this", rules=[overload(math.isnan, Kind.BOOLEAN, _F)]),
+}
+"""The functions that sqlglot has a node for."""
+
+NAMED_NUMBER_FUNCTIONS: Final[dict[str, tuple[Rule, ...]]] = {
+    "log10": tuple(_doubles(_LOG10)),
+    "log2": tuple(_doubles(_logarithm(math.log2))),
+    "pow": tuple(_doubles(real(_power, _power_of_zero), 2)),
+    "gcd": (overload(math.gcd, _I, _I, _I),),
+    "lcm": (overload(math.lcm, _I, _I, _I),),
+}
+"""The others, by name."""

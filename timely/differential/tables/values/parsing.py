@@ -1,0 +1,171 @@
+"""Texts that become other values, as casts of DuckDB make them; ``SqlError`` for those that do not.
+
+The zone of a text counts for an instant only. Moments outside of the years 1 to 9999 are no values.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from typing import Final
+
+from timely.differential.tables.values.zones import in_zone, to_utc
+from timely.errors import SqlError, brief
+from timely.operators.keyed.numbers import NAN
+
+_BOOLEANS: Final = {"true": True, "t": True, "yes": True, "y": True, "1": True} | dict.fromkeys(
+    ("false", "f", "no", "n", "0"), False
+)
+_DIGITS: Final = r"[0-9]+(?:_[0-9]+)*"
+_NUMBER: Final = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?")
+_INFINITE: Final = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE | re.ASCII)
+_BASED: Final = re.compile(r"0[xX][0-9a-fA-F]+(?:_[0-9a-fA-F]+)*|0[bB][01]+(?:_[01]+)*")
+_SPACES: Final = " \t\n\v\f\r"
+_DATE: Final = r"\s*([0-9]{1,5})([-/ \\])([0-9]{1,2})\2([0-9]{1,2})"
+_CLOCK: Final = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?"
+_TIME: Final = re.compile(rf"\s*{_CLOCK}\s*)?", re.ASCII)
+_MOMENT: Final = re.compile(rf"{_DATE}(?:(?:T\s*|\s+){_CLOCK})? *)?", re.ASCII)
+_ZONE: Final = re.compile(
+    r"(.*:.*[0-9.])(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?(?::([0-9]{2}))?| ([A-Za-z0-9+-][A-Za-z0-9_/+-]*))\s*",
+    re.ASCII | re.DOTALL,
+)
+
+
+def boolean_of(text: str) -> bool:
+    """Return the truth value of a text."""
+    found = _BOOLEANS.get(text.lower())
+    if found is None:
+        raise SqlError(f"{brief(text)} is not true or false")
+    return found
+
+
+def _number(text: str, kind: str = "number") -> str:
+    found = text.strip(_SPACES)
+    if not _NUMBER.fullmatch(found):
+        raise SqlError(f"{brief(text)} is not a {kind}")
+    return found.replace("_", "")
+
+
+def _decimal(text: str, kind: str = "number") -> Decimal:
+    try:
+        return Decimal(_number(text, kind))
+    except InvalidOperation:  # an exponent of many digits
+        raise SqlError(f"{brief(text)} is too large or too small") from None
+
+
+def integer_of(text: str) -> int:
+    """Return the whole number of a text; others are rounded.
+
+    >>> integer_of(" 1_000 "), integer_of("2.5"), integer_of("0x1F")
+    (1000, 3, 31)
+    """
+    if _BASED.fullmatch(text.lstrip(_SPACES)):
+        return int(text.lstrip(_SPACES), 0)
+    number = _decimal(text, "whole number")
+    if number.adjusted() > 100:
+        raise SqlError(f"{brief(text)} is too large")
+    return int(number.to_integral_value(ROUND_HALF_UP))
+
+
+def float_of(text: str) -> float:
+    """Return the float of a text."""
+    infinite = _INFINITE.fullmatch(text.strip(_SPACES))
+    if infinite is not None:
+        return float(f"{infinite[1]}inf")
+    if text.strip(_SPACES).lower() == "nan":
+        return NAN
+    return float(_number(text)) + 0.0
+
+
+def decimal_of(text: str) -> Decimal:
+    """Return the decimal of a text."""
+    number = _decimal(text)
+    if number and not -200 < number.adjusted() < 200:
+        raise SqlError(f"{brief(text)} is too large or too small")
+    with localcontext(prec=1000):
+        return +number
+
+
+def _moment(text: str, kind: str) -> datetime.datetime:
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        raise SqlError(f"{brief(text)} is not a {kind} like 2020-01-31{' 12:30:00' if kind == 'timestamp' else ''}")
+    year, _, month, day, *clock = found.groups()
+    try:
+        date = datetime.date(int(year), int(month), int(day))
+    except ValueError as error:
+        raise SqlError(f"{brief(text)}: {error}") from None
+    return datetime.datetime.combine(date, _clock(clock, text))
+
+
+def _clock(parts: list[str | None], text: str) -> datetime.time:
+    hour, minute, second, fraction = (part or "0" for part in parts)
+    try:
+        return datetime.time(int(hour), int(minute), int(second), int(fraction[:6].ljust(6, "0")))
+    except ValueError as error:
+        raise SqlError(f"{brief(text)}: {error}") from None
+
+
+def date_of(text: str) -> datetime.date:
+    """Return the date of a text.
+
+    >>> date_of("2024-2-29"), date_of("2024/02/29 10:00")
+    (datetime.date(2024, 2, 29), datetime.date(2024, 2, 29))
+    """
+    plain = _without_zone(text)
+    return _moment(plain if ":" in plain else plain.rstrip(_SPACES), "date").date()
+
+
+def _without_zone(text: str) -> str:
+    zoned = _ZONE.fullmatch(text)
+    return text if zoned is None else zoned[1]
+
+
+def timestamp_of(text: str) -> datetime.datetime:
+    """Return the timestamp of a text.
+
+    >>> timestamp_of("2024-02-29T10:00:00.5")
+    datetime.datetime(2024, 2, 29, 10, 0, 0, 500000)
+    """
+    return _moment(_without_zone(text), "timestamp")
+
+
+def time_of(text: str) -> datetime.time:
+    """Return the time of day of a text."""
+    text = _without_zone(text)
+    found = _TIME.fullmatch(text)
+    if found is None and _MOMENT.fullmatch(text):
+        return _moment(text, "time").time()
+    if found is None:
+        raise SqlError(f"{brief(text)} is not a time like 12:30:00")
+    return _clock(list(found.groups()), text)
+
+
+def instant_of(text: str) -> datetime.datetime:
+    """Return the instant of a text with a zone; without one, that is UTC.
+
+    >>> instant_of("2024-02-29 10:00+02:30").isoformat(), instant_of("2024-02-29 10:00 Europe/Berlin").isoformat()
+    ('2024-02-29T07:30:00+00:00', '2024-02-29T09:00:00+00:00')
+    """
+    found = _ZONE.fullmatch(text)
+    if found is None:
+        return timestamp_of(text).replace(tzinfo=datetime.UTC)
+    moment, _, sign, hours, minutes, seconds, name = found.groups()
+    if name is not None:
+        return in_zone(timestamp_of(moment), name)
+    shift = datetime.timedelta(hours=int(hours or 0), minutes=int(minutes or 0), seconds=int(seconds or 0))
+    if shift >= datetime.timedelta(days=1):
+        raise SqlError(f"{brief(text)} has no zone like +01:00")
+    return to_utc(timestamp_of(moment).replace(tzinfo=datetime.timezone(-shift if sign == "-" else shift)))
+
+
+def blob_of(text: str) -> bytes:
+    r"""Return the bytes of a text, in which ``\xAA`` is one byte.
+
+    >>> blob_of(r"a\xFF")
+    b'a\xff'
+    """
+    if not re.fullmatch(r"([^\\]|\\x[0-9a-fA-F]{2})*", text, re.DOTALL) or not text.isascii():
+        raise SqlError(f"{brief(text)} is no BLOB: bytes beyond ASCII, and the backslash, are written \\xAA")
+    return re.sub(r"\\x(..)", lambda found: chr(int(found[1], 16)), text).encode("latin-1")

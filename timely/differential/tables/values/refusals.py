@@ -1,0 +1,387 @@
+"""Refusals: errors that name a construct of a query and its position in the text."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any, Final, ParamSpec, TypeVar
+
+import attrs
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from timely.dataflow.origin import origin
+from timely.differential.tables.values.dialect import tokens_of, trees_of
+from timely.errors import SqlError, TimelyError, brief
+
+_PLACE: Final = "timely_place"
+
+_OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+
+
+@attrs.frozen(eq=False)
+class _Text:
+    """A text and its tokens. What a user wrote begins at ``begin``."""
+
+    text: str
+    begin: int
+    tokens: list[Token]
+
+    def between(self, start: int, end: int) -> str:
+        """Return the text from ``start`` to ``end``, and up to the brackets that belong to those in it, on one line."""
+        opened: list[int] = []
+        for token in self.tokens:
+            if token.start > end and not (opened and opened[-1] >= start):
+                break
+            if token.token_type in _OPENING:
+                opened.append(token.start)
+            elif token.token_type in _CLOSING and opened:
+                partner = opened.pop()
+                if token.start >= start:
+                    start, end = min(start, partner), max(end, token.end)
+        return " ".join(self.text[start : end + 1].split())
+
+
+@attrs.frozen(eq=False)
+class _Place:
+    """Where a node stands in a text: its first character and its last."""
+
+    text: _Text
+    start: int
+    end: int
+
+    def __deepcopy__(self, memo: object) -> _Place:
+        return self  # with each copy of a node
+
+    def __str__(self) -> str:
+        text, begin = self.text.text, self.text.begin
+        line = text.count("\n", begin, self.start) + 1
+        return f" at line {line}, column {self.start - max(text.rfind(chr(10), begin, self.start), begin - 1)}"
+
+
+def parse(text: str, begin: int = 0) -> list[exp.Expr]:
+    """Return the statements of a text, each node of which notes where it stands: counted from ``begin``."""
+    try:
+        tokens = tokens_of(text)
+        trees = trees_of(tokens, text)
+    except Exception as error:
+        raise unread(error, begin) from None
+    statements = [tree for tree in trees if isinstance(tree, exp.Expr)]
+    source = _Text(text, begin, tokens)
+    opened: list[Token] = []
+    following: list[Token | None] = [*tokens[1:], None]
+    for token, after, third in zip(tokens, following, [*following[1:], None]):
+        if token.token_type is TokenType.L_PAREN:
+            opened.append(token)
+        elif token.token_type is TokenType.R_PAREN and opened:
+            opened.pop()
+        kind = after.token_type if after is not None else None
+        if after is not None and token.token_type in _DROPPED.get(kind, ()):
+            raise _unparsed(source, after, "this is one too many here")
+        called = after is not None and token.token_type is TokenType.ORDER_BY and after.text.upper() == "ALL"
+        if after is not None and called and (kind is not TokenType.ALL or _opens(third)):  # a column, or a call, of this name
+            raise _unparsed(source, after, "it would be read as ORDER BY ALL")
+        if kind in _NEED_MORE.get(token.token_type, ()):
+            raise _unparsed(source, token, "what belongs after it is missing")
+    whens = [token for token in tokens if token.token_type is TokenType.WHEN]
+    if len(whens) > sum(token.token_type is TokenType.THEN for token in tokens):
+        raise _unparsed(source, whens[0], "THEN is missing")
+    for bracket in opened[-1:]:
+        raise _unparsed(source, bracket, "it is not closed")
+    for tree in statements[:2]:
+        _check_aliases(tree, source)
+        if len(statements) == 1 and isinstance(tree, exp.Query):
+            _check_nothing_lost(tree, source)
+        _mark_positions(tree, source)
+    return statements
+
+
+_DROPPED: Final[dict[Any, tuple[TokenType, ...]]] = {
+    TokenType.STRING: (TokenType.STRING,),
+    TokenType.COMMA: (
+        *(TokenType.COMMA, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT, TokenType.DISTINCT, TokenType.ALL),
+    ),
+    TokenType.L_BRACE: (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, *_CLOSING),
+}
+"""What the parser leaves out, or puts together, behind which words: ``SELECT , a``, ``'a' 'b'``, ``a {'b': 1}``."""
+
+_END: Final = (None, TokenType.COMMA, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.SEMICOLON)
+_NO_VALUE: Final = (*_END, TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY, TokenType.HAVING, TokenType.LIMIT)
+_NEED_MORE: Final[dict[TokenType, tuple[TokenType | None, ...]]] = {
+    TokenType.ALIAS: (*_END, TokenType.NUMBER),
+    **dict.fromkeys((TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY), _NO_VALUE),
+}
+"""What cannot follow ``AS`` and ``BY``, which the parser forgets then."""
+
+
+_LEAVES: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING)
+_TEXT_TYPES: Final = (TokenType.VARCHAR, TokenType.CHAR, TokenType.TEXT, TokenType.NVARCHAR, TokenType.NCHAR, TokenType.BPCHAR)
+_SYNTAX: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """nulls first last ignore respect preceding following unbounded current exclude groups ties others within by name both
+        leading trailing at time zone precision varying materialized recursive asc desc""",
+    )
+)
+"""Names and texts that the parser keeps as options of a clause or a function."""
+
+
+def _check_nothing_lost(query: exp.Query, source: _Text) -> None:
+    """Raise ``SqlError`` for a name or a literal that the tree does not have, as the last argument of ``mod(a, 2, 3)``.
+
+    Subscripts, intervals and lengths of text types are left out: a tree has others for them, or none.
+    """
+    held: dict[str, int] = {}
+    for node in query.walk():
+        if isinstance(node, exp.Literal | exp.Identifier | exp.Var):
+            text = str(node.this).lower()
+            held[text] = held.get(text, 0) + 1
+    depth, tokens = 0, [None, None, *source.tokens, None]
+    for kind, before, token, after in zip(tokens, tokens[1:], source.tokens, tokens[3:]):
+        depth += (token.token_type is TokenType.L_BRACKET) - (token.token_type is TokenType.R_BRACKET)
+        text = token.text.lower()
+        if token.token_type not in _LEAVES or depth or text in _SYNTAX or text.startswith("nulls ") or _opens(after):
+            continue
+        if _opens(before) and kind is not None and kind.token_type in _TEXT_TYPES:
+            continue
+        if before is not None and before.token_type in (TokenType.INTERVAL, TokenType.DOT):
+            continue
+        held[text] = held.get(text, 0) - 1
+        if held[text] < 0:
+            raise _unparsed(source, token, "this is one too many here")
+
+
+_RESERVED: Final = frozenset(DuckDB.Generator.RESERVED_KEYWORDS)
+
+
+def _check_aliases(tree: exp.Expr, source: _Text) -> None:
+    """Raise ``SqlError`` for a word of SQL that is taken for a name, and might be a clause: ``FROM orders GROUP``."""
+    before = {token.start: previous for previous, token in pairwise(source.tokens)}
+    for node in tree.find_all(exp.Alias, exp.TableAlias):
+        for name in (node.args.get("alias"), node.args.get("this"), *(node.args.get("columns") or [])):
+            if not isinstance(name, exp.Identifier) or name.quoted or name.name.lower() not in _RESERVED:
+                continue
+            start = name.meta.get("start", -1)
+            if start in before and (isinstance(node, exp.TableAlias) or before[start].token_type is not TokenType.ALIAS):
+                place = _Place(source, start, start + len(name.name) - 1)
+                raise SqlError(f"{name.name}{place}: this is a word of SQL: as a name it needs double quotes")
+
+
+def _unparsed(source: _Text, token: Token, why: str) -> SqlError:
+    place = _Place(source, token.start, token.end)
+    return SqlError(f"{source.text[token.start : token.end + 1]}{place}: the query cannot be parsed: {why}")
+
+
+def _mark_positions(tree: exp.Expr, source: _Text) -> None:
+    """Note in each node of a parsed tree where it stands in the text; copies of the node keep that."""
+    tokens = source.tokens
+    following = {token.end: after for token, after in pairwise(tokens)}
+    calls = {argument.start: name for name, (bracket, argument) in zip(tokens, pairwise(tokens[1:])) if _opens(bracket)}
+    unused: dict[str, list[Token]] = {}
+    for token in tokens:
+        unused.setdefault(token.text.upper(), []).append(token)
+    for node in reversed(list(tree.walk(bfs=False))):  # what stands last comes first
+        places = [child.meta[_PLACE] for child in node.iter_expressions() if _PLACE in child.meta]
+        starts, ends = [place.start for place in places], [place.end for place in places]
+        own, end = node.meta.get("start"), node.meta.get("end", 0)
+        spelled = [unused[name] for name in _spelled(node) if unused.get(name)] if own is None else []
+        if spelled:
+            token = max(spelled, key=lambda left: left[-1].start).pop()
+            own, end = token.start, token.end
+        if own is not None:
+            after = following.get(end)
+            belongs = _opens(after) if isinstance(node, exp.Func | exp.Window) else source.text[own] == "$"
+            starts.append(own)
+            ends.append(after.end if after is not None and belongs else end)
+        elif isinstance(node, exp.Func) and starts and min(starts) in calls:
+            starts.append(calls[min(starts)].start)
+        if starts or node is tree:
+            node.meta[_PLACE] = _Place(source, min(starts, default=tokens[0].start), max(ends, default=tokens[0].end))
+
+
+def _opens(token: Token | None) -> bool:
+    return token is not None and token.token_type is TokenType.L_PAREN
+
+
+def _spelled(node: exp.Expr) -> Iterable[str]:
+    """Return the words of which one begins what a node is, or stands in it."""
+    if isinstance(node, exp.Literal):
+        return (str(node.this).upper(),)
+    if isinstance(node, exp.Func):
+        return {name.upper() for name in node.sql_names()} | {node.key.upper(), *_SPELLED.get(type(node), ())}
+    return _SPELLED.get(type(node), (node.key.upper(),))
+
+
+_SPELLED: Final[dict[Any, tuple[str, ...]]] = {
+    exp.CurrentTimestamp: ("NOW", "CURRENT_TIMESTAMP"),
+    exp.CurrentDate: ("CURRENT_DATE", "TODAY"),
+    exp.Rand: ("RANDOM", "RAND"),
+    exp.Placeholder: ("$", "?", ":"),
+    exp.Parameter: ("$", "@", "?"),
+    exp.Window: ("OVER",),
+    exp.GroupConcat: ("STRING_AGG", "LISTAGG", "GROUP_CONCAT"),
+    exp.ArrayAgg: ("LIST", "ARRAY_AGG"),
+    exp.LogicalAnd: ("BOOL_AND",),
+    exp.LogicalOr: ("BOOL_OR",),
+    exp.Star: ("*",),
+    exp.Group: ("GROUP BY",),
+    exp.Order: ("ORDER BY",),
+    exp.Tuple: ("(",),
+}
+
+
+def position_of(node: exp.Expr | None) -> str:
+    """Return where a node stands, in words, or nothing where that is not known."""
+    while node is not None:
+        if _PLACE in node.meta:
+            return str(node.meta[_PLACE])
+        node = node.parent
+    return ""
+
+
+def stands_before(node: exp.Expr, other: exp.Expr) -> bool:
+    """Return whether the names and literals of a node stand before those of another in one text."""
+    first, second = _first_place(node), _first_place(other)
+    return first is not None and second is not None and first.text is second.text and first.start < second.start
+
+
+def _first_place(node: exp.Expr) -> _Place | None:
+    places = (part.meta[_PLACE] for part in node.walk() if "start" in part.meta and _PLACE in part.meta)
+    return min(places, key=lambda place: int(place.start), default=None)
+
+
+def written(node: exp.Expr) -> str:
+    """Return what a user wrote for a node, shortened."""
+    place = node.meta.get(_PLACE)
+    text = node.sql(dialect="duckdb") if place is None else place.text.between(place.start, place.end)
+    return text if len(text) <= 100 else f"{text[:96]} ..."
+
+
+def in_brackets(node: exp.Expr) -> bool:
+    """Return whether a node stands right behind an opening bracket in the text."""
+    place = node.meta.get(_PLACE)
+    return place is not None and bool(place.text.text[: place.start].rstrip().endswith("("))
+
+
+def name_of(call: exp.Expr) -> str:
+    """Return the name of a function as a user wrote it."""
+    name, bracket, _ = written(call).partition("(")
+    return name.strip() if bracket and name.strip().isidentifier() else call.key
+
+
+def refusal(node: exp.Expr, why: str) -> SqlError:
+    """Return the error that refuses ``node``: its text, its position, and the reason."""
+    return SqlError(f"{written(node)}{position_of(node)}: {why}")
+
+
+def no_table(node: exp.Expr, names: Iterable[str]) -> SqlError:
+    """Return the error that refuses a table of ``FROM`` that is not there."""
+    return refusal(node, f"there is no table {node.name}; there are: {', '.join(sorted(names)) or 'none'}")
+
+
+def only(node: exp.Expr, *allowed: str) -> None:
+    """Raise ``SqlError`` if the node has parts other than ``allowed``: what is not translated is never left out in silence."""
+    for name, value in node.args.items():
+        if name in allowed or value is None or value == [] or (value is False and name in _ALWAYS.get(type(node), ())):
+            continue
+        part = value[0] if isinstance(value, list) else value
+        what = _WORDS.get(name) or name.rstrip("_").replace("_", " ").upper()
+        raise refusal(part if isinstance(part, exp.Expr) and _PLACE in part.meta else node, f"{what} is not supported here")
+
+
+_ALWAYS: Final[dict[Any, tuple[str, ...]]] = {
+    exp.ArrayAppend: ("null_propagation",),
+    exp.ArrayConcat: ("null_propagation",),
+    exp.ArraySlice: ("is_length",),
+    exp.Chr: ("charset",),
+    exp.DataType: ("nested",),
+    exp.Lateral: ("view", "outer"),
+    exp.Unnest: ("offset",),
+}
+"""What the parser sets to ``False`` in each node of a class. Elsewhere ``False`` means something: ``GROUP BY DISTINCT``."""
+
+_WORDS: Final = {
+    "db": "a schema",
+    "except_": "EXCLUDE",
+    "expression": "a second argument",
+    "expressions": "a list",
+    "joins": "a join in parentheses",
+    "kind": "this kind",
+    "spec": "a frame",
+    "this": "an argument",
+}
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_FOREIGN: Final = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
+    *(SqlglotError, TypeError, ValueError),
+)
+"""What the parser, numbers and dates raise."""
+
+
+def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
+    """Return ``f``, whose errors are ``SqlError``, and say on which line of the program somebody asked for what is refused.
+
+    No error of the parser, of numbers or of dates reaches a user: each becomes one at the node that was read.
+    """
+
+    @functools.wraps(f)
+    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return f(*args, **kwargs)
+        except SqlError as error:
+            at = f"; at {origin()}"
+            inside = "" if " at line " in str(error) else _innermost(error)
+            raise error if str(error).endswith(at) else SqlError(f"{error}{inside and f'; in {inside}'}{at}") from None
+        except TimelyError:
+            raise
+        except _FOREIGN as error:
+            raise SqlError(f"{unread(error)}; at {origin()}") from error
+
+    return named
+
+
+def _why_unparsed(error: SqlglotError, begin: int) -> str:
+    """Return what the parser says of a text, without the colours of a terminal."""
+    if isinstance(error, ParseError) and error.errors:
+        first: Any = error.errors[0]
+        shown = str(first.get("highlight") or "")
+        column = int(first.get("col") or 1) - len(shown) + 1  # sqlglot gives the one of the end
+        column = max(1, column - (begin if first.get("line") == 1 else 0))
+        why = re.sub(r"<Token .*?>", "something else", str(first.get("description") or error)).rstrip(".")
+        why = re.sub(r"^Required keyword: .*", "something is missing here", why)
+        return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}"
+    quote = re.search(r"Missing (.*) from (\d+):(\d+)", str(error.__cause__))
+    if quote is not None:
+        return f"{quote[1]} at line {quote[2]}, column {quote[3]}: the query cannot be parsed: what this opens is not closed"
+    return f"the query at line 1, column 1: it cannot be parsed: {error}"
+
+
+def unread(error: Exception, begin: int = 0) -> SqlError:
+    """Return the error of a query that cannot be read because of ``error``: at the innermost node that was looked at."""
+    if isinstance(error, SqlglotError) and (error.__cause__ is not None or getattr(error, "errors", None)):
+        return SqlError(_why_unparsed(error, begin))
+    deep = isinstance(error, RecursionError)
+    cause = "" if isinstance(error, SqlglotError) else f" ({type(error).__name__}: {brief(str(error))})"
+    why = "it is nested too deeply" if deep else f"it is not supported here{cause}"
+    return SqlError(f"{(not deep and _innermost(error)) or 'the query at line 1, column 1'}: {why}")
+
+
+def _innermost(error: Exception) -> str:
+    """Return the last node that was looked at before an error, and where it stands."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        for name in ("node", "output"):
+            node = trace.tb_frame.f_locals.get(name)
+            if isinstance(node, exp.Expr) and position_of(node):
+                found = f"{written(node)}{position_of(node)}"
+        trace = trace.tb_next
+    return found

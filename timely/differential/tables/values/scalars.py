@@ -1,0 +1,176 @@
+"""Arithmetic and ``LIKE`` on Python values, as DuckDB defines them; nothing here sees ``None``."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Sequence
+from decimal import (
+    Context,
+    Decimal,
+    DivisionByZero,
+    Inexact,
+    InvalidOperation,
+    Overflow,
+)
+from fractions import Fraction
+from typing import Any, Final
+
+import attrs
+
+from timely.differential.tables.values.kinds import finite
+from timely.differential.tables.values.sizes import check_product, remembered
+from timely.errors import SqlError, brief
+
+EXACT: Final = Context(prec=200, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
+"""Decimals beyond 200 digits are an error, where Python's own context would round at 28."""
+
+
+def divide(one: float, other: float) -> float:
+    """Return the quotient of floats; that by zero is infinite."""
+    if other == 0:
+        return finite(math.nan if one == 0 or math.isnan(one) else math.copysign(math.inf, one))
+    return finite(one / other)
+
+
+def quotient(one: int, other: int) -> int:
+    """Return the quotient of whole numbers, towards zero.
+
+    >>> quotient(-7, 2), remainder(-7, 2)
+    (-3, -1)
+    """
+    if other == 0:
+        raise SqlError(f"{one} // 0: division by zero")
+    found = abs(one) // abs(other)
+    return found if (one < 0) == (other < 0) else -found
+
+
+def remainder(one: Any, other: Any) -> Any:
+    """Return what division leaves, with the sign of the first number."""
+    if other == 0:
+        raise SqlError(f"{one} % 0: division by zero")
+    if isinstance(one, float):
+        return finite(math.fmod(one, other)) if math.isfinite(one) else finite(math.nan)
+    if isinstance(one, Decimal):
+        return EXACT.remainder(one, other)
+    found = abs(one) % abs(other)
+    return -found if one < 0 else found
+
+
+def multiply_whole(one: int, other: int) -> int:
+    """Return the product of whole numbers; those of HUGEINT are the widest."""
+    found = one * other
+    if found.bit_length() > 127:
+        raise SqlError(f"{one} * {other} does not fit HUGEINT")
+    return found
+
+
+def add_floats(one: float, other: float) -> float:
+    """Return the sum of floats."""
+    return finite(one + other)
+
+
+def subtract_floats(one: float, other: float) -> float:
+    """Return the difference of floats."""
+    return finite(one - other)
+
+
+def multiply_floats(one: float, other: float) -> float:
+    """Return the product of floats."""
+    return finite(one * other)
+
+
+def negative_float(value: float) -> float:
+    """Return a float with the other sign; there is one zero."""
+    return finite(0.0 - value)
+
+
+def decimal_of(value: Fraction | int) -> Decimal:
+    """Return the decimal that a sum of decimals is.
+
+    >>> decimal_of(Fraction(5, 4))
+    Decimal('1.25')
+    """
+    return EXACT.divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+EXACT_ROUNDING: Final = Context(prec=200)
+
+
+@attrs.frozen(slots=False)
+class _Segment:
+    """What stands between two ``%`` of a pattern: letters, and ``None`` for any letter."""
+
+    letters: tuple[str | None, ...]
+
+    @functools.cached_property
+    def plain(self) -> str | None:
+        """The letters as a text, if none of them is any letter."""
+        return None if None in self.letters else "".join(letter or "" for letter in self.letters)
+
+    @functools.cached_property
+    def regular(self) -> str:
+        """The same as a regular expression."""
+        return "".join("." if letter is None else re.escape(letter) for letter in self.letters)
+
+    @functools.cached_property
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile(self.regular, re.DOTALL)
+
+    def place(self, text: str, start: int, end: int) -> int:
+        """Return where the segment begins in part of a text, or -1."""
+        if self.plain is not None:
+            return text.find(self.plain, start, end)
+        check_product(end - start, len(self.letters), self.regular)
+        match = self.compiled.search(text, start, end)
+        return -1 if match is None else match.start()
+
+
+@remembered
+def like_segments(pattern: str, escape: str) -> tuple[_Segment, ...]:
+    """Return the segments of a pattern of ``LIKE``; ``%`` stands between them.
+
+    >>> [segment.regular for segment in like_segments("a%_c", "")]
+    ['a', '.c']
+    """
+    segments: list[list[str | None]] = [[]]
+    letters = iter(pattern)
+    for letter in letters:
+        if escape and letter == escape:
+            escaped = next(letters, None)
+            if escaped is None:
+                raise SqlError(f"LIKE pattern {brief(pattern)} ends in its escape character")
+            segments[-1].append(escaped)
+        elif letter == "%":
+            segments.append([])
+        else:
+            segments[-1].append(None if letter == "_" else letter)
+    return tuple(_Segment(tuple(letters)) for letters in segments)
+
+
+def like(text: str, pattern: str, escape: str = "") -> bool:
+    """Return whether a text is like a pattern.
+
+    >>> like("abbc", "a%_c"), like("ac", "a%_c")
+    (True, False)
+    """
+    return has_segments(text, like_segments(pattern, escape))
+
+
+def has_segments(text: str, segments: Sequence[_Segment]) -> bool:
+    """Return whether a text is like a pattern of segments. Each is taken where it comes first, so no letter is seen again."""
+    first, *others = segments
+    end = len(text)
+    if not others:
+        return end == len(first.letters) and first.place(text, 0, end) == 0
+    *middle, last = others
+    start, end = len(first.letters), end - len(last.letters)
+    if start > end or first.place(text, 0, start) != 0 or last.place(text, end, len(text)) != end:
+        return False
+    for segment in middle:
+        place = segment.place(text, start, end)
+        if place < 0:
+            return False
+        start = place + len(segment.letters)
+    return True

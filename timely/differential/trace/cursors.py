@@ -1,0 +1,245 @@
+"""``Cursor``: one reader of a trace. It sees the deltas that it has processed, and no others.
+
+Otherwise a join would count a pair twice, or never, if both of its sides are in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from timely.differential.trace.compaction_frontier import Hold
+from timely.differential.trace.entries import SHORT, Entry, compacted
+from timely.differential.trace.trace import Trace
+from timely.differential.updates.containers import MANY
+from timely.differential.updates.updates import Delta, Update
+from timely.order import PartialOrder
+from timely.progress import Lattice
+
+if TYPE_CHECKING:
+    from timely.differential.trace.column_batches import Batch, Gathered
+    from timely.differential.trace.disk_row_batches import DiskRowBatch
+    from timely.differential.trace.row_store import RowBatch
+    from timely.differential.updates.int_columns import Array
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class Cursor(Generic[T]):
+    """One reader of a trace, in a scope of its own: sees the deltas that it has processed, with times of that scope.
+
+    ``hold()`` returns the frontier, in times of the scope, at which it may still read. Inside ``run()``, several times are
+    processed in turn, and a key's entries are kept aside and compacted as the hold moves: else ``n`` times would read ``n``
+    entries each.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_hidden",
+        "_inner",
+        "_keep",
+        "_limits",
+        "_outer_hold",
+        "_restored",
+        "_run",
+        "_to_inner",
+        "_trace",
+        "hold",
+        "lattice",
+        "seen",
+    )
+
+    def __init__(
+        self,
+        trace: Trace[Any],
+        times: Lattice[T],
+        hold: Hold,
+        to_inner: Callable[[Any], T] | None = None,
+        to_outer: Callable[[T], Any] | None = None,
+        keep: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._trace = trace
+        self._keep = keep
+        self.lattice = times
+        self.hold = hold
+        self.seen = trace.number
+        self._ahead: set[int] = set()
+        self._restored = 0  # the number of the last delta of a checkpoint
+        self._hidden: dict[Any, list[tuple[int, Entry]]] = {}  # by key: negated entries that hide what a restored delta has
+        self._to_inner = to_inner
+        self._inner: dict[Any, T] = {}
+        self._run: dict[Any, list[Entry]] | None = None
+        self._limits: dict[Any, int] = {}
+        self._outer_hold: Hold = hold if to_outer is None else lambda: [to_outer(time) for time in hold()]
+        trace.add_cursor(self)
+        trace.holds.add(self._outer_hold)
+
+    def close(self) -> None:
+        """Let go of the trace."""
+        self._trace.holds.release(self._outer_hold)
+        self._trace.remove_cursor(self)
+
+    def __len__(self) -> int:
+        """Return about how many keys the trace has."""
+        return len(self._trace)
+
+    def keys(self) -> Iterator[Any]:
+        """Return the keys of the trace."""
+        return self._trace.keys()
+
+    def history(self, key: Any) -> list[Entry]:
+        """Return what it sees of ``key``, which must not be changed."""
+        run = self._run
+        if run is None:
+            return self._visible(key)
+        entries = run.get(key)
+        if entries is None:
+            entries = run[key] = list(self._visible(key))
+        return entries
+
+    def _visible(self, key: Any) -> list[Entry]:
+        entries = self._seen(key)
+        if self._to_inner is not None or self._keep is not None:
+            entries = self._moved(key, entries)
+        if self._hidden and key in self._hidden:
+            entries = entries + [entry for _, entry in self._hidden[key]]
+        return entries
+
+    def _seen(self, key: Any) -> list[Entry]:
+        """Return the entries of ``key`` in the trace that it has seen."""
+        return self._trace.visible(key, self.seen, self._ahead)
+
+    def _moved(self, key: Any, entries: list[Entry]) -> list[Entry]:
+        """Return those of the entries that it keeps, at times of its scope."""
+        keep = self._keep
+        if keep is not None and entries:
+            pairs = self._trace.pairs
+            entries = [entry for entry in entries if keep((key, entry[0]) if pairs else key)]
+        if self._to_inner is None or not entries:
+            return entries
+        inner = self._inner
+        found = []
+        for value, time, diff in entries:
+            moved = inner.get(time)
+            if moved is None:
+                if len(inner) >= 1024:
+                    inner.clear()
+                moved = inner[time] = self._to_inner(time)
+            found.append((value, moved, diff))
+        return found
+
+    def gather(self, keys: Array) -> Gathered | None:
+        """Return what it sees of sorted, unique ``keys`` as columns, or ``None`` where that cannot be."""
+        if self._keep is not None or self._hidden:
+            return None
+        entries = self._gathered(keys)
+        if entries is None or self._to_inner is None:
+            return entries
+        return entries._replace(times=[self._to_inner(time) for time in entries.times])
+
+    def _gathered(self, keys: Array) -> Gathered | None:
+        """Return the entries of ``keys`` in the trace that it has seen, at times of the trace."""
+        return self._trace.gather(keys, self.seen, self._ahead)
+
+    @property
+    def trace(self) -> Trace[Any]:
+        """The trace that it reads."""
+        return self._trace
+
+    def in_order(self, rows: Iterable[tuple[Any, Any, Any]]) -> Iterable[tuple[Any, Any, Any]]:
+        """Return rows ``(key, value, diff)`` in an order in which the entries of their keys are read fast."""
+        return sorted(rows, key=lambda row: hash(row[0])) if self._trace.reads_disk else rows
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether its trace has batches of rows."""
+        return self._trace.has_rows
+
+    def row_batches(self) -> list[tuple[RowBatch | DiskRowBatch, Any]] | None:
+        """Return the batches of rows that it sees, with their times; ``None`` where it sees only parts of them."""
+        if self._keep is not None or self._hidden:
+            return None
+        inner = self._to_inner
+        found = self._trace.row_batches(self.seen, self._ahead)
+        return [(batch, batch.time if inner is None else inner(batch.time)) for batch in found]
+
+    def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
+        """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
+        return self._trace.loose_rows(keys)
+
+    def loose_history(self, key: Any) -> list[Entry]:
+        """Return what it sees of the rows of ``key`` that are not columns."""
+        entries = self._trace.loose_history(key, self.seen, self._ahead)
+        return entries if self._to_inner is None else self._moved(key, entries)
+
+    def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
+        """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""
+        return None if self._keep is not None or len(delta) < MANY else getattr(delta, "batch", None)
+
+    def keys_of(self, delta: Any) -> Array | None:
+        """Return the keys of a delta as columns, or ``None`` where it has none."""
+        batch = None if self._keep is not None else getattr(delta, "batch", None)
+        return None if batch is None else batch.keys
+
+    def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
+        """Return the updates of a delta whose keys ``others`` may have, and perhaps more."""
+        return self.rows(delta)
+
+    def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
+        """Return the updates of a delta as ``(key, value, diff)``."""
+        keep = self._keep
+        updates: Iterable[Update] = delta if keep is None else [update for update in delta if keep(update[0])]
+        if self._trace.pairs:
+            return [(key, value, diff) for (key, value), diff in updates]
+        return [(record, None, diff) for record, diff in updates]
+
+    def see(self, delta: Any, time: T) -> None:
+        """Take note that the delta, which came at ``time``, has been processed."""
+        run = self._run
+        if run is not None:
+            self._add(run, delta, time)
+        if delta.number < 0:
+            self._uncover(delta)
+            return
+        ahead = self._ahead
+        if delta.number != self.seen:
+            ahead.add(delta.number)
+            return
+        self.seen += 1
+        while self.seen in ahead:
+            ahead.remove(self.seen)
+            self.seen += 1
+        self._trace.settle()
+
+    def restore(self, updates: Iterable[Update], time: T) -> Delta:
+        """Return a delta that waited in a checkpoint; its entries are hidden until ``see``."""
+        delta = Delta(updates)
+        delta.number = self._restored = self._restored - 1
+        for key, value, diff in self.rows(delta):
+            self._hidden.setdefault(key, []).append((delta.number, (value, time, -diff)))
+        return delta
+
+    def _uncover(self, delta: Any) -> None:
+        for key, _, _ in self.rows(delta):
+            left = [entry for entry in self._hidden.pop(key, ()) if entry[0] != delta.number]
+            if left:
+                self._hidden[key] = left
+
+    def _add(self, run: dict[Any, list[Entry]], delta: Any, time: T) -> None:
+        limits = self._limits
+        for key, value, diff in self.rows(delta):
+            entries = run.get(key)
+            if entries is not None:
+                entries.append((value, time, diff))
+                if len(entries) > limits.get(key, SHORT) or self._trace.eager:
+                    kept = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
+                    limits[key] = 2 * len(kept) + SHORT
+
+    def begin_run(self) -> None:
+        """Begin a run of several times."""
+        self._run = {}
+
+    def end_run(self) -> None:
+        """End it."""
+        self._run = None
+        self._limits.clear()

@@ -1,0 +1,177 @@
+"""The state of a trace in checkpoints: its deltas since the last one, and all of it now and then.
+
+Columns are saved as columns, in a few items. They have no route, so on another number of workers each worker reads them all and
+loads what belongs to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from timely.dataflow import OperatorInfo
+from timely.differential.trace.entries import Entry, compacted
+from timely.differential.trace.trace import Trace
+from timely.differential.updates.containers import is_columns
+from timely.operators.state_registration import key_route
+
+if TYPE_CHECKING:
+    from timely.dataflow.operator_state import Piece
+
+LEAST: Final = 4096
+"""Updates of a log that are never compacted."""
+
+Rows = Iterable[tuple[Any, Sequence[Entry]]]
+"""Keys, and their entries."""
+
+
+class Columns(NamedTuple):
+    """Entries as columns: entry ``i`` is of ``keys[i]``, at ``times[codes[i]]``."""
+
+    keys: Any
+    values: Any
+    codes: Any
+    diffs: Any
+    times: list[Any]
+
+
+class TraceState:
+    """Saves and restores a trace; ``more`` returns entries that belong to it but are kept elsewhere."""
+
+    def __init__(
+        self, info: OperatorInfo, trace: Trace[Any], key: Callable[[Any], Any] | None, more: Callable[[], Rows] | None
+    ) -> None:
+        self._trace = trace
+        self._plain = key is None  # whole numbers are their own routes
+        self._route = key_route(key)
+        self._more = more
+        self._worker = info.worker
+        self._peers = info.peers
+        self._logged = 0
+        self._limit = LEAST
+        self._log = info.register_state(self.save, self.load, rescale=self._rescale, logged=True, at_rest=True)
+        self._entries = self._log.entries
+        if self._log.kept:
+            trace.listeners.append(self._append)
+
+    # -- saving ----------------------------------------------------------------------------------------------------
+
+    def save(self) -> Iterator[Piece]:
+        """Return all of it, with times advanced to those that operators can still tell apart."""
+        trace = self._trace
+        since, advanced = trace.holds.at_rest(), dict[Any, Any]()
+        columns, rows = trace.parts()
+        yield from self._columns(columns, since, advanced)
+        yield from self._rows(rows, since, advanced)
+        if self._more is not None:
+            yield from self._rows(self._more(), since, advanced)
+
+    def _rows(self, rows: Rows, since: Sequence[Any], advanced: dict[Any, Any]) -> Iterator[Piece]:
+        for key, found in rows:
+            kept = compacted(found, self._trace.lattice, since, advanced)
+            if kept:
+                yield self._route(key), (key, kept)
+
+    def _columns(self, groups: Iterable[Sequence[Any]], since: Sequence[Any], advanced: dict[Any, Any]) -> Iterator[Piece]:
+        """Save groups of batches, each added up."""
+        lattice = self._trace.lattice
+
+        def moved(time: Any) -> Any:
+            found = advanced.get(time)
+            if found is None:
+                found = lattice.advance(time, since)
+                found = advanced[time] = advanced.setdefault(found, found)
+            return found
+
+        for batches in groups:
+            from timely.differential.trace.column_store import SAVED, advanced_batch
+
+            for columns in advanced_batch(batches, moved).portions(SAVED):
+                yield None, Columns(*columns)
+
+    # -- the log ---------------------------------------------------------------------------------------------------
+
+    def _append(self, time: Any, delta: Any) -> None:
+        """Log a delta, or updates that are kept elsewhere."""
+        log = self._log
+        if not log.kept:
+            return
+        if log.entries is not self._entries:  # a checkpoint has drained it
+            self._entries = log.entries
+            self._logged, self._limit = 0, LEAST
+        if not is_columns(delta):
+            route = self._route
+            if self._trace.pairs:
+                log.entries.extend([(route(key), (key, [(value, time, diff)])) for (key, value), diff in delta])
+            else:
+                log.entries.extend([(route(record), (record, [(None, time, diff)])) for record, diff in delta])
+        elif len(delta):
+            log.append(None, Columns(delta.keys, delta.values, None, delta.diffs, [time]))
+        self._logged += len(delta)
+        if self._logged > self._limit:
+            self._compact()
+
+    def _compact(self) -> None:
+        """Add up what was logged: without checkpoints a log would grow for ever."""
+        since, advanced = self._trace.holds.at_rest(), dict[Any, Any]()
+        rows: dict[Any, list[Entry]] = {}
+        columns = []
+        for _, item in self._entries:
+            if isinstance(item, Columns):
+                columns.append(item)
+            else:
+                rows.setdefault(item[0], []).extend(item[1])
+        batches: list[Any] = []
+        if columns:
+            from timely.differential.trace.column_batches import Batch
+
+            batches = [Batch(*item) for item in columns]
+        self._entries[:] = [
+            *self._columns([batches] if batches else [], since, advanced),
+            *self._rows(rows.items(), since, advanced),
+        ]
+        self._logged = sum(len(item.keys) if isinstance(item, Columns) else len(item[1]) for _, item in self._entries)
+        self._limit = 2 * self._logged + LEAST
+
+    # -- restoring -------------------------------------------------------------------------------------------------
+
+    def load(self, items: Iterable[Any]) -> None:
+        """Add the items of a checkpoint."""
+        rows: dict[Any, list[Entry]] = {}  # all of a key at once: it is compacted when it is loaded
+        for item in items:
+            if isinstance(item, Columns):
+                self._load_columns(item)
+            elif item[0] in rows:
+                rows[item[0]] += item[1]
+            else:
+                rows[item[0]] = item[1]
+                if len(rows) >= LEAST and self._trace.has_limit:
+                    self._load_rows(rows)
+        self._load_rows(rows)
+
+    def _load_rows(self, rows: dict[Any, list[Entry]]) -> None:
+        for key, entries in rows.items():
+            self._trace.load(key, entries)
+        self._trace.limit_memory()
+        rows.clear()
+
+    def _load_columns(self, columns: Columns) -> None:
+        from timely.differential.trace.column_batches import Batch
+
+        self._trace.load_columns(Batch(*columns))
+
+    def _rescale(self, parts: Sequence[Iterable[Any]]) -> None:
+        import numpy as np
+
+        for items in parts:
+            for columns in items:
+                keys = columns.keys
+                if self._plain:
+                    mine = keys % self._peers == self._worker
+                else:
+                    unique, places = np.unique(keys, return_inverse=True)
+                    owners = [self._route(key) % self._peers == self._worker for key in unique.tolist()]
+                    mine = np.array(owners, bool)[places]
+                if mine.any():
+                    values, codes, diffs = (None if column is None else column[mine] for column in columns[1:4])
+                    self._load_columns(Columns(keys[mine], values, codes, diffs, columns.times))

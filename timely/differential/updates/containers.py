@@ -1,0 +1,52 @@
+"""Rows or columns: large containers of updates of whole numbers become columns, where NumPy is installed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+
+@functools.cache
+def columns_module() -> ModuleType | None:
+    """Return the module for columns, or ``None`` where NumPy is not installed."""
+    try:
+        from timely.differential.updates import int_columns as columns
+    except ImportError:
+        return None
+    return columns
+
+
+MANY = 128
+"""Updates from which on columns are faster: a call of NumPy costs about 1 µs, a row in Python too."""
+
+
+def is_columns(batch: Any) -> bool:
+    """Return whether a container has its updates as columns.
+
+    >>> is_columns([("a", 1)])
+    False
+    """
+    return not isinstance(batch, list) and hasattr(batch, "diffs")
+
+
+def is_keyed_rows(batch: Any) -> bool:
+    """Return whether a container has pairs of a whole number and a row, the rows as columns.
+
+    >>> is_keyed_rows([((1, ("a",)), 1)])
+    False
+    """
+    return not isinstance(batch, list) and hasattr(batch, "table")
+
+
+def as_columns(batches: Sequence[Any], pairs: bool) -> Any:
+    """Return containers of updates as one of columns, where they are many and all whole numbers, else ``None``.
+
+    >>> as_columns([[("a", 1)]], pairs=False) is None
+    True
+    """
+    if sum(map(len, batches)) < MANY:
+        return None
+    columns = columns_module()
+    return None if columns is None else columns.as_columns(batches, pairs)

@@ -1,0 +1,262 @@
+"""``RowColumns``: updates whose records are rows, as columns of Arrow. Only what has such columns imports this, and so PyArrow.
+
+All rows of a container have one difference. Iteration gives the same updates as tuples, so operators without kernels take it too.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from itertools import repeat
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from timely.differential.updates.updates import Update
+from timely.operators.keyed.column_numbers import has_nan
+from timely.operators.keyed.numbers import canonical
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_FEW = 64
+"""Rows below which a column is not looked through for equal values."""
+
+
+@attrs.frozen(eq=False)
+class Fixed:
+    """A column of decimals: whole numbers of 64 bits, which are so many ``10 ** -scale``."""
+
+    numbers: pa.Array
+    scale: int
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, rows: pa.Array) -> Fixed:
+        """Return some of the rows."""
+        return Fixed(self.numbers.take(rows), self.scale)
+
+    def decimals(self, numbers: Iterable[int | None]) -> list[Decimal | None]:
+        """Return numbers as decimals."""
+        scale = -self.scale
+        return [None if number is None else Decimal(number).scaleb(scale) for number in numbers]
+
+
+def values_of(column: Any) -> list[Any]:
+    """Return a column as Python values; equal texts, dates and decimals are one object where there are few of them.
+
+    >>> values_of(pa.array([1, None])), values_of(Fixed(pa.array([125]), 2))
+    ([1, None], [Decimal('1.25')])
+    """
+    if isinstance(column, Fixed):
+        return _through_dictionary(column.numbers, lambda numbers: column.decimals(numbers.to_pylist()))
+    kind = column.type
+    if pa.types.is_floating(kind) and has_nan(column):
+        return list(map(canonical, column.to_pylist()))
+    if kind in (pa.int64(), pa.float64(), pa.int32()) and not column.null_count:
+        found: list[Any] = column.to_numpy().tolist()
+        return found
+    if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind) or kind in (pa.string(), pa.large_string())):
+        return list(column.to_pylist())
+    return _through_dictionary(column, lambda values: values.to_pylist())
+
+
+def _through_dictionary(column: Any, convert: Callable[[Any], list[Any]]) -> list[Any]:
+    if len(column) < _FEW:
+        return convert(column)
+    try:
+        encoded = column.dictionary_encode()
+    except pa.ArrowNotImplementedError:
+        return convert(column)
+    if len(encoded.dictionary) > len(column) // 2:
+        return convert(column)
+    values = np.empty(len(encoded.dictionary) + 1, object)
+    values[:-1] = convert(encoded.dictionary)
+    values[-1] = None
+    numbers = encoded.indices.fill_null(len(encoded.dictionary)) if encoded.indices.null_count else encoded.indices
+    rows: list[Any] = values[numbers.to_numpy()].tolist()
+    return rows
+
+
+class LazyColumn:
+    """A column of a container, made when it is first read: an array, some rows of another column, or ``make`` of an array."""
+
+    __slots__ = ("_make", "rows", "source")
+
+    def __init__(self, source: Any, rows: Array | None = None, make: Callable[[Any], Any] | None = None) -> None:
+        self.source = source
+        self.rows = rows
+        self._make = make
+
+    def get(self) -> Any:
+        """Return the array."""
+        if self.rows is not None:
+            self.source = self.source.get().take(pa.array(self.rows))
+            self.rows = None
+        elif self._make is not None:
+            self.source = self._make(self.source)
+            self._make = None
+        return self.source
+
+
+Columns: TypeAlias = tuple[LazyColumn, ...]
+
+
+def rows_at(columns: Sequence[LazyColumn], rows: Array) -> Columns:
+    """Return some rows of columns, by number."""
+    composed: dict[int, Array] = {}
+    found = []
+    for column in columns:
+        if column.rows is None:
+            found.append(LazyColumn(column, rows))
+            continue
+        if id(column.rows) not in composed:
+            composed[id(column.rows)] = column.rows[rows]
+        found.append(LazyColumn(column.source, composed[id(column.rows)]))
+    return tuple(found)
+
+
+class RowColumns:
+    """Updates of rows: columns of ``count`` rows, each with the difference ``diff``.
+
+    >>> rows = RowColumns((LazyColumn(pa.array([1, 2])), LazyColumn(pa.array(["a", None]))), 2)
+    >>> list(rows), list(rows.chosen(np.array([1])))
+    ([((1, 'a'), 1), ((2, None), 1)], [((2, None), 1)])
+    """
+
+    __slots__ = ("_rows", "columns", "count", "diff")
+
+    def __init__(self, columns: Columns, count: int, diff: int = 1) -> None:
+        self.columns = columns
+        self.count = count
+        self.diff = diff
+        self._rows: list[Any] | None = None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Update]:
+        return zip(self.rows(), repeat(self.diff))  # one is endless
+
+    def __repr__(self) -> str:
+        return f"RowColumns({self.count:,} rows of {len(self.columns)} columns, {self.diff:+})"
+
+    def __reduce__(self) -> Any:
+        return _row_columns, ([column.get() for column in self.columns], self.count, self.diff)
+
+    def routed(self, pairs: bool) -> bool:
+        """Return whether ``parts`` exchanges it as its rows are."""
+        return False
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows as tuples."""
+        if self._rows is None:
+            self._rows = list(zip(*(values_of(column.get()) for column in self.columns), strict=True)) or [()] * self.count
+        return self._rows
+
+    def chosen(self, rows: Any) -> RowColumns:
+        """Return some of the updates, by number or as a slice."""
+        if isinstance(rows, slice):
+            rows = np.arange(self.count)[rows]
+        return RowColumns(rows_at(self.columns, rows), len(rows), self.diff)
+
+    def with_columns(self, columns: Iterable[LazyColumn]) -> RowColumns:
+        """Return the same number of rows, of other columns."""
+        return RowColumns(tuple(columns), self.count, self.diff)
+
+    def negated(self) -> RowColumns:
+        """Return the updates with the difference negated."""
+        return RowColumns(self.columns, self.count, -self.diff)
+
+
+def _row_columns(columns: list[Any], count: int, diff: int) -> RowColumns:
+    return RowColumns(tuple(map(LazyColumn, columns)), count, diff)
+
+
+def rows_of_batch(batch: Any, diff: int = 1) -> RowColumns:
+    """Return an Arrow batch or table as updates."""
+    columns = []
+    for column in batch.columns:
+        chunks = getattr(column, "chunks", None)
+        columns.append(LazyColumn(column if chunks is None else chunks[0] if len(chunks) == 1 else column.combine_chunks()))
+    return RowColumns(tuple(columns), batch.num_rows, diff)
+
+
+class KeyedRows:
+    """Updates that are pairs of a whole number and a row.
+
+    >>> rows = RowColumns((LazyColumn(pa.array(["a", "b"])),), 2)
+    >>> list(KeyedRows(np.array([7, 5]), rows))
+    [((7, ('a',)), 1), ((5, ('b',)), 1)]
+    """
+
+    __slots__ = ("keys", "table")
+
+    def __init__(self, keys: Array, table: RowColumns) -> None:
+        self.keys = keys
+        self.table = table
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Update]:
+        return zip(zip(self.keys.tolist(), self.table.rows(), strict=True), repeat(self.table.diff))  # one is endless
+
+    def __reduce__(self) -> Any:
+        return KeyedRows, (self.keys, self.table)
+
+    def routed(self, pairs: bool) -> bool:
+        """Return whether ``parts`` exchanges it as its rows are."""
+        return pairs
+
+    def chosen(self, rows: Any) -> KeyedRows:
+        """Return some of the updates, by number or as a slice."""
+        return KeyedRows(self.keys[rows], self.table.chosen(rows))
+
+    def parts(self, workers: int) -> list[tuple[int, KeyedRows]]:
+        """Return pairs ``(worker, updates)``, by key, as ``Updates.parts`` does."""
+        if workers == 1:
+            return [(0, self)]
+        owners = self.keys % workers
+        found = ((worker, np.flatnonzero(owners == worker)) for worker in range(workers))
+        return [(worker, self.chosen(rows)) for worker, rows in found if len(rows)]
+
+    def ordered(self) -> KeyedRows:
+        """Return the updates in order of their keys."""
+        if len(self.keys) < 2 or (self.keys[1:] >= self.keys[:-1]).all():
+            return self
+        return self.chosen(np.argsort(self.keys, kind="stable"))
+
+
+def reader(column: Any) -> Callable[[int], Any]:
+    """Return the function of a row's number that returns its value in a column.
+
+    >>> reader(pa.array([1, 2]))(1), reader(Fixed(pa.array([5, None]), 1))(0)
+    (2, Decimal('0.5'))
+    """
+    if isinstance(column, Fixed):
+        number, scale = reader(column.numbers), -column.scale
+
+        def decimal(row: int) -> Decimal | None:
+            value = number(row)
+            return None if value is None else Decimal(value).scaleb(scale)
+
+        return decimal
+    if not column.null_count:
+        if column.type == pa.int64() or (column.type == pa.float64() and not has_nan(column)):
+            found: Callable[[int], Any] = _view(column.to_numpy()).__getitem__
+            return found
+        if column.type == pa.date32():
+            days = _view(column.view(pa.int32()).to_numpy())
+            first, date = datetime.date(1970, 1, 1).toordinal(), datetime.date.fromordinal
+            return lambda row: date(first + days[row])
+    return lambda row: canonical(column[row].as_py())
+
+
+def _view(array: Any) -> memoryview:
+    """Return an array as what is read fastest number by number."""
+    contiguous: Any = np.ascontiguousarray(array)
+    return memoryview(contiguous)

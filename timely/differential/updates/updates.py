@@ -1,0 +1,104 @@
+"""Updates: pairs of a record and a difference, at the time of the message that carries them.
+
+A container of updates is a list, or :class:`timely.differential.updates.int_columns.Updates`, which iterates over the same pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import attrs
+from typing_extensions import override
+
+from timely.dataflow import Exchange, records_of
+from timely.errors import RoutingError, brief
+from timely.operators.keyed.by_record import check_hashable
+
+Update: TypeAlias = tuple[Any, Any]
+"""``(record, difference)``."""
+
+
+def consolidate(updates: Iterable[Update]) -> list[Update]:
+    """Return the updates with those of equal records added up, and without those that add up to nothing.
+
+    >>> consolidate([("a", -1), ("b", -2), ("a", 1)])
+    [('b', -2)]
+    """
+    sums: dict[Any, Any] = {}
+    try:
+        for record, diff in updates:
+            sums[record] = sums[record] + diff if record in sums else diff
+    except TypeError:
+        check_hashable(record for record, _ in updates)
+        raise
+    return [update for update in sums.items() if update[1]]
+
+
+class Delta(list[Update]):
+    """The updates that a trace has appended as number ``number``: each record once, no difference zero."""
+
+    __slots__ = ("number",)
+
+    number: int
+
+
+@attrs.frozen
+class ByUpdate(Exchange):
+    """Exchange each update by ``key(update)``; ``column`` says that columns go by their key, as rows of them do."""
+
+    key: Callable[[Any], Any]
+    column: bool | None = None
+
+    @override
+    def parts(self, time: object, batch: Any, workers: int) -> Any:
+        if not isinstance(batch, list):
+            if self.column is not None and batch.routed(pairs=self.column):
+                return batch.parts(workers)
+            batch = records_of(batch)
+        return super().parts(time, batch, workers)
+
+
+@attrs.frozen
+class ToOwner(ByUpdate):
+    """Exchange updates as ``ByUpdate`` does where there are several workers; one has them all, also what cannot be routed."""
+
+    @override
+    def parts(self, time: object, batch: Any, workers: int) -> Any:
+        return [(0, batch)] if workers == 1 else super().parts(time, batch, workers)
+
+
+def to_owner(worker: int | None) -> ToOwner:
+    """Return the pact that sends each update to ``worker``, or to the worker of its record."""
+    return ToOwner(_record, False) if worker is None else ToOwner(lambda update: worker)
+
+
+def by_key(key: Callable[[Any], Any] | None) -> ByUpdate:
+    """Return the pact that exchanges updates of pairs by ``key(first)``, or by the first part."""
+    if key is None:
+        return ByUpdate(_first, True)
+    chosen = key
+    return ByUpdate(lambda update: chosen(_first(update)))
+
+
+def by_record(key: Callable[[Any], Any] | None) -> ByUpdate:
+    """Return the pact that exchanges updates by ``key(record)``, or by the record."""
+    if key is None:
+        return ByUpdate(_record, False)
+    chosen = key
+    return ByUpdate(lambda update: chosen(update[0]))
+
+
+def _first(update: Any) -> Any:
+    record = update[0]
+    if type(record) is not tuple or len(record) != 2:
+        raise _no_pair(record)
+    return record[0]
+
+
+def _record(update: Any) -> Any:
+    return update[0]
+
+
+def _no_pair(record: Any) -> RoutingError:
+    return RoutingError(f"its records must be tuples of a key and a value, and {brief(record)} came: make pairs with map")

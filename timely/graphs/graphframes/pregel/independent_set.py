@@ -1,0 +1,91 @@
+"""``maximal_independent_set``: nodes of which no two are neighbours, and to which no other can be added."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from timely.dataflow import OperatorInfo, Stream
+from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
+from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned
+from timely.graphs.stages.priorities import Hashes, mixed, value_hashes
+from timely.graphs.structures.arrays import Column, Mask
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+
+_LAST: Final = np.uint64(2**64 - 1)
+
+
+def maximal_independent_set(edges: Stream[T, Any], vertices: Stream[T, Any], *, seed: int = 42) -> Stream[T, Any]:
+    """Return Arrow batches ``(node)``: nodes of which no two are ends of an edge, and so many that no node can be added.
+
+    ``edges`` are batches ``(src, dst)`` without a direction, of which loops are left out; ``vertices`` are batches with a column
+    ``node``. ``seed`` chooses one of the many sets; it is the same set for any number of workers. Each time is a graph of its
+    own. ``SchemaError``, as the cause of an ``OperatorError``, for two vertices with one node, and edges whose ends are no
+    vertices. Source: Luby, "A simple parallel algorithm for the maximal independent set problem" (1986).
+
+    >>> import pyarrow as pa
+    >>> import timely
+    >>> def build(scope):
+    ...     start = scope.to_stream([0])
+    ...     edges = start.map_batch(lambda _: pa.record_batch({"src": ["a", "a"], "dst": ["b", "c"]}))
+    ...     return maximal_independent_set(edges, start.map_batch(lambda _: pa.record_batch({"node": ["a", "b", "c"]})))
+    >>> [(time, rows)] = timely.example(build)
+    >>> sorted(node for node, in rows) in (["a"], ["b", "c"])
+    True
+    """
+    return bulk_synchronous("maximal independent set", [vertices, edges], _Choosing(seed))
+
+
+@attrs.define(eq=False)
+class _Chosen:
+    """One worker's nodes, of which some are chosen, and some are left to choose from."""
+
+    part: GraphPartition
+    names: Hashes
+    sources: Column
+    targets: Column
+    chosen: Mask
+    left: Mask
+    step: int
+
+
+@attrs.frozen
+class _Choosing(StepProgram[_Chosen]):
+    _seed: int
+
+    def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Chosen]:
+        part = yield from partitioned(info, *collected, both_ways=True)
+        received = yield part.to_mirrors(np.arange(len(part)) * info.peers + info.worker)
+        apart = np.concatenate(received)[part.targets] != part.sources * info.peers + info.worker
+        none, left = np.zeros(len(part), np.bool_), np.ones(len(part), np.bool_)
+        return _Chosen(part, value_hashes(part.nodes), part.sources[apart], part.targets[apart], none, left, self._seed)
+
+    def round(self, info: OperatorInfo, state: _Chosen) -> Steps[bool]:
+        part, sources, targets = state.part, state.sources, state.targets
+        if not any((yield [bool(state.left.any())] * info.peers)):
+            return False
+        own = np.where(state.left, np.minimum(mixed(state.names, state.step + 1), _LAST - np.uint64(1)), _LAST)
+        best = np.full(part.mirrors, _LAST)
+        np.minimum.at(best, targets, own[sources])
+        lowest = np.full(len(part), _LAST)
+        for places, priorities in zip(part.mirrored, (yield part.by_owner(best)), strict=True):
+            np.minimum.at(lowest, places, priorities)
+        new = state.left & (own < lowest)  # nobody of two neighbours of the same priority: they get others in the next round
+        covered = np.zeros(part.mirrors, np.bool_)
+        covered[targets[new[sources]]] = True
+        received = yield part.by_owner(covered)
+        state.step += 1
+        state.chosen |= new
+        state.left &= ~new
+        for places, near in zip(part.mirrored, received, strict=True):
+            state.left[places[near]] = False
+        return True
+
+    def end(self, info: OperatorInfo, state: _Chosen) -> Steps[Any]:
+        yield from ()
+        return pa.record_batch({"node": state.part.nodes.filter(pa.array(state.chosen))})

@@ -1,0 +1,243 @@
+"""Rows as JSON, as Arrow, and as server-sent events; conditions as parameters of a URL.
+
+In JSON decimals, dates, timestamps and whole numbers beyond 53 bits are texts: JSON readers round such numbers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from timely.differential.tables.values.kinds import Column, Kind, arrow_schema, conversion, lower_case
+from timely.errors import ConfigurationError, SchemaError, SqlError, brief
+from timely.server.contents import COMPARISONS, Change, Row, RowCondition
+
+_EXACT: Final = (1 << 53) - 1
+"""The largest whole number that every reader of JSON reads exactly."""
+
+_PIECE: Final = 1 << 16
+"""Bytes that are sent at once: no more than that waits for a client that reads slowly."""
+
+_BATCH: Final = 2000
+"""Rows of a batch of Arrow."""
+
+_CONDITIONS: Final = 32
+"""Conditions of one request: each is a comparison for every row, while others wait."""
+
+
+def json_value(value: Any, kind: Kind) -> Any:
+    """Return a value of a row as JSON has it.
+
+    >>> from timely.differential.tables.values.kinds import decimal
+    >>> json_value(7, Kind.INTEGER), json_value(1 << 60, Kind.INTEGER), json_value(Decimal("1.5"), decimal(2))
+    (7, '1152921504606846976', '1.50')
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if kind.element is not None:
+        return [json_value(each, kind.element) for each in value]
+    if kind.fields:
+        return {name: json_value(each, part) for (name, part), each in zip(kind.fields, value, strict=True)}
+    if isinstance(value, int):
+        return value if -_EXACT <= value <= _EXACT else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    convert = conversion(kind, Kind.TEXT)
+    return str(value) if convert is None else convert(value)
+
+
+def row_object(columns: Sequence[Column], row: Row) -> dict[str, Any]:
+    """Return a row as an object of JSON."""
+    return {column.name: json_value(value, column.kind) for column, value in zip(columns, row, strict=True)}
+
+
+def columns_object(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """Return columns as JSON: their names, types, and whether they may be ``NULL``."""
+    return [{"name": column.name, "type": column.kind.value, "nullable": column.nullable} for column in columns]
+
+
+def json_pieces(
+    head: Mapping[str, Any], columns: Sequence[Column], rows: Sequence[Row], tail: Mapping[str, Any]
+) -> Iterator[bytes]:
+    """Return an object of JSON in pieces: what ``head`` has, the columns, the rows, and what ``tail`` has.
+
+    >>> b"".join(json_pieces({"time": 0}, [Column("n", Kind.INTEGER, False)], [(7,), (8,)], {"more": False})).decode()
+    '{"time":0,"columns":[{"name":"n","type":"INTEGER","nullable":false}],"rows":[{"n":7},{"n":8}],"more":false}'
+    """
+    begin = _json({**head, "columns": columns_object(columns), "rows": []})
+    yield from pieces(
+        [begin[:-2].encode()],
+        (b"," * (place > 0) + _json(row_object(columns, row)).encode() for place, row in enumerate(rows)),
+        [("]," + _json(tail)[1:] if tail else "]}").encode()],
+    )
+
+
+def arrow_pieces(time: int, more: bool, columns: tuple[Column, ...], rows: Sequence[Row]) -> Iterator[bytes]:
+    """Return an answer as a stream of Arrow IPC in pieces; the metadata of its schema have the ``time``, and ``more``.
+
+    ``SchemaError`` for rows that do not fit the types of Arrow, at once.
+    """
+    schema = arrow_schema(columns).with_metadata({"time": str(time), "more": str(more).lower()})
+    for begin in range(0, len(rows), _BATCH):
+        _batch(schema, rows[begin : begin + _BATCH])
+    return _arrow_pieces(schema, rows)
+
+
+def _arrow_pieces(schema: pa.Schema, rows: Sequence[Row]) -> Iterator[bytes]:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for begin in range(0, len(rows), _BATCH):
+            writer.write_batch(_batch(schema, rows[begin : begin + _BATCH]))
+            yield sink.getvalue()
+            sink.seek(0)
+            sink.truncate()
+    yield sink.getvalue()
+
+
+def _batch(schema: pa.Schema, rows: Sequence[Row]) -> pa.RecordBatch:
+    try:
+        arrays = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise SchemaError(f"the rows do not fit the types of Arrow: {error}; ask for JSON") from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def pieces(*parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Return what the parts have in pieces of some 64 KB.
+
+    >>> [len(piece) for piece in pieces([b"a"], [b"b" * 40_000] * 4)]
+    [80001, 80000]
+    """
+    together: list[bytes] = []
+    size = 0
+    for content in itertools.chain(*parts):
+        together.append(content)
+        size += len(content)
+        if size >= _PIECE:
+            yield b"".join(together)
+            together, size = [], 0
+    if together:
+        yield b"".join(together)
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def event(name: str, data: Any, id: str | None = None) -> bytes:
+    """Return a server-sent event.
+
+    >>> event("changes", {"time": 1}, "a-1")
+    b'id: a-1\\nevent: changes\\ndata: {"time":1}\\n\\n'
+    """
+    return event_head(name, id) + _json(data).encode() + b"\n\n"
+
+
+def event_head(name: str, id: str | None = None) -> bytes:
+    """Return what comes before the data of a server-sent event, which two line feeds end."""
+    return (f"id: {id}\n" if id is not None else "").encode() + f"event: {name}\ndata: ".encode()
+
+
+def changes_event(time: int, columns: Sequence[Column], changes: Sequence[Change], id: str) -> Iterator[bytes]:
+    """Return the changes of an epoch as an event, a row at a time: what goes comes before what comes."""
+    yield event_head("changes", id) + f'{{"time":{time},"changes":['.encode()
+    ordered = itertools.chain((each for each in changes if each[1] < 0), (each for each in changes if each[1] > 0))
+    for place, (row, diff) in enumerate(ordered):
+        yield b"," * (place > 0) + _json({"count": diff, "row": row_object(columns, row)}).encode()
+    yield b"]}\n\n"
+
+
+# -- what comes in -------------------------------------------------------------------------------------------------
+
+
+def value_of(column: Column, given: Any) -> Any:
+    """Return a value of JSON, or a text of a URL, as a value of a column; ``SchemaError`` if it is none.
+
+    >>> from timely.differential.tables.values.kinds import decimal
+    >>> value_of(Column("price", decimal(2)), "1.50")
+    Decimal('1.50')
+    """
+    try:
+        return _converted(given, column.kind)
+    except (SqlError, ValueError, OverflowError) as error:  # the last two are of numbers with too many digits
+        raise SchemaError(f"column {column.name!r} is {column.kind.value}: {error}") from None
+
+
+def _converted(given: Any, kind: Kind) -> Any:
+    if isinstance(given, list) and kind.element is not None:
+        return tuple(_converted(each, kind.element) for each in given)
+    if isinstance(given, dict) and kind.fields:
+        parts = {name: _converted(given.get(name), part) for name, part in kind.fields}
+        return {**given, **parts}  # what is no field is refused with the row
+    if given in ("inf", "-inf") and kind is Kind.DOUBLE:
+        return float(given)
+    if isinstance(given, Decimal) and kind is Kind.DOUBLE:
+        if math.isinf(float(given)):
+            raise SqlError(f"{given} does not fit a double")
+        return float(given)
+    if isinstance(given, int) and not isinstance(given, bool) and kind.base in (Kind.DOUBLE, Kind.DECIMAL):
+        return float(given) if kind is Kind.DOUBLE else Decimal(given)
+    if isinstance(given, str) and not given.isascii() and re.search("[\ud800-\udfff]", given):
+        raise SqlError(f"{brief(given)} is no text: half of a surrogate pair stands alone in it")
+    if isinstance(given, str) and kind is not Kind.TEXT:
+        convert = conversion(Kind.TEXT, kind.base)  # all digits of a decimal: the table refuses those that it does not have
+        if convert is None:
+            raise SqlError(f"{brief(given)} is a text")
+        if kind is Kind.INTEGER and not re.fullmatch("[+-]?[0-9]+", given):  # a cast would round it
+            raise SqlError(f"{brief(given)} is not a whole number")
+        return convert(given)
+    return given
+
+
+def rows_of(columns: Sequence[Column], given: Any, what: str) -> list[Row]:
+    """Return a list of objects of JSON as rows; ``SchemaError`` for other columns. What is missing is ``NULL``."""
+    if not isinstance(given, list) or not all(isinstance(row, dict) for row in given):
+        raise SchemaError(f"{what!r} is a list of objects, one a row")
+    names = {column.name for column in columns}
+    for row in given:
+        others = row.keys() - names
+        if others:
+            raise SchemaError(f"{what!r} has column {sorted(others)[0]!r}: the table has {', '.join(sorted(names))}")
+    return [tuple(value_of(column, row.get(column.name)) for column in columns) for row in given]
+
+
+def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str]]) -> list[RowCondition]:
+    """Return the conditions of a URL: ``column=value``, ``column.gte=value`` and so on, and ``column.null=true``.
+
+    >>> conditions_of([Column("n", Kind.INTEGER)], [("n.gte", "5")])
+    [RowCondition(place=0, comparison='gte', value=5)]
+    >>> conditions_of([Column("a.b", Kind.INTEGER)], [("a.B", "5"), ("a.b.lt", "7")])
+    [RowCondition(place=0, comparison='eq', value=5), RowCondition(place=0, comparison='lt', value=7)]
+    """
+    places = {column.name: place for place, column in enumerate(columns)}
+    given = list(parameters)
+    if len(given) > _CONDITIONS:
+        raise ConfigurationError(f"there are {len(given)} conditions: give {_CONDITIONS} at most")
+    found = []
+    for parameter, text in given:
+        name, comparison = parameter, ""
+        if lower_case(parameter) not in places:  # names may have points too
+            name, _, comparison = parameter.rpartition(".")
+            name, comparison = (name, comparison) if name else (parameter, "")
+        place = places.get(lower_case(name))
+        if place is None:
+            raise ConfigurationError(f"there is no column {name!r}: there are {', '.join(places)}")
+        if comparison == "null" and text == "true":
+            found.append(RowCondition(place, "eq", None))
+        elif (comparison or "eq") in COMPARISONS:
+            found.append(RowCondition(place, comparison or "eq", value_of(columns[place], text)))
+        else:
+            known = ", ".join(f"{name}.{each}" for each in COMPARISONS)
+            raise ConfigurationError(f"{parameter}={text}: write {name}=value, one of {known}, or {name}.null=true")
+    return found

@@ -1,0 +1,207 @@
+"""``MemoryStateRegistry``: snapshots of operator state in memory, to test the recovery of your own operators."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import attrs
+
+from timely.dataflow import Operator, ScopeBuilder
+from timely.dataflow.custom_scope import CustomScope
+from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
+from timely.dataflow.pickling import dumps
+from timely.errors import ChangedDataflowError, StateError
+from timely.recovery.in_flight import MessagesInFlight, messages_key, restore_messages
+from timely.testing.simulated_network import Network
+from timely.worker import Worker
+from timely.worker.internals import set_state_registries
+
+Registration: TypeAlias = tuple[int, str, int]
+"""The number of a dataflow, the path of an operator, and the number of the registration there."""
+
+Snapshot: TypeAlias = dict[Registration, list[bytes]]
+"""The state of one worker, in pieces pickled one by one."""
+
+
+@attrs.define(eq=False)
+class _Registered:
+    """One registration; ``base`` are the pieces before its log began, ``None`` if ``save`` must be called first."""
+
+    label: str
+    part: StatePart
+    base: list[bytes] | None
+
+    def pieces(self, *, compact: bool) -> list[bytes]:
+        """Return all of the state."""
+        save, log = self.part.save, self.part.log
+        if log is not None and self.base is not None and not (compact and save is not None):
+            self.base = self.base + [self._pickled(piece) for piece in log.drain()]
+            return self.base
+        if save is None:
+            raise StateError(f"{self.label}: there is nothing to ask for its state, neither save nor a log from the beginning")
+        self.base = [self._pickled(piece) for piece in save()]
+        if log is not None:
+            log.drain()
+        return self.base
+
+    def _pickled(self, piece: Piece) -> bytes:
+        try:
+            return dumps(piece)
+        except Exception as error:
+            raise StateError(f"{self.label}: a piece of its state cannot be pickled: {error}") from error
+
+
+class MemoryStateRegistry:
+    """Holds the state of the dataflows that ``worker`` builds from now on; ``start`` are the snapshots that they resume from.
+
+    Building a dataflow raises ``StateError`` for an operator that has not registered its state, and for state that cannot be
+    repartitioned to another number of workers; ``ChangedDataflowError`` for a registration that the run before did not have.
+
+    >>> import timely
+    >>> def run(numbers, start=()):
+    ...     worker = timely.Worker()
+    ...     registry = MemoryStateRegistry(worker, start)
+    ...     with worker.dataflow(int) as scope:
+    ...         handle, stream = scope.new_input()
+    ...         seen = stream.state_machine(lambda key, x, sum: ((sum or 0) + x, [(sum or 0) + x])).capture()
+    ...     handle.send_batch([("all", number) for number in numbers])
+    ...     settle([worker])
+    ...     return seen.extract(), [registry.snapshot()]
+    >>> seen, snapshots = run([1, 2, 3])
+    >>> seen, run([4], snapshots)[0]
+    ([(0, [1, 3, 6])], [(0, [10])])
+    """
+
+    def __init__(self, worker: Worker, start: Sequence[Snapshot] = ()) -> None:
+        self._worker = worker
+        self._start = list(start)
+        self._registered: dict[Registration, _Registered] = {}
+        self._messages: dict[Registration, MessagesInFlight] = {}
+        set_state_registries(worker, lambda number: _DataflowStateRegistry(self, number))
+
+    def take(self, number: int, info: StatefulOperator, part: StatePart) -> None:
+        """Register one part of an operator's state, and load it."""
+        registered = _Registered(f"operator {info.name!r} ({info.path})", part, [])
+        registration = (number, info.path, part.number)
+        if self._start:
+            self._load(registration, registered)
+        self._registered[registration] = registered
+
+    def _load(self, registration: Registration, registered: _Registered) -> None:
+        label, part = registered.label, registered.part
+        if not all(registration in snapshot for snapshot in self._start):
+            number, _, part_number = registration
+            raise ChangedDataflowError(f"{label}: declaration {part_number} of dataflow {number} was not there in the run before")
+        index, peers = self._worker.index, self._worker.peers
+        by_worker = [[pickle.loads(piece) for piece in snapshot[registration]] for snapshot in self._start]
+        mine = [piece for pieces in by_worker for piece in pieces if piece[0] is not None and piece[0] % peers == index]
+        if len(self._start) == peers:
+            mine = [piece for piece in by_worker[index] if piece[0] is None] + mine
+        registered.base = [dumps(piece) for piece in mine]
+        part.load([item for _, item in mine])
+        if len(self._start) == peers:
+            return
+        unrouted = [[item for route, item in pieces if route is None] for pieces in by_worker]
+        if part.rescale is not None:
+            part.rescale(unrouted)
+            registered.base = None
+        elif any(unrouted):
+            saved = len(by_worker)
+            cannot = f"its state belongs to the {saved} workers that saved it and cannot be repartitioned to {peers}"
+            raise StateError(f"{label}: {cannot}: resume with {saved}")
+
+    def built(self, number: int, scope: ScopeBuilder[Any]) -> None:
+        """Restore the messages that were in flight in a dataflow."""
+        key = messages_key(number)
+        self._messages[key] = MessagesInFlight(scope)
+        if any(key in snapshot for snapshot in self._start):
+            if len(self._start) != self._worker.peers:
+                raise StateError(f"messages were in flight on {len(self._start)} workers: resume with as many")
+            restore_messages(scope, [pickle.loads(piece)[1] for piece in self._start[self._worker.index][key]])
+
+    def snapshot(self, *, compact: bool = False, in_flight: bool = False) -> Snapshot:
+        """Return all registered state; ``compact`` replaces logs by what ``save`` returns. ``StateError`` if it has no pickle.
+
+        With ``in_flight`` the messages that wait at operators are in it. All workers are paused then (``pause``).
+        """
+        found = {key: registered.pieces(compact=compact) for key, registered in self._registered.items()}
+        if in_flight:
+            found |= {key: [dumps(piece) for piece in messages.items(True)] for key, messages in self._messages.items()}
+        return found
+
+
+@attrs.frozen
+class _DataflowStateRegistry:
+    registry: MemoryStateRegistry
+    number: int
+    begins: None = None
+
+    def built(self, scope: ScopeBuilder[Any]) -> None:
+        missing = undeclared(scope)
+        if missing:
+            raise StateError(
+                f"{', '.join(missing)}: no operator state is registered; call info.register_state(...) or"
+                " info.declare_stateless() in the constructor"
+            )
+        self.registry.built(self.number, scope)
+
+    def register(self, info: StatefulOperator, part: StatePart) -> None:
+        self.registry.take(self.number, info, part)
+
+
+def undeclared(scope: ScopeBuilder[Any]) -> list[str]:
+    """Return the paths of the operators and custom scopes of a dataflow that have not registered their state.
+
+    >>> import timely
+    >>> with timely.Worker().dataflow(int) as scope:
+    ...     stream = scope.to_stream([1]).unary(timely.Pipeline, "mine", lambda capability, info: lambda input, output: None)
+    >>> undeclared(scope)
+    ['/dataflow0/mine#1']
+    """
+    scopes = [child.scope for subgraph in scope.root.scopes for child in subgraph.children]
+    operators = [found for found in scopes if isinstance(found, Operator | CustomScope)]
+    return [operator.path for operator in operators if not operator.info.state.declared]
+
+
+def settle(workers: Sequence[Worker], network: Network | None = None) -> None:
+    """Step all ``workers`` of a run until none has anything to do and no message is in flight.
+
+    >>> import timely
+    >>> worker = timely.Worker()
+    >>> with worker.dataflow(int) as scope:
+    ...     seen = scope.to_stream(range(3)).capture()
+    >>> settle([worker])
+    >>> seen.extract()
+    [(0, [0, 1, 2])]
+    """
+    while not all(worker.idle for worker in workers) or (network is not None and (network.waiting() or any(network.inboxes))):
+        if network is not None:
+            for source, target in network.waiting():
+                network.deliver(source, target, len(network.sent[source, target]))
+        for worker in workers:
+            worker.step()
+
+
+def pause(workers: Sequence[Worker], network: Network | None = None) -> None:
+    """Step all ``workers`` of a run once, pause them, and let all that they sent each other arrive.
+
+    >>> import timely
+    >>> worker = timely.Worker()
+    >>> with worker.dataflow(int) as scope:
+    ...     numbers, stream = scope.new_input()
+    ...     seen = stream.capture()
+    >>> pause([worker])
+    >>> numbers.send(1)
+    >>> worker.step(), seen.extract()
+    (True, [])
+    """
+    for worker in workers:
+        worker.step()  # what was sent between two steps leaves with this one
+        worker.paused = True
+    while network is not None and (network.waiting() or any(network.inboxes)):
+        for source, target in network.waiting():
+            network.deliver(source, target, len(network.sent[source, target]))
+        for worker in workers:
+            worker.step()
