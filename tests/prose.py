@@ -22,8 +22,8 @@ LOOSE: Final = 50
 
 LOOSE_PAGES: Final = frozenset(
     """
-    CHANGELOG.md docs/coming_from_naiad.md docs/command.md docs/differential.md docs/errors.md docs/files.md docs/sources.md
-    docs/tables.md docs/testing.md docs/views_on_spark.md
+    CHANGELOG.md docs/coming_from_naiad.md docs/differential.md docs/files.md
+    docs/tables.md docs/testing.md
     """.split()  # noqa: SIM905
 )
 
