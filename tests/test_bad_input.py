@@ -17,8 +17,6 @@ from timely import (
     ConfigurationError,
     CycleError,
     GraphError,
-    GraphMismatchError,
-    InputClosedError,
     OperatorBuilder,
     OperatorError,
     Pipeline,
@@ -26,13 +24,10 @@ from timely import (
     ProductSummary,
     RoutingError,
     ScopeBuilder,
-    ScopeError,
     StalledError,
     Step,
     Stream,
-    TimeRegressionError,
     TimestampError,
-    UnconnectedLoopError,
 )
 
 Deed = Callable[[Capability[int], Any], object]
@@ -103,7 +98,7 @@ def test_an_unconnected_loop(nested: bool) -> None:
             return loop.feedback()[1].leave()
 
     path = "/example/rounds#0/feedback#0" if nested else "/example/feedback#0"
-    with pytest.raises(UnconnectedLoopError, match=rf"loop {path} was never connected: call stream.connect_loop\(handle\)"):
+    with pytest.raises(GraphError, match=rf"loop {path} was never connected: call stream.connect_loop\(handle\)"):
         timely.example(build)
 
 
@@ -124,7 +119,7 @@ def test_a_stream_of_another_scope() -> None:
             inner = scope.to_stream([1]).enter(loop)
         return scope.to_stream([2]).concat(inner)  # type: ignore[arg-type]  # the mistake
 
-    with pytest.raises(ScopeError, match="'concat'.*/example/rounds#0.*enter.*leave"):
+    with pytest.raises(GraphError, match="'concat'.*/example/rounds#0.*enter.*leave"):
         timely.example(build)
 
 
@@ -135,13 +130,13 @@ def test_a_loop_is_fed_from_another_scope() -> None:
             scope.to_stream([2]).connect_loop(handle)
             return again.leave()
 
-    with pytest.raises(ScopeError, match="'feedback'.*cannot read a stream of scope '/example'"):
+    with pytest.raises(GraphError, match="'feedback'.*cannot read a stream of scope '/example'"):
         timely.example(build)
 
 
 def test_a_stream_of_another_dataflow() -> None:
     worker = timely.Worker()
-    wrong = pytest.raises(ScopeError, match="'concat'.*cannot read.*'/two': that is another dataflow: .*capture_into")
+    wrong = pytest.raises(GraphError, match="'concat'.*cannot read.*'/two': that is another dataflow: .*capture_into")
     with wrong, worker.dataflow(int, name="one") as one, worker.dataflow(int, name="two") as two:
         one.to_stream([1]).concat(two.to_stream([2]))
 
@@ -151,17 +146,17 @@ def test_entering_two_levels_at_once() -> None:
         with scope.region("outer") as outer, outer.region("inner") as inner:
             return scope.to_stream([1]).enter(inner)
 
-    with pytest.raises(ScopeError, match="'/example' cannot enter '/example/outer#0/inner#0'.*not nested directly"):
+    with pytest.raises(GraphError, match="'/example' cannot enter '/example/outer#0/inner#0'.*not nested directly"):
         timely.example(build)
 
 
 def test_entering_the_scope_it_is_in() -> None:
-    with pytest.raises(ScopeError, match="cannot enter"):
+    with pytest.raises(GraphError, match="cannot enter"):
         timely.example(lambda scope: scope.to_stream([1]).enter(scope))
 
 
 def test_leaving_the_outermost_scope() -> None:
-    with pytest.raises(ScopeError, match="outermost scope '/example' cannot leave"):
+    with pytest.raises(GraphError, match="outermost scope '/example' cannot leave"):
         timely.example(lambda scope: scope.to_stream([1]).leave())
 
 
@@ -178,7 +173,7 @@ def test_leaving_the_outermost_scope() -> None:
 )
 def test_building_on_after_the_with_block(use: Callable[[Stream[int, Any]], object]) -> None:
     worker, handle, stream = new_input()
-    with pytest.raises(ScopeError, match="scope '/demo' is built already: add operators inside its with-block"):
+    with pytest.raises(GraphError, match="scope '/demo' is built already: add operators inside its with-block"):
         use(stream)
     handle.close()
     worker.run()  # and the dataflow is none the worse for it
@@ -189,7 +184,7 @@ def test_an_operator_that_was_begun_and_never_built() -> None:
         builder = OperatorBuilder(scope, "half")
         return builder.new_output()
 
-    with pytest.raises(ScopeError, match=r"/example/half#0; call build"):
+    with pytest.raises(GraphError, match=r"/example/half#0; call build"):
         timely.example(build)
 
 
@@ -418,7 +413,7 @@ def test_input_after_close(deed: Callable[[timely.InputHandle[int, Any]], object
     handle.advance_to(3)
     handle.close()
     handle.close()
-    with pytest.raises(InputClosedError, match=r"/demo/input#0.*was closed at 3"):
+    with pytest.raises(CapabilityError, match=r"/demo/input#0.*was closed at 3"):
         deed(handle)
     worker.run()
 
@@ -426,7 +421,7 @@ def test_input_after_close(deed: Callable[[timely.InputHandle[int, Any]], object
 def test_an_input_that_goes_back() -> None:
     _, handle, _ = new_input()
     handle.advance_to(3)
-    with pytest.raises(TimeRegressionError, match=r"/demo/input#0.*is at 3 and cannot advance to 2"):
+    with pytest.raises(TimestampError, match=r"/demo/input#0.*is at 3 and cannot advance to 2"):
         handle.advance_to(2)
     assert handle.time == 3
 
@@ -564,7 +559,7 @@ def test_different_graphs_on_different_workers(processes: int) -> None:
         stream = scope.to_stream([1]).exchange(lambda x: x)
         (stream.map(str) if worker.index else stream.filter(bool)).probe()
 
-    with pytest.raises(GraphMismatchError, match=r"dataflow 0.*(/demo/filter#2.*/demo/map#2|map.*filter).*same order"):
+    with pytest.raises(GraphError, match=r"dataflow 0.*(/demo/filter#2.*/demo/map#2|map.*filter).*same order"):
         run_both(build, processes)
 
 
@@ -576,7 +571,7 @@ def test_one_operator_more_on_one_worker(processes: int) -> None:
         if worker.index:
             stream.probe()
 
-    with pytest.raises(GraphMismatchError, match="dataflow 0 is not the same on workers"):
+    with pytest.raises(GraphError, match="dataflow 0 is not the same on workers"):
         run_both(build, processes)
 
 
@@ -585,7 +580,7 @@ def test_different_pacts_on_different_workers() -> None:
         pact = timely.Exchange(lambda x: x) if worker.index else Pipeline
         scope.to_stream([1]).sink(pact, "sink", lambda info: lambda input: [None for _ in input])
 
-    with pytest.raises(GraphMismatchError, match="exchanged"):
+    with pytest.raises(GraphError, match="exchanged"):
         run_both(build, 1)
 
 
@@ -596,7 +591,7 @@ def test_different_times_on_different_workers(processes: int) -> None:
         with worker.dataflow(time) as scope:
             scope.to_stream([1]).exchange(lambda x: x).probe()
 
-    with pytest.raises(GraphMismatchError, match=r"times (int|Product\[int, int\])"):
+    with pytest.raises(GraphError, match=r"times (int|Product\[int, int\])"):
         timely.execute(program, workers=2 // processes, processes=processes)
 
 
@@ -607,7 +602,7 @@ def test_a_dataflow_that_one_worker_does_not_build(processes: int) -> None:
             with worker.dataflow(int, name="demo") as scope:
                 scope.to_stream([1]).exchange(lambda x: x).probe()
 
-    with pytest.raises(GraphMismatchError, match=r"worker 1 has ended without building dataflow 0 \('demo'\)"):
+    with pytest.raises(GraphError, match=r"worker 1 has ended without building dataflow 0 \('demo'\)"):
         timely.execute(program, workers=2 // processes, processes=processes)
 
 

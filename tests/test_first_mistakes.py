@@ -20,12 +20,10 @@ from timely import (
     ConfigurationError,
     ContainerError,
     GraphError,
-    InputClosedError,
     OperatorError,
     PeerLostError,
     Pipeline,
     RoutingError,
-    ScopeError,
     StalledError,
     Step,
     TimestampError,
@@ -107,7 +105,7 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
     ),
     "enters a name": (
         lambda scope: scope.to_stream([1]).enter("loop"),
-        ScopeError,
+        GraphError,
         "scope '/example' cannot enter 'loop', which is not nested directly in it",
     ),
     "the stream for the handle": (
@@ -143,12 +141,12 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
     "a record for a batch": (sent(5), ContainerError, "sends containers, such as a list.* and this is a int"),
     "no with for a loop": (
         lambda scope: scope.iterative().feedback(),
-        ScopeError,
+        GraphError,
         r"iterative\(\) opens a scope: write `with ...iterative\(\) as scope:`, and scope.feedback in that block",
     ),
     "no with for what is entered": (
         lambda scope: scope.to_stream([1]).enter(scope.region()),
-        ScopeError,
+        GraphError,
         r"region\(\) opens a scope: write `with ...region\(\) as scope:`",
     ),
     "a table record by record": (
@@ -362,7 +360,7 @@ def test_arrays_are_read_by_record() -> None:
 INPUTS: dict[str, tuple[Callable[[Any, Any, Any], object], type[Exception], str]] = {
     "sends after the end": (
         lambda worker, handle, probe: (handle.close(), handle.send(1)),
-        InputClosedError,
+        CapabilityError,
         "close it after all that is sent",
     ),
     "a time that is a text": (
@@ -519,7 +517,7 @@ def test_to_run_what_is_still_being_built() -> None:
     worker = timely.Worker()
     with worker.dataflow(name="numbers") as scope:
         seen = scope.to_stream([1]).capture()
-        with pytest.raises(ScopeError, match=r"dataflow 'numbers' is still being built, .*: call run\(\) after its with-block"):
+        with pytest.raises(GraphError, match=r"dataflow 'numbers' is still being built, .*: call run\(\) after its with-block"):
             worker.run()
     with worker.dataflow(name="more"):
         worker.run()  # there is another to run
@@ -564,7 +562,7 @@ def test_a_program_that_does_nothing_when_it_is_called(program: Any, kind: str) 
 
 def test_entering_a_scope_of_another_dataflow() -> None:
     worker = timely.Worker()
-    wrong = pytest.raises(ScopeError, match="'/two' cannot enter '/one/box#0'.*that is another dataflow: .*capture_into.*replay")
+    wrong = pytest.raises(GraphError, match="'/two' cannot enter '/one/box#0'.*that is another dataflow: .*capture_into.*replay")
     with wrong, worker.dataflow(int, name="one") as one, worker.dataflow(int, name="two") as two, one.region("box") as box:
         two.to_stream([2]).enter(box)
 
@@ -574,7 +572,7 @@ def test_an_operator_on_a_stream_of_a_dataflow_that_is_built() -> None:
     with worker.dataflow(name="demo") as scope:
         handle, stream = scope.new_input()
     wrong = "'probe' cannot be added: scope '/demo' is built already: .*capture_into there and replay here"
-    with pytest.raises(ScopeError, match=wrong), worker.dataflow(int, name="other"):
+    with pytest.raises(GraphError, match=wrong), worker.dataflow(int, name="other"):
         stream.probe()
     handle.close()
     worker.run()
@@ -592,7 +590,7 @@ def test_an_operator_on_a_stream_of_a_dataflow_that_is_built() -> None:
 def test_a_scope_whose_name_is_none(opened: Callable[[Any, Any], Any]) -> None:
     worker = timely.Worker()
     with worker.dataflow() as scope:
-        with pytest.raises(ScopeError, match=r"the name of a scope is a string, not .*: scoped\(time_type\) opens one"):
+        with pytest.raises(GraphError, match=r"the name of a scope is a string, not .*: scoped\(time_type\) opens one"):
             opened(worker, scope).__enter__()
         seen = scope.to_stream([1]).capture()
     worker.run()

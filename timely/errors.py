@@ -373,12 +373,3 @@ class LawViolation(TimelyError, AssertionError):
 
     def __reduce__(self) -> tuple[type[LawViolation], tuple[str, str, dict[str, object]]]:
         return type(self), (str(self), self.law, self.counterexample)
-
-
-# Names from before errors that nobody catches apart were merged; documents and programs use them.
-UnconnectedLoopError = GraphError
-ScopeError = GraphError
-GraphMismatchError = GraphError
-InputClosedError = CapabilityError
-TimeRegressionError = TimestampError
-PlaceError = ConfigurationError

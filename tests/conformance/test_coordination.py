@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from timely import Barrier, InputClosedError, Sequencer
+from timely import Barrier, CapabilityError, Sequencer
 from timely.testing import simulate
 
 
@@ -45,7 +45,7 @@ def test_W11_pushing_after_the_end_is_refused_and_what_came_is_kept() -> None:
     sequence: Sequencer[int] = Sequencer(worker)
     sequence.push(1)
     sequence.close()
-    with pytest.raises(InputClosedError, match="sequencer"):
+    with pytest.raises(CapabilityError, match="sequencer"):
         sequence.push(2)
     worker.run()
     assert list(sequence) == [1]

@@ -18,7 +18,6 @@ from timely import (
     GraphError,
     OperatorError,
     ProgressError,
-    ScopeError,
     Step,
     TimestampError,
 )
@@ -393,5 +392,5 @@ def test_a_stream_of_another_scope() -> None:
         with scope.region("box") as box:
             return box.add_scope(Doubler(), [scope.empty()])[0].leave()
 
-    with pytest.raises(ScopeError, match=r"input 0 of scope 'Doubler' \(/example/box#0/Doubler#0\) cannot read a stream"):
+    with pytest.raises(GraphError, match=r"input 0 of scope 'Doubler' \(/example/box#0/Doubler#0\) cannot read a stream"):
         timely.example(build)

@@ -83,8 +83,8 @@ def a_checkpoint_before_the_last(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("deed", "error"),
     [
-        (an_input_that_goes_back, timely.TimeRegressionError),
-        (an_input_that_was_closed, timely.InputClosedError),
+        (an_input_that_goes_back, timely.TimestampError),
+        (an_input_that_was_closed, timely.CapabilityError),
         (held(backwards), timely.CapabilityError),
         (held(dropped), timely.CapabilityError),
         (held(in_a_set), timely.CapabilityError),

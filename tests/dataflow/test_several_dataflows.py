@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import timely
-from timely import EventLink, OperatorError, ScopeError, StalledError
+from timely import EventLink, GraphError, OperatorError, StalledError
 from timely.testing import simulate
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2)]
@@ -311,15 +311,15 @@ def test_what_cannot_be_dropped() -> None:
         handle, stream = scope.new_input()
         with scope.region("inner") as inner:
             stream.enter(inner).leave()
-        with pytest.raises(ScopeError, match=r"'/inner.*'|/outer/inner#1.*drop the dataflow '/outer'"):
+        with pytest.raises(GraphError, match=r"'/inner.*'|/outer/inner#1.*drop the dataflow '/outer'"):
             one.drop_dataflow(inner)
-        with pytest.raises(ScopeError, match="'/outer' is not built yet: drop it after its with-block"):
+        with pytest.raises(GraphError, match="'/outer' is not built yet: drop it after its with-block"):
             one.drop_dataflow(scope)
-    with pytest.raises(ScopeError, match="'/outer' is not one of worker 0"):
+    with pytest.raises(GraphError, match="'/outer' is not one of worker 0"):
         other.drop_dataflow(scope)
     nothing: Any
     for nothing in ("outer", 0, None, handle):
-        with pytest.raises(ScopeError, match="drop_dataflow takes the scope that `with worker.dataflow.* gave, not "):
+        with pytest.raises(GraphError, match="drop_dataflow takes the scope that `with worker.dataflow.* gave, not "):
             one.drop_dataflow(nothing)
     one.drop_dataflow(scope)
     one.drop_dataflow(scope)  # once more does nothing more

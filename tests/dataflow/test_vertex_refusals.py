@@ -9,7 +9,7 @@ import pytest
 
 import timely
 from tests.dataflow.test_vertex import Sum
-from timely import CapabilityError, GraphError, OperatorError, Product, ScopeError, TimestampError, Vertex
+from timely import CapabilityError, GraphError, OperatorError, Product, TimestampError, Vertex
 
 
 class Wrong(Vertex[int]):
@@ -133,7 +133,7 @@ def test_a_stream_of_another_scope() -> None:
         with scope.region("box") as box:
             return timely.operators.vertex(box, Sum, inputs=[scope.to_stream([1])])[0].leave()
 
-    with pytest.raises(ScopeError, match="'Sum'.*cannot read a stream of scope '/example'"):
+    with pytest.raises(GraphError, match="'Sum'.*cannot read a stream of scope '/example'"):
         timely.example(build)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import timely
 from timely.dataflow.spill import Segment
-from timely.errors import ScopeError
+from timely.errors import GraphError
 from timely.inspect import Explanation, capability_holders, explain
 from timely.monitor.local_workers import Member
 from timely.progress import Antichain
@@ -201,13 +201,13 @@ def test_a_place_of_another_worker_is_not_called_complete() -> None:
             inside = stream.enter(loop).probe()
     places: list[Any] = [scope, loop, stream, inner, inside, *inner.ports]
     for what in places:
-        with pytest.raises(timely.PlaceError, match="is in a dataflow of another worker, of index 0: ask that one"):
+        with pytest.raises(timely.ConfigurationError, match="is in a dataflow of another worker, of index 0: ask that one"):
             timely.Worker().explain(what)
         assert "may still send at 0" in str(worker.explain(what))
     numbers.close()
     worker.run()
     for what in places:  # and so it is when nothing is left that one could tell it by
-        with pytest.raises(timely.PlaceError):
+        with pytest.raises(timely.ConfigurationError):
             timely.Worker().explain(what)
 
 
@@ -216,7 +216,7 @@ def test_a_dataflow_that_is_still_being_built_is_not_called_complete() -> None:
     with worker.dataflow(name="df") as scope:
         _, stream = scope.new_input()
         for what in (scope, stream, stream.probe()):
-            with pytest.raises(ScopeError, match="/df is not built yet"):
+            with pytest.raises(GraphError, match="/df is not built yet"):
                 worker.explain(what)
 
 

@@ -18,7 +18,6 @@ from timely import (
     GraphError,
     OperatorError,
     Product,
-    ScopeError,
     TimelyError,
     TimestampError,
     graphs,
@@ -252,8 +251,8 @@ def test_a_body_that_returns_another_stream(nested: bool) -> None:
             inner = scope.to_stream([1]).enter(loop)
             return inner.limit_in_flight(1, lambda some: body(inner)).leave()
 
-    refused(lambda scope: build(scope, lambda outer: outer), ScopeError, "body must return a stream made of the one")
-    refused(lambda scope: build(scope, lambda outer: None), ScopeError, "body must return a stream made of the one")
+    refused(lambda scope: build(scope, lambda outer: outer), GraphError, "body must return a stream made of the one")
+    refused(lambda scope: build(scope, lambda outer: None), GraphError, "body must return a stream made of the one")
 
 
 # -- capabilities ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from timely import (
     Capability,
     CapabilityError,
     Distribute,
-    InputClosedError,
     OperatorBuilder,
     OperatorError,
     OperatorInfo,
@@ -28,7 +27,6 @@ from timely import (
     Product,
     RoutingError,
     StalledError,
-    TimeRegressionError,
     TimestampError,
     Worker,
 )
@@ -263,7 +261,7 @@ def test_a_handle_that_cannot_feed_a_scope() -> None:
     handle.close()
     with pytest.raises(OperatorError, match="input_from: input 'input'.*was closed") as failure, worker.dataflow(int) as scope:
         scope.input_from(handle)
-    assert isinstance(failure.value.__cause__, InputClosedError)
+    assert isinstance(failure.value.__cause__, CapabilityError)
 
 
 # -- observing some inputs only --------------------------------------------------------------------------------------------
@@ -436,7 +434,7 @@ def test_an_input_may_not_be_set_back_in_any_of_its_streams() -> None:
         handle, _ = scope.new_input()
         probe = scope.input_from(handle).probe()
     handle.advance_to(3)
-    with pytest.raises(TimeRegressionError):
+    with pytest.raises(TimestampError):
         handle.advance_to(2)
     worker.step_while(lambda: probe.less_than(3))
     assert probe.frontier() == Antichain([3])

@@ -19,7 +19,7 @@ from timely.errors import (
     ConfigurationError,
     RecoveryError,
     StateError,
-    TimeRegressionError,
+    TimestampError,
 )
 from timely.recovery import Recovery
 
@@ -405,7 +405,7 @@ def test_what_a_run_goes_on_from_is_not_sent_once_more(tmp_path: Path) -> None:
             refused = r"'input' \(/dataflow0/input#0\) is at 0, and the run goes on from a checkpoint at 2,.* advance_to\(2\)"
             if recovery.time is not None:
                 for send in (handle.send, lambda word: handle.send_batch([word]), handle.send):
-                    with pytest.raises(TimeRegressionError, match=refused):
+                    with pytest.raises(TimestampError, match=refused):
                         send("twice")
             for time in range(first, last):
                 handle.advance_to(time)
@@ -431,10 +431,10 @@ def test_nor_is_it_sent_by_an_unordered_input_or_by_a_handle_of_another_dataflow
                 seen = scope.input_from(handle).concat(some).capture()
             if refused:
                 with pytest.raises(
-                    TimeRegressionError, match=r"is at 0, and the run goes on from a checkpoint at 2,.* advance_to\(2\)"
+                    TimestampError, match=r"is at 0, and the run goes on from a checkpoint at 2,.* advance_to\(2\)"
                 ):
                     handle.send("twice")
-                with pytest.raises(TimeRegressionError, match=r"unordered_input.* is at 1, and .* at 2,.* downgrade\(2\)"):
+                with pytest.raises(TimestampError, match=r"unordered_input.* is at 1, and .* at 2,.* downgrade\(2\)"):
                     unordered.session(capability.delayed(1))
             unordered.session(capability.delayed(first + 1)).give("ahead")
             handle.advance_to(first)
@@ -477,7 +477,7 @@ def test_nor_into_a_scope_inside(tmp_path: Path, kind: str) -> None:
 
             if refused:
                 remedy = r"at 2, which has all .*: \w+\(\(\(2, 0\), 0\)\) first"
-                with pytest.raises(TimeRegressionError, match=rf"is at \(\(1, 0\), 3\), and .* {remedy}"):
+                with pytest.raises(TimestampError, match=rf"is at \(\(1, 0\), 3\), and .* {remedy}"):
                     send(1, "twice")
             send(first, "here")
             last = Product(Product(first + 2, 0), 3)

@@ -24,7 +24,7 @@ from tests.testing.tampering import silence
 from timely import Pipeline, Worker
 from timely.errors import (
     ConfigurationError,
-    GraphMismatchError,
+    GraphError,
     InvariantViolation,
     OperatorError,
     PeerLostError,
@@ -293,7 +293,7 @@ def test_graphs_that_differ_are_found_before_anything_is_made_of_what_is_passed_
         worker.run()
 
     for seed in range(10):
-        with pytest.raises(GraphMismatchError, match="is not the same on workers"):
+        with pytest.raises(GraphError, match="is not the same on workers"):
             simulate(program, workers=3, seed=seed, groups=ProgressGroups.central(3))
 
 

@@ -51,7 +51,7 @@ class Waiting(Protocol[T]):
 def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: Target, input: Waiting[T]) -> None:
     """Connect ``stream`` to ``target``, where messages wait at ``input``.
 
-    ``ScopeError`` for a stream of another scope, ``GraphError`` for what is no stream or no pact.
+    ``GraphError`` for a stream of another scope, ``GraphError`` for what is no stream or no pact.
     """
     label = input.label
     if not isinstance(stream, Stream):
@@ -130,7 +130,7 @@ class OperatorBuilder(Generic[T]):
     ) -> InputPort[T, D]:
         """Add an input that reads ``stream``; ``summaries`` lead to the outputs added so far.
 
-        With ``notify=False`` the logic only runs when there is input, and does not see the frontier. ``ScopeError`` for a stream
+        With ``notify=False`` the logic only runs when there is input, and does not see the frontier. ``GraphError`` for a stream
         of another scope, ``GraphError`` for summaries that do not fit these outputs.
         """
         port = self.reserve_input(summaries, notify=notify)

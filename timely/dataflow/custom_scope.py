@@ -266,7 +266,7 @@ def add_scope(
     - For checkpoints it has ``checkpoint()``, which returns its state, and ``restore(state)``, which is called after ``connect``
       and before it is asked for its summary. Such a run goes on with as many workers.
 
-    ``GraphError`` for an object that lacks some of the protocol, or another number of inputs; ``ScopeError`` for a stream of
+    ``GraphError`` for an object that lacks some of the protocol, or another number of inputs; ``GraphError`` for a stream of
     another scope; at run time ``ProgressError`` for a wrong report and ``OperatorError`` for what the object raises. Source:
     "Hierarchical scopes" posts, 2014.
 

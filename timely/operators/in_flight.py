@@ -180,7 +180,7 @@ def limit_in_flight(
     The body runs in a nested scope, where each share of the records has its own round: times are ``Product(time, round)``. So it
     must process each share independently. The rest waits in front of it, in containers that can be sliced. A time that is
     complete upstream counts only what is in flight at or before it, so that it never waits for a later time.
-    ``ConfigurationError`` for a bound below 1, ``ScopeError`` where ``body`` returns anything but a stream made of its own.
+    ``ConfigurationError`` for a bound below 1, ``GraphError`` where ``body`` returns anything but a stream made of its own.
 
     >>> import timely
     >>> def build(scope):

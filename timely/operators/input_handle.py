@@ -87,7 +87,7 @@ class InputBuffer(Generic[T]):
 class InputHandle(Generic[T, D]):
     """Sends records at ``time``, which only advances, until ``close()``. One that nothing refers to is closed.
 
-    ``InputClosedError`` after ``close()``, ``TimestampError`` for a step back, and for sending before the time at which a
+    ``CapabilityError`` after ``close()``, ``TimestampError`` for a step back, and for sending before the time at which a
     run resumes (``timely.recovery``).
 
     >>> import timely
@@ -113,7 +113,7 @@ class InputHandle(Generic[T, D]):
         self._closed = False
 
     def feed(self, capability: Capability[T], info: OperatorInfo, begins: ResumeTime[T] | None) -> InputBuffer[T]:
-        """Send into one more stream from now on, and return its buffer; ``InputClosedError`` if the handle is closed."""
+        """Send into one more stream from now on, and return its buffer; ``CapabilityError`` if the handle is closed."""
         if self._closed:
             raise self._is_closed("input_from")
         self.flush()

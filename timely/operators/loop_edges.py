@@ -72,7 +72,7 @@ def feedback(
     """Return the handle of a new loop, and the stream of what comes round it, advanced by ``summary``.
 
     By default the innermost coordinate advances by one; ``TimestampError`` for times without one. When the dataflow is built:
-    ``CycleError`` for a cycle that does not strictly advance, ``UnconnectedLoopError`` for a loop that was never connected.
+    ``CycleError`` for a cycle that does not strictly advance, ``GraphError`` for a loop that was never connected.
     Source: Naiad section 2.1.
 
     >>> import timely
@@ -146,7 +146,7 @@ def connect_loop(stream: Stream[T, Any], handle: LoopHandle[T], pact: Pact = Pip
 
 
 def enter(stream: Stream[T, D], scope: ScopeBuilder[T2]) -> Stream[T2, D]:
-    """Return ``stream`` inside ``scope``, which is nested directly in the stream's own; ``ScopeError`` otherwise.
+    """Return ``stream`` inside ``scope``, which is nested directly in the stream's own; ``GraphError`` otherwise.
 
     >>> import timely
     >>> with timely.Worker().dataflow() as scope, scope.region("part") as inner:
@@ -158,7 +158,7 @@ def enter(stream: Stream[T, D], scope: ScopeBuilder[T2]) -> Stream[T2, D]:
 
 
 def leave(stream: Stream[Any, D]) -> Stream[Any, D]:
-    """Return ``stream`` in the scope around its own; ``ScopeError`` at the outermost one.
+    """Return ``stream`` in the scope around its own; ``GraphError`` at the outermost one.
 
     >>> import timely
     >>> with timely.Worker().dataflow() as scope, scope.region("part") as inner:

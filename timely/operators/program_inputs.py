@@ -53,7 +53,7 @@ def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[
 def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "input") -> Stream[T, D]:
     """Return one more stream of what ``handle`` sends from now on, in any dataflow of the same worker.
 
-    ``InputClosedError`` for a closed handle, ``TimestampError`` for one whose times are not those of the scope, both as the cause
+    ``CapabilityError`` for a closed handle, ``TimestampError`` for one whose times are not those of the scope, both as the cause
     of an ``OperatorError``.
 
     >>> import timely

@@ -32,7 +32,7 @@ class UnorderedHandle(Generic[T, D]):
     def session(self, capability: Capability[T]) -> UnorderedSession[T, D]:
         """Return a session for the input's capability, or one made from it.
 
-        ``CapabilityError`` for one that was dropped or belongs elsewhere; ``TimeRegressionError`` for a time before the one at
+        ``CapabilityError`` for one that was dropped or belongs elsewhere; ``TimestampError`` for a time before the one at
         which a run resumes (``timely.recovery``).
         """
         where = f"input {self._info.name!r} ({self._info.path})"

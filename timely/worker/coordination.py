@@ -93,7 +93,7 @@ class Sequencer(_Entered, Generic[D]):
             stream.exchange(lambda element: 0).broadcast().inspect(self._waiting.append)
 
     def push(self, element: D) -> None:
-        """Append an element. ``InputClosedError`` after ``close()``."""
+        """Append an element. ``CapabilityError`` after ``close()``."""
         self._handle.send(element)
 
     def __iter__(self) -> Iterator[D]:
