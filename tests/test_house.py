@@ -6,7 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import BUDGETS, ROOT, Module, circles, coined, doubles, hidden, modules, sizes, unexplained_white_boxes
+from tests.house import (
+    BUDGETS,
+    ROOT,
+    Module,
+    circles,
+    coined,
+    doubles,
+    folders,
+    hidden,
+    modules,
+    repeated_file_names,
+    sizes,
+    unexplained_white_boxes,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +50,15 @@ def test_tests_that_look_inside_say_why(known: dict[str, Module]) -> None:
 def test_the_library_keeps_its_budget(known: dict[str, Module]) -> None:
     title = "lines of timely/"
     assert sizes(ROOT, known)[title] <= BUDGETS[title]
+
+
+def test_folders_are_small(known: dict[str, Module]) -> None:
+    assert [folder for folder in folders(known.values()) if not folder.startswith("dataflow:")] == []
+
+
+def test_a_file_name_says_what_the_file_is(known: dict[str, Module]) -> None:
+    pairs = ("methods.py", "scope.py")  # the type of a layer, and what the layer above makes of it
+    assert [name for name in repeated_file_names(known.values()) if not name.startswith(pairs)] == []
 
 
 PACKAGE = {

@@ -26,8 +26,8 @@ from timely.dataflow import (
 )
 from timely.errors import ConfigurationError, GraphError, SchemaError, brief
 from timely.files.places import Paths, places_of, read_places
+from timely.operators.flow_gates import InFlight, check_bound
 from timely.operators.generic import source, unary_frontier
-from timely.operators.in_flight import InFlight, check_bound
 from timely.operators.probes import ProbeHandle
 from timely.operators.state_registration import register_list_state, register_union_state
 from timely.operators.type_variables import T

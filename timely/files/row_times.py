@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from timely.dataflow import Capability, OutputPort
 from timely.errors import SchemaError, TimestampError, brief
-from timely.operators.in_flight import InFlight
+from timely.operators.flow_gates import InFlight
 from timely.operators.type_variables import T
 from timely.progress import TimeDomain
 

@@ -18,7 +18,7 @@ from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream, scop
 from timely.graphs.stages.contraction import contract
 from timely.graphs.stages.edge_input import edge_columns, next_time, vertex_columns
 from timely.graphs.stages.gathering import gather
-from timely.graphs.stages.worker_state import Log, register_state
+from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import Column, Rows, distinct, grow, join_rows
 from timely.graphs.structures.dictionary import Dictionary, Values, ranks
 from timely.graphs.structures.union_find import UnionFind

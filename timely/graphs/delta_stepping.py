@@ -31,7 +31,7 @@ from timely.dataflow import (
 from timely.errors import StateError
 from timely.graphs.stages.edge_input import next_time
 from timely.graphs.stages.gathering import Collected, collector
-from timely.graphs.stages.worker_state import Log, register_state
+from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.adjacency import Adjacency
 from timely.graphs.structures.arrays import (
     Column,

@@ -18,7 +18,7 @@ from timely.errors import ConfigurationError
 from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.gathering import Collected, collector, drained, gather, gather_loop
 from timely.graphs.stages.node_joins import attach
-from timely.graphs.stages.worker_state import register_parts
+from timely.graphs.stages.repartitioned_state import register_parts
 from timely.graphs.structures.adjacency import Adjacency
 from timely.graphs.structures.arrays import (
     Column,

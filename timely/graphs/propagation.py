@@ -15,7 +15,7 @@ import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.stages.gathering import Collected, drained, gather, gather_loop
-from timely.graphs.stages.worker_state import register_parts
+from timely.graphs.stages.repartitioned_state import register_parts
 from timely.graphs.structures.adjacency import Adjacency
 from timely.graphs.structures.arrays import MISSING, Column, Rows, distinct, first, join_rows, joined_blocks, last_of_equals
 from timely.memory import Spool

@@ -20,7 +20,7 @@ from timely.errors import ConfigurationError
 from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.gathering import gather_loop
 from timely.graphs.stages.node_joins import name_values
-from timely.graphs.stages.worker_state import register_parts
+from timely.graphs.stages.repartitioned_state import register_parts
 from timely.graphs.structures.arrays import (
     BLOCK,
     Column,

@@ -18,7 +18,7 @@ import attrs
 from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.errors import SchemaError
 from timely.graphs.stages.gathering import gather, gather_loop
-from timely.graphs.stages.worker_state import register_parts
+from timely.graphs.stages.repartitioned_state import register_parts
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)

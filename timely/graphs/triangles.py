@@ -18,7 +18,7 @@ from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.edge_input import next_time
 from timely.graphs.stages.gathering import Collected, drained, gather
 from timely.graphs.stages.node_joins import name_values
-from timely.graphs.stages.worker_state import Log, register_state
+from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import (
     BLOCK,
     Column,

@@ -7,6 +7,7 @@ from timely.operators import results
 from timely.operators.asynchronous import from_async, map_async
 from timely.operators.delays import delay, delay_batch, reclock
 from timely.operators.elementwise import filter, flat_map, inspect, inspect_batch, inspect_progress, inspect_time, map, map_batch
+from timely.operators.flow_gates import iterator_source, limit_in_flight
 from timely.operators.generic import (
     binary,
     binary_frontier,
@@ -18,7 +19,6 @@ from timely.operators.generic import (
     unary_frontier,
     unary_notify,
 )
-from timely.operators.in_flight import iterator_source, limit_in_flight
 from timely.operators.input_handle import InputHandle
 from timely.operators.keyed import windows
 from timely.operators.keyed.complete_times import accumulate, aggregate, all_reduce, count, reduce_by_key, value_counts

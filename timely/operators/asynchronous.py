@@ -23,8 +23,8 @@ from timely.dataflow import (
     records_of,
 )
 from timely.errors import ContainerError, StateError, brief
+from timely.operators.flow_gates import check_bound
 from timely.operators.generic import source, unary
-from timely.operators.in_flight import check_bound
 from timely.operators.program_inputs import check_on, sketch_of
 from timely.operators.state_registration import register_list_state, register_union_state
 from timely.operators.type_variables import D, E, T

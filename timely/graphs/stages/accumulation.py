@@ -11,7 +11,7 @@ from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.errors import SchemaError
 from timely.graphs.stages.edge_input import next_time
 from timely.graphs.stages.gathering import gather
-from timely.graphs.stages.worker_state import Log, register_state
+from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)

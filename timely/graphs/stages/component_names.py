@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.stages.gathering import Collected, drained, gather
-from timely.graphs.stages.worker_state import register_parts, register_state
+from timely.graphs.stages.repartitioned_state import register_parts, register_state
 from timely.graphs.structures.arrays import BLOCK, MISSING, Column, first, grow, look_up
 from timely.memory import MemoryBudget, Spool
 from timely.order import PartialOrder

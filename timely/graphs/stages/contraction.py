@@ -24,7 +24,7 @@ from timely.graphs.stages.edge_input import edge_columns, vertex_columns
 from timely.graphs.stages.external_encoding import blocks
 from timely.graphs.stages.gathering import Collected, drained, gather, gather_loop
 from timely.graphs.stages.priorities import node_of, priority
-from timely.graphs.stages.worker_state import register_state
+from timely.graphs.stages.repartitioned_state import register_state
 from timely.graphs.structures.arrays import BLOCK, MISSING, Column, Rows, both_ways, first, joined_blocks, sorted_distinct
 from timely.graphs.structures.dictionary import Dictionary, Values, as_integers
 from timely.graphs.structures.union_find import UnionFind

@@ -19,7 +19,7 @@ from timely.dataflow.partition_arrays import rows_by_worker
 from timely.graphs.stages.edge_input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.stages.external_encoding import Numbered, encode_in_parts
 from timely.graphs.stages.gathering import gather
-from timely.graphs.stages.worker_state import Log, register_state
+from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import MISSING, Column, Rows, bits, grow, join_rows
 from timely.graphs.structures.dictionary import Codes, Dictionary
 from timely.memory import MemoryBudget

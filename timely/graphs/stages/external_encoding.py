@@ -20,7 +20,7 @@ from timely.dataflow.partition_arrays import rows_by_worker
 from timely.graphs.stages.edge_input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.stages.gathering import gather
 from timely.graphs.stages.node_parts import PARTS, NodeParts, by_part
-from timely.graphs.stages.worker_state import Log, register_state
+from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import BLOCK, Column, bits
 from timely.graphs.structures.dictionary import Dictionary
 from timely.memory import Spool

@@ -27,7 +27,7 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.errors import OUT_OF_MEMORY, OutOfMemoryError, StateError
-from timely.graphs.stages.worker_state import register_state
+from timely.graphs.stages.repartitioned_state import register_state
 from timely.memory import MemoryBudget, Spool, return_freed_memory, size_text
 from timely.operators import ProbeHandle, enter
 from timely.operators.generic import RegisterState
