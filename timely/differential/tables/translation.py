@@ -293,22 +293,24 @@ class _Select:
         unselected: list[Scalar] = []
         more: list[exp.Expr] = []
 
-        def place(part: exp.Expr) -> None:
-            """Give an expression that is not selected a column, which is dropped afterwards."""
+        def place(part: exp.Expr, read: bool = True) -> None:
+            """Give an expression that is not selected a column, which is dropped afterwards; only check it if it is not read."""
             if part not in places and not isinstance(part, exp.Literal | exp.Var):
                 unqualified = [column for column in part.find_all(exp.Column) if not column.table]
-                more.append(_with_outputs(part, outputs) if unqualified else part)
-                places[part] = width + len(unselected)
-                unselected.append(compile_scalar(more[-1], relation.scope))
+                value = _with_outputs(part, outputs) if unqualified else part
+                scalar = compile_scalar(value, relation.scope)
+                if read:
+                    more.append(value)
+                    places[part] = width + len(unselected)
+                    unselected.append(scalar)
 
         limited = node.args.get("limit") is not None or node.args.get("offset") is not None
         for part in on:
             if isinstance(part, exp.Literal):
                 raise refusal(part, "DISTINCT ON takes names, not values")
             place(part)
-        if order is not None and (on or (limited and distinct is None)):
-            for ordered in order.expressions:
-                place(ordered.this)
+        for ordered in [] if order is None else order.expressions:
+            place(ordered.this, bool(on or (limited and distinct is None)))
         functions = [scalar.function for scalar in (*found, *unselected)]
         rows = projected(relation.collection, functions, [*self.outer, *values, *more], relation.scope)
         if distinct is not None and not on:

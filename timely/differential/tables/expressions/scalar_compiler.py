@@ -170,6 +170,8 @@ def _advice(node: exp.Expr) -> str:
         return ": its value changes while the data does not, so no view can keep it"
     if isinstance(node, exp.Anonymous):
         return f": there is no function {str(node.this).lower()} here"
+    if isinstance(node, exp.Explode | exp.Unnest):
+        return ": UNNEST stands in FROM, or among the selected columns"
     if isinstance(node, exp.Parameter | exp.Placeholder):
         return ": parameters have no values here"
     return ""

@@ -56,7 +56,7 @@ READ: Final[dict[Any, tuple[str, ...]]] = {
     exp.RespectNulls: ("this",),
     exp.Alias: ("this", "alias"),
     exp.Star: ("except_", "replace", "rename"),
-    exp.Column: ("this", "table"),
+    exp.Column: ("this", "table", "db", "catalog"),
     exp.Identifier: ("this", "quoted"),
     exp.Literal: ("this", "is_string"),
     exp.Boolean: ("this",),
@@ -74,6 +74,9 @@ READ: Final[dict[Any, tuple[str, ...]]] = {
 """The parts of a query that are read. Other expressions are checked where they are compiled."""
 
 _ORDER: Final = ("from_", "joins", "where", "group", "having", "windows", "qualify", "order")
+
+_NAMES: Final[dict[Any, tuple[str, ...]]] = {exp.Join: ("using",), exp.Star: ("except_",), exp.TableAlias: ("columns",)}
+"""Parts that are names, where the parser takes values too."""
 
 _NUMBER: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -109,8 +112,20 @@ def _fault(node: exp.Expr) -> str:
         return "the numbers of columns begin with 1"
     if isinstance(node, exp.Group) and node.args.get("all") is False:
         return "GROUP BY DISTINCT is not supported: select DISTINCT"
-    if isinstance(node, exp.Join) and not any(map(node.args.get, ("on", "using", "method"))) and _joins_by_condition(node):
-        return "a join needs ON or USING"
+    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table) and not node.this.args.get("joins"):
+        return "parentheses in FROM are around a query or a join"
+    if isinstance(node, exp.Join):
+        conditions = sum(node.args.get(name) is not None for name in ("on", "using"))
+        conditions += node.kind == "CROSS" or str(node.args.get("method") or "").upper() == "NATURAL"
+        if conditions > 1:
+            return "CROSS and NATURAL joins have no condition, others one"
+        if not conditions and _joins_by_condition(node):
+            return "a join needs ON or USING"
+    for names in map(node.args.get, _NAMES.get(type(node), ())):
+        if not all(isinstance(name, exp.Identifier | exp.Column) for name in names or []):
+            return "these are names"
+        if names == []:
+            return "names are missing"
     if isinstance(node, exp.Star) and not all(isinstance(part, exp.Alias) for part in node.args.get("replace") or []):
         return "REPLACE takes a value AS a name"
     if isinstance(node, exp.In) and not node.expressions and node.args.get("query") is None:

@@ -86,6 +86,8 @@ def _edge(spec: exp.Expr, kind: str, which: str, order: Ordering, window: exp.Ex
     """Return one end of a frame, for each row of a partition."""
     bound, side = spec.args.get(which), str(spec.args.get(f"{which}_side") or "").upper()
     start = which == "start"
+    if (bound is None and start) or (isinstance(bound, exp.Expr) and not side):
+        raise refusal(bound or window, f"PRECEDING or FOLLOWING is missing where the frame {which}s")
     if not isinstance(bound, exp.Expr):
         bound = str(bound or "CURRENT ROW").upper()
     if bound == "UNBOUNDED":

@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # else its notes on a query go to the stderr of users
 
-_AS_WRITTEN: Final = ("DATE_TRUNC", "DATETRUNC", "DATE_DIFF", "DATEDIFF", "EPOCH_MS", "MAKE_TIMESTAMP")
+_AS_WRITTEN: Final = ("ARRAY", "DATE_TRUNC", "DATETRUNC", "DATE_DIFF", "DATEDIFF", "EPOCH_MS", "MAKE_TIMESTAMP")
 """Functions whose nodes forget whether a unit is a text or a column, or that share one node between all queries."""
 
 
@@ -32,10 +32,43 @@ def _typed_literal(parser: Any, value: exp.Expr, kind: exp.DataType) -> exp.Expr
     return value
 
 
+def _if_null(parser: Any) -> exp.Expr:
+    """Return ``ifnull(a, b)``, which the parser takes for a ``coalesce`` of any number of values."""
+    values = parser._parse_csv(parser._parse_lambda)
+    if len(values) != 2:
+        parser.raise_error("ifnull takes two values")
+    return exp.Coalesce(this=values[0], expressions=values[1:])
+
+
 class _Written(DuckDB):
     class Parser(DuckDBParser):
+        FUNCTION_PARSERS: ClassVar = {**DuckDBParser.FUNCTION_PARSERS, "IFNULL": _if_null}
         FUNCTIONS: ClassVar = {name: build for name, build in DuckDBParser.FUNCTIONS.items() if name not in _AS_WRITTEN}
         TYPE_LITERAL_PARSERS: ClassVar = {**dict.fromkeys(exp.DType, _typed_literal), **DuckDBParser.TYPE_LITERAL_PARSERS}
+
+        def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+            low = self._parse_bitwise()
+            if not self._match(TokenType.AND):
+                self.raise_error("AND is missing between the two ends")
+            value = exp.Paren(this=this) if isinstance(this, exp.Is | exp.NullSafeEQ | exp.NullSafeNEQ) else this
+            return self.expression(exp.Between(this=value, low=low, high=self._parse_bitwise()))
+
+        def _parse_slice(self, this: exp.Expr | None) -> exp.Expr | None:
+            part = super()._parse_slice(this)
+            if isinstance(part, exp.Slice) and part.expression is not None and self._prev.token_type is TokenType.COLON:
+                self.raise_error("a range has two ends")
+            return part
+
+        def _parse_string_as_identifier(self) -> exp.Identifier | None:
+            named = self._prev is not None and self._prev.token_type in (TokenType.ALIAS, TokenType.L_PAREN, TokenType.COMMA)
+            return super()._parse_string_as_identifier() if named else None
+
+        def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
+            comma = self._curr is not None and self._curr.token_type is TokenType.COMMA
+            join = super()._parse_join(*args, **options)
+            if join is not None and not comma and not any(value for name, value in join.args.items() if name != "this"):
+                self.raise_error("a join needs ON or USING")
+            return join
 
 
 _WRITTEN: Final = _Written()

@@ -106,6 +106,8 @@ _DROPPED: Final[dict[Any, tuple[TokenType, ...]]] = {
     TokenType.COMMA: (
         *(TokenType.COMMA, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT, TokenType.DISTINCT, TokenType.ALL),
     ),
+    TokenType.ALL: (TokenType.COMMA,),
+    TokenType.DESC: (TokenType.ASC,),
     TokenType.L_BRACE: (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, *_CLOSING),
 }
 """What the parser leaves out, or puts together, behind which words: ``SELECT , a``, ``'a' 'b'``, ``a {'b': 1}``."""
@@ -119,7 +121,8 @@ _NEED_MORE: Final[dict[TokenType, tuple[TokenType | None, ...]]] = {
 """What cannot follow ``AS`` and ``BY``, which the parser forgets then."""
 
 
-_LEAVES: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING)
+_CONSTANTS: Final = (TokenType.NULL, TokenType.TRUE, TokenType.FALSE)
+_LEAVES: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, *_CONSTANTS)
 _TEXT_TYPES: Final = (TokenType.VARCHAR, TokenType.CHAR, TokenType.TEXT, TokenType.NVARCHAR, TokenType.NCHAR, TokenType.BPCHAR)
 _SYNTAX: Final = frozenset(
     re.findall(
@@ -134,18 +137,23 @@ _SYNTAX: Final = frozenset(
 def _check_nothing_lost(query: exp.Query, source: _Text) -> None:
     """Raise ``SqlError`` for a name or a literal that the tree does not have, as the last argument of ``mod(a, 2, 3)``.
 
-    Subscripts, intervals and lengths of text types are left out: a tree has others for them, or none.
+    Numbers of subscripts, intervals and lengths of text types are left out: a tree has others for them, or none.
     """
     held: dict[str, int] = {}
     for node in query.walk():
-        if isinstance(node, exp.Literal | exp.Identifier | exp.Var):
-            text = str(node.this).lower()
+        if isinstance(node, exp.Literal | exp.Identifier | exp.Var | exp.Null | exp.Boolean | exp.Placeholder):
+            text = "null" if isinstance(node, exp.Null) else str(node.this).lower()
             held[text] = held.get(text, 0) + 1
-    depth, tokens = 0, [None, None, *source.tokens, None]
+    opened: list[Token] = []
+    tokens = [None, None, *source.tokens, None]
     for kind, before, token, after in zip(tokens, tokens[1:], source.tokens, tokens[3:]):
-        depth += (token.token_type is TokenType.L_BRACKET) - (token.token_type is TokenType.R_BRACKET)
+        if token.token_type in _OPENING:
+            opened.append(token)
+        elif token.token_type in _CLOSING and opened:
+            opened.pop()
+        subscript = opened and opened[-1].token_type is TokenType.L_BRACKET and token.token_type is TokenType.NUMBER
         text = token.text.lower()
-        if token.token_type not in _LEAVES or depth or text in _SYNTAX or text.startswith("nulls ") or _opens(after):
+        if token.token_type not in _LEAVES or subscript or text in _SYNTAX or text.startswith("nulls ") or _opens(after):
             continue
         if _opens(before) and kind is not None and kind.token_type in _TEXT_TYPES:
             continue
@@ -157,6 +165,15 @@ def _check_nothing_lost(query: exp.Query, source: _Text) -> None:
 
 
 _RESERVED: Final = frozenset(DuckDB.Generator.RESERVED_KEYWORDS)
+_NEED_AS: Final = _RESERVED.union(
+    re.findall(
+        r"\w+",
+        """microsecond millisecond second minute hour day week month quarter year decade escape exclude filter ignore over
+        microseconds milliseconds seconds minutes hours days weeks months quarters years decades precision rename replace
+        respect varying within without""",
+    )
+)
+"""Words that are no names of columns without ``AS``: with most of them a part of an expression begins."""
 
 
 def _check_aliases(tree: exp.Expr, source: _Text) -> None:
@@ -164,7 +181,8 @@ def _check_aliases(tree: exp.Expr, source: _Text) -> None:
     before = {token.start: previous for previous, token in pairwise(source.tokens)}
     for node in tree.find_all(exp.Alias, exp.TableAlias):
         for name in (node.args.get("alias"), node.args.get("this"), *(node.args.get("columns") or [])):
-            if not isinstance(name, exp.Identifier) or name.quoted or name.name.lower() not in _RESERVED:
+            words = _RESERVED if isinstance(node, exp.TableAlias) else _NEED_AS
+            if not isinstance(name, exp.Identifier) or name.quoted or not (name.name.lower() in words or name.name[:1].isdigit()):
                 continue
             start = name.meta.get("start", -1)
             if start in before and (isinstance(node, exp.TableAlias) or before[start].token_type is not TokenType.ALIAS):
