@@ -90,7 +90,7 @@ REFUSED = {
     "select id from orders where id = $1": ("$1", "line 1, column 34", "parameters"),
     "select id from orders where id = ?": ("?", "line 1, column 34", "parameters"),
     "select * from read_csv('orders.csv')": ("READ_CSV", "line 1", "in FROM is not supported"),
-    "select * from 'orders.csv'": ("orders.csv", "line 1, column 15", "no table"),
+    "select * from 'orders.csv'": ("orders.csv", "line 1, column 15", "cannot be parsed"),
     "select * from missing": ("missing", "line 1, column 15", "no table"),
     "select missing from orders": ("missing", "line 1, column 8", "no column"),
     "select id from orders a, orders b": ("id", "line 1, column 8", "ambiguous"),

@@ -363,16 +363,13 @@ def test_values_of_every_type_come_through() -> None:
             assert found[epoch] == sorted([(*row.values(), kind, epoch) for row in rows], key=repr)
 
 
-def test_a_value_that_does_not_fit_its_column() -> None:
+def test_a_row_with_nan_is_deleted_by_one_that_equals_it() -> None:
     schema = pa.schema([("id", pa.int64()), ("n", pa.float64())])
-    message = refused_value([{"id": 1, "n": float("nan")}], schema)
-    assert "row {'id': 1, 'n': nan}: column 'n': the result is NaN" in message
-
-
-def refused_value(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> str:
-    with pytest.raises(FeedError) as error:
-        run(Appended(), [rows], schema, table=schema)
-    return str(error.value)
+    changed = schema.append(pa.field("_change_type", pa.string()))
+    feed = [[{"id": 1, "n": float("nan"), "_change_type": kind}] for kind in ("insert", "delete")]
+    for workers in (1, 2):
+        found = run(ChangeTypes(()), feed, changed, table=schema, workers=workers)
+        assert repr(found) == repr({0: [(1, float("nan"), "insert", 0)], 1: [(1, float("nan"), "delete", 1)]})
 
 
 def test_a_value_of_a_view_that_does_not_fit() -> None:
