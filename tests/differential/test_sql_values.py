@@ -314,11 +314,31 @@ WORD_ROWS = [
         "string_split(day, NULL), string_split(NULL, ','), string_split(NULL, NULL), string_split('a,b', nullif(day, 'hour'))",
         "try_cast('1234e567890123456789012345678901' as int), try_cast('1e-56789012345678901234' as decimal(5, 2))",  # sql-14
         "try_cast('1e567890123456789012345678901' as double), ' 11:11:11 '::time, try_cast('1e999999' as decimal(38, 2))",
+        "try_cast('2024-02-29 10:20:30 junk' as timestamp), try_cast('epoch' as date), ' EPOCH '::timestamptz",
+        "try_cast('10:20:30 junk' as time), try_cast('10:20 UTC' as time), try_cast('epoch' as time)",
+        "'10:20:30+01'::time, '2024-02-29 10:20 UTC'::time",
+        "try_cast('0000-00-00' as date), try_cast('-5' as date), try_cast('55555-1234' as date), try_cast('10000-13-01' as date)",
+        "regexp_extract(day, 'o', NULL), regexp_extract(NULL, 'o', NULL), regexp_extract(day, NULL, 0)",
+        "+ n, + + n, - + n, + - n, 3 + + n, +(n), + 2.5, + (n / 2), [1, 2][+1], round(2.55, +1)",
         "5., .5, 1_000, 1e999, round(1e-308, 2147483647), round(2.5e10, -2147483648), round(n, -2147483648)",
     ],
 )
 def test_sql_6_to_9_13_and_14_beside_duckdb(expressions: str) -> None:
     check(f"select {expressions} from t", WORD_ROWS, WORDS)
+
+
+def test_sql_14_moments_of_other_years_are_errors() -> None:
+    for text in ("inf", " -Infinity", "10000-01-01", "0000/1/1 10:20", "1-1-1 (BC)", "-0044-03-15"):
+        for kind in ("date", "timestamp", "timestamptz"):
+            assert all("is not of the years 1 to 9999" in fails(f"{cast}('{text}' as {kind})") for cast in ("cast", "try_cast"))
+
+
+def test_a_default_of_38_digits() -> None:
+    schema = pa.schema([("p", pa.decimal128(38, 2))])
+    rows = [(Decimal("1.25"),), (Decimal("9" * 36 + ".99"),), (None,)]
+    check(f"select lag(p, 1, {'9' * 35}.125) over (order by p), lead(p, 1, -{'9' * 36}) over (order by p) from t", rows, schema)
+    with pytest.raises(timely.OperatorError, match="DECIMAL"):
+        found(f"select lag(p, 1, {'9' * 37}) over (order by p) from t", rows, schema)
 
 
 def test_sql_7_one_text_is_read_twice() -> None:
@@ -385,6 +405,9 @@ def test_sql_14_texts_are_cast_as_in_duckdb(kind: str) -> None:
         ("case when n > 1 day else 'low' end", 13, "THEN is missing"),
         ("n {'a': 1}", 10, "one too many"),
         ("least(all, 5)", 17, "one too many"),
+        ("least(5, all)", 17, "one too many"),
+        ("+ l", 10, "arithmetic on INTEGER[] is not supported"),
+        ("+ day", 10, "arithmetic on VARCHAR is not supported"),
     ],
 )
 def test_sql_6_and_15_what_is_written_is_checked_when_the_view_is_built(expression: str, column: int, why: str) -> None:

@@ -112,8 +112,11 @@ def _fault(node: exp.Expr) -> str:
         return "the numbers of columns begin with 1"
     if isinstance(node, exp.Group) and node.args.get("all") is False:
         return "GROUP BY DISTINCT is not supported: select DISTINCT"
-    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table) and not node.this.args.get("joins"):
-        return "parentheses in FROM are around a query or a join"
+    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
+        joins = node.this.args.get("joins") or []
+        return "" if joins and not any(map(_is_comma, joins)) else "parentheses in FROM are around a query or a join"
+    if isinstance(node, exp.Alias) and not isinstance(node.parent, exp.Select | exp.Star):
+        return "AS gives names to columns only"
     if isinstance(node, exp.Join):
         conditions = sum(node.args.get(name) is not None for name in ("on", "using"))
         conditions += node.kind == "CROSS" or str(node.args.get("method") or "").upper() == "NATURAL"
@@ -167,7 +170,8 @@ def _check_select(select: exp.Select) -> None:
         raise refusal(select, "SELECT needs columns")
     for output in select.expressions:
         value = output.this if isinstance(output, exp.Alias) else output
-        value.replace(bare(value))  # in SELECT DISTINCT (a) the brackets mean nothing
+        if not isinstance(bare(value), exp.Alias):
+            value.replace(bare(value))  # in SELECT DISTINCT (a) the brackets mean nothing
     stars = [output for output in select.expressions if star_of(output) is not None]
     for star, other in permutations(stars, 2):
         of, others = star.args.get("table"), other.args.get("table")
@@ -189,7 +193,7 @@ def _join_before_comma(select: exp.Select) -> None:
     """Have the joins behind a comma be of the item behind it, where that matters: sqlglot takes all items before them."""
     groups: list[list[exp.Expr]] = [[]]
     for join in select.args.get("joins") or []:
-        if not any(join.args.get(name) for name in ("kind", "side", "method", "on", "using")):
+        if _is_comma(join):
             groups.append([])
         groups[-1].append(join)
     for first, *others in groups[1:]:
@@ -197,6 +201,10 @@ def _join_before_comma(select: exp.Select) -> None:
         if words & {"RIGHT", "FULL", "NATURAL"}:
             first.this.set("joins", [*(first.this.args.get("joins") or []), *others])
             select.set("joins", [join for join in select.args["joins"] if not any(join is other for other in others)])
+
+
+def _is_comma(join: exp.Expr) -> bool:
+    return not any(join.args.get(name) for name in ("kind", "side", "method", "on", "using"))
 
 
 def star_of(output: exp.Expr) -> Any:

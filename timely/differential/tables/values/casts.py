@@ -12,6 +12,7 @@ from sqlglot import exp
 from timely.differential.tables.values.kinds import Kind, conversion, decimal, list_of, lower_case, rounded, struct_of, within
 from timely.differential.tables.values.number_functions import round_float
 from timely.differential.tables.values.overloads import Overload
+from timely.differential.tables.values.parsing import OutOfYears
 from timely.differential.tables.values.refusals import only, refusal
 from timely.errors import SqlError
 
@@ -38,6 +39,8 @@ def tried(cast: Overload, node: exp.Expr) -> Overload:
     def found(value: Any) -> Any:
         try:
             return convert(value)
+        except OutOfYears:
+            raise
         except SqlError:
             return None
 

@@ -40,10 +40,17 @@ def _if_null(parser: Any) -> exp.Expr:
     return exp.Coalesce(this=values[0], expressions=values[1:])
 
 
+def _plus(parser: Any) -> exp.Expr:
+    """Return ``+ x``, which the parser leaves out: it is a number, as ``- x`` is."""
+    value: exp.Expr = parser._parse_unary()
+    return value if value is None or value.is_number else exp.Neg(this=exp.Neg(this=value))
+
+
 class _Written(DuckDB):
     class Parser(DuckDBParser):
         FUNCTION_PARSERS: ClassVar = {**DuckDBParser.FUNCTION_PARSERS, "IFNULL": _if_null}
         FUNCTIONS: ClassVar = {name: build for name, build in DuckDBParser.FUNCTIONS.items() if name not in _AS_WRITTEN}
+        UNARY_PARSERS: ClassVar = {**DuckDBParser.UNARY_PARSERS, TokenType.PLUS: _plus}
         TYPE_LITERAL_PARSERS: ClassVar = {**dict.fromkeys(exp.DType, _typed_literal), **DuckDBParser.TYPE_LITERAL_PARSERS}
 
         def _parse_between(self, this: exp.Expr | None) -> exp.Between:

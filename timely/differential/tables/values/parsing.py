@@ -1,6 +1,6 @@
 """Texts that become other values, as casts of DuckDB make them; ``SqlError`` for those that do not.
 
-The zone of a text counts for an instant only. Moments outside of the years 1 to 9999 are no values.
+The zone of a text counts for an instant only. Moments outside of the years 1 to 9999 are no values here: ``OutOfYears``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,15 @@ _ZONE: Final = re.compile(
     r"(.*:.*[0-9.])(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?(?::([0-9]{2}))?| ([A-Za-z0-9+-][A-Za-z0-9_/+-]*))\s*",
     re.ASCII | re.DOTALL,
 )
+_MONTH_AND_DAY: Final = r"([-/ \\])(?:0?[1-9]|1[0-2])\1(?:0?[1-9]|[12][0-9]|3[01])"
+_OUT_OF_YEARS: Final = re.compile(
+    rf"\s*(?:(?:-[0-9]{{1,7}}|0+|0*[1-9][0-9]{{4,6}}|[0-9]{{1,7}}(?=.* \(BC\))){_MONTH_AND_DAY}(?![0-9])|-?inf(?:inity)?\s*\Z)",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class OutOfYears(SqlError):
+    """A text is a moment that no value here is: ``TRY_CAST`` does not make it ``NULL`` either."""
 
 
 def boolean_of(text: str) -> bool:
@@ -87,10 +96,17 @@ def decimal_of(text: str) -> Decimal:
         return +number
 
 
+_EXAMPLES: Final = {"date": "2020-01-31", "time": "12:30:00", "timestamp": "2020-01-31 12:30:00"}
+
+
 def _moment(text: str, kind: str) -> datetime.datetime:
     found = _MOMENT.fullmatch(text)
+    if text.strip(_SPACES).lower() == "epoch":
+        return datetime.datetime(1970, 1, 1)
+    if _OUT_OF_YEARS.match(text):
+        raise OutOfYears(f"{brief(text)} is not of the years 1 to 9999, the only ones that are supported")
     if found is None:
-        raise SqlError(f"{brief(text)} is not a {kind} like 2020-01-31{' 12:30:00' if kind == 'timestamp' else ''}")
+        raise SqlError(f"{brief(text)} is not a {kind} like {_EXAMPLES[kind]}")
     year, _, month, day, *clock = found.groups()
     try:
         date = datetime.date(int(year), int(month), int(day))
@@ -133,13 +149,10 @@ def timestamp_of(text: str) -> datetime.datetime:
 
 def time_of(text: str) -> datetime.time:
     """Return the time of day of a text."""
-    text = _without_zone(text)
-    found = _TIME.fullmatch(text)
-    if found is None and _MOMENT.fullmatch(text):
-        return _moment(text, "time").time()
-    if found is None:
-        raise SqlError(f"{brief(text)} is not a time like 12:30:00")
-    return _clock(list(found.groups()), text)
+    zoned = _ZONE.fullmatch(text)
+    named = zoned is not None and zoned[7] is not None  # which needs a date
+    found = None if named else _TIME.fullmatch(_without_zone(text))
+    return _moment(_without_zone(text), "time").time() if found is None else _clock(list(found.groups()), text)
 
 
 def instant_of(text: str) -> datetime.datetime:

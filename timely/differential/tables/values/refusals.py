@@ -106,6 +106,7 @@ _DROPPED: Final[dict[Any, tuple[TokenType, ...]]] = {
     TokenType.COMMA: (
         *(TokenType.COMMA, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT, TokenType.DISTINCT, TokenType.ALL),
     ),
+    TokenType.ALIAS: (TokenType.COMMA, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT, TokenType.DISTINCT),
     TokenType.ALL: (TokenType.COMMA,),
     TokenType.DESC: (TokenType.ASC,),
     TokenType.L_BRACE: (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, *_CLOSING),

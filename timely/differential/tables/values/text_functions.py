@@ -231,6 +231,12 @@ def regexp_extract(text: str, pattern: str, group: int = 0, options: str = "") -
     return str(_kernel("replace", text, whole, rf"\{group + 1}", 1))
 
 
+def _extract(text: str | None, pattern: str | None, group: int | None, options: str | None = "") -> str | None:
+    if text is None or pattern is None or options is None:
+        return None
+    return "" if group is None else regexp_extract(text, pattern, group, options)
+
+
 @functools.lru_cache(maxsize=1000)
 def _has_group(pattern: str, group: int) -> bool:
     try:
@@ -336,8 +342,8 @@ TEXT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
         "parameters",
         rules=[
             overload(regexp_extract, _T, _T, _T),
-            overload(regexp_extract, _T, _T, _T, _I),
-            overload(regexp_extract, _T, _T, _T, _I, _T),
+            Overload((_T, _T, _I), _T, _extract, optional=True, sees_null=True),
+            Overload((_T, _T, _I, _T), _T, _extract, optional=True, sees_null=True),
         ],
         ignored=("null_if_pos_overflow",),
         checks={1: check_pattern, 3: _flags},
