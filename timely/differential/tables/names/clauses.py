@@ -127,8 +127,6 @@ def _fault(node: exp.Expr) -> str:
     for names in map(node.args.get, _NAMES.get(type(node), ())):
         if not all(isinstance(name, exp.Identifier | exp.Column) for name in names or []):
             return "these are names"
-        if names == []:
-            return "names are missing"
     if isinstance(node, exp.Star) and not all(isinstance(part, exp.Alias) for part in node.args.get("replace") or []):
         return "REPLACE takes a value AS a name"
     if isinstance(node, exp.In) and not node.expressions and node.args.get("query") is None:

@@ -60,6 +60,13 @@ class _Written(DuckDB):
             value = exp.Paren(this=this) if isinstance(this, exp.Is | exp.NullSafeEQ | exp.NullSafeNEQ) else this
             return self.expression(exp.Between(this=value, low=low, high=self._parse_bitwise()))
 
+        def _parse_star_op(self, *keywords: str) -> list[exp.Expr] | None:
+            before = self._index
+            parts = super()._parse_star_op(*keywords)
+            if not parts and self._index > before:
+                self.raise_error(f"names are missing after {keywords[-1]}")
+            return parts
+
         def _parse_slice(self, this: exp.Expr | None) -> exp.Expr | None:
             part = super()._parse_slice(this)
             if isinstance(part, exp.Slice) and part.expression is not None and self._prev.token_type is TokenType.COLON:

@@ -108,6 +108,7 @@ _DROPPED: Final[dict[Any, tuple[TokenType, ...]]] = {
     ),
     TokenType.ALIAS: (TokenType.COMMA, TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.SELECT, TokenType.DISTINCT),
     TokenType.ALL: (TokenType.COMMA,),
+    TokenType.BETWEEN: (TokenType.BETWEEN, TokenType.AND),
     TokenType.DESC: (TokenType.ASC,),
     TokenType.L_BRACE: (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, *_CLOSING),
 }
@@ -156,7 +157,7 @@ def _check_nothing_lost(query: exp.Query, source: _Text) -> None:
         text = token.text.lower()
         if token.token_type not in _LEAVES or subscript or text in _SYNTAX or text.startswith("nulls ") or _opens(after):
             continue
-        if _opens(before) and kind is not None and kind.token_type in _TEXT_TYPES:
+        if _opens(before) and kind is not None and kind.token_type in _TEXT_TYPES and token.token_type is TokenType.NUMBER:
             continue
         if before is not None and before.token_type in (TokenType.INTERVAL, TokenType.DOT):
             continue
