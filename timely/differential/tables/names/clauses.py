@@ -75,9 +75,6 @@ READ: Final[dict[Any, tuple[str, ...]]] = {
 
 _ORDER: Final = ("from_", "joins", "where", "group", "having", "windows", "qualify", "order")
 
-_NAMES: Final[dict[Any, tuple[str, ...]]] = {exp.Join: ("using",), exp.Star: ("except_",), exp.TableAlias: ("columns",)}
-"""Parts that are names, where the parser takes values too."""
-
 _NUMBER: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -119,14 +116,12 @@ def _fault(node: exp.Expr) -> str:
         return "AS gives names to columns only"
     if isinstance(node, exp.Join):
         conditions = sum(node.args.get(name) is not None for name in ("on", "using"))
-        conditions += node.kind == "CROSS" or str(node.args.get("method") or "").upper() == "NATURAL"
-        if conditions > 1:
-            return "CROSS and NATURAL joins have no condition, others one"
-        if not conditions and _joins_by_condition(node):
-            return "a join needs ON or USING"
-    for names in map(node.args.get, _NAMES.get(type(node), ())):
-        if not all(isinstance(name, exp.Identifier | exp.Column) for name in names or []):
-            return "these are names"
+        conditions += node.kind == "CROSS" or str(node.args.get("method") or "").upper() in ("NATURAL", "POSITIONAL")
+        if conditions != 1 and not _is_comma(node):
+            return "CROSS and NATURAL joins have no condition" if conditions else "a join needs ON or USING"
+    names = node.args.get("except_" if isinstance(node, exp.Star) else "using") or []
+    if not all(isinstance(name, exp.Identifier | exp.Column) for name in names):
+        return "these are names"
     if isinstance(node, exp.Star) and not all(isinstance(part, exp.Alias) for part in node.args.get("replace") or []):
         return "REPLACE takes a value AS a name"
     if isinstance(node, exp.In) and not node.expressions and node.args.get("query") is None:
@@ -157,10 +152,6 @@ def _move_inside(node: exp.Subquery) -> None:
         if name == "order" and query.args.get("order") is not None:
             clause.set("expressions", [*clause.expressions, *query.args["order"].expressions])
         query.set(name, clause)
-
-
-def _joins_by_condition(join: exp.Join) -> bool:
-    return bool(join.side) or join.kind not in ("", "CROSS")
 
 
 def _check_select(select: exp.Select) -> None:

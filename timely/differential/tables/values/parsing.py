@@ -96,17 +96,14 @@ def decimal_of(text: str) -> Decimal:
         return +number
 
 
-_EXAMPLES: Final = {"date": "2020-01-31", "time": "12:30:00", "timestamp": "2020-01-31 12:30:00"}
-
-
-def _moment(text: str, kind: str) -> datetime.datetime:
+def _moment(text: str, kind: str, example: str) -> datetime.datetime:
     found = _MOMENT.fullmatch(text)
     if text.strip(_SPACES).lower() == "epoch":
         return datetime.datetime(1970, 1, 1)
     if _OUT_OF_YEARS.match(text):
         raise OutOfYears(f"{brief(text)} is not of the years 1 to 9999, the only ones that are supported")
     if found is None:
-        raise SqlError(f"{brief(text)} is not a {kind} like {_EXAMPLES[kind]}")
+        raise SqlError(f"{brief(text)} is not a {kind} like {example}")
     year, _, month, day, *clock = found.groups()
     try:
         date = datetime.date(int(year), int(month), int(day))
@@ -130,7 +127,7 @@ def date_of(text: str) -> datetime.date:
     (datetime.date(2024, 2, 29), datetime.date(2024, 2, 29))
     """
     plain = _without_zone(text)
-    return _moment(plain if ":" in plain else plain.rstrip(_SPACES), "date").date()
+    return _moment(plain if ":" in plain else plain.rstrip(_SPACES), "date", "2020-01-31").date()
 
 
 def _without_zone(text: str) -> str:
@@ -144,7 +141,7 @@ def timestamp_of(text: str) -> datetime.datetime:
     >>> timestamp_of("2024-02-29T10:00:00.5")
     datetime.datetime(2024, 2, 29, 10, 0, 0, 500000)
     """
-    return _moment(_without_zone(text), "timestamp")
+    return _moment(_without_zone(text), "timestamp", "2020-01-31 12:30:00")
 
 
 def time_of(text: str) -> datetime.time:
@@ -152,7 +149,9 @@ def time_of(text: str) -> datetime.time:
     zoned = _ZONE.fullmatch(text)
     named = zoned is not None and zoned[7] is not None  # which needs a date
     found = None if named else _TIME.fullmatch(_without_zone(text))
-    return _moment(_without_zone(text), "time").time() if found is None else _clock(list(found.groups()), text)
+    if found is None:
+        return _moment(_without_zone(text), "time", "12:30:00").time()
+    return _clock(list(found.groups()), text)
 
 
 def instant_of(text: str) -> datetime.datetime:

@@ -167,13 +167,8 @@ def _check_nothing_lost(query: exp.Query, source: _Text) -> None:
 
 
 _RESERVED: Final = frozenset(DuckDB.Generator.RESERVED_KEYWORDS)
-_NEED_AS: Final = _RESERVED.union(
-    re.findall(
-        r"\w+",
-        """microsecond millisecond second minute hour day week month quarter year decade escape exclude filter ignore over
-        microseconds milliseconds seconds minutes hours days weeks months quarters years decades precision rename replace
-        respect varying within without""",
-    )
+_NEED_AS: Final = re.compile(
+    r"((micro|milli)?second|minute|hour|day|week|month|quarter|year|decade)s?|filter|over|within|exclude|escape"
 )
 """Words that are no names of columns without ``AS``: with most of them a part of an expression begins."""
 
@@ -183,8 +178,10 @@ def _check_aliases(tree: exp.Expr, source: _Text) -> None:
     before = {token.start: previous for previous, token in pairwise(source.tokens)}
     for node in tree.find_all(exp.Alias, exp.TableAlias):
         for name in (node.args.get("alias"), node.args.get("this"), *(node.args.get("columns") or [])):
-            words = _RESERVED if isinstance(node, exp.TableAlias) else _NEED_AS
-            if not isinstance(name, exp.Identifier) or name.quoted or not (name.name.lower() in words or name.name[:1].isdigit()):
+            if not isinstance(name, exp.Identifier) or name.quoted:
+                continue
+            text, column = name.name.lower(), isinstance(node, exp.Alias)
+            if text not in _RESERVED and not text[:1].isdigit() and not (column and _NEED_AS.fullmatch(text)):
                 continue
             start = name.meta.get("start", -1)
             if start in before and (isinstance(node, exp.TableAlias) or before[start].token_type is not TokenType.ALIAS):
