@@ -67,12 +67,6 @@ class _Written(DuckDB):
                 self.raise_error(f"names are missing after {keywords[-1]}")
             return parts
 
-        def _parse_slice(self, this: exp.Expr | None) -> exp.Expr | None:
-            part = super()._parse_slice(this)
-            if isinstance(part, exp.Slice) and part.expression is not None and self._prev.token_type is TokenType.COLON:
-                self.raise_error("a range has two ends")
-            return part
-
         def _parse_string_as_identifier(self) -> exp.Identifier | None:
             named = self._prev is not None and self._prev.token_type in (TokenType.ALIAS, TokenType.L_PAREN, TokenType.COMMA)
             return super()._parse_string_as_identifier() if named else None

@@ -167,10 +167,6 @@ def _check_nothing_lost(query: exp.Query, source: _Text) -> None:
 
 
 _RESERVED: Final = frozenset(DuckDB.Generator.RESERVED_KEYWORDS)
-_NEED_AS: Final = re.compile(
-    r"((micro|milli)?second|minute|hour|day|week|month|quarter|year|decade)s?|filter|over|within|exclude|escape"
-)
-"""Words that are no names of columns without ``AS``: with most of them a part of an expression begins."""
 
 
 def _check_aliases(tree: exp.Expr, source: _Text) -> None:
@@ -180,8 +176,7 @@ def _check_aliases(tree: exp.Expr, source: _Text) -> None:
         for name in (node.args.get("alias"), node.args.get("this"), *(node.args.get("columns") or [])):
             if not isinstance(name, exp.Identifier) or name.quoted:
                 continue
-            text, column = name.name.lower(), isinstance(node, exp.Alias)
-            if text not in _RESERVED and not text[:1].isdigit() and not (column and _NEED_AS.fullmatch(text)):
+            if name.name.lower() not in _RESERVED and not name.name[:1].isdigit():
                 continue
             start = name.meta.get("start", -1)
             if start in before and (isinstance(node, exp.TableAlias) or before[start].token_type is not TokenType.ALIAS):

@@ -214,12 +214,14 @@ def regexp_replace(text: str, pattern: str, new: str, options: str = "") -> str:
     return str(_kernel("replace", text, flagged, new, None if every else 1))
 
 
-def regexp_extract(text: str, pattern: str, group: int = 0, options: str = "") -> str:
+def regexp_extract(text: str | None, pattern: str | None, group: int | None = 0, options: str | None = "") -> str | None:
     """Return what the first match has matched, or one of its groups; the empty text where there is none.
 
     >>> regexp_extract("tel 12-34", "([0-9]+)-([0-9]+)", 2), regexp_extract("none", "[0-9]")
     ('34', '')
     """
+    if text is None or pattern is None or options is None or group is None:
+        return None if text is None or pattern is None or options is None else ""
     if not 0 <= group <= 8:
         raise SqlError(f"group {group} of a regular expression is not supported: 0 to 8 are")
     flags = _flags(options)
@@ -229,12 +231,6 @@ def regexp_extract(text: str, pattern: str, group: int = 0, options: str = "") -
         return ""
     whole = rf"\A(?s:.*?)({flags}{pattern})(?s:.*)\z"
     return str(_kernel("replace", text, whole, rf"\{group + 1}", 1))
-
-
-def _extract(text: str | None, pattern: str | None, group: int | None, options: str | None = "") -> str | None:
-    if text is None or pattern is None or options is None:
-        return None
-    return "" if group is None else regexp_extract(text, pattern, group, options)
 
 
 @functools.lru_cache(maxsize=1000)
@@ -342,8 +338,8 @@ TEXT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
         "parameters",
         rules=[
             overload(regexp_extract, _T, _T, _T),
-            Overload((_T, _T, _I), _T, _extract, optional=True, sees_null=True),
-            Overload((_T, _T, _I, _T), _T, _extract, optional=True, sees_null=True),
+            Overload((_T, _T, _I), _T, regexp_extract, optional=True, sees_null=True),
+            Overload((_T, _T, _I, _T), _T, regexp_extract, optional=True, sees_null=True),
         ],
         ignored=("null_if_pos_overflow",),
         checks={1: check_pattern, 3: _flags},
