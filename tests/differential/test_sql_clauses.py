@@ -163,6 +163,7 @@ REFUSED = {
         "select * replace from edges": "column 18: the query cannot be parsed: names are missing after REPLACE",
         "select src::varchar(x) from edges": "x at line 1, column 21: the query cannot be parsed: this is one too many",
         "select sum(id) over (order by id rows between between 1 preceding and current row) from orders": "column 47: the query",
+        "select id, () in (select order_id, n from lines) from orders": "these parentheses have no value",
         "select (id as x) from orders": "id as x at line 1, column 9: AS gives names to columns only",
         "select if(true, id as x, 2) from orders": "id as x at line 1, column 17: AS gives names to columns only",
         "select as id from orders": "as at line 1, column 8: the query cannot be parsed: this is one too many",

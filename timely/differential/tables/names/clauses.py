@@ -126,6 +126,8 @@ def _fault(node: exp.Expr) -> str:
         return "REPLACE takes a value AS a name"
     if isinstance(node, exp.In) and not node.expressions and node.args.get("query") is None:
         return "IN needs values"
+    if isinstance(node, exp.Tuple) and not node.expressions and isinstance(node.parent, exp.In):
+        return "these parentheses have no value"
     if isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.fullmatch(str(node.this)):
         return "this is not a number"
     return ""
