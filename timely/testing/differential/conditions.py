@@ -49,7 +49,7 @@ def forced_compaction(force: bool = True) -> Iterator[None]:
 def small_columns(many: int = 3) -> Iterator[None]:
     """Have updates become columns from ``many`` on, and other limits be small as well: small runs then do what large ones do.
 
-    >>> from timely.differential import containers
+    >>> from timely.differential.updates import containers
     >>> with small_columns():
     ...     containers.MANY
     3
