@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import http.client
 import random
 import select
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -593,3 +595,14 @@ def test_what_clients_put_together_is_what_is_read(served: Served) -> None:
     finally:
         for stream in streams:
             stream.close()
+
+
+def test_views_go_with_their_last_reference_once_the_server_has_closed() -> None:
+    served = Served()
+    with served.server:
+        assert ask(served.port, "/views/totals").status == 200 and ask(served.port, "/nothing").status == 404
+    alive = weakref.ref(served.views)
+    del served
+    gc.unfreeze()
+    gc.collect()
+    assert alive() is None

@@ -12,13 +12,14 @@ import contextlib
 import ipaddress
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakMethod
 
 from aiohttp import web
 
@@ -120,29 +121,32 @@ class Endpoints:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._closing = False
-        self._stop_listening: Callable[[], None] = lambda: None
 
     def application(self) -> web.Application:
-        """Return the application, which is to be run once."""
+        """Return the application, which is to be run once, inside ``running``.
+
+        It refers to these endpoints weakly: aiohttp keeps applications that have ended.
+        """
         limits = self._views.limits
         body = limits.body if self._writable else min(limits.body, 8 * limits.query_length)
-        found = web.Application(client_max_size=body, middlewares=[self._guarded])
-        found.router.add_get("/", self._page)
-        found.router.add_get("/health", self._health)
-        found.router.add_get("/views", self._overview)
-        found.router.add_get("/views/{name}", self._rows)
-        found.router.add_get("/views/{name}/changes", self._changes, allow_head=False)
-        found.router.add_post("/query", self._query)
-        found.router.add_post("/tables/{name}", self._write)
-        found.on_response_prepare.append(self._secured)
-        found.cleanup_ctx.append(self._lifetime)
+        found = web.Application(client_max_size=body, middlewares=[web.middleware(_weak(self._guarded))])
+        found.router.add_get("/", _weak(self._page))
+        found.router.add_get("/health", _weak(self._health))
+        found.router.add_get("/views", _weak(self._overview))
+        found.router.add_get("/views/{name}", _weak(self._rows))
+        found.router.add_get("/views/{name}/changes", _weak(self._changes), allow_head=False)
+        found.router.add_post("/query", _weak(self._query))
+        found.router.add_post("/tables/{name}", _weak(self._write))
+        found.on_response_prepare.append(_secured)
         return found
 
-    async def _lifetime(self, application: web.Application) -> AsyncIterator[None]:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Follow the views in the event loop that runs now, until the block ends."""
         self._loop = asyncio.get_running_loop()
-        self._stop_listening = self._views.listen(self._announce)
+        stop_listening = self._views.listen(self._announce)
         yield
-        self._stop_listening()
+        stop_listening()
         self._reads.shutdown(wait=False, cancel_futures=True)
         self._epochs.shutdown(wait=False)
         self._queries.shutdown(wait=False, cancel_futures=True)
@@ -168,7 +172,6 @@ class Endpoints:
 
     # -- who may ask -----------------------------------------------------------------------------------------------
 
-    @web.middleware
     async def _guarded(self, request: web.Request, handler: Any) -> web.StreamResponse:
         try:
             self._check_origin(request)
@@ -194,9 +197,6 @@ class Endpoints:
         linked = request.path == "/"  # the page has no data: links may lead to it
         if (origin is not None and urlsplit(origin).netloc != request.host) or (site not in _OWN and not linked):
             raise web.HTTPForbidden(text="pages of other sites may not read this server")
-
-    async def _secured(self, request: web.Request, response: web.StreamResponse) -> None:
-        response.headers.update(_HEADERS)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -428,6 +428,22 @@ class Endpoints:
         columns = self._views.describe(name).columns
         rows = {what: rows_of(columns, given.get(what, []), what) for what in ("insert", "delete", "upsert")}
         return self._views.write(name, **rows, key=given.get("key", ()))
+
+
+async def _secured(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+
+
+def _weak(method: Callable[..., Awaitable[web.StreamResponse]]) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """Return a handler that calls ``method`` and does not keep its object alive."""
+    reference = WeakMethod(method)
+
+    async def call(*arguments: Any, **named: Any) -> web.StreamResponse:
+        method = reference()
+        assert method is not None, "the server has closed"
+        return await method(*arguments, **named)
+
+    return call
 
 
 def _content(name: str, answer: Answer, accept: str) -> _Content:

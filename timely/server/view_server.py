@@ -111,13 +111,14 @@ class ViewServer:
             await runner.cleanup()
             self._started.set_exception(error)
             return
-        self._started.set_result(port)
-        closing = loop.create_task(connections.close_unread(http))
-        await self._over.wait()
-        listening.close()
-        closing.cancel()
-        self._endpoints.close_streams()
-        await runner.cleanup()
+        with self._endpoints.running():
+            self._started.set_result(port)
+            closing = loop.create_task(connections.close_unread(http))
+            await self._over.wait()
+            listening.close()
+            closing.cancel()
+            self._endpoints.close_streams()
+            await runner.cleanup()
 
 
 def _logger() -> logging.Logger:
