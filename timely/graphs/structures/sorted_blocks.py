@@ -15,6 +15,7 @@ import numpy as np
 
 from timely.graphs.structures.arrays import BLOCK, Column, Rows, joined_blocks, ranges, run_starts, sorted_order
 from timely.memory import MemoryBudget, Spool
+from timely.operators.keyed.merge_policy import GEOMETRIC
 
 _RUN: Final = 2 * BLOCK
 """Rows that are sorted at a time."""
@@ -31,10 +32,10 @@ class SortedBlocks:
 
     >>> rows = Spool()
     >>> rows.append(np.array([[5, 50], [3, 30], [5, 51]]))
-    >>> found = SortedBlocks(rows)
-    >>> len(found), [block.tolist() for block in found]
+    >>> by_key = SortedBlocks(rows)
+    >>> len(by_key), [block.tolist() for block in by_key]
     (3, [[[3, 30], [5, 50], [5, 51]]])
-    >>> [(places.tolist(), which.tolist(), block[1, which].tolist()) for places, which, block in found.find(np.array([5, 4]))]
+    >>> [(places.tolist(), which.tolist(), block[1, which].tolist()) for places, which, block in by_key.find(np.array([5, 4]))]
     [([0, 0], [1, 2], [50, 51])]
     """
 
@@ -108,11 +109,11 @@ class SortedBlocks:
 
 
 def add_segment(segments: list[SortedBlocks], new: SortedBlocks) -> None:
-    """Add rows to a list of logarithmically many segments: segments of like size are merged."""
-    while segments and len(segments[-1]) <= 2 * len(new):
-        new = SortedBlocks(segments.pop(), new)
+    """Add rows to a list of logarithmically many segments."""
     if len(new):
         segments.append(new)
+    while (due := GEOMETRIC.due([len(segment) for segment in segments])) is not None:
+        segments[due] = [SortedBlocks(*segments[due])]
 
 
 def _cuts(sources: tuple[Spool | SortedBlocks, ...]) -> Column:

@@ -1,7 +1,7 @@
 """``join`` on columns: the pairs of rows of Arrow batches, over the times of a lattice.
 
-Each side is a few sorted runs, merged whenever the last is half as large as the one before, as in a log-structured merge tree
-(O'Neil et al. 1996). Invariant: no row becomes a Python object, and a row is sorted and copied a logarithmic number of times.
+Each side is a few sorted runs. Invariant: no row becomes a Python object, and a row is sorted and copied a logarithmic number of
+times.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from timely.dataflow import (
 )
 from timely.errors import ContainerError, GraphError, SchemaError, brief
 from timely.operators.generic import binary_frontier, stateless, unary
+from timely.operators.keyed.merge_policy import GEOMETRIC
 from timely.operators.keyed.sorted_keys import Array, SortedKeys, pairs, sorted_keys
 from timely.operators.pending import Pending
 from timely.operators.state_registration import register_row_state, register_union_state
@@ -86,13 +87,13 @@ def join_columns(stream: Stream[T, Any], other: Stream[T, Any], on: str | Sequen
         def logic(left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> None:
             ports = left, right
             for flip, (mine, port, others) in enumerate(zip(sides, ports, reversed(sides), strict=True)):
-                for given, batch in port:
-                    mine.wait(given.retain(), batch)
+                for arrived, batch in port:
+                    mine.wait(arrived.retain(), batch)
                 frontier = bounds.lower_envelope([*ports[1 - flip].frontier, *others.pending.minimum()])
                 for time, held, rows in mine.due(port.frontier):
-                    for when, found in _joined(rows, mine, others, bounds):
+                    for when, joined in _joined(rows, mine, others, bounds):
                         with held.delayed(when) as later:
-                            output.session(later).give_batch(found)
+                            output.session(later).give_batch(joined)
                     if frontier:  # else nothing comes that it could meet
                         mine.store(rows, frontier)
                         log.append(None, (flip, time, rows.batch))
@@ -112,10 +113,10 @@ def _compare_columns(stream: Stream[T, Any], other: Stream[T, Any], on: list[str
     seen: dict[str, pa.Schema] = {}
 
     def announce(input: InputPort[T, Any], output: OutputPort[T], *, label: str) -> None:
-        for given, batch in input:
+        for time, batch in input:
             if isinstance(batch, pa.RecordBatch) and seen.get(label) != batch.schema:  # what is none is refused by the join
                 seen[label] = batch.schema
-                output.session(given).give((label, batch.schema))
+                output.session(time).give((label, batch.schema))
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         sides = {label: _Side(label, on, bounds) for label in ("left", "right")}
@@ -214,9 +215,11 @@ class _Side:
         runs = self.runs
         if len(rows.batch):
             runs.append(rows)
-        while len(runs) > 1 and len(runs[-2].batch) < 2 * len(runs[-1].batch) and runs[-2].size + runs[-1].size < _LARGE:
-            second, first = runs.pop(), runs.pop()
-            runs.append(self._merged(first, second, frontier))
+        while due := GEOMETRIC.due([len(run.batch) for run in runs]):
+            older, newer = runs[due]
+            if older.size + newer.size >= _LARGE:
+                break
+            runs[due] = [self._merged(older, newer, frontier)]
 
     def content(self) -> Iterator[tuple[Any, pa.RecordBatch]]:
         """Yield the rows by time."""
@@ -327,9 +330,9 @@ def _joined(rows: _Rows, mine: _Side, others: _Side, bounds: Lattice[Any]) -> It
                     here = chosen[0][places], chosen[1][places]
                 ends = [batch.take(pa.array(places)) for batch, places in zip((rows.batch, run.batch), here, strict=True)]
                 left, right = reversed(ends) if flip else ends
-                found = _side_by_side(left, right, mine)
-                if len(found):
-                    yield bound, found
+                joined = _side_by_side(left, right, mine)
+                if len(joined):
+                    yield bound, joined
 
 
 def _side_by_side(left: pa.RecordBatch, right: pa.RecordBatch, side: _Side) -> pa.RecordBatch:
@@ -346,12 +349,12 @@ def _side_by_side(left: pa.RecordBatch, right: pa.RecordBatch, side: _Side) -> p
 
 def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Yield batches in lists that Arrow can concatenate."""
-    found: list[pa.RecordBatch] = []
+    portion: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         size += batch.nbytes
-        if found and size >= _LARGE:
-            yield found
-            found, size = [], batch.nbytes
-        found.append(batch)
-    yield found
+        if portion and size >= _LARGE:
+            yield portion
+            portion, size = [], batch.nbytes
+        portion.append(batch)
+    yield portion
