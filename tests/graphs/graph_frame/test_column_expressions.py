@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from timely import SchemaError
+from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate
 from timely.graphs.graphframes.expression_types import arrow_type
-from timely.graphs.graphframes.jvm_compiler import compiled, compiled_aggregate
 from timely.graphs.graphframes.pregel.expression_kernels import (
     ColumnAggregate,
     ColumnField,

@@ -1,12 +1,17 @@
-"""The types that expressions of columns take, and what one may be cast to: the same in either kind of session."""
+"""``PlanNode``: a part of a Spark expression, the same for both kinds of sessions; its types, and the casts that workers do."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
+import attrs
 import pyarrow as pa
+from pyspark.sql import Column
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from timely.errors import ConfigurationError
 
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
 NUMBERS: Final = _WHOLE | {"float", "double"}
@@ -23,6 +28,31 @@ ARGUMENTS: Final[dict[str, frozenset[str]]] = {
     "Concat": frozenset({"string"}),
 }
 """The types that functions take, where not any."""
+
+
+@attrs.frozen
+class PlanNode:
+    """A part of a resolved expression: the name of Spark's class for it, its type, its arguments as its reader has them.
+
+    ``Attribute`` and ``GetStructField`` have a name as ``value``, ``Literal`` its value.
+    """
+
+    function: str
+    type: DataType
+    arguments: Sequence[Any] = ()
+    text: str = ""
+    """The expression as errors quote it."""
+    checked: bool = True
+    """Whether Spark raises where the function has no result, instead of null or an overflow."""
+    value: Any = None
+
+
+def refused(column: Column, what: str) -> ConfigurationError:
+    """Return the error for a column that has a part that workers do not compute."""
+    return ConfigurationError(
+        f"pregel: the expression {column} {what}, which workers cannot compute as Spark does: use simpler expressions, "
+        "or timely.graphs.spark.pregel, whose functions are Python"
+    )
 
 
 def castable(source: str, target: str, checked: bool) -> bool:

@@ -12,8 +12,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
 from timely.errors import ConfigurationError, SchemaError
+from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate, compiled_list
 from timely.graphs.graphframes.expression_types import arrow_type
-from timely.graphs.graphframes.jvm_compiler import compiled, compiled_aggregate, compiled_list
 from timely.graphs.graphframes.pregel.column_pregel import ACTIVE, MESSAGE, ColumnProgram, MessageColumn, StateColumn, fields
 from timely.graphs.spark.result import GraphResult, RunOptions
 
