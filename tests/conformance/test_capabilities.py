@@ -176,20 +176,6 @@ def test_N4_notifications_at_the_next_time() -> None:
     assert seen == [(0, 1), (1, 1)]
 
 
-def test_N5_pending_shows_what_is_asked_for() -> None:
-    seen: list[list[tuple[int, int]]] = []
-
-    def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
-        for capability, _ in input:
-            notificator.notify_at(capability.delayed(capability.time + 1))
-            seen.append(notificator.pending())
-        for _ in notificator:
-            seen.append(notificator.pending())
-
-    timely.example(lambda scope: scope.to_stream(range(10)).unary_notify(Pipeline, "n", [], logic))
-    assert seen == [[(1, 1)], []]
-
-
 def test_N5_pending_is_in_order_and_counts() -> None:
     seen: list[list[tuple[int, int]]] = []
 

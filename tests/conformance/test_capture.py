@@ -28,7 +28,6 @@ from timely import (
     StalledError,
 )
 from timely.operators import EventSource, StreamState
-from timely.testing import simulate
 
 # -- in memory -----------------------------------------------------------------------------------------------------------
 
@@ -100,17 +99,6 @@ def test_a_recording_says_what_came_and_how_far_it_was() -> None:
         state.apply(event)
     assert state.over
     assert replayed(events) == [(0, [0, 1]), (1, [2, 3])]
-
-
-def test_what_is_replayed_can_be_recorded_again() -> None:
-    first: list[Any] = []
-    second: list[Any] = []
-    recorded(first, epochs=5)
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        scope.replay(first).capture_into(second)
-    worker.run()
-    assert replayed(second) == replayed(first)
 
 
 def test_several_readers_each_at_its_own_pace() -> None:
@@ -296,29 +284,6 @@ def test_times_of_a_loop_are_recorded_in_it(tmp_path: Path) -> None:
     found = replayed(path, time=Product[int, int])
     assert found == [(Product(0, n), batch) for n, batch in enumerate([[2, 10], [4, 20], [8], [16], [32]])]
     assert type(found[0][0]) is Product
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_capture_and_replay_under_any_schedule(seed: int) -> None:
-    def program(worker: timely.Worker) -> tuple[Any, Any]:
-        link: EventLink[int] = EventLink()
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            direct = stream.exchange(lambda x: x)
-            direct.capture_into(link)
-            seen = direct.capture()
-        with worker.dataflow(int) as scope:
-            again = scope.replay(link).exchange(lambda x: x + 1).exchange(lambda x: x).capture()
-        for epoch in range(4):
-            handle.send_batch([3 * epoch + worker.index, epoch])
-            handle.advance_to(epoch + 1)
-            worker.step()
-        handle.close()
-        worker.run()
-        return seen.extract(), again.extract()
-
-    for direct, replayed_ in simulate(program, workers=3, seed=seed).results:
-        assert direct == replayed_
 
 
 # -- T8 ------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import timely
-from timely import Capability, Exchange, Pipeline, Product, ScopeBuilder, Step, Stream
+from timely import Pipeline, ScopeBuilder, Step, Stream
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2)]
 sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
@@ -53,22 +53,6 @@ def rounds(seen: list[tuple[int, int]]) -> list[list[int]]:
     for time, record in seen:
         found.setdefault(time, []).append(record)
     return [found[time] for time in sorted(found)]
-
-
-def test_L2_collatz_with_a_limit() -> None:
-    seen: list[tuple[int, int]] = []
-
-    def build(scope: ScopeBuilder[int]) -> Stream[int, int]:
-        handle, again = scope.feedback(Step(1))
-        stepped = scope.to_stream(range(1, 10)).concat(again).map(collatz).inspect_time(lambda t, x: seen.append((t, x)))
-        stepped.filter(lambda x: x != 1).branch_when(lambda t: t < 100)[1].connect_loop(handle)
-        return stepped
-
-    timely.example(build)
-    found = rounds(seen)
-    assert (sum(map(len, found)), len(found)) == (64, 19)
-    assert sorted(found[0]) == sorted([4, 1, 10, 2, 16, 3, 22, 4, 28])
-    assert found[-1] == [1]
 
 
 @sizes
@@ -226,91 +210,3 @@ def test_L10_dropping_the_handle_closes_the_input() -> None:
     del handle
     worker.run()
     assert worker.dataflows == []
-
-
-@sizes
-def test_loops_in_regions_in_loops(workers: int, processes: int) -> None:
-    """Three coordinates of time: the outer loop takes one off the second part of a record, the inner one off the first."""
-
-    def program(worker: timely.Worker) -> list[Any]:
-        seen: list[Any] = []
-        with worker.dataflow(int) as scope:
-            start = scope.to_stream([(2, 3)] if worker.index == 0 else ())
-            with scope.iterative("outer") as outer:
-                outer_handle, outer_again = outer.feedback()
-                entered = start.enter(outer).concat(outer_again)
-                with outer.region("box") as box, box.iterative("inner") as inner:
-                    handle, again = inner.feedback()
-                    around = entered.enter(box).enter(inner).concat(again).exchange(lambda x: x[0] + x[1])
-                    around = around.inspect_time(lambda t, x: seen.append((t, x)))
-                    spent, more = around.branch(lambda x: x[0] > 0)
-                    more.map(lambda x: (x[0] - 1, x[1])).connect_loop(handle)
-                    out = spent.leave().leave()
-                over, on = out.branch(lambda x: x[1] > 0)
-                on.map(lambda x: (2, x[1] - 1)).connect_loop(outer_handle)
-                result = over.leave().capture()
-        worker.run()
-        seen.append(result.extract())
-        return seen
-
-    found = timely.execute(program, workers=workers, processes=processes)
-    results = [entry for seen in found for entry in seen[-1]]
-    assert results == [(0, [(0, 0)])]
-    visits = [visit for seen in found for visit in seen[:-1]]
-    expected = [(Product(Product(0, i), j), (2 - j, 3 - i)) for i in range(4) for j in range(3)]
-    assert len(visits) == len(expected)
-    assert all(visit in visits for visit in expected)
-
-
-@sizes
-def test_an_inner_loop_ends_by_its_frontier(workers: int, processes: int) -> None:
-    """Levels on a ring, corrected as shorter ways are found (a longer one may come first, from a faster worker); the
-    notification at the end of each epoch comes after every record of the loop."""
-    nodes = 12
-
-    def levels(initial: Capability[Any], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
-        best: dict[tuple[int, int], int] = {}
-
-        def logic(input: Any, output: Any) -> None:
-            for capability, batch in input:
-                with output.session(capability) as session:
-                    for node, level in batch:
-                        key = (capability.time.outer, node)
-                        if level < best.get(key, nodes):
-                            best[key] = level
-                            session.give((node, level))
-
-        return logic
-
-    def program(worker: timely.Worker) -> list[tuple[int, list[Any]]]:
-        complete: list[tuple[int, list[Any]]] = []
-        gathered: dict[int, dict[int, int]] = {}
-
-        def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
-            for capability, batch in input:
-                levels_found = gathered.setdefault(capability.time, {})
-                for node, level in batch:
-                    levels_found[node] = min(level, levels_found.get(node, nodes))
-                notificator.notify_at(capability.retain())
-            for capability, _ in notificator:
-                complete.append((capability.time, sorted(gathered.pop(capability.time).items())))
-
-        with worker.dataflow(int) as scope:
-            roots, stream = scope.new_input()
-            with scope.iterative() as loop:
-                handle, again = loop.feedback()
-                new = stream.enter(loop).concat(again).unary(Exchange(lambda x: x[0]), "levels", levels)
-                new.flat_map(lambda x: [((x[0] + d) % nodes, x[1] + 1) for d in (1, nodes - 1)]).connect_loop(handle)
-                out = new.leave()
-            out.unary_notify(Exchange(lambda x: 0), "gather", [], logic)
-        for epoch in range(3):
-            if worker.index == 0:
-                roots.send((epoch, 0))
-            roots.advance_to(epoch + 1)
-        roots.close()
-        worker.run()
-        return complete
-
-    found = timely.execute(program, workers=workers, processes=processes)
-    expected = [(e, sorted((n, min((n - e) % nodes, (e - n) % nodes)) for n in range(nodes))) for e in range(3)]
-    assert found == [expected, *[[]] * (workers * processes - 1)]

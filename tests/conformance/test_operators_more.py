@@ -31,12 +31,6 @@ def messages(build: Build) -> list[tuple[int, Any]]:
     return seen.messages
 
 
-def test_P2_inspect_progress_sees_the_data_and_then_the_end() -> None:
-    seen: list[Any] = []
-    run(lambda s: s.inspect_progress(lambda time, batch: seen.append((time, len(batch))), seen.append))
-    assert seen == [(0, 10), Antichain()]
-
-
 def test_P2_inspect_progress_reports_each_move_before_later_data() -> None:
     seen: list[Any] = []
     worker = timely.Worker()
@@ -65,12 +59,6 @@ def test_P8_ok_err() -> None:
 def test_P8_what_is_neither_is_an_error() -> None:
     with pytest.raises(OperatorError, match="expected an Ok or an Err, and got 0"):
         run(lambda s: s.ok_err(lambda x: x)[0])  # type: ignore[arg-type, return-value]  # that is what is tested
-
-
-@pytest.mark.parametrize(("side", "expected"), [(0, range(5)), (1, range(5, 10))])
-def test_P10_delay_then_branch_when(side: int, expected: range) -> None:
-    found = run(lambda s: s.delay(lambda x, time: x).branch_when(lambda t: t >= 5)[side])
-    assert found == [(x, [x]) for x in expected]
 
 
 def test_P11_delay_gives_one_batch_for_each_time() -> None:
@@ -119,22 +107,6 @@ def test_P14_broadcast(workers: int) -> None:
     expected = [Counter(dict.fromkeys(range(10), workers))] * workers
     assert timely.execute(program, workers=workers) == expected
     assert simulate(program, workers, seed=workers).results == expected
-
-
-def test_P14_broadcast_across_processes_and_containers() -> None:
-    np = pytest.importorskip("numpy")
-
-    def program(worker: timely.Worker) -> list[tuple[str, list[int]]]:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            seen = stream.broadcast().capture()
-        handle.send_batch(np.arange(3) + 10 * worker.index)
-        handle.close()
-        worker.run()
-        return sorted((type(batch).__name__, batch.tolist()) for _, batch in seen.messages)
-
-    expected = [("ndarray", [0, 1, 2]), ("ndarray", [10, 11, 12])]
-    assert timely.execute(program, processes=2) == [expected, expected]
 
 
 def test_P15_accumulate_and_count() -> None:
@@ -225,25 +197,6 @@ def test_P21_fan_out_shares_the_objects() -> None:
     assert batches["one"][0] is batches["two"][0]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_P27_iterator_source(workers: int) -> None:
-    """0..100000 in batches of 10 at time x / 100 * 100, at most 3 times under way: all of it, once, at the right time."""
-
-    def program(worker: timely.Worker) -> Counter[tuple[int, int]]:
-        probe: timely.ProbeHandle[int] = timely.ProbeHandle()
-        batches = ((x // 100 * 100, [(x + i, x + i) for i in range(10)]) for x in range(0, 100_000 // worker.peers, 10))
-        with worker.dataflow(int) as scope:
-            stream = scope.iterator_source("numbers", batches, probe, times=3)
-            stream.probe(probe)
-            seen = stream.capture()
-        worker.run()
-        assert all(time == x // 100 * 100 and x == y for time, batch in seen.messages for x, y in batch)
-        return Counter(x for _, batch in seen.messages for x, _ in batch)
-
-    found = timely.execute(program, workers=workers)
-    assert found == [Counter(range(100_000 // workers // 10 * 10 + (0 if workers < 3 else 10)))] * workers
-
-
 @pytest.mark.parametrize(
     ("workers", "processes", "expected"),
     [
@@ -264,23 +217,3 @@ def test_X3_the_distinct_operator(workers: int, processes: int, expected: list[l
         return [x for _, records in seen.extract() for x in records]
 
     assert timely.execute(program, workers=workers, processes=processes) == expected
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_X7_hashjoin(workers: int) -> None:
-    """The multiset of matching pairs."""
-    left = [(x % 7, x) for x in range(50)]
-    right = [(x % 11, -x) for x in range(60)]
-
-    def program(worker: timely.Worker) -> Counter[Any]:
-        with worker.dataflow(int) as scope:
-            one = scope.to_stream(left[worker.index :: worker.peers])
-            two = scope.to_stream(right[worker.index :: worker.peers])
-            seen = one.join(two).capture()
-        worker.run()
-        return Counter(pair for _, batch in seen.messages for pair in batch)
-
-    expected = Counter((key, (a, b)) for key, a in left for other, b in right if key == other)
-    assert len(expected) > 200
-    for found in (timely.execute(program, workers=workers), simulate(program, workers, seed=5).results):
-        assert sum(found, Counter()) == expected

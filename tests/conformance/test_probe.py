@@ -92,18 +92,6 @@ def test_to_wait_for_a_dataflow_inside_of_its_own_block_is_an_error() -> None:
         worker.step_while(lambda: probe.less_than(1))
 
 
-def test_B4_in_a_loop_too() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        with scope.iterative() as loop:
-            probe = stream.enter(loop).probe()
-    assert probe.frontier() == Antichain([timely.Product(0, 0)])
-    handle.advance_to(3)
-    worker.step_while(lambda: probe.less_equal(timely.Product(2, 9)))
-    assert probe.frontier() == Antichain([timely.Product(3, 0)])
-
-
 @pytest.mark.parametrize("ask", [ProbeHandle.less_than, ProbeHandle.less_equal])
 def test_a_probe_that_is_asked_about_what_is_no_time_says_what_its_times_are(ask: Any) -> None:
     worker = timely.Worker()

@@ -58,43 +58,6 @@ def test_X2_maximum() -> None:
     assert found == [(0, list(range(2, 11)))]
 
 
-def distinct(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
-    """Each record once per time."""
-    known: set[tuple[int, int]] = set()
-
-    def logic(input: Any, output: Any) -> None:
-        for capability, batch in input:
-            with output.session(capability) as session:
-                for x in batch:
-                    if (capability.time, x) not in known:
-                        known.add((capability.time, x))
-                        session.give(x)
-
-    return logic
-
-
-@pytest.mark.parametrize(
-    ("workers", "processes", "expected"),
-    [
-        (1, 1, [[0, 1, 2, 3, 4]]),
-        (2, 1, [[0, 2, 4], [1, 3, 5, 7]]),
-        (1, 2, [[0, 2, 4], [1, 3, 5, 7]]),
-    ],
-)
-def test_X3_distinct(workers: int, processes: int, expected: list[list[int]]) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            seen = stream.unary(Exchange(lambda x: x), "distinct", distinct).capture()
-        for x in [0, 1, 2, 2, 2, 3, 3, 4] if worker.index == 0 else [0, 0, 3, 4, 4, 5, 7, 7]:
-            handle.send(x)
-        handle.close()
-        worker.run()
-        return [x for _, records in seen.extract() for x in records]
-
-    assert timely.execute(program, workers=workers, processes=processes) == expected
-
-
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (3, 1), (1, 2)])
 def test_X4_wordcount(workers: int, processes: int) -> None:
     def count(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:

@@ -69,19 +69,6 @@ def test_P18_a_record_of_neither_kind_is_an_error() -> None:
             run([Ok(1), 5], operator, *arguments)
 
 
-def test_P18_results_travel_between_processes() -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            sent = scope.to_stream([Ok(worker.index), Err("x")])
-            seen = sent.exchange(lambda record: 0).capture()
-        worker.run()
-        return [record for _, batch in seen.messages for record in batch]
-
-    found, nothing = timely.execute(program, processes=2)
-    assert nothing == []
-    assert sorted(map(repr, found)) == ["Err('x')", "Err('x')", "Ok(0)", "Ok(1)"]
-
-
 def test_P18_results_are_values() -> None:
     assert {Ok(1), Ok(1), Err(1)} == {Err(1), Ok(1)}
     assert len({Ok(1), Err(1)}) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import weakref
-from typing import Any
 
 import pytest
 
@@ -125,25 +124,6 @@ def test_X5_a_capability_of_something_else_is_refused_and_loses_nothing() -> Non
     capability.drop()
     worker.run()
     assert seen.extract() == [(0, ["kept"])]
-
-
-def test_X5_other_containers_and_partial_times() -> None:
-    np = pytest.importorskip("numpy")
-    worker = timely.Worker()
-    product: Any = timely.Product[int, int]
-    with worker.dataflow(product) as scope:
-        (handle, capability), stream = scope.new_unordered_input()
-        seen, probe = stream.capture(), stream.probe()
-    one, two = capability.delayed(timely.Product(0, 5)), capability.delayed(timely.Product(3, 0))
-    capability.drop()
-    worker.step()
-    assert probe.frontier() == Antichain([timely.Product(3, 0), timely.Product(0, 5)])
-    handle.session(one).give_batch(np.arange(3))
-    handle.session(two).give_batch(np.arange(2))
-    one.drop()
-    two.drop()
-    worker.run()
-    assert seen.extract() == [(timely.Product(0, 5), [0, 1, 2]), (timely.Product(3, 0), [0, 1])]
 
 
 class Batch(list[int]):

@@ -142,31 +142,6 @@ def test_W10_dropping_a_dataflow_in_flight_frees_it_and_leaves_others_running() 
     assert followed() is None
 
 
-@pytest.mark.parametrize(("workers", "processes"), [(3, 1), (1, 3)])
-def test_W10_with_peers_one_dataflow_is_dropped_while_another_runs(workers: int, processes: int) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int, name="unwanted") as unwanted:
-            handle, stream = unwanted.new_input()
-            stream.exchange(lambda x: x).capture()
-        with worker.dataflow(int, name="wanted") as wanted:
-            kept, stream = wanted.new_input()
-            seen = stream.exchange(lambda x: x).capture()
-        for i in range(20):
-            if i == 5 + 5 * worker.index:
-                worker.drop_dataflow(unwanted)  # each at a moment of its own, with data on the way
-            if i < 5:
-                handle.send(i)
-            kept.send(i)
-            kept.advance_to(i + 1)
-            worker.step()
-        kept.close()
-        worker.run()
-        return [record for _, batch in seen.messages for record in batch]
-
-    found = timely.execute(program, workers=workers, processes=processes)
-    assert [sorted(records) for records in found] == [sorted([*range(index, 20, 3)] * 3) for index in range(3)]
-
-
 @pytest.mark.parametrize(("workers", "processes"), [(3, 1), (1, 3), (2, 2)])
 def test_W12_a_worker_that_fails_ends_the_run(workers: int, processes: int) -> None:
     def program(worker: timely.Worker) -> None:

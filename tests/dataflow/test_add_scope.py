@@ -50,15 +50,6 @@ SEEDS = st.integers(0, 1000)
 
 
 @given(epochs=EPOCHS, kinds=DEPTHS, workers=WORKERS, seed=SEEDS)
-def test_a_scope_that_passes_records_on(epochs: list[list[int]], kinds: str, workers: int, seed: int) -> None:
-    def build(scope: Any, stream: Any) -> Any:
-        return at_depth(scope, stream, kinds, lambda inner, s, stay: inner.add_scope(Doubler(1, stay), [s])[0])
-
-    run = simulate(lambda worker: feed(worker, epochs, build), workers=workers, seed=seed)
-    assert merged(run.results) == {n: sorted(2 * x for x in records) for n, records in enumerate(epochs) if records}
-
-
-@given(epochs=EPOCHS, kinds=DEPTHS, workers=WORKERS, seed=SEEDS)
 def test_a_scope_that_waits_for_its_frontier(epochs: list[list[int]], kinds: str, workers: int, seed: int) -> None:
     def place(inner: Any, stream: Any, stay: Any) -> Any:
         key = Exchange(lambda x: 0)
@@ -96,33 +87,6 @@ def test_on_threads_and_in_processes() -> None:
     expected = {0: [10], 2: [5]}
     assert merged(timely.execute(program, workers=3)) == expected
     assert merged(timely.execute(program, workers=1, processes=2)) == expected
-
-
-def test_a_scope_hears_how_the_world_leads_back_to_it() -> None:
-    inside, outside = Doubler(1, ProductSummary(Step(0), Step(0))), Doubler()
-
-    def build(scope: Any) -> Any:
-        stream = scope.add_scope(outside, [scope.to_stream([1])])[0]
-        with scope.iterative() as loop:
-            handle, again = loop.feedback()
-            out = loop.add_scope(inside, [stream.enter(loop).concat(again)])[0]
-            out.filter(lambda x: x < 9).connect_loop(handle)
-            return out.leave()
-
-    timely.example(build)
-    assert [list(back) for row in outside.world for back in row] == [[]]
-    assert [list(back) for row in inside.world for back in row] == [[ProductSummary(Step(0), Step(1))]]
-
-
-def test_a_cycle_through_a_scope_that_does_not_advance() -> None:
-    def build(scope: Any) -> Any:
-        handle, again = scope.feedback(Step(0))
-        out = scope.add_scope(Doubler(), [again], name="round")[0]
-        out.connect_loop(handle)
-        return out
-
-    with pytest.raises(timely.CycleError, match="round"):
-        timely.example(build)
 
 
 # -- staying alive -----------------------------------------------------------------------------------------------------

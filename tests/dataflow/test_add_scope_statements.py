@@ -150,15 +150,6 @@ def test_what_a_scope_raises_names_it(deed: Any, kind: type[Exception], match: s
         raise error.value.__cause__
 
 
-def test_what_a_scope_raises_when_it_is_told_of_progress_names_it() -> None:
-    class Touchy(Doubler):
-        def push_external_progress(self, external: Batches) -> None:
-            raise ValueError("leave me alone")
-
-    with pytest.raises(OperatorError, match="scope 'Touchy' .* raised ValueError: leave me alone"):
-        timely.example(lambda scope: scope.add_scope(Touchy(), [scope.to_stream([1])])[0])
-
-
 def test_a_key_that_fails_on_what_a_scope_sent_names_both() -> None:
     def build(scope: Any) -> Any:
         return scope.add_scope(Doubler(), [scope.to_stream([1])])[0].exchange(lambda x: 1.5j)
@@ -221,44 +212,6 @@ def test_a_dataflow_that_is_dropped_keeps_nothing_that_its_scopes_have_not_read(
 
 
 # -- what takes no records ---------------------------------------------------------------------------------------------
-
-
-class Counter:
-    """Nothing but the protocol, with an input: it says of each pull what it was told to."""
-
-    inputs, outputs = 1, 0
-
-    def __init__(self, says: list[int]) -> None:
-        self.says = says
-
-    def get_internal_summary(self) -> Any:
-        return [[]], []
-
-    def set_external_summary(self, summaries: Any, external: Any) -> None:
-        pass
-
-    def push_external_progress(self, external: Batches) -> None:
-        pass
-
-    def pull_internal_progress(self, internal: Batches, consumed: Batches, produced: Batches) -> bool:
-        if self.says:
-            consumed[0].update(0, self.says.pop(0))
-        return bool(self.says)
-
-
-def test_a_scope_that_speaks_of_progress_alone_accounts_for_what_comes() -> None:
-    def count(says: list[int]) -> list[Any]:
-        def build(scope: Any) -> Any:
-            stream = scope.to_stream(["a", "b", "c"])
-            scope.add_scope(Counter(says), [stream], name="counter")
-            return stream
-
-        return timely.example(build)
-
-    assert count([0, 1, 2]) == [(0, ["a", "b", "c"])]
-    assert count([0, 1]) == [(0, ["a", "b", "c"])]  # after the last pull nothing is unreported
-    with pytest.raises(ProgressError, match="consumed 4 records at 0, and has read 3"):
-        count([4])
 
 
 class Unseeing:
@@ -385,12 +338,3 @@ def test_initial_capabilities_are_added_up(counts: Any) -> None:
     assert probe.frontier() == Antichain([0])
     worker.run()
     assert probe.done()
-
-
-def test_a_stream_of_another_scope() -> None:
-    def build(scope: Any) -> Any:
-        with scope.region("box") as box:
-            return box.add_scope(Doubler(), [scope.empty()])[0].leave()
-
-    with pytest.raises(GraphError, match=r"input 0 of scope 'Doubler' \(/example/box#0/Doubler#0\) cannot read a stream"):
-        timely.example(build)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from timely import OperatorError, Pipeline, RoutingError, Worker
+from timely import Pipeline, Worker
 from timely.dataflow import channel
 from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
 from timely.worker import thread_transports
@@ -155,42 +155,6 @@ def test_what_comes_out_of_a_scope_is_partitioned_too() -> None:
         [0, 0, 2, 2],
         [1, 1, 3, 3],
     ]
-
-
-def test_an_operator_that_sends_several_containers_has_them_joined_in_order() -> None:
-    def constructor(capability: Any, info: Any) -> Callable[[Any, Any], object]:
-        def logic(input: Any, output: Any) -> None:
-            for capability, batch in input:
-                for row in range(len(batch)):
-                    output.session(capability).give_batch(batch.slice(row, 1))
-
-        return logic
-
-    with two_workers() as workers:
-        seen = []
-        for worker in workers:
-            with worker.dataflow(int) as scope:
-                handle, stream = scope.new_input()
-                seen.append(stream.unary(Pipeline, "apart", constructor).exchange("k").capture())
-            if worker.index == 0:
-                handle.send_batch(KINDS[1]([5, 4, 3, 2, 1, 0]))
-            handle.close()
-        to_the_end(workers)
-    assert [[keys(batch) for _, batch in captured.messages] for captured in seen] == [[[4, 2, 0]], [[5, 3, 1]]]
-
-
-def test_a_key_that_fails_names_the_sender_and_blames_the_exchange() -> None:
-    with two_workers() as workers:
-        for worker in workers:
-            with worker.dataflow(int) as scope:
-                handle, stream = scope.new_input()
-                stream.exchange("missing").capture()
-        handle.send_batch(KINDS[0]([1]))
-        handle.send_batch(KINDS[0]([2]))
-        with pytest.raises(OperatorError, match=r"exchange into input 0 of operator 'exchange'.*no column 'missing'") as raised:
-            to_the_end(workers)
-        assert raised.value.name == "exchange" and isinstance(raised.value.__cause__, RoutingError)
-        assert "for what operator 'input'" in str(raised.value)
 
 
 def test_a_function_that_deals_gets_each_container_as_it_was_sent() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import timely
 from timely import Capability, Exchange, Stream
-from timely.dataflow import pickled, route_column
+from timely.dataflow import pickled
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]
 sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
@@ -49,28 +49,6 @@ def fed(worker: timely.Worker, batches: list[Any], build: Callable[[Stream[int, 
     handle.close()
     worker.run()
     return seen.messages
-
-
-@kinds
-def test_a_pipeline_hands_on_the_very_container(kind: str) -> None:
-    batch = KINDS[kind][0](range(5))
-    [(time, seen)] = fed(timely.Worker(), [batch], lambda s: s.concat(s.scope.empty()).inspect_batch(lambda t, b: None))
-    assert (time, seen is batch) == (0, True)
-
-
-@kinds
-def test_across_scopes_and_round_a_loop(kind: str) -> None:
-    make, _, read = KINDS[kind]
-
-    def build(stream: Stream[int, Any]) -> Stream[int, Any]:
-        with stream.scope.region() as region, region.iterative() as loop:
-            handle, again = loop.feedback(timely.ProductSummary(timely.Step(0), timely.Step(1, limit=3)))
-            around = stream.enter(region).enter(loop).concat(again)
-            around.connect_loop(handle)
-            return around.leave().leave()
-
-    messages = fed(timely.Worker(), [make(range(3)), make(range(2))], build)
-    assert sorted((time, read(batch)) for time, batch in messages) == [(0, [0, 1, 2])] * 4 + [(1, [0, 1])] * 4
 
 
 @kinds
@@ -124,14 +102,6 @@ def test_columns_are_partitioned_alike_however_many_rows_and_workers_there_are(w
     ]
 
 
-@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
-def test_numbers_are_routed_as_they_are_with_nothing_in_the_place_of_what_is_missing(kind: pa.DataType) -> None:
-    column = pa.array([5, None, (1 << 63) - 1, 3], kind)
-    assert route_column(column).tolist() == [5, 0, (1 << 63) - 1, 3]
-    assert route_column(column[2:]).tolist() == [(1 << 63) - 1, 3]
-    assert route_column(column[4:]).tolist() == route_column(pa.nulls(0, kind)).tolist() == []
-
-
 def test_a_container_of_one_kind_may_follow_another() -> None:
     batches = [[1, 2], as_arrow(range(3)), as_numpy(range(2))]
     messages = fed(timely.Worker(), batches, lambda s: s.inspect_batch(lambda t, b: None))
@@ -166,80 +136,6 @@ def test_what_capture_returns_is_not_what_was_sent() -> None:
     assert sent == [3, 1, 2]
     assert seen.drain() == [(0, [3, 1, 2])]
     assert seen.extract() == []
-
-
-def rich() -> Any:
-    """A batch of many types, with nulls and empty values."""
-    return pa.record_batch(
-        {
-            "k": pa.array([0, 1, 2, 3, 4, None], pa.int32()),
-            "text": pa.array(["a", None, "", "ä€😀", "e", "f"]),
-            "large": pa.array(["a", None, "", "d", "e", "f"], pa.large_string()),
-            "bytes": pa.array([b"", b"\0", None, b"x", b"y", b"z"]),
-            "none": pa.nulls(6),
-            "list": pa.array([[1], [], None, [2, 3], [4], [5]], pa.list_(pa.int64())),
-            "struct": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}, {"a": 2, "b": None}, {"a": 3, "b": ""}, None]),
-            "dictionary": pa.array(["p", "q", None, "p", "q", "p"]).dictionary_encode(),
-            "inner": pa.array([["p"], [], None, ["q", "p"], ["q"], ["p"]], pa.list_(pa.string())).cast(
-                pa.list_(pa.dictionary(pa.int32(), pa.string()))
-            ),
-            "when": pa.array([1, None, 3, 4, 5, 6], pa.timestamp("us", tz="UTC")),
-            "flag": pa.array([True, None, False, True, False, True]),
-            "ratio": pa.array([1.5, None, float("inf"), 4.0, 5.0, 6.0]),
-        }
-    )
-
-
-@pytest.mark.parametrize("start", [0, 1, 5, 6])
-def test_a_slice_of_every_type_survives_the_way_to_another_process(start: int) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        batch = rich().slice(start)
-        batches = [batch] if worker.index == 0 else []
-        return fed(worker, batches, lambda s: s.unary(Exchange("k"), "keep", keep))
-
-    def keep(initial: Capability[int], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
-        def logic(input: Any, output: Any) -> None:
-            for capability, batch in input:
-                batch.validate(full=True)
-                output.session(capability).give_batch([batch.to_pylist()])
-
-        return logic
-
-    found = timely.execute(program, processes=3)
-    expected = rich().slice(start).to_pylist()
-    for index, messages in enumerate(found):
-        mine = [row for row in expected if (row["k"] or 0) % 3 == index]
-        assert [batch for _, batch in messages] == ([[mine]] if mine else [])
-
-
-def test_a_slice_travels_without_the_whole_that_it_was_cut_from() -> None:
-    whole = pa.record_batch({"k": pa.array(range(1_000_000))})
-    assert sum(map(len, pickled(whole.slice(10, 5)))) < 5_000
-
-
-def test_arrays_of_every_layout_survive_the_way_to_another_process() -> None:
-    arrays = [
-        np.arange(24).reshape(2, 3, 4),
-        np.asfortranarray(np.arange(6).reshape(2, 3)),
-        np.arange(20)[::3],
-        np.arange(20)[::-1],
-        np.array(["a", "bc"]),
-        np.array([(1, 2.5), (3, 4.5)], dtype=[("a", "i4"), ("b", "f8")]),
-        np.array([1.5, float("nan")]),
-    ]
-
-    def program(worker: timely.Worker) -> list[Any]:
-        # Every row of worker 0 goes to worker 1.
-        def rows(array: Any) -> Any:
-            return np.ones(len(array), dtype=np.int64)
-
-        return fed(worker, arrays if worker.index == 0 else [], lambda s: s.exchange(rows))
-
-    nobody, messages = timely.execute(program, processes=2)
-    assert nobody == []
-    for sent, (_, got) in zip(arrays, messages, strict=True):
-        np.testing.assert_array_equal(sent, got)
-        assert sent.dtype == got.dtype
 
 
 @pytest.mark.parametrize("kind", ["arrow", "numpy", "list"])

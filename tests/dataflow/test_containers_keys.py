@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import random
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import timely
 from timely import Exchange, RoutingError
 from timely.dataflow import container, keys, route, route_array, route_column
-from timely.dataflow.keys import checksums, combined
+from timely.dataflow.keys import checksums
 
 WORKERS = st.integers(1, 7)
 TEXT = st.text(max_size=100)
@@ -77,19 +75,6 @@ def test_a_column_is_routed_as_its_values_are(kind: str, data: st.DataObject) ->
                 assert route_column(column.dictionary_encode().slice(start)).tolist() == expected
 
 
-@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "binary", "binary_view", "fixed_binary"])
-def test_short_and_long_columns_of_text_are_routed_alike(kind: str) -> None:
-    arrow, _ = COLUMNS[kind]
-    values = [None if number % 7 == 0 else str(number).zfill(3) for number in range(700)]
-    column = pa.array(values, pa.string()).cast(pa.binary()).cast(arrow)
-    expected = [route(value) for value in values]
-    for count in (0, 1, keys._FEW, keys._FEW + 1, len(values)):
-        assert route_column(column[:count]).tolist() == expected[:count]
-    assert route_column(pa.nulls(len(values), arrow)).tolist() == [0] * len(values)
-    if kind != "fixed_binary":
-        assert route_column(pa.array([""] * len(values), arrow)).tolist() == [0] * len(values)
-
-
 @given(st.lists(st.integers(-(2**40), 2**40) | st.none(), max_size=8))
 def test_a_date_of_milliseconds_that_is_not_at_midnight_goes_where_its_day_goes(milliseconds: list[int | None]) -> None:
     column = pa.array(milliseconds, pa.int64()).view(pa.date64())
@@ -104,12 +89,6 @@ def test_every_row_goes_to_one_of_any_number_of_workers(workers: int) -> None:
     for sent, expected in ((array, numbers), (array.astype(object), numbers), (array.astype(np.uint64), unsigned)):
         found = {worker: part.tolist() for worker, part in Exchange(lambda some: some).parts(0, sent, workers)}
         assert found == {n % workers: [m for m in expected if m % workers == n % workers] for n in expected}
-
-
-def test_large_unsigned_numbers_of_a_dictionary_are_exact() -> None:
-    numbers = [2**53 + 1, None, 2**64 - 1]
-    column = pa.array(numbers, pa.uint64()).dictionary_encode()
-    assert route_column(column).tolist() == [2**53 + 1, 0, 2**64 - 1]
 
 
 @pytest.mark.parametrize("dtype", [f"{order}{kind}{size}" for order in "<>" for kind in "iu" for size in (1, 2, 4, 8)])
@@ -217,21 +196,7 @@ def test_a_type_of_ones_own_is_no_key_whatever_the_number_of_workers(workers: in
         Exchange("weight").parts(0, pa.record_batch({"weight": column}), workers)
 
 
-def test_other_things_are_no_keys() -> None:
-    for key in (datetime.time(1, tzinfo=datetime.UTC), object(), 1j, np.complex64(1)):
-        with pytest.raises(RoutingError, match="give key=, a function"):
-            route(key)
-
-
 # -- checksums -----------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.binary(max_size=150), max_size=12))
-def test_checksums_are_those_of_zlib(pieces: list[bytes]) -> None:
-    lengths = np.array([len(piece) for piece in pieces], dtype=np.int64)
-    starts = np.cumsum(lengths) - lengths
-    data = np.frombuffer(b"".join(pieces), np.uint8)
-    assert checksums(data, starts, lengths).tolist() == [zlib.crc32(piece) for piece in pieces]
 
 
 @pytest.mark.parametrize("count", [511, 512, 513, 2000])
@@ -242,13 +207,6 @@ def test_checksums_of_many_pieces_in_blocks(count: int, monkeypatch: pytest.Monk
     lengths = np.array([len(piece) for piece in pieces], dtype=np.int64)
     data = np.frombuffer(b"".join(pieces), np.uint8)
     assert checksums(data, np.cumsum(lengths) - lengths, lengths).tolist() == [zlib.crc32(piece) for piece in pieces]
-
-
-@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(max_size=5), st.integers(0, 2**64 - 1) | st.none())))
-def test_several_columns_are_routed_as_tuples(rows: list[Any]) -> None:
-    kinds = [pa.int64(), pa.string(), pa.uint64()]
-    columns = [route_column(pa.array([row[place] for row in rows], kind)) for place, kind in enumerate(kinds)]
-    assert combined(columns).tolist() == [route(row) for row in rows]
 
 
 # -- exchange by name -----------------------------------------------------------------------------------------------------
@@ -338,59 +296,3 @@ def test_no_value_of_a_column_is_routed_on_its_own(kind: str, monkeypatch: pytes
     parts = Exchange(key).parts(0, given_, 3)
     assert sum(len(part) for _, part in parts) == 1000
     assert {type(part) for _, part in parts} == {type(given_)}
-
-
-def test_an_array_is_handed_on_and_partitioned_without_being_taken_apart() -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            with scope.iterative() as loop:
-                back, again = loop.feedback(timely.ProductSummary(timely.Step(0), timely.Step(1, limit=2)))
-                around = stream.enter(loop).concat(again).exchange(lambda array: array)
-                around.connect_loop(back)
-            seen = around.leave().capture()
-        if worker.index == 0:
-            handle.send_batch(np.arange(12).view(Untouchable))
-        handle.close()
-        worker.run()
-        return [(time, type(batch), np.asarray(batch).tolist()) for time, batch in seen.messages]
-
-    for index, messages in enumerate(timely.execute(program, workers=3)):
-        assert messages == [(0, Untouchable, list(range(index, 12, 3)))] * 3
-
-
-Maker: Any = Callable[[list[str]], Any]
-MAKERS: dict[str, tuple[Maker, Any]] = {
-    "list": (list, lambda x: x),
-    "arrow": (lambda texts: pa.record_batch({"k": pa.array(texts, pa.string())}), "k"),
-    "dictionary": (lambda texts: pa.record_batch({"k": pa.array(texts, pa.string()).dictionary_encode()}), "k"),
-    "numpy": (lambda texts: np.array(texts, dtype="U12"), lambda array: array),
-}
-
-
-@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2)])
-def test_text_meets_itself_whatever_the_container(workers: int, processes: int) -> None:
-    texts = [f"{i} é" for i in range(40)]
-
-    def program(worker: timely.Worker) -> dict[str, set[str]]:
-        seen = {}
-        with worker.dataflow(int) as scope:
-            handles = {}
-            for kind, (_, key) in MAKERS.items():
-                handles[kind], stream = scope.new_input()
-                seen[kind] = stream.exchange(key).capture()
-        for kind, (make, _) in MAKERS.items():
-            handles[kind].send_batch(make(texts))
-            handles[kind].close()
-        worker.run()
-        found = {}
-        for kind, capture in seen.items():
-            records = [record for _, batch in capture.extract() for record in batch]
-            found[kind] = {record[0] if isinstance(record, tuple) else record for record in records}
-        return found
-
-    results = timely.execute(program, workers=workers, processes=processes)
-    size = workers * processes
-    for index, found in enumerate(results):
-        expected = {text for text in texts if route(text) % size == index}
-        assert found == dict.fromkeys(MAKERS, expected)

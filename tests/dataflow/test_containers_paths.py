@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import timely
-from timely.dataflow import pickled
 from timely.errors import OperatorError, RoutingError
 from timely.progress import ProductSummary, Step
 
@@ -75,11 +74,6 @@ def test_a_container_of_any_make_is_the_same_on_every_path(name: str, processes:
     parts = [batch for part in found for batch in part.get("exchange", [sent])]
     assert sum(map(len, parts)) == len(sent) * (1 if "exchange" in found[0] else processes)
     assert len(parts) > 1 or same(sent, parts[0])
-
-
-def test_a_slice_inside_of_a_record_travels_without_the_whole_that_it_was_cut_from() -> None:
-    whole = pa.record_batch({"k": pa.array(range(1_000_000))})
-    assert sum(map(len, pickled([(1, whole.slice(10, 5))]))) < 5_000
 
 
 def test_views_are_partitioned_to_where_strings_go() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import timely
-from timely import Antichain, Capability, OperatorBuilder, OperatorInfo, Pipeline, ScopeBuilder, Stream
+from timely import Antichain, Capability, OperatorInfo, Pipeline, Stream
 
 Logic = Callable[..., object]
 
@@ -131,30 +131,6 @@ def test_what_is_retained_holds_until_it_is_used() -> None:
     assert seen.extract() == [(0, [0]), (1, [1]), (2, [2])]
 
 
-def test_each_output_has_sessions_and_capabilities_of_its_own() -> None:
-    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
-        builder = OperatorBuilder(scope, "split")
-        builder.new_input(scope.to_stream(range(6)), Pipeline)
-        evens, odds = builder.new_output(), builder.new_output()
-
-        def constructor(capabilities: list[Capability[int]], info: OperatorInfo) -> Logic:
-            capabilities.clear()
-
-            def logic(input: Any, even: Any, odd: Any) -> None:
-                for capability, batch in input:
-                    late = capability.retain(1)
-                    with even.session(capability) as one, odd.session(late) as two:
-                        for x in batch:
-                            (two if x % 2 else one).give(x)
-
-            return logic
-
-        builder.build(constructor)
-        return evens.map(lambda x: ("even", x)).concat(odds.map(lambda x: ("odd", x)))
-
-    assert timely.example(build) == [(0, [("even", 0), ("even", 2), ("even", 4), ("odd", 1), ("odd", 3), ("odd", 5)])]
-
-
 def test_a_session_that_ends_in_an_error_sends_nothing_of_its_buffer() -> None:
     def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
         def logic(output: Any) -> None:
@@ -194,29 +170,6 @@ def test_sends_to_nobody_hold_nothing_back() -> None:
     handle.close()
     worker.run()
     assert worker.dataflows == []
-
-
-@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2)])
-def test_one_output_feeds_many(workers: int, processes: int) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            stream = scope.to_stream(range(4))
-            with scope.iterative() as loop:
-                inner = stream.enter(loop)
-                seen: list[Any] = [inner.exchange(lambda x: x).capture(), inner.leave().map(str).capture()]
-            seen += [stream.capture(), stream.map(lambda x: -x).capture(), stream.exchange(lambda x: 0).capture()]
-        worker.run()
-        return [[x for _, records in captured.extract() for x in records] for captured in seen]
-
-    w = workers * processes
-    for index, found in enumerate(timely.execute(program, workers=workers, processes=processes)):
-        assert found == [
-            sorted([*range(index, 4, w)] * w),
-            ["0", "1", "2", "3"],
-            [0, 1, 2, 3],
-            [-3, -2, -1, 0],
-            sorted([*range(4)] * w) if index == 0 else [],
-        ]
 
 
 def test_an_operator_that_leaves_input_unread_is_run_again() -> None:
@@ -371,30 +324,6 @@ def test_a_handle_may_be_used_within_an_operator() -> None:
     assert far_seen.extract() == [(0, [0, 10, 20])]
 
 
-def test_a_dataflow_may_be_built_within_an_operator() -> None:
-    worker = timely.Worker()
-    seen: list[Any] = []
-
-    def build(record: int) -> None:
-        with worker.dataflow(int, name=f"number {record}") as inner:
-            seen.append(inner.to_stream([record]).capture())
-
-    with worker.dataflow(int) as scope:
-        scope.to_stream(range(3)).inspect(build).probe()
-    worker.run()
-    assert [capture.extract() for capture in seen] == [[(0, [x])] for x in range(3)]
-
-
-def test_a_dataflow_may_be_dropped_from_within() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        stream.inspect(lambda x: worker.drop_dataflow(scope)).exchange(lambda x: x).probe()
-    handle.send(1)
-    assert not worker.step()
-    worker.run()
-
-
 def test_inputs_used_before_the_dataflow_is_complete_and_before_the_first_step() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
@@ -432,47 +361,3 @@ def test_other_peoples_functions_of_a_stream() -> None:
         return stream.map(lambda x: x * by + offset)
 
     assert timely.example(lambda scope: scope.to_stream([1, 2]).apply(scaled, 3, offset=1)) == [(0, [4, 7])]
-
-
-def test_a_notification_asked_for_after_the_loop_comes_although_nothing_else_does() -> None:
-    seen: list[int] = []
-
-    def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
-        told = [capability for capability, _ in notificator]
-        for capability in told:
-            seen.append(capability.time)
-            if capability.time < 3:
-                notificator.notify_at(capability.delayed(capability.time + 1))
-
-    timely.example(lambda scope: scope.empty().unary_notify(Pipeline, "late", [0], logic))
-    assert seen == [0, 1, 2, 3]
-
-
-def test_who_stops_early_is_notified_of_the_rest() -> None:
-    seen: list[int] = []
-
-    def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
-        for capability, _ in notificator:
-            seen.append(capability.time)
-            break
-
-    timely.example(lambda scope: scope.empty().unary_notify(Pipeline, "one by one", [2, 0, 1], logic))
-    assert seen == [0, 1, 2]
-
-
-def test_a_logic_that_asks_to_be_run_again_is_until_it_does_not() -> None:
-    calls: list[int] = []
-
-    def logic() -> bool:
-        calls.append(len(calls))
-        return len(calls) < 4
-
-    def program(worker: timely.Worker) -> list[bool]:
-        with worker.dataflow(int) as scope:
-            timely.OperatorBuilder(scope, "insistent").build(lambda capabilities, info: logic)
-        return [worker.step() for _ in range(8)]
-
-    [alive] = timely.execute(program)
-    assert len(calls) == 4
-    assert alive == sorted(alive, reverse=True)
-    assert alive[0] and not alive[-1]

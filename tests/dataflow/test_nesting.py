@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 import attrs
 import pytest
 
 import timely
-from timely import Antichain, Pipeline, Product, ScopeBuilder, Step, Stream, Unit
+from timely import Antichain, Product, ScopeBuilder, Step, Stream
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2)]
 sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
-
-
-def test_two_levels_in_and_straight_out_again() -> None:
-    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
-        with scope.iterative() as one, one.iterative() as two, two.region() as three:
-            return scope.to_stream([1, 2]).enter(one).enter(two).enter(three).leave().leave().leave()
-
-    assert timely.example(build) == [(0, [1, 2])]
 
 
 def test_one_stream_enters_twice_and_leaves_twice() -> None:
@@ -95,59 +86,6 @@ def test_sources_and_inputs_inside_a_nested_scope(workers: int, processes: int) 
         )
 
 
-@sizes
-def test_a_notification_inside_a_loop_comes_once_the_round_is_complete_everywhere(workers: int, processes: int) -> None:
-    def program(worker: timely.Worker) -> list[tuple[Any, int]]:
-        totals: list[tuple[Any, int]] = []
-        sums: dict[Any, int] = {}
-
-        def logic(input: Any, output: Any, notificator: timely.Notificator[Any]) -> None:
-            for capability, batch in input:
-                sums[capability.time] = sums.get(capability.time, 0) + sum(batch)
-                notificator.notify_at(capability.retain())
-            for capability, _ in notificator:
-                total = sums.pop(capability.time)
-                totals.append((capability.time, total))
-                if total < 50:
-                    output.session(capability).give(total)
-
-        with worker.dataflow(int) as scope:
-            stream = scope.to_stream([1, 2])
-            with scope.iterative() as loop:
-                handle, again = loop.feedback()
-                around = stream.enter(loop).concat(again.flat_map(lambda x: [x, x]))
-                around.unary_notify(timely.Exchange(lambda x: 0), "sum", [], logic).connect_loop(handle)
-        worker.run()
-        return totals
-
-    w = workers * processes
-    totals = [3 * w]
-    while totals[-1] < 50:
-        totals.append(2 * totals[-1])
-    found = timely.execute(program, workers=workers, processes=processes)
-    assert found == [[(Product(0, i), total) for i, total in enumerate(totals)], *[[]] * (w - 1)]
-
-
-def test_times_of_other_types() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(Unit) as scope:
-        seen = scope.to_stream([1, 2]).capture()
-    worker.run()
-    [(time, records)] = seen.extract()
-    assert isinstance(time, Unit)
-    assert records == [1, 2]
-    with worker.dataflow(Product[int, int]) as pairs:
-        handle, stream = pairs.new_input()
-        captured, probe = stream.capture(), stream.probe()
-    handle.advance_to(Product(1, 2))
-    handle.send("x")
-    with pytest.raises(timely.TimestampError):
-        handle.advance_to(Product(2, 1))
-    handle.advance_to(Product(1, 5))
-    worker.step_while(lambda: probe.less_than(Product(1, 5)))
-    assert captured.extract() == [(Product(1, 2), ["x"])]
-
-
 def test_two_loops_through_one_operator() -> None:
     def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
         short, short_again = scope.feedback(Step(1, limit=3))
@@ -163,36 +101,6 @@ def test_two_loops_through_one_operator() -> None:
     for t in range(1, 5):
         ways[t] = (ways.get(t - 1, 0) if t <= 3 else 0) + ways.get(t - 2, 0)
     assert found == ways
-
-
-@sizes
-def test_many_dataflows_at_once_and_one_after_another(workers: int, processes: int) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        found = []
-        for generation in range(3):
-            inputs, captures = [], []
-            for number in range(4):
-                with worker.dataflow(int, name=f"{generation} {number}") as scope:
-                    handle, stream = scope.new_input()
-                    captures.append(stream.exchange(lambda x: x).capture())
-                    inputs.append(handle)
-            for x in range(6):
-                for number, handle in enumerate(inputs):
-                    handle.send(x + number)
-                worker.step()
-            for handle in reversed(inputs):
-                handle.close()
-            worker.run()
-            found.append([capture.extract() for capture in captures])
-        return found
-
-    w = workers * processes
-    for index, found in enumerate(timely.execute(program, workers=workers, processes=processes)):
-        expected = []
-        for number in range(4):
-            mine = sorted(w * [x + number for x in range(6) if (x + number) % w == index])
-            expected.append([(0, mine)] if mine else [])
-        assert found == [expected] * 3
 
 
 @sizes
@@ -341,24 +249,3 @@ def test_a_dataflow_that_ends_for_nobody_because_of_its_times_says_to_check_them
     rough = type("Rough", (Fine,), {"to_inner": classmethod(lambda cls, outer: cls(outer + 1 if outer else 0))})
     with pytest.raises(timely.StalledError, match="still dataflow 'df' that is not complete, .*check_refinement"):
         through(timely.Worker(), rough)
-
-
-def test_deep_nesting() -> None:
-    depth = 12
-
-    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
-        stream: Stream[Any, Any] = scope.to_stream(range(3))
-        with ExitStack() as stack:
-            for level in range(depth):
-                box = stack.enter_context(stream.scope.iterative() if level % 2 else stream.scope.region())
-                stream = stream.enter(box).unary(Pipeline, "link", lambda cap, info: pass_on)
-        for _ in range(depth):
-            stream = stream.leave()
-        return stream
-
-    assert timely.example(build) == [(0, [0, 1, 2])]
-
-
-def pass_on(input: Any, output: Any) -> None:
-    for capability, batch in input:
-        output.session(capability).give_batch(batch)

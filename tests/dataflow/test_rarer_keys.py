@@ -95,6 +95,7 @@ def everything() -> list[Any]:
         (Color.RED, Color.BLUE, Access.READ | Access.WRITE, number),
         frozenset([1, "a", frozenset(["b", 2.5])]),
         (Point(1.5, 2.0), Pair(None, "A")),
+        ("abc", b"abc", "é", -5, None),
     ]
 
 
@@ -207,7 +208,11 @@ def test_routes_are_the_same_in_a_process_with_another_seed() -> None:
     assert said == {f"{[route(key) for key in everything()]}\n"}
 
 
-@pytest.mark.parametrize("key", [Loud("a"), Alone(1), 1j, object(), Point(1j, 0), Decimal("1e1000000000")])  # type: ignore[arg-type]
+NO_KEYS: list[Any] = [Loud("a"), Alone(1), object(), Point(1j, 0), Decimal("1e1000000000")]  # type: ignore[arg-type]
+NO_KEYS += [1j, np.complex64(1), (1, 2.5j), [1], {"a": 1}, frozenset([object()]), datetime.time(1, tzinfo=datetime.UTC)]
+
+
+@pytest.mark.parametrize("key", NO_KEYS)
 def test_a_key_that_has_no_place_is_refused_and_the_message_names_key(key: Any) -> None:
     with pytest.raises(RoutingError, match="give key=, a function"):
         route(key)

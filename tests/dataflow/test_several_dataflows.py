@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections import Counter
 from typing import Any
 
 import pytest
 
 import timely
-from timely import EventLink, GraphError, OperatorError, StalledError
-from timely.testing import simulate
-
-SIZES = [(1, 1), (2, 1), (3, 1), (1, 2)]
-sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
+from timely import EventLink, GraphError, StalledError
 
 
 class State:
@@ -38,71 +33,6 @@ def keeping(state: State) -> Any:
         return logic
 
     return constructor
-
-
-@sizes
-def test_dataflows_come_and_go_while_another_runs(workers: int, processes: int) -> None:
-    rounds = 6
-
-    def program(worker: timely.Worker) -> tuple[Any, list[Any], list[list[str]]]:
-        with worker.dataflow(int, name="lasting") as lasting:
-            steady, stream = lasting.new_input()
-            lasting_seen = stream.exchange(lambda x: x).capture()
-        names, others = [], []
-        for round_ in range(rounds):
-            with worker.dataflow(int, name=f"guest {round_}") as guest:
-                handle, stream = guest.new_input()
-                probe = stream.exchange(lambda x: x + 1).probe()
-                others.append(stream.exchange(lambda x: x + 2).capture())
-            names.append(worker.dataflows)
-            for epoch in range(3):
-                steady.send(10 * round_ + epoch)
-                steady.advance_to(10 * round_ + epoch + 1)
-                handle.send(epoch)
-                handle.advance_to(epoch + 1)
-                worker.step()
-            if round_ % 2:
-                worker.drop_dataflow(guest)  # in the middle of things, on each worker at a moment of its own
-            else:
-                worker.step_while(lambda probe=probe: probe.less_than(3))  # type: ignore[misc]
-                handle.close()
-        steady.close()
-        worker.run()
-        return lasting_seen.extract(), [seen.extract() for seen in others[::2]], names
-
-    results = timely.execute(program, workers=workers, processes=processes)
-    size = workers * processes
-    records = [x for found, _, _ in results for _, batch in found for x in batch]
-    assert Counter(records) == Counter({10 * r + e: size for r in range(rounds) for e in range(3)})
-    for guest in range(rounds // 2):
-        assert Counter(x for _, found, _ in results for _, batch in found[guest] for x in batch) == dict.fromkeys(range(3), size)
-    for _, _, names in results:
-        assert all(present[0] == "lasting" and present[-1] == f"guest {r}" for r, present in enumerate(names))
-
-
-@sizes
-def test_a_recorded_stream_is_shared_by_dataflows_that_come_later(workers: int, processes: int) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        link: EventLink[int] = EventLink()
-        with worker.dataflow(int, name="shared") as scope:
-            handle, stream = scope.new_input()
-            stream.exchange(lambda x: x).capture_into(link)
-        captures = []
-        for epoch in range(4):
-            handle.send_batch([epoch, epoch + 1])
-            handle.advance_to(epoch + 1)
-            with worker.dataflow(int, name=f"reader {epoch}") as scope:
-                captures.append(scope.replay(link).exchange(lambda x: x + 1).exchange(lambda x: x).capture())
-            worker.step()
-        handle.close()
-        worker.run()
-        return [link.extract(), *(capture.extract() for capture in captures)]
-
-    for index, (recorded, *replayed) in enumerate(timely.execute(program, workers=workers, processes=processes)):
-        assert replayed == [recorded] * 4
-        size = workers * processes
-        expected = {t: sorted([x for x in (t, t + 1) if x % size == index] * size) for t in range(4)}
-        assert dict(recorded) == {time: batch for time, batch in expected.items() if batch}
 
 
 @pytest.mark.parametrize("dropped", ["writer", "reader"])
@@ -239,33 +169,6 @@ def test_messages_in_flight_to_a_dropped_dataflow_are_freed(workers: int) -> Non
     assert timely.execute(program, workers=workers) == [[True] * 4] * workers
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_dropping_at_odd_moments(seed: int) -> None:
-    def program(worker: timely.Worker) -> Any:
-        captures = []
-        for number in range(3):
-            with worker.dataflow(int, name="unwanted") as unwanted:
-                handle, stream = unwanted.new_input()
-                stream.exchange(lambda x: x).probe()
-            with worker.dataflow(int, name="wanted") as wanted:
-                kept, stream = wanted.new_input()
-                captures.append(stream.exchange(lambda x: x).capture())
-            for i in range(4):
-                handle.send(i)
-                kept.send(i)
-                kept.advance_to(i + 1)
-                worker.step()
-                if i == (worker.index + number) % 4:
-                    worker.drop_dataflow(unwanted)
-            kept.close()
-        worker.run()
-        return [capture.extract() for capture in captures]
-
-    results = simulate(program, workers=3, seed=seed).results
-    for index, found in enumerate(results):
-        assert found == [[(i, [i] * 3) for i in range(4) if i % 3 == index]] * 3
-
-
 def test_a_dataflow_may_be_dropped_by_one_of_its_own_operators() -> None:
     worker = timely.Worker()
     scopes: list[Any] = []
@@ -345,13 +248,3 @@ def test_thousands_of_dataflows_leave_nothing_behind() -> None:
     del scope, handle, stream, state
     gc.collect()
     assert [ref() for ref in followed] == [None] * 300
-
-
-def test_an_error_in_one_dataflow_names_it() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int, name="fine") as scope:
-        scope.to_stream([1]).capture()
-    with worker.dataflow(int, name="faulty") as scope:
-        scope.to_stream([1]).map(lambda x: x // 0)
-    with pytest.raises(OperatorError, match=r"/faulty/map#1.*ZeroDivisionError"):
-        worker.run()

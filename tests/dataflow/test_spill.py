@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import timely
 from timely import ConfigurationError, GraphError, OperatorError, SpillError
 from timely.dataflow import spill
-from timely.dataflow.spill import Segment, SpillQueue, size_of
+from timely.dataflow.spill import SpillQueue, size_of
 from timely.progress import ProductSummary, Step
 from timely.testing import simulate
 
@@ -85,31 +85,6 @@ def test_it_is_a_deque_whatever_is_done_with_it(operations: list[Any], one: int,
     assert (len(queue), queue.paged, queue.resident) == (0, 0, 0)
 
 
-def test_sizes() -> None:
-    assert size_of(np.zeros(100, np.int64)) == 800
-    assert size_of(pa.record_batch({"k": pa.array(range(1000))}).slice(0, 10)) == 80
-    assert 1_000_000 <= size_of([bytes([n % 256]) * 1000 for n in range(1000)]) <= 1_100_000
-    assert size_of(np.array(["x" * 1000], dtype=object)) > 1000  # not the eight bytes of the reference
-
-
-def test_a_slice_is_written_without_the_whole_that_it_was_cut_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-    write = Segment.write
-
-    def watched(self: Segment, pieces: list[Any]) -> int:
-        written.append(sum(map(len, pieces)))
-        return write(self, pieces)
-
-    monkeypatch.setattr(Segment, "write", watched)
-    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
-    whole = pa.record_batch({"k": pa.array(range(100_000))})
-    for batch in (whole.slice(10, 5), [whole.slice(20, 5)], np.arange(100_000)[10:15], [0]):
-        queue.append((0, batch, 5))
-    assert len(written) == 3
-    assert max(written) < 2000
-    queue.clear()
-
-
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -141,39 +116,6 @@ def test_a_file_goes_when_all_in_it_was_read(files: list[Any], monkeypatch: pyte
         assert open_files <= (100 - number) // 2 + 2
         assert queue.popleft()[1].tolist() == [number] * 1000
     assert all(file.closed for file in files)
-
-
-def test_what_comes_while_it_is_read_goes_behind(files: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "SEGMENT", 10_000)
-    queue: SpillQueue[int] = SpillQueue(1000, 500, "an input")
-    for number in range(200):
-        queue.append((number, np.full(100, number, np.uint8), 100))
-        if number >= 30:
-            time, batch, _ = queue.popleft()
-            assert (time, batch.tolist()) == (number - 30, [number - 30] * 100)
-            assert len([file for file in files if not file.closed]) <= 2
-    assert len(files) > 2
-    queue.clear()
-
-
-def test_the_reserve_is_there_again_when_it_has_been_read() -> None:
-    queue: SpillQueue[int] = SpillQueue(30, 30, "an input")
-    for _ in range(3):
-        batches = [np.full(10, number, np.uint8) for number in range(6)]
-        for number, batch in enumerate(batches):
-            queue.append((number, batch, 10))
-        found = [queue.popleft()[1] for _ in range(6)]
-        assert [one is other for one, other in zip(batches, found, strict=True)] == [True, True, True, False, False, True]
-
-
-def test_files_have_no_name(files: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
-    for number in range(3):
-        queue.append((number, [number], 1))
-    assert len(files) == 1
-    assert os.listdir(tmp_path) == []
-    queue.clear()
 
 
 class Full:
@@ -439,13 +381,6 @@ def test_a_run_that_cannot_spill_ends_with_the_error(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with pytest.raises((SpillError, OperatorError), match=r"operator 'wait' \(.*wait#.*TMPDIR"):
         timely.execute(sums(timely.Spill(PACTS["exchange"], threshold=0, reserve=0)), workers=workers, processes=processes)
-
-
-def test_what_is_not_asked_to_spill_waits_in_a_deque() -> None:
-    _, scope, *_ = holding(timely.Pipeline)
-    queues = [port.queue for child in scope.subgraph.children for port in getattr(child.scope, "input_ports", [])]
-    assert queues
-    assert all(type(queue) is deque for queue in queues)
 
 
 @pytest.mark.parametrize(

@@ -128,15 +128,6 @@ def test_what_cannot_become_a_vertex() -> None:
             timely.example(lambda scope: scope.to_stream([1]).vertex(vertex))  # noqa: B023  # called at once
 
 
-def test_a_stream_of_another_scope() -> None:
-    def build(scope: Any) -> Any:
-        with scope.region("box") as box:
-            return timely.operators.vertex(box, Sum, inputs=[scope.to_stream([1])])[0].leave()
-
-    with pytest.raises(GraphError, match="'Sum'.*cannot read a stream of scope '/example'"):
-        timely.example(build)
-
-
 class Broken(Vertex[int]):
     """A vertex that cannot be made."""
 

@@ -322,18 +322,6 @@ def test_a_source_without_an_end_stops_when_enough_was_seen(workers: int) -> Non
         assert all(numbers == list(range(len(numbers))) and len(numbers) >= 6 for numbers in found)
 
 
-def test_stopping_early_leaves_what_was_sent() -> None:
-    worker = timely.Worker()
-    stop: list[bool] = []
-    with worker.dataflow(int) as scope:
-        seen = scope.source("endless", until(stop)).count().capture()
-    for _ in range(10):
-        worker.step()
-    stop.append(True)
-    worker.run()
-    assert seen.extract() == [(0, [10])]
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("deed", ["step", "run", "run_step", "step_while", "step_or_park"])
 def test_an_operator_does_not_step_its_worker(deed: str, workers: int) -> None:

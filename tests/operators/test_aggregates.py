@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,34 +16,6 @@ from tests.operators.feeding import execute, run, seeds, sizes
 from timely import Product, TimelyError
 
 pairs = st.tuples(st.sampled_from(["a", "b", "c", ""]), st.integers(-5, 5))
-sends = st.lists(st.tuples(st.integers(0, 6), pairs), max_size=25)
-
-
-def grouped(sent: list[Any]) -> dict[Any, list[Any]]:
-    found: defaultdict[Any, list[Any]] = defaultdict(list)
-    for time, (key, value) in sent:
-        found[time, key].append(value)
-    return found
-
-
-@given(sends, sizes, seeds)
-def test_aggregate_is_a_group_by(sent: list[Any], workers: int, seed: int | None) -> None:
-    def add(key: str, value: int, values: tuple[int, ...] | None) -> tuple[int, ...]:
-        return tuple(sorted([*(values or ()), value]))
-
-    [found] = run(lambda s: s.aggregate(add, lambda key, values: (key, values)), sent, workers=workers, seed=seed)
-    assert found == Counter((time, (key, tuple(sorted(values)))) for (time, key), values in grouped(sent).items())
-
-
-@given(sends, sizes, seeds)
-def test_reduce_by_key_combines_the_values_of_a_key(sent: list[Any], workers: int, seed: int | None) -> None:
-    def build(stream: Any) -> Any:
-        return stream.reduce_by_key(min), stream.reduce_by_key(int.__add__, key=len)
-
-    least, sums = run(build, sent, workers=workers, seed=seed)
-    values = grouped(sent).items()
-    assert least == Counter((time, (key, min(found))) for (time, key), found in values)
-    assert sums == Counter((time, (key, sum(found))) for (time, key), found in values)
 
 
 def test_reduce_by_key_exchanges_one_pair_for_each_key_and_worker() -> None:
@@ -76,43 +48,6 @@ def test_an_error_of_what_combines_is_told_as_it_is() -> None:
     with pytest.raises(timely.OperatorError, match="reduce_by_key.*TypeError: 1 and 2") as caught:
         timely.example(lambda scope: scope.to_stream([("a", 1), ("a", 2)]).reduce_by_key(combine))
     assert isinstance(caught.value.__cause__, TypeError)
-
-
-@given(sends, sizes, seeds)
-def test_count_and_accumulate_on_one_worker_of_many(sent: list[Any], workers: int, seed: int | None) -> None:
-    def build(stream: Any) -> Any:
-        together = stream.exchange(lambda record: 0)
-        return together.count(), together.accumulate(0, lambda total, pair: total + pair[1])
-
-    counts, sums = run(build, sent, workers=workers, seed=seed)
-    times = {time for time, _ in sent}
-    assert counts == Counter((time, sum(t == time for t, _ in sent)) for time in times)
-    assert sums == Counter((time, sum(value for t, (_, value) in sent if t == time)) for time in times)
-
-
-@given(sends, sizes, seeds)
-def test_distinct_is_a_set_for_each_time(sent: list[Any], workers: int, seed: int | None) -> None:
-    [found] = run(lambda s: s.distinct(), sent, workers=workers, seed=seed)
-    assert found == Counter(set(sent))
-    [found] = run(lambda s: s.distinct(key=lambda pair: len(pair[0])), sent, workers=workers, seed=seed)
-    assert found == Counter(set(sent))
-
-
-@given(sends, sizes, seeds)
-def test_a_state_machine_sees_times_in_order(sent: list[Any], workers: int, seed: int | None) -> None:
-    """It sends how many values it has seen: after the last of a time, as many as there are at that time and before."""
-
-    def number(key: str, value: int, seen: int | None) -> tuple[int, list[tuple[str, int]]]:
-        seen = (seen or 0) + 1
-        return seen, [(key, seen)]
-
-    [found] = run(lambda s: s.state_machine(number), sent, workers=workers, seed=seed)
-    expected: Counter[Any] = Counter()
-    seen: Counter[str] = Counter()
-    for time, (key, _) in sorted(sent):
-        seen[key] += 1
-        expected[time, (key, seen[key])] += 1
-    assert found == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=10), sizes, seeds)

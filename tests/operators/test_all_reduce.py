@@ -7,43 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import timely
-from timely import testing
 from timely.operators import all_reduce
-
-Epochs = list[list[list[int]]]
-
-
-def contribute(epochs: Epochs, combine: Any) -> Any:
-    """A program: ``epochs[e][w]`` are the records of worker w at epoch e."""
-
-    def program(worker: timely.Worker) -> list[tuple[int, list[Any]]]:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            whole = stream.apply(all_reduce, combine).capture()
-        for epoch, parts in enumerate(epochs):
-            for record in parts[worker.index]:
-                handle.send(record)
-            handle.advance_to(epoch + 1)
-        handle.close()
-        worker.run()
-        return whole.extract()
-
-    return program
-
-
-records = st.lists(st.integers(-9, 9), max_size=3)
-
-
-@given(st.lists(st.tuples(records, records, records), max_size=4), st.integers(1, 3), st.integers(0, 99))
-def test_all_reduce_adds_up_everywhere(epochs: Any, workers: int, seed: int) -> None:
-    sums = [(epoch, [sum(map(sum, parts[:workers]))]) for epoch, parts in enumerate(epochs) if any(map(len, parts[:workers]))]
-    program = contribute(epochs, int.__add__)
-    assert timely.execute(program, workers=workers) == [sums] * workers
-    assert testing.simulate(program, workers=workers, seed=seed).results == [sums] * workers
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(3, 1), (1, 2), (2, 2)])
@@ -62,26 +28,6 @@ def test_all_reduce_of_arrays_is_the_same_to_the_last_bit(workers: int, processe
     for part in parts[1:]:
         whole = whole + part
     assert set(found) == {whole.tobytes()}
-
-
-def test_all_reduce_goes_by_the_order_of_the_workers() -> None:
-    found = timely.execute(contribute([[["c"], ["a"], ["b"]]], str.__add__), workers=3)  # type: ignore[list-item]
-    assert found == [[(0, ["cab"])]] * 3
-
-
-def test_all_reduce_in_a_loop() -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            start = scope.to_stream([worker.index + 1])
-            with scope.iterative() as loop:
-                handle, again = loop.feedback()
-                whole = start.enter(loop).concat(again).apply(all_reduce, int.__add__)
-                whole.filter(lambda x: x < 1000).connect_loop(handle)
-                last = whole.filter(lambda x: x >= 1000).leave().capture()
-        worker.run()
-        return last.extract()
-
-    assert timely.execute(program, workers=3) == [[(0, [6 * 3**5])]] * 3  # 6, 18, 54, 162, 486, 1458
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2)])

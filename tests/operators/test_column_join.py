@@ -86,26 +86,6 @@ def test_at_least_upper_bounds(left: Any, right: Any, workers: int, seed: int | 
     assert found == Counter(bounds)
 
 
-def test_in_a_loop_with_itself() -> None:
-    """Reachability on columns: a round is a join with the edges."""
-    edges = pa.record_batch({"src": [0, 1, 2, 5], "dst": [1, 2, 3, 6]})
-
-    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
-        (handle, given), (start, starts) = scope.new_input(), scope.new_input()
-        handle.send_batch(edges)
-        start.send_batch(pa.record_batch({"src": [0, 5]}))
-        with scope.iterative() as loop:
-            back, again = loop.feedback()
-            reached = starts.enter(loop).concat(again)
-            further = reached.join(given.enter(loop), on="src").map_batch(
-                lambda batch: pa.record_batch({"src": batch.column("dst")})
-            )
-            further.connect_loop(back)
-            return reached.leave()
-
-    assert timely.example(build) == [(0, [(0,), (1,), (2,), (3,), (5,), (6,)])]
-
-
 def test_many_runs_of_one_side() -> None:
     """Rows of many epochs meet those that come later, and columns come in this order: ``on``, left, right."""
     worker = timely.Worker()

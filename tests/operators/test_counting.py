@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -17,20 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
-from tests.operators.feeding import execute, run, seeds, sizes
+from tests.operators.feeding import execute, seeds, sizes
 from timely import GraphError, OperatorError, SchemaError
 from timely.operators.keyed import grouping
 
 words = st.sampled_from(["a", "b", "c", "", "é"])
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), words), max_size=25), sizes, seeds)
-def test_value_counts_is_a_counter_for_each_time(sent: list[Any], workers: int, seed: int | None) -> None:
-    expected = Counter((time, (word, number)) for (time, word), number in Counter(sent).items())
-    [found] = run(lambda s: s.value_counts(), sent, workers=workers, seed=seed)
-    assert found == expected
-    [found] = run(lambda s: s.map(lambda word: [word]).map(tuple).value_counts(key=len), sent, workers=workers, seed=seed)
-    assert found == Counter({(time, ((word,), number)): 1 for time, (word, number) in expected})
 
 
 def test_value_counts_takes_rows_of_arrow_batches_and_refuses_keys_that_cannot_be_dealt() -> None:

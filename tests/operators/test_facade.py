@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import timely
 from timely import ScopeBuilder, Stream, operators
 
 OF_STREAMS = (
@@ -40,11 +39,3 @@ def test_each_operator_is_a_method_too(owner: type, names: str) -> None:
 def test_every_operator_has_an_example(name: str, function: Callable[..., Any]) -> None:
     examples = doctest.DocTestFinder(recurse=False).find(function, name)
     assert any(test.examples for test in examples), f"{name} shows no example"
-
-
-def test_anyones_function_of_a_stream_is_as_good_as_a_method() -> None:
-    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
-        stream = scope.to_stream([3, 1, 3])
-        return stream.apply(operators.distinct).apply(operators.count)
-
-    assert timely.example(build) == [(0, [2])]

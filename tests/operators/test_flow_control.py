@@ -329,23 +329,3 @@ def test_limit_in_flight_takes_whole_containers_apart() -> None:
 
     assert timely.example(build) == [(0, list(range(10)))]
     assert sizes == [4, 4, 2]
-
-
-def test_limit_in_flight_in_a_loop() -> None:
-    """Inside another loop, where the gate waits once for each round of it."""
-
-    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, int]:
-        with scope.iterative() as loop:
-            handle, again = loop.feedback()
-            numbers = scope.to_stream([1, 2, 3]).enter(loop).concat(again)
-            doubled = numbers.limit_in_flight(1, lambda some: some.map(lambda x: 2 * x))
-            small, large = doubled.branch(lambda x: x >= 20)
-            small.connect_loop(handle)
-            return large.leave()
-
-    assert timely.example(build) == [(0, [24, 32, 32])]
-
-
-def test_a_limit_that_lets_nothing_through_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="records=0 lets nothing through"):
-        timely.example(lambda scope: scope.to_stream([1]).limit_in_flight(0, lambda some: some))

@@ -47,24 +47,6 @@ def test_join_with_itself_and_with_keys_dealt_otherwise(sent: Any, workers: int)
     assert found == all_pairs(sent, sent, max)
 
 
-def test_join_in_a_loop() -> None:
-    """Reachability: a pair goes round as long as there is an edge to follow, at the round it has got to."""
-    edges = [(0, 1), (1, 2), (2, 3), (5, 6)]
-
-    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
-        with scope.iterative() as loop:
-            handle, again = loop.feedback()
-            steps = scope.to_stream(edges).enter(loop)
-            reached = scope.to_stream([(0, 0), (5, 5)]).enter(loop).concat(again)
-            further = reached.join(steps).map(lambda found: (found[1][1], found[1][0]))
-            further.connect_loop(handle)
-            return reached.inspect_time(lambda time, pair: rounds.append((time.inner, pair))).leave()
-
-    rounds: list[Any] = []
-    assert timely.example(build) == [(0, [(0, 0), (1, 0), (2, 0), (3, 0), (5, 5), (6, 5)])]
-    assert sorted(rounds) == [(0, (0, 0)), (0, (5, 5)), (1, (1, 0)), (1, (6, 5)), (2, (2, 0)), (3, (3, 0))]
-
-
 class Thing:
     """Something whose end one can see."""
 

@@ -43,20 +43,6 @@ def test_no_time_comes_after_a_later_one_that_was_asked_for(asked: list[Any], ag
     assert told == requests
 
 
-def test_many_times_at_once_come_in_order() -> None:
-    seen: list[int] = []
-
-    def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
-        for capability, batch in input:
-            for record in batch:
-                notificator.notify_at(capability.delayed(record))
-        seen.extend(capability.time for capability, _ in notificator)
-
-    numbers = [x * 7919 % 5000 for x in range(5000)]
-    timely.example(lambda scope: scope.to_stream(numbers).unary_notify(Pipeline, "many", [], logic))
-    assert seen == list(range(5000))
-
-
 def told(asked: list[Any], then: Any, time: Any = int) -> list[Any]:
     """The times that an operator is told of, which goes through its notificator once more, and then does something, at each."""
     seen: list[Any] = []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import timely
 from tests.operators.test_join import Set
 from timely import Product
-from timely.operators.keyed.windows import _merge, _Session, sessions, tumbling, windows
+from timely.operators.keyed.windows import sessions, tumbling, windows
 from timely.operators.pending import Pending
 from timely.progress import Antichain
 
@@ -135,15 +135,3 @@ def test_many_pending_times_cost_as_much_as_they_are(name: str) -> None:
         return Compared.comparisons / size
 
     assert comparisons(400) < 2 * comparisons(100)
-
-
-def test_one_long_session_costs_as_much_as_its_records() -> None:
-    """Only a clock would show it from outside: records move from the shorter list to the longer one."""
-    long = _Session(0, 10, list(range(100)))
-    known = [long]
-    for event in range(1, 50):
-        _merge(known, _Session(event, event + 10, [event]))
-        [session] = known
-        assert session.records is long.records
-    assert len(long.records) == 149
-    assert (session.start, session.end) == (0, 59)

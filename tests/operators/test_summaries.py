@@ -9,7 +9,7 @@ import pytest
 
 import timely
 from tests.operators.feeding import execute
-from timely import Antichain, CapabilityError, OperatorBuilder, OperatorError, Pipeline, Step, Stream
+from timely import Antichain, OperatorBuilder, Pipeline, Step, Stream
 
 NOT_CONNECTED: Antichain[Any] = Antichain()
 
@@ -69,28 +69,6 @@ def test_a_diagnostic_input_does_not_hold_up_the_data(workers: int, seed: int | 
     results = execute(program, workers, seed)
     assert [counts for counts, _ in results] == [[(epoch, [workers]) for epoch in range(4)], *[[]] * (workers - 1)]
     assert [replies for _, replies in results] == [[(0, [("how many", 4)])]] * workers
-
-
-def test_a_question_allows_to_answer_and_not_to_send_data() -> None:
-    def build(scope: timely.ScopeBuilder[int], output: int) -> Stream[int, Any]:
-        builder = OperatorBuilder(scope, "confused")
-        builder.new_input(scope.to_stream(["?"]), Pipeline)
-        streams = [builder.new_output({0: NOT_CONNECTED}), builder.new_output()]
-
-        def constructor(capabilities: Any, info: timely.OperatorInfo) -> Callable[..., object]:
-            def logic(questions: Any, *outputs: Any) -> None:
-                for capability, batch in questions:
-                    outputs[output].session(capability).give_batch(batch)
-
-            return logic
-
-        builder.build(constructor)
-        return streams[output]
-
-    assert timely.example(lambda scope: build(scope, 1)) == [(0, ["?"])]
-    with pytest.raises(OperatorError, match="confused") as failure:
-        timely.example(lambda scope: build(scope, 0))
-    assert isinstance(failure.value.__cause__, CapabilityError)
 
 
 @pytest.mark.parametrize(("first", "second"), [(2, 5), (0, 3), (4, 4)])
@@ -160,22 +138,6 @@ def test_summaries_by_port_or_one_for_each(summaries: Any) -> None:
 def test_one_antichain_is_for_all_ports() -> None:
     assert frontiers([Antichain([Step(1)]), NOT_CONNECTED], True) == [[4], [4]]
     assert frontiers([Antichain([Step(1)]), NOT_CONNECTED], False) == [[4], []]
-
-
-def test_a_list_of_summaries_allows_what_an_antichain_does() -> None:
-    def build(scope: timely.ScopeBuilder[int]) -> Stream[int, Any]:
-        builder = OperatorBuilder(scope, "plain")
-        builder.new_input(scope.to_stream([1, 2]), Pipeline)
-        ways: Any = [[Step(0)]]
-        passed = builder.new_output(ways)
-
-        def constructor(capabilities: Any, info: timely.OperatorInfo) -> Callable[..., object]:
-            return lambda input, output: input.forward(output, list)
-
-        builder.build(constructor)
-        return passed
-
-    assert timely.example(build) == [(0, [1, 2])]
 
 
 @pytest.mark.parametrize("on_inputs", [True, False])

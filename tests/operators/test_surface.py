@@ -416,25 +416,3 @@ def test_what_is_made_from_a_capability_stays_at_its_operator() -> None:
     with pytest.raises(OperatorError, match="'borrower'.*the capability for 3 belongs to output 0 of operator 'lender'"):
         timely.example(build)
     shelf.clear()
-
-
-def test_to_send_on_behalf_of_another_operator_a_program_sends_it_a_record() -> None:
-    """What is done instead: the wish travels as a record, whose time is held back by the record itself."""
-
-    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
-        wishes = scope.to_stream(["one", "two"])
-        return wishes.delay(lambda wish, time: 4).unary(Pipeline, "sender", pass_on)
-
-    assert timely.example(build) == [(4, ["one", "two"])]
-
-
-def test_an_input_may_not_be_set_back_in_any_of_its_streams() -> None:
-    worker = Worker()
-    with worker.dataflow(int) as scope:
-        handle, _ = scope.new_input()
-        probe = scope.input_from(handle).probe()
-    handle.advance_to(3)
-    with pytest.raises(TimestampError):
-        handle.advance_to(2)
-    worker.step_while(lambda: probe.less_than(3))
-    assert probe.frontier() == Antichain([3])

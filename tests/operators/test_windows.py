@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import timely
 from tests.operators.feeding import run, seeds, sizes
-from timely import ConfigurationError, Product, TimestampError
+from timely import ConfigurationError, TimestampError
 from timely.operators.keyed.windows import Window, sessions, sliding, tumbling, windows
 
 sends = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20)
@@ -101,40 +101,6 @@ class Moment(int):
     @classmethod
     def is_total(cls) -> bool:
         return True
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_windows_over_an_event_time_of_ones_own(workers: int) -> None:
-    sent = [(Moment(t), x) for t, x in [(0, 3), (0, 12), (10, 9), (10, 19), (25, 27), (30, 22)]]
-
-    def build(stream: Any) -> Any:
-        found, late = windows(stream, tumbling(10), at=lambda x: x, due=lambda end, time: Moment(end))
-        return found.map(complete), late
-
-    found, late = run(build, sent, time=Moment, workers=workers)
-    assert found == Counter(
-        {
-            (Moment(10), (None, Window(0, 10), (3,))): 1,
-            (Moment(20), (None, Window(10, 20), (12, 19))): 1,
-            (Moment(30), (None, Window(20, 30), (27,))): 1,
-        }
-    )
-    assert late == Counter({(Moment(10), (Window(0, 10), 9)): 1, (Moment(30), (Window(20, 30), 22)): 1})
-
-
-def test_windows_of_each_system_time_by_itself() -> None:
-    """With times (system time, event time) the windows are over the second coordinate, within each of the first."""
-    sent = [(Product(0, 0), 3), (Product(0, 10), 4), (Product(1, 0), 5), (Product(1, 9), 6)]
-
-    def build(stream: Any) -> Any:
-        found, late = windows(stream, tumbling(10), at=lambda x: x, due=lambda end, time: Product(time.outer, end))
-        return found.map(complete), late
-
-    found, late = run(build, sent, time=Product[int, int])
-    assert found == Counter(
-        {(Product(0, 10), (None, Window(0, 10), (3,))): 1, (Product(1, 10), (None, Window(0, 10), (5, 6))): 1}
-    )
-    assert late == Counter({(Product(0, 10), (Window(0, 10), 4)): 1})
 
 
 def test_a_window_comes_as_soon_as_the_frontier_has_reached_its_end() -> None:
@@ -249,14 +215,6 @@ def test_a_session_waits_for_events_at_the_time_at_which_it_is_complete(steps: i
     worker.run()
     assert seen.extract() == [(3, [(None, Window(2000, 2800), [2000, 2100, 2300])])]
     assert missed.extract() == [(4, [2200])]
-
-
-def test_sessions_of_incomparable_times_or_without_a_gap_are_refused() -> None:
-    pairs: Any = Product[int, int]
-    with pytest.raises(TimestampError, match=r"Product\[int, int\]"), timely.Worker().dataflow(pairs) as scope:
-        sessions(scope.empty(), 5, at=lambda x: x)
-    with pytest.raises(ConfigurationError, match="gap of 0"), timely.Worker().dataflow(int) as numbers:
-        sessions(numbers.empty(), 0, at=lambda x: x)
 
 
 def test_event_times_before_0_have_no_overlapping_windows() -> None:
