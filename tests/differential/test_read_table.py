@@ -69,7 +69,7 @@ def test_a_column_without_a_value_is_text(tmp_path: Path, extension: str) -> Non
                 table = dd.read_table(scope, source) if source is path else dd.table(scope, source)
                 output = table.select("n", "note || 'x' as note").output()
             worker.run()
-            assert repr(table) == "Table(n INTEGER, note VARCHAR)" and output.at(0) == {(1, None): 1}
+            assert repr(table) == "Table(n BIGINT, note VARCHAR)" and output.at(0) == {(1, None): 1}
 
 
 def test_each_row_is_read_once_on_several_workers(tmp_path: Path) -> None:

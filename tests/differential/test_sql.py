@@ -121,7 +121,7 @@ REFUSED = {
     "select * from orders full join unnest([id]) u(x) on true": ("UNNEST", "line 1", "inner or left join"),
     "select * from orders left join unnest([id]) u(x) on x > 2": ("UNNEST", "line 1", "is ON TRUE"),
     "select list(id) from orders": ("LIST", "line 1", "list needs ORDER BY"),
-    "select lag(id, 1, 0.5) over (order by id) from orders": ("0.5", "line 1", "where INTEGER is expected"),
+    "select lag(id, 1, 0.5) over (order by id) from orders": ("0.5", "line 1", "where BIGINT is expected"),
     "select * from orders tablesample 10%": ("sample", "line 1", "not supported"),
     "select * from orders asof join lines on id = order_id": ("", "line 1", "one inequality"),
     "select * from orders asof join lines on amount >= n and id > order_id": ("", "line 1", "one inequality"),

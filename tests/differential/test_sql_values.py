@@ -406,7 +406,7 @@ def test_sql_14_texts_are_cast_as_in_duckdb(kind: str) -> None:
         ("n {'a': 1}", 10, "one too many"),
         ("least(all, 5)", 17, "one too many"),
         ("least(5, all)", 17, "one too many"),
-        ("+ l", 10, "arithmetic on INTEGER[] is not supported"),
+        ("+ l", 10, "arithmetic on BIGINT[] is not supported"),
         ("+ day", 10, "arithmetic on VARCHAR is not supported"),
     ],
 )

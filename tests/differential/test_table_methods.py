@@ -506,7 +506,7 @@ def test_explode() -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("select unnest(id) from posts", "takes a list, not INTEGER"),
+        ("select unnest(id) from posts", "takes a list, not BIGINT"),
         ("select id from posts right join unnest(tags) as u(t) on true", "inner or left join"),
         ("select sum(unnest(sizes)) from posts", "UNNEST"),
         ("select id from posts where unnest(tags) = 'a'", "UNNEST"),

@@ -76,7 +76,7 @@ def test_the_list_of_views(served: Served) -> None:
         ("orders", "table", 4),
         ("totals", "view", 3),
     ]
-    assert found["views"][0]["columns"][0] == {"name": "id", "type": "INTEGER", "nullable": False}
+    assert found["views"][0]["columns"][0] == {"name": "id", "type": "BIGINT", "nullable": False}
     assert found["views"][1]["query"] == TOTALS
 
 
@@ -100,10 +100,10 @@ def test_points_and_ranges(served: Served) -> None:
     [
         ("/views/nope", 404, "there is no table or view nope: there are orders, totals"),
         ("/views/orders?nope=1", 400, "no column 'nope'"),
-        ("/views/orders?id=x", 400, "'id' is INTEGER: 'x' is not a whole number"),
+        ("/views/orders?id=x", 400, "'id' is BIGINT: 'x' is not a whole number"),
         ("/views/orders?id.gt=1.5", 400, "'1.5' is not a whole number"),
         ("/views/orders?id.like=x", 400, "id.gte"),
-        (f"/views/orders?id={'9' * 5000}", 400, "'id' is INTEGER"),
+        (f"/views/orders?id={'9' * 5000}", 400, "'id' is BIGINT"),
         (f"/views/orders?limit={'9' * 5000}", 400, "whole number"),
         ("/views/orders?limit=-1", 400, "limit=-1: give a whole number"),
         ("/views/orders/changes?from=7", 410, "after epoch 7"),

@@ -100,7 +100,7 @@ def test_a_row_that_is_refused_changes_nothing() -> None:
     views.table("u", NUMBERS)
     with pytest.raises(DifferenceError, match=r"table t: \('a', 9\) would be there -1 times"):
         views.commit({"u": {("x", 1): 1}, "t": {("a", 9): -1}})
-    with pytest.raises(SchemaError, match="column 'n': it is INTEGER"):
+    with pytest.raises(SchemaError, match="column 'n': it is BIGINT"):
         views.commit({"u": {("x", 1): 1}, "t": {("a", "z"): 1}})
     with pytest.raises(DifferenceError, match=r"whole number, not 1\.5"):
         views.commit({"u": {("x", 1): 1.5}})  # type: ignore[dict-item]
@@ -343,7 +343,7 @@ def test_a_table_that_a_script_declares() -> None:
     views.run_script("create table d (n int not null, price decimal(9, 2), at timestamp); -- and no more;\n")
     [found] = views.overview()[1]
     assert [(c.name, c.kind.value, c.nullable) for c in found.columns] == [
-        ("n", "INTEGER", False),
+        ("n", "BIGINT", False),
         ("price", "DECIMAL", True),
         ("at", "TIMESTAMP", True),
     ]

@@ -73,7 +73,7 @@ def json_pieces(
     """Return an object of JSON in pieces: what ``head`` has, the columns, the rows, and what ``tail`` has.
 
     >>> b"".join(json_pieces({"time": 0}, [Column("n", Kind.INTEGER, False)], [(7,), (8,)], {"more": False})).decode()
-    '{"time":0,"columns":[{"name":"n","type":"INTEGER","nullable":false}],"rows":[{"n":7},{"n":8}],"more":false}'
+    '{"time":0,"columns":[{"name":"n","type":"BIGINT","nullable":false}],"rows":[{"n":7},{"n":8}],"more":false}'
     """
     begin = _json({**head, "columns": columns_object(columns), "rows": []})
     yield from pieces(

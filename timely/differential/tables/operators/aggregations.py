@@ -26,7 +26,7 @@ from timely.differential.tables.expressions.scalar_compiler import (
     compile_scalar,
 )
 from timely.differential.tables.operators.sorting import Ordering, ordering, turned
-from timely.differential.tables.values.kinds import NUMBERS, Column, Kind, finite, fitting, list_of, sortable
+from timely.differential.tables.values.kinds import NUMBERS, Column, Kind, canonical_float, fitting, list_of, sortable
 from timely.differential.tables.values.refusals import name_of, only, refusal
 from timely.differential.tables.values.scalars import decimal_of
 from timely.differential.tables.values.sizes import joined
@@ -240,7 +240,7 @@ def _avg(call: _Call) -> Aggregation:
     argument = call.number()
     form = Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None)
     if argument.kind is Kind.DOUBLE:
-        form = Sums(3, _summand_of_double, lambda sums: finite(_sum_of_doubles(sums) / sums[0]) if sums[0] else None)
+        form = Sums(3, _summand_of_double, lambda sums: canonical_float(_sum_of_doubles(sums) / sums[0]) if sums[0] else None)
     return call.made(Kind.DOUBLE, form, argument.function)
 
 
@@ -424,7 +424,7 @@ def _quantile(call: _Call) -> Aggregation:
     def between(entries: list[Any]) -> Any:
         place = position * (len(entries) - 1)
         low, high = entries[math.floor(place)], entries[math.ceil(place)]
-        return low if low == high else finite(low + (high - low) * float(place - math.floor(place)))
+        return low if low == high else canonical_float(low + (high - low) * float(place - math.floor(place)))
 
     return call.made(Kind.DOUBLE, Whole(order, between), argument.function)
 

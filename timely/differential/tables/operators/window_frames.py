@@ -16,7 +16,7 @@ from timely.differential.operators.aggregates import Descending
 from timely.differential.tables.expressions.scalar_compiler import Row
 from timely.differential.tables.operators.sorting import Ordering
 from timely.differential.tables.values import moment_functions, scalars
-from timely.differential.tables.values.kinds import MOMENTS, NUMBERS, Kind, finite, start_of_day
+from timely.differential.tables.values.kinds import MOMENTS, NUMBERS, Kind, canonical_float, start_of_day
 from timely.differential.tables.values.refusals import refusal
 from timely.differential.tables.values.special_calls import interval_of
 
@@ -170,7 +170,7 @@ def _moves(bound: Any, kind: Kind, sign: int, window: exp.Expr) -> tuple[Callabl
     if isinstance(bound, exp.Literal) and not bound.is_string and kind.base in NUMBERS:
         number = Decimal(str(bound.this)) * sign
         if kind is Kind.DOUBLE:
-            return lambda value: value, lambda value: finite(value + float(number))
+            return lambda value: value, lambda value: canonical_float(value + float(number))
         return Decimal, lambda value: scalars.EXACT.add(value, number)
     raise refusal(window, f"a frame of RANGE over {kind.value} has literal distances: numbers, or intervals for dates")
 

@@ -80,7 +80,7 @@ def _kind(value: str, element: Kind | None = None, fields: tuple[tuple[str, Kind
 
 Kind.NULL = _kind("NULL")
 Kind.BOOLEAN = _kind("BOOLEAN")
-Kind.INTEGER = _kind("INTEGER")
+Kind.INTEGER = _kind("BIGINT")
 Kind.DECIMAL = _kind("DECIMAL")
 Kind.DOUBLE = _kind("DOUBLE")
 Kind.TEXT = _kind("VARCHAR")
@@ -114,7 +114,7 @@ def struct_of(fields: tuple[tuple[str, Kind], ...]) -> Kind:
     """Return the kind of structs with named fields; their values are tuples of the values of the fields.
 
     >>> struct_of((("street", Kind.TEXT), ("number", Kind.INTEGER)))
-    STRUCT(street VARCHAR, number INTEGER)
+    STRUCT(street VARCHAR, number BIGINT)
     """
     return _kind(f"STRUCT({', '.join(f'{name} {kind.value}' for name, kind in fields)})", None, fields)
 
@@ -188,10 +188,10 @@ def _same(value: Value) -> Value:
     return value
 
 
-def finite(value: float) -> float:
+def canonical_float(value: float) -> float:
     """Return a float as tables have it: there is one zero, and one NaN, which equals itself and is the greatest.
 
-    >>> finite(-0.0), finite(float("nan")) == finite(float("nan"))
+    >>> canonical_float(-0.0), canonical_float(float("nan")) == canonical_float(float("nan"))
     (0.0, True)
     """
     found = value + 0.0
@@ -380,7 +380,7 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
     """Return the columns of an Arrow schema; ``SchemaError`` for types and names that tables do not have.
 
     >>> columns_of(pa.schema([pa.field("n", pa.int32(), nullable=False)]))
-    (Column(name='n', kind=INTEGER, nullable=False),)
+    (Column(name='n', kind=BIGINT, nullable=False),)
     """
     columns = tuple(Column(lower_case(field.name), kind_of(field), field.nullable) for field in schema)
     for column in columns:
@@ -566,7 +566,7 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
         if type(value) is expected:
             return narrow(value)
         if float_of_int and (type(value) is int or value is NAN):
-            return finite(float(value))
+            return canonical_float(float(value))
         raise SqlError(f"it is {kind.value}, and {brief(value)} came")
 
     return check
@@ -639,7 +639,7 @@ def _with_zone(value: datetime.datetime) -> datetime.datetime:
 
 
 _NARROW: Final[dict[Kind, Conversion]] = {
-    Kind.DOUBLE: finite,
+    Kind.DOUBLE: canonical_float,
     Kind.TIMESTAMP: _no_zone,
     Kind.TIME: _no_zone,
     Kind.INSTANT: _with_zone,

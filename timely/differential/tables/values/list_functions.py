@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from timely.differential.tables.values.kinds import NUMBERS, Kind, common, finite, fitting, list_of, sortable
+from timely.differential.tables.values.kinds import NUMBERS, Kind, canonical_float, common, fitting, list_of, sortable
 from timely.differential.tables.values.overloads import Overload, Rule, SqlFunction, overload
 from timely.differential.tables.values.sizes import check_length, joined
 from timely.differential.tables.values.text_functions import as_text
@@ -71,7 +71,7 @@ def _sum(values: Values) -> Any:
 
 def _average(values: Values) -> float | None:
     present = [(value, 1) for value in values if value is not None]
-    return finite(float(ExactSum.of(present).result()) / len(present)) if present else None
+    return canonical_float(float(ExactSum.of(present).result()) / len(present)) if present else None
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[[Values], Any]:

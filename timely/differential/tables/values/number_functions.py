@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from timely.differential.tables.values import scalars
-from timely.differential.tables.values.kinds import Kind, decimal, finite
+from timely.differential.tables.values.kinds import Kind, canonical_float, decimal
 from timely.differential.tables.values.overloads import Overload, Rule, SqlFunction, overload
 from timely.errors import SqlError
 from timely.operators.keyed.numbers import NAN
@@ -28,12 +28,12 @@ def real(f: Callable[..., float], infinite: Callable[..., float] | None = None) 
 
     def value(*numbers: float) -> float:
         try:
-            return finite(f(*numbers))
+            return canonical_float(f(*numbers))
         except OverflowError:
             return math.inf
         except (ValueError, ZeroDivisionError):
             if infinite is not None:
-                return finite(infinite(*numbers))
+                return canonical_float(infinite(*numbers))
             raise SqlError(f"the result for {', '.join(map(str, numbers))} does not exist") from None
 
     return value
@@ -57,14 +57,14 @@ def _log(base: float, number: float) -> float:
             raise SqlError(f"the logarithm of {value} does not exist")
     if base == 1:
         raise SqlError("there is no logarithm to the base 1")
-    return finite(math.log10(number) / math.log10(base))
+    return canonical_float(math.log10(number) / math.log10(base))
 
 
 def _logarithm(f: Callable[[float], float]) -> Callable[[float], float]:
     def logarithm(number: float) -> float:
         if number <= 0:
             raise SqlError(f"the logarithm of {number} does not exist")
-        return finite(f(number))
+        return canonical_float(f(number))
 
     return logarithm
 
@@ -192,7 +192,7 @@ def _of(*arguments: str, rules: Sequence[Rule], ignored: tuple[str, ...] = ()) -
 _LOG10: Final = _logarithm(math.log10)
 
 NUMBER_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
-    exp.Abs: _of("this", rules=_numbers(abs, scalars.EXACT.abs, lambda value: finite(abs(value)))),
+    exp.Abs: _of("this", rules=_numbers(abs, scalars.EXACT.abs, lambda value: canonical_float(abs(value)))),
     exp.Sign: _of("this", rules=[overload(_sign, _I, _I), _of_decimal(_sign, _I), overload(_sign, _I, _F)]),
     exp.Floor: _of("this", rules=_wholes(_to_whole(ROUND_FLOOR), overload(float, _F, _I), floor_float)),
     exp.Ceil: _of("this", rules=_wholes(_to_whole(ROUND_CEILING), overload(float, _F, _I), ceiling_float)),

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from timely.differential.tables.values.kinds import finite
+from timely.differential.tables.values.kinds import canonical_float
 from timely.differential.tables.values.sizes import check_product, remembered
 from timely.errors import SqlError, brief
 
@@ -30,8 +30,8 @@ EXACT: Final = Context(prec=200, traps=[Inexact, InvalidOperation, DivisionByZer
 def divide(one: float, other: float) -> float:
     """Return the quotient of floats; that by zero is infinite."""
     if other == 0:
-        return finite(math.nan if one == 0 or math.isnan(one) else math.copysign(math.inf, one))
-    return finite(one / other)
+        return canonical_float(math.nan if one == 0 or math.isnan(one) else math.copysign(math.inf, one))
+    return canonical_float(one / other)
 
 
 def quotient(one: int, other: int) -> int:
@@ -51,7 +51,7 @@ def remainder(one: Any, other: Any) -> Any:
     if other == 0:
         raise SqlError(f"{one} % 0: division by zero")
     if isinstance(one, float):
-        return finite(math.fmod(one, other)) if math.isfinite(one) else finite(math.nan)
+        return canonical_float(math.fmod(one, other)) if math.isfinite(one) else canonical_float(math.nan)
     if isinstance(one, Decimal):
         return EXACT.remainder(one, other)
     found = abs(one) % abs(other)
@@ -68,22 +68,22 @@ def multiply_whole(one: int, other: int) -> int:
 
 def add_floats(one: float, other: float) -> float:
     """Return the sum of floats."""
-    return finite(one + other)
+    return canonical_float(one + other)
 
 
 def subtract_floats(one: float, other: float) -> float:
     """Return the difference of floats."""
-    return finite(one - other)
+    return canonical_float(one - other)
 
 
 def multiply_floats(one: float, other: float) -> float:
     """Return the product of floats."""
-    return finite(one * other)
+    return canonical_float(one * other)
 
 
 def negative_float(value: float) -> float:
     """Return a float with the other sign; there is one zero."""
-    return finite(0.0 - value)
+    return canonical_float(0.0 - value)
 
 
 def decimal_of(value: Fraction | int) -> Decimal:
