@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 import timely
 from timely import ConfigurationError, GraphError, OperatorError, SpillError
-from timely.dataflow import spill
 from timely.dataflow.spill import SpillQueue, size_of
+from timely.memory import paged_file
 from timely.progress import ProductSummary, Step
 from timely.testing import simulate
 
@@ -104,7 +104,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def test_a_file_goes_when_all_in_it_was_read(files: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "SEGMENT", 3000)
+    monkeypatch.setattr(paged_file, "SEGMENT", 3000)
     queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     for number in range(101):
         queue.append((number, np.full(1000, number, np.uint8), 1000))
@@ -190,13 +190,10 @@ def test_a_record_that_cannot_be_pickled_stays_in_memory(batch: list[Any]) -> No
     queue.clear()
 
 
-def test_what_cannot_be_read_back_stays_where_it_is() -> None:
+def test_what_cannot_be_read_back_stays_where_it_is(files: list[Any]) -> None:
     queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
-    files = []
     for number in range(3):
         queue.append((number, [number], 1))
-    for paged in queue._disk:
-        files.append(paged.segment._file)
     os.truncate(files[0].fileno(), 0)
     for _ in range(2):
         with pytest.raises(SpillError, match="ends too early"):

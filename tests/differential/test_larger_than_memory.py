@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import gc
-import os
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -315,9 +314,6 @@ def test_memory_that_runs_out_is_an_error_that_says_what_to_set() -> None:
 
 
 def test_a_full_disk_is_an_error_that_names_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def full(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with tiny_memory(), MemoryBudget(1, tmp_path), timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             session, pairs = dd.new_collection(scope)
@@ -325,7 +321,7 @@ def test_a_full_disk_is_an_error_that_names_the_directory(monkeypatch: pytest.Mo
         session.insert(("a", 1))
         session.advance_to(1)
         worker.step()
-        monkeypatch.setattr(os, "pwrite", full)
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "r+b", buffering=0))  # noqa: SIM115
         session.insert(("a", 2))
         session.close()
         with pytest.raises(OperatorError, match=str(tmp_path)) as caught:

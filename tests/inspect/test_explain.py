@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
-from timely.dataflow.spill import Segment
 from timely.errors import GraphError
 from timely.inspect import Explanation, capability_holders, explain
+from timely.memory.paged_file import PagedFile
 from timely.monitor.local_workers import Member
 from timely.progress import Antichain
 from timely.worker.internals import expects
@@ -394,7 +394,7 @@ def test_what_waits_on_disk_is_counted_and_not_read(monkeypatch: pytest.MonkeyPa
         worker.step()
     numbers.close()
     worker.step()
-    monkeypatch.setattr(Segment, "read", lambda self, at, sizes: pytest.fail("it is for the worker to read"))
+    monkeypatch.setattr(PagedFile, "read", lambda self, page: pytest.fail("it is for the worker to read"))
     [reason] = [reason for reason in explain(worker, scope).reasons if reason.kind == "message"]
     assert reason.count == 5
     found = capability_holders.holdings([Member(worker)], capability_holders.Question(0, frozenset([reason.place])))

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from timely.dataflow import spill
 from timely.memory import MemoryBudget
+from timely.memory.paged_file import PagedFile
 from timely.worker.peer_pressure import PATIENCE, FlowControl
 from timely.worker.send_queue import SendQueue
 
@@ -220,7 +220,7 @@ def test_a_full_disk_leaves_what_waits_in_memory(monkeypatch: pytest.MonkeyPatch
     queue = SendQueue(1)
     queue.extend([b"first"])
     with monkeypatch.context() as patched:
-        patched.setattr(spill.Segment, "write", lambda self, pieces: (_ for _ in ()).throw(OSError(28, "no space")))
+        patched.setattr(PagedFile, "append", lambda self, pieces: (_ for _ in ()).throw(OSError(28, "no space")))
         queue.extend([b"second"])
     queue.extend([b"third"])
     assert (queue.size, queue.on_disk) == (16, 5)

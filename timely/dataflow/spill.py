@@ -7,7 +7,6 @@ that cannot be written stays in memory, and one that cannot be read stays in the
 from __future__ import annotations
 
 import contextlib
-import pickle
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -16,12 +15,11 @@ import attrs
 
 from timely.dataflow.pickling import dumps, pickled
 from timely.errors import SpillError, error_text
+from timely.memory.paged_file import Page, PagedFile, PageQueue
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
 
-SEGMENT: Final = 1 << 28
-"""Bytes after which a new file begins, so that disk is freed while other messages wait."""
 SAMPLE: Final = 8
 """Records of a list that are measured."""
 
@@ -40,44 +38,6 @@ def size_of(batch: Any) -> int:
     return len(dumps(sample)) * len(batch) // len(sample)
 
 
-class Segment:
-    """One unnamed file, written at its end and read anywhere; ``left`` messages in it still wait."""
-
-    def __init__(self) -> None:
-        import tempfile
-
-        # Unbuffered: a buffer would retry later what could not be written.
-        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        self.size = 0
-        self.left = 0
-
-    def write(self, pieces: list[bytes | memoryview]) -> int:
-        """Append pieces, and return where they begin; the next write overwrites one that failed half-way."""
-        at = self._file.seek(self.size)
-        for piece in pieces:
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        self.size = self._file.tell()
-        return at
-
-    def read(self, at: int, sizes: list[int]) -> list[bytearray]:
-        """Return the pieces of these sizes from ``at`` on; ``OSError`` if the file has become shorter."""
-        self._file.seek(at)
-        pieces = [bytearray(size) for size in sizes]
-        for piece in pieces:
-            rest = memoryview(piece)
-            while rest:
-                got = self._file.readinto(rest)
-                if not got:
-                    raise OSError("the file ends too early")
-                rest = rest[got:]
-        return pieces
-
-    def close(self) -> None:
-        self._file.close()
-
-
 @attrs.frozen
 class Resident(Generic[T]):
     time: T
@@ -88,13 +48,12 @@ class Resident(Generic[T]):
 
 @attrs.frozen
 class Paged(Generic[T]):
-    """A message whose container is in a file: a pickle and its buffers, of these sizes."""
+    """A message whose container is in a file."""
 
     time: T
     records: int
-    segment: Segment
-    at: int
-    sizes: list[int]
+    file: PagedFile
+    page: Page
 
 
 class SpillQueue(Generic[T]):
@@ -113,7 +72,7 @@ class SpillQueue(Generic[T]):
         self._disk: deque[Paged[T]] = deque()
         self._tail: deque[Resident[T]] = deque()
         self._reserved = 0
-        self._segment: Segment | None = None
+        self._files = PageQueue()
         self.resident = 0
 
     @property
@@ -170,7 +129,7 @@ class SpillQueue(Generic[T]):
             paged = self._disk[0]
             batch = self._fetched(paged)
             self._disk.popleft()
-            self._release(paged.segment)
+            self._files.release(paged.file)
             return paged.time, batch, paged.records
         if self._head:
             message = self._head.popleft()
@@ -184,34 +143,19 @@ class SpillQueue(Generic[T]):
         self._head.clear()
         self._tail.clear()
         self._reserved = self.resident = 0
-        while self._disk:
-            self._release(self._disk.popleft().segment)
-        if self._segment is not None:  # nothing could be written to it
-            self._segment.close()
-            self._segment = None
+        self._disk.clear()
+        self._files.clear()
 
     def _written(self, message: Resident[T]) -> Paged[T]:
         with self._blamed("be pickled", "send records that can be pickled"):
             pieces = pickled(message.batch)
         with self._blamed("be written", "make room where temporary files go (TMPDIR), or give a larger threshold"):
-            if self._segment is None or self._segment.size >= SEGMENT:
-                self._segment = Segment()
-            at = self._segment.write(pieces)
-        self._segment.left += 1
-        return Paged(message.time, message.records, self._segment, at, [len(piece) for piece in pieces])
+            file, page = self._files.append(pieces)
+        return Paged(message.time, message.records, file, page)
 
     def _fetched(self, paged: Paged[T]) -> Any:
         with self._blamed("be read back", "let nothing touch the temporary files of a run, and have records unpickle anywhere"):
-            main, *loose = paged.segment.read(paged.at, paged.sizes)
-            return pickle.loads(main, buffers=loose)
-
-    def _release(self, segment: Segment) -> None:
-        """Count a message of a file as read, and delete the file after the last one."""
-        segment.left -= 1
-        if not segment.left:
-            segment.close()
-            if segment is self._segment:
-                self._segment = None
+            return paged.file.load(paged.page)
 
     @contextlib.contextmanager
     def _blamed(self, deed: str, advice: str) -> Iterator[None]:

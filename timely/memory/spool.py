@@ -5,37 +5,28 @@ from __future__ import annotations
 import pickle
 import weakref
 from collections.abc import Iterator
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final
 
 import attrs
 
 from timely.memory.budget import MemoryBudget, readable_back
-from timely.memory.temporary import blamed, read_into, temporary_file, write_all
+from timely.memory.paged_file import Page, PagedFile
 
 _COUNTED: Final = "nbytes"
 """What has this attribute can go to disk."""
 
 
-class _Stored(NamedTuple):
-    """A container in the file: a pickle, and buffers of these sizes behind it."""
-
-    at: int
-    pickle: bytes
-    sizes: list[int]
-
-
 @attrs.define(eq=False)
 class _Held:
-    """What a spool occupies: bytes in memory, and in a file."""
+    """What a spool occupies: bytes in memory, and a file."""
 
     budget: MemoryBudget
     in_memory: int = 0
-    on_disk: int = 0
-    file: IO[bytes] | None = None
+    file: PagedFile | None = None
 
     def release(self) -> None:
-        self.budget.give_back(self.in_memory, self.on_disk)
-        self.in_memory = self.on_disk = 0
+        self.budget.give_back(self.in_memory)
+        self.in_memory = 0
         if self.file is not None:
             self.file.close()
             self.file = None
@@ -51,8 +42,8 @@ class Spool:
     >>> spool = Spool(MemoryBudget(1000))
     >>> for number in range(3):
     ...     spool.append(np.full(100, number))
-    >>> len(spool), [int(array[0]) for array in spool], spool.on_disk
-    (3, [0, 1, 2], 1600)
+    >>> len(spool), [int(array[0]) for array in spool], spool.on_disk > 2 * 800
+    (3, [0, 1, 2], True)
     >>> [int(array[0]) for array in spool.drain()], len(spool), spool.on_disk
     ([0, 1, 2], 0, 0)
     """
@@ -69,7 +60,7 @@ class Spool:
     @property
     def on_disk(self) -> int:
         """Bytes in the file."""
-        return self._held.on_disk
+        return 0 if self._held.file is None else self._held.file.size
 
     def append(self, container: Any) -> None:
         """Add a container, which must not change any more."""
@@ -85,7 +76,7 @@ class Spool:
             self._held.in_memory += size
             self._items.append(container)
         else:
-            self._items.append(self._store(container, size))
+            self._items.append(self._store(container))
 
     def __reduce__(self) -> Any:
         """A checkpoint has the containers one by one; restored, they are held by the budget that is current then."""
@@ -96,7 +87,7 @@ class Spool:
 
     def __getitem__(self, index: int) -> Any:
         item = self._items[index]
-        return self._load(item) if isinstance(item, _Stored) else item
+        return self._load(item) if isinstance(item, Page) else item
 
     def drain(self) -> Iterator[Any]:
         """Yield each container, and let go of it when the next one is asked for. The file ends after the last."""
@@ -104,7 +95,7 @@ class Spool:
         items.reverse()
         while items:
             item = items.pop()
-            if isinstance(item, _Stored):
+            if isinstance(item, Page):
                 yield self._load(item)
                 continue
             size = getattr(item, _COUNTED, 0)
@@ -121,31 +112,16 @@ class Spool:
         self._items = []
         self._held.release()
 
-    def _store(self, container: Any, size: int) -> _Stored:
-        with blamed(self._budget.directory, size):
-            held = self._held
-            if held.file is None:
-                held.file = temporary_file(self._budget.directory)
-            buffers: list[pickle.PickleBuffer] = []
-            head = pickle.dumps(_compact(container), protocol=5, buffer_callback=buffers.append)
-            raw = [buffer.raw() for buffer in buffers]
-            stored = _Stored(held.on_disk, head, [len(buffer) for buffer in raw])
-            at = held.on_disk
-            for buffer in raw:
-                at = write_all(held.file.fileno(), at, buffer)
-        self._budget.take_disk(at - held.on_disk)
-        held.on_disk = at
-        return stored
+    def _store(self, container: Any) -> Page:
+        if self._held.file is None:
+            self._held.file = PagedFile(self._budget)
+        buffers: list[pickle.PickleBuffer] = []
+        head = pickle.dumps(_compact(container), protocol=5, buffer_callback=buffers.append)
+        return self._held.file.append([head, *(buffer.raw() for buffer in buffers)])
 
-    def _load(self, stored: _Stored) -> Any:
-        file = self._held.file
-        assert file is not None
-        at, buffers = stored.at, [bytearray(size) for size in stored.sizes]
-        with blamed(self._budget.directory, sum(stored.sizes)):
-            for buffer in buffers:
-                read_into(file.fileno(), at, buffer)
-                at += len(buffer)
-        return pickle.loads(stored.pickle, buffers=buffers)
+    def _load(self, page: Page) -> Any:
+        assert self._held.file is not None
+        return self._held.file.load(page)
 
 
 def _compact(container: Any) -> Any:

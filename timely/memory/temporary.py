@@ -1,12 +1,11 @@
-"""Temporary files without a name, read and written at places: maps would count as memory of the process."""
+"""Where temporary files are, and errors that say what to set. They are no maps, which would count as memory of the process."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterator
-from typing import IO, Any
+from io import FileIO
 
 from timely.errors import ConfigurationError, SpillError
 from timely.memory.limits import size_text
@@ -26,31 +25,14 @@ def check_directory(directory: str | os.PathLike[str] | None) -> str:
     return where
 
 
-def temporary_file(directory: str) -> IO[bytes]:
-    """Return a new file for reading and writing that has no name, so that it ends with the process; unbuffered."""
+def temporary_file(directory: str | None) -> FileIO:
+    """Return a new file for reading and writing that has no name, so that it ends with the process.
+
+    It is unbuffered: a buffer would retry later what could not be written.
+    """
     import tempfile
 
-    with blamed(directory, 0):
-        return tempfile.TemporaryFile(buffering=0, dir=directory)
-
-
-def write_all(file: int, at: int, data: Any) -> int:
-    """Write the bytes of a buffer ``at`` a place in a file; return where they end."""
-    rest = memoryview(data).cast("B")
-    while rest:
-        written = os.pwrite(file, rest[: 1 << 30], at)
-        at, rest = at + written, rest[written:]
-    return at
-
-
-def read_into(file: int, at: int, data: Any) -> None:
-    """Fill a buffer with what is ``at`` a place in a file; ``OSError`` if the file ends too early."""
-    rest = memoryview(data).cast("B")
-    while rest:
-        got = os.preadv(file, [rest[: 1 << 30]], at)
-        if not got:
-            raise OSError(errno.EIO, "the temporary file ends too early")
-        at, rest = at + got, rest[got:]
+    return tempfile.TemporaryFile(buffering=0, dir=directory)
 
 
 @contextlib.contextmanager
@@ -61,8 +43,8 @@ def blamed(directory: str, size: int) -> Iterator[None]:
     except OSError as error:
         left = ""
         with contextlib.suppress(OSError, AttributeError):
-            found = os.statvfs(directory)
-            left = f", where {size_text(found.f_bavail * found.f_frsize)} are free"
+            disk = os.statvfs(directory)
+            left = f", where {size_text(disk.f_bavail * disk.f_frsize)} are free"
         raise SpillError(
             f"{size_text(size)} cannot go to a temporary file in {directory!r}{left}: {error}. Give a directory with more room"
             " (directory= of timely.memory.MemoryBudget, TMPDIR in the environment, spark.local.dir on Spark), more memory=, or"

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from timely.dataflow.spill import SEGMENT, Segment
 from timely.errors import SpillError
+from timely.memory.paged_file import Page, PagedFile, PageQueue
 
 _BLOCK: Final = 1 << 18
 """Bytes that are read from a file at once."""
@@ -21,7 +21,7 @@ Piece: TypeAlias = bytes | memoryview
 class _Stored(NamedTuple):
     """Bytes in a file."""
 
-    segment: Segment
+    file: PagedFile
     at: int
     end: int
 
@@ -39,11 +39,11 @@ class SendQueue:
     [b'secondthird']
     """
 
-    __slots__ = ("_items", "_segment", "limit", "on_disk", "size")
+    __slots__ = ("_files", "_items", "limit", "on_disk", "size")
 
     def __init__(self, limit: int) -> None:
         self._items: deque[memoryview | _Stored] = deque()
-        self._segment: Segment | None = None
+        self._files = PageQueue(align=1)  # a page is read in blocks
         self.limit = limit
         self.size = 0
         """Bytes in all."""
@@ -70,17 +70,8 @@ class SendQueue:
         self.size += size
 
     def _store(self, pieces: Sequence[Piece], size: int) -> None:
-        if self._segment is None or self._segment.size >= SEGMENT:
-            self._segment = Segment()
-        segment = self._segment
-        try:
-            at = segment.write(list(pieces))
-        except OSError:
-            if not segment.left:
-                self._close(segment)
-            raise
-        segment.left += 1
-        self._items.append(_Stored(segment, at, at + size))
+        file, page = self._files.append(pieces)
+        self._items.append(_Stored(file, page.at, page.at + size))
         self.size += size
         self.on_disk += size
 
@@ -89,19 +80,19 @@ class SendQueue:
         first = self._items[0]
         if not isinstance(first, memoryview):
             self._load(first)
-        found: list[memoryview] = []
+        pieces: list[memoryview] = []
         for item in self._items:
-            if not isinstance(item, memoryview) or len(found) == most:
+            if not isinstance(item, memoryview) or len(pieces) == most:
                 break
-            found.append(item)
-        return found
+            pieces.append(item)
+        return pieces
 
     def _load(self, stored: _Stored) -> None:
         """Read the next block of the first item, which is in a file."""
-        segment, at, end = stored
+        file, at, end = stored
         size = min(end - at, _BLOCK)
         try:
-            [block] = segment.read(at, [size])
+            [block] = file.read(Page(at, [size]))
         except OSError as error:
             raise SpillError(
                 f"what waits for a worker in another process cannot be read back from its temporary file, {error}: let nothing"
@@ -110,12 +101,10 @@ class SendQueue:
         self._items.popleft()
         self.on_disk -= size
         if at + size < end:
-            self._items.appendleft(_Stored(segment, at + size, end))
+            self._items.appendleft(_Stored(file, at + size, end))
         else:
-            segment.left -= 1
-            if not segment.left:
-                self._close(segment)
-        self._items.appendleft(memoryview(block))
+            self._files.release(file)
+        self._items.appendleft(block)
 
     def sent(self, count: int) -> None:
         """Remove so many bytes, of pieces in memory."""
@@ -132,12 +121,6 @@ class SendQueue:
 
     def clear(self) -> None:
         """Discard everything."""
-        for segment in {id(item.segment): item.segment for item in self._items if isinstance(item, _Stored)}.values():
-            self._close(segment)
+        self._files.clear()
         self._items.clear()
         self.size = self.on_disk = 0
-
-    def _close(self, segment: Segment) -> None:
-        segment.close()
-        if segment is self._segment:
-            self._segment = None

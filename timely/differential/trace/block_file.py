@@ -6,23 +6,21 @@ or hashes of the keys of rows. Invariant: all entries of a key are in one block.
 
 from __future__ import annotations
 
-import pickle
 import weakref
 from array import array
 from bisect import bisect_right
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from timely.dataflow.pickling import pickled
 from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget, size_text
-from timely.memory.temporary import blamed, read_into, temporary_file, write_all
+from timely.memory.paged_file import Page, PagedFile
 
 BLOCK: Final = 4096
 """Entries of a block of columns. To read one takes 20 to 30 µs from the page cache; a block of 32,768 takes 100."""
 
 ROWS: Final = 256
 """Entries of a block of rows, which takes about 100 µs to unpickle."""
-
 
 LEAST: Final = 1 << 20
 """Bytes that the entries of one key may always take."""
@@ -38,35 +36,27 @@ class Blocks:
     ([-1, 0, 0, 1], ['from nine on'])
     """
 
-    __slots__ = ("__weakref__", "_ends", "_file", "_last", "_number", "_sizes", "budget", "first")
+    __slots__ = ("__weakref__", "_file", "_last", "_number", "_pages", "budget", "first")
 
     def __init__(self, budget: MemoryBudget) -> None:
         self.budget = budget
-        self._file = temporary_file(budget.directory)
+        self._file = PagedFile(budget)
         self.first = array("q")
         """The first key of each block."""
-        self._ends = array("q", [0])
-        self._sizes: list[list[int]] = []  # of the pickle of each block, and of its buffers
+        self._pages: list[Page] = []
         self._number = -1  # of the block that was read last
         self._last: Any = None
-        weakref.finalize(self, _close, self._file, budget, self._ends).atexit = False
+        weakref.finalize(self, self._file.close).atexit = False
 
     def __len__(self) -> int:
         return len(self.first)
 
     def append(self, first: int, block: Any) -> int:
         """Write a block whose first key is ``first``, and return its bytes; ``SpillError`` for a full disk."""
-        pieces = pickled(block)
-        sizes = [len(piece) for piece in pieces]
-        at = self._ends[-1]
-        with blamed(self.budget.directory, sum(sizes)):
-            for piece in pieces:
-                at = _aligned(write_all(self._file.fileno(), at, piece))
-        self.budget.take_disk(at - self._ends[-1])
+        page = self._file.append(pickled(block))
+        self._pages.append(page)
         self.first.append(first)
-        self._sizes.append(sizes)
-        self._ends.append(at)
-        return sum(sizes)
+        return sum(page.sizes)
 
     def find(self, key: int) -> int:
         """Return the number of the block that may have ``key``, or -1."""
@@ -75,15 +65,7 @@ class Blocks:
     def read(self, number: int) -> Any:
         """Return a block, which must not be changed."""
         if number != self._number:
-            sizes = self._sizes[number]
-            data = memoryview(bytearray(self._ends[number + 1] - self._ends[number]))
-            with blamed(self.budget.directory, len(data)):
-                read_into(self._file.fileno(), self._ends[number], data[: len(data) - (_aligned(sizes[-1]) - sizes[-1])])
-            parts, at = [], 0
-            for size in sizes:
-                parts.append(data[at : at + size])
-                at = _aligned(at + size)
-            self._last = pickle.loads(parts[0], buffers=parts[1:])
+            self._last = self._file.load(self._pages[number])
             self._number = number
         return self._last
 
@@ -96,13 +78,3 @@ class Blocks:
                 f" needed; the budget for state is {size_text(limit)}. Give more memory= (timely.execute, or a"
                 " timely.memory.MemoryBudget), or make keys finer, so that none has so many values"
             )
-
-
-def _aligned(at: int) -> int:
-    """Return the next place where an array of numbers may begin."""
-    return -(-at // 8) * 8
-
-
-def _close(file: IO[bytes], budget: MemoryBudget, ends: array[int]) -> None:
-    budget.give_back(on_disk=ends[-1])
-    file.close()
