@@ -64,14 +64,12 @@ def test_errors_name_the_directory_of_the_budget_only(tmp_path: Path, monkeypatc
     plain.close()
 
 
-def test_a_file_that_has_become_shorter_is_noticed() -> None:
-    made: list[Any] = []
-    make = tempfile.TemporaryFile
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tempfile, "TemporaryFile", lambda **options: made.append(make(**options)) or made[-1])
-        file = PagedFile(MemoryBudget())
+def test_a_file_that_has_become_shorter_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  the paged file closes it
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: made)
+    file = PagedFile(MemoryBudget())
     page = file.append([b"x" * 10])
-    os.truncate(made[0].fileno(), 5)
+    os.truncate(made.fileno(), 5)
     with pytest.raises(SpillError, match="ends too early"):
         file.read(page)
     file.close()
