@@ -22,7 +22,7 @@ def consolidated(run: Run, changes: list[Any]) -> list[Any]:
     return sorted(seen, key=lambda update: (update[1], update[0]))
 
 
-def test_B1_equal_records_add_up(run: Run) -> None:
+def test_DD_B1_equal_records_add_up(run: Run) -> None:
     assert consolidated(run, [("a", 0, -1), ("b", 0, -2), ("a", 0, 1)]) == [("b", 0, -2)]
 
 
@@ -31,21 +31,21 @@ def test_B1_equal_records_add_up(run: Run) -> None:
     [[("a", 0, -1), ("b", 0, 0), ("a", 0, 1)], [("a", 0, 0)], [("a", 0, 0), ("b", 0, 0)]],
     ids=["pair", "zero", "zeros"],
 )
-def test_B2_what_adds_up_to_nothing_is_gone(run: Run, changes: list[Any]) -> None:
+def test_DD_B2_what_adds_up_to_nothing_is_gone(run: Run, changes: list[Any]) -> None:
     assert consolidated(run, changes) == []
 
 
-def test_B3_different_records_stay(run: Run) -> None:
+def test_DD_B3_different_records_stay(run: Run) -> None:
     assert consolidated(run, [("a", 0, 1), ("b", 0, 1)]) == [("a", 0, 1), ("b", 0, 1)]
 
 
-def test_B4_equal_records_at_different_times_stay_apart(run: Run) -> None:
+def test_DD_B4_equal_records_at_different_times_stay_apart(run: Run) -> None:
     assert consolidated(run, [("a", 1, -1), ("b", 1, -2), ("a", 1, 1)]) == [("b", 1, -2)]
     assert consolidated(run, [("a", 1, 1), ("b", 2, 1)]) == [("a", 1, 1), ("b", 2, 1)]
     assert consolidated(run, [("a", 1, 1), ("a", 2, -1)]) == [("a", 1, 1), ("a", 2, -1)]
 
 
-def test_B5_before_and_after_consolidate(run: Run) -> None:
+def test_DD_B5_before_and_after_consolidate(run: Run) -> None:
     before: list[Any] = []
     after: list[Any] = []
 
@@ -59,7 +59,7 @@ def test_B5_before_and_after_consolidate(run: Run) -> None:
     assert len(after) == 19
 
 
-def test_B6_a_time_passes_though_nothing_is_left_of_it() -> None:
+def test_DD_B6_a_time_passes_though_nothing_is_left_of_it() -> None:
     cluster = Cluster()
     (worker,) = cluster.workers
     seen: list[Any] = []

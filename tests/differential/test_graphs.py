@@ -240,7 +240,7 @@ SIZES = [(10, 20, 1000, 1), (100, 200, 10, 1), (100, 2000, 1, 1)]
 
 @WAYS
 @pytest.mark.parametrize(("nodes", "size", "epochs", "each"), SIZES)
-def test_G3_hops_from_a_root(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
+def test_DD_G3_hops_from_a_root(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
     epochs = min(epochs, 100 if workers > 1 else 200 if at_once else epochs)  # many in flight on few nodes are slow
     chance = random.Random(nodes + size)
     edges = moves(chance, lambda: (chance.randrange(nodes), chance.randrange(nodes)), size, epochs, each)
@@ -251,7 +251,7 @@ def test_G3_hops_from_a_root(nodes: int, size: int, epochs: int, each: int, work
 
 @WAYS
 @pytest.mark.parametrize(("nodes", "size", "epochs", "each"), [(10, 20, 100, 1), *SIZES[1:]])
-def test_G4_strongly_connected_edges(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
+def test_DD_G4_strongly_connected_edges(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
     epochs = min(epochs, 12 if workers > 1 else 30 if at_once else epochs)
     chance = random.Random(nodes + size)
     edges = moves(chance, lambda: (chance.randrange(nodes), chance.randrange(nodes)), size, epochs, each)
@@ -259,7 +259,7 @@ def test_G4_strongly_connected_edges(nodes: int, size: int, epochs: int, each: i
     assert held(dd.graphs.strongly_connected_edges, [(updates,) for updates in edges], workers, at_once) == expected
 
 
-def test_G7_epochs_without_changes_bring_no_updates() -> None:
+def test_DD_G7_epochs_without_changes_bring_no_updates() -> None:
     seen = []
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
@@ -285,7 +285,7 @@ def test_G7_epochs_without_changes_bring_no_updates() -> None:
 
 
 @WAYS
-def test_G8_a_root_goes_while_others_stay(workers: int, at_once: bool) -> None:
+def test_DD_G8_a_root_goes_while_others_stay(workers: int, at_once: bool) -> None:
     cycle = [(1, 2), (2, 3), (3, 4), (4, 2), (9, 4)]
     epochs: list[tuple[Updates, Updates]] = [
         ([(edge, 1) for edge in cycle], [(1, 1), (7, 1), (9, 1)]),

@@ -22,7 +22,7 @@ def at_zero(*records: Any) -> list[Any]:
     return [(record, 0, 1) for record in records]
 
 
-def test_F1_values_come_in_order_and_counts_are_the_functions(run: Run) -> None:
+def test_DD_F1_values_come_in_order_and_counts_are_the_functions(run: Run) -> None:
     def first_as_often_as_there_are_values(key: Any, values: Any) -> Any:
         return [(values[0][0], len(values))]
 
@@ -30,16 +30,16 @@ def test_F1_values_come_in_order_and_counts_are_the_functions(run: Run) -> None:
     assert found == [((0, 0), 0, 1), ((1, 1), 0, 2)]
 
 
-def test_F2_count(run: Run) -> None:
+def test_DD_F2_count(run: Run) -> None:
     assert run(lambda c: c.count(), THIRDS) == at_zero((0, 2), (1, 3), (2, 3), (3, 1))
 
 
-def test_F3_threshold_and_distinct(run: Run) -> None:
+def test_DD_F3_threshold_and_distinct(run: Run) -> None:
     assert run(lambda c: c.threshold(lambda record, count: count % 2), THIRDS) == at_zero(1, 2, 3)
     assert run(lambda c: c.distinct(), THIRDS) == at_zero(0, 1, 2, 3)
 
 
-def test_F4_the_last_value_of_a_key_goes(run: Run) -> None:
+def test_DD_F4_the_last_value_of_a_key_goes(run: Run) -> None:
     asked: list[Any] = []
 
     def number(key: Any, values: Any) -> Any:
@@ -51,7 +51,7 @@ def test_F4_the_last_value_of_a_key_goes(run: Run) -> None:
     assert all(values for values in asked)
 
 
-def test_F5_a_count_changes_by_two_updates_or_none(run: Run) -> None:
+def test_DD_F5_a_count_changes_by_two_updates_or_none(run: Run) -> None:
     changes = [("k", 0, 5), ("k", 1, 1), ("k", 2, 2), ("k", 2, -2)]
     assert run(lambda c: c.count(), changes) == [(("k", 5), 0, 1), (("k", 5), 1, -1), (("k", 6), 1, 1)]
     others = [(("k", value), 0, 1) for value in range(5)]
@@ -60,7 +60,7 @@ def test_F5_a_count_changes_by_two_updates_or_none(run: Run) -> None:
     assert run(lambda c: c.count_by_key(), others) == expected
 
 
-def test_F6_how_many_nodes_have_each_degree(run: Run) -> None:
+def test_DD_F6_how_many_nodes_have_each_degree(run: Run) -> None:
     edges = [((n, (7 * n + step) % 20), 0, 1) for n in range(20) for step in range(1 + n % 4)]
     moves = [change for time in range(1, 8) for change in ((edges[3 * time][0], time, -1), ((time, 19 - time), time, 1))]
     degrees = lambda c: c.map(lambda edge: edge[0]).count().map(lambda pair: pair[1]).count()  # noqa: E731
@@ -72,7 +72,7 @@ def test_F6_how_many_nodes_have_each_degree(run: Run) -> None:
         assert sum(degree * number * count for (degree, number), count in held.items()) == len(edges)
 
 
-def test_F7_aggregates_of_a_dense_grid(run: Run) -> None:
+def test_DD_F7_aggregates_of_a_dense_grid(run: Run) -> None:
     changes = [
         ((key, (key + 3 * a + 5 * b) % 8), Product(a, b), 1 if (key + a + b) % 3 else -1)
         for key in range(3)
@@ -89,7 +89,7 @@ def test_F7_aggregates_of_a_dense_grid(run: Run) -> None:
         check_changes(found, [changes], lambda counts: oracles.reduced(function, counts), PAIR)  # noqa: B023  # called at once
 
 
-def test_F8_the_minimum_at_a_time_without_input(run: Run) -> None:
+def test_DD_F8_the_minimum_at_a_time_without_input(run: Run) -> None:
     changes = [(("k", 3), Product(0, 1), 1), (("k", 5), Product(1, 0), 1)]
     for build in (lambda c: c.min_by_key(), lambda c: c.reduce(oracles.least)):
         found = run(build, changes, time=PAIR)
@@ -98,7 +98,7 @@ def test_F8_the_minimum_at_a_time_without_input(run: Run) -> None:
         assert accumulated(found, Product(1, 1)) == {("k", 3): 1}
 
 
-def test_F8_no_change_at_either_time_and_one_at_both(run: Run) -> None:
+def test_DD_F8_no_change_at_either_time_and_one_at_both(run: Run) -> None:
     for values in (3, 150):  # a small group, and one that is kept in another way
         changes = [(("k", value), Product(0, 0), 2) for value in range(values)]
         changes += [(("k", 0), Product(0, 1), -1), (("k", 0), Product(1, 0), -1)]
@@ -112,12 +112,12 @@ def test_F8_no_change_at_either_time_and_one_at_both(run: Run) -> None:
         assert accumulated(run(lambda c: c.min_by_key(), changes, time=PAIR), Product(1, 1)) == {("k", 1): 1}
 
 
-def test_F9_distinct_of_a_negative_count(run: Run) -> None:
+def test_DD_F9_distinct_of_a_negative_count(run: Run) -> None:
     assert run(lambda c: c.distinct(), [("a", 0, -1)]) == []
     assert run(lambda c: c.distinct(), [("a", 0, -1), ("a", 1, 2), ("a", 2, -2)]) == [("a", 1, 1), ("a", 2, -1)]
 
 
-def test_F10_general_and_ready_made(run: Run) -> None:
+def test_DD_F10_general_and_ready_made(run: Run) -> None:
     changes = [((n % 4, (n * n) % 11), n // 5, -1 if n % 7 == 3 else 1) for n in range(60)]
     pairs: list[tuple[Any, Any]] = [
         (lambda c: c.count_by_key(), oracles.number),

@@ -25,7 +25,7 @@ def stepped(worker: Worker) -> None:
         worker.step()
 
 
-def test_C1_insert_and_remove_as_time_advances() -> None:
+def test_DD_C1_insert_and_remove_as_time_advances() -> None:
     with Worker() as worker:
         session, output, _ = opened(worker)
         for record in range(10):
@@ -43,11 +43,11 @@ def test_C1_insert_and_remove_as_time_advances() -> None:
         session.close()
 
 
-def test_C2_one_update_of_three_equals_three_inserts(run: Run) -> None:
+def test_DD_C2_one_update_of_three_equals_three_inserts(run: Run) -> None:
     assert run(lambda c: c, [("x", 0, 3)]) == run(lambda c: c, [("x", 0, 1)] * 3) == [("x", 0, 3)]
 
 
-def test_C3_going_back_is_an_error_and_sends_nothing() -> None:
+def test_DD_C3_going_back_is_an_error_and_sends_nothing() -> None:
     with Worker() as worker:
         session, output, _ = opened(worker)
         session.advance_to(5)
@@ -60,7 +60,7 @@ def test_C3_going_back_is_an_error_and_sends_nothing() -> None:
         assert output.changes() == []
 
 
-def test_C4_an_update_of_a_later_time_holds_nothing_up() -> None:
+def test_DD_C4_an_update_of_a_later_time_holds_nothing_up() -> None:
     with Worker() as worker:
         session, output, probe = opened(worker)
         session.advance_to(5)
@@ -73,7 +73,7 @@ def test_C4_an_update_of_a_later_time_holds_nothing_up() -> None:
         assert output.changes() == [("now", 5, 1), ("r", 7, 1)]
 
 
-def test_C5_a_record_that_never_was(run: Run) -> None:
+def test_DD_C5_a_record_that_never_was(run: Run) -> None:
     changes = [(("r", 1), 1, -1)]
     assert run(lambda c: c, changes) == changes
     assert run(lambda c: c.map(lambda pair: pair[0]), changes) == [("r", 1, -1)]
@@ -81,7 +81,7 @@ def test_C5_a_record_that_never_was(run: Run) -> None:
     assert run(lambda c, d: c.join(d), changes, [(("r", "x"), 0, 3)]) == [(("r", (1, "x")), 1, -3)]
 
 
-def test_C6_closing_sends_what_waits() -> None:
+def test_DD_C6_closing_sends_what_waits() -> None:
     with Worker() as worker:
         session, output, probe = opened(worker)
         session.insert("a")
@@ -94,7 +94,7 @@ def test_C6_closing_sends_what_waits() -> None:
         assert output.changes() == [("a", 0, 1)] and probe.done()
 
 
-def test_C6_flush_ends_a_batch() -> None:
+def test_DD_C6_flush_ends_a_batch() -> None:
     sizes: list[int] = []
     with Worker() as worker:
         with worker.dataflow(int) as scope:
@@ -110,7 +110,7 @@ def test_C6_flush_ends_a_batch() -> None:
     assert sizes == [2, 3]
 
 
-def test_C6_an_output_is_done_when_all_is_complete() -> None:
+def test_DD_C6_an_output_is_done_when_all_is_complete() -> None:
     with Worker() as worker:
         session, output, _ = opened(worker)
         done = [output.done]
@@ -125,7 +125,7 @@ def test_C6_an_output_is_done_when_all_is_complete() -> None:
         assert output.at(0) == {"a": 1}
 
 
-def test_C7_only_advance_to_moves_the_frontier() -> None:
+def test_DD_C7_only_advance_to_moves_the_frontier() -> None:
     with Worker() as worker:
         session, _, probe = opened(worker)
         session.insert("a")

@@ -25,12 +25,12 @@ def at_zero(*records: Any) -> list[Any]:
     return [(record, 0, 1) for record in records]
 
 
-def test_E1_pairs_of_equal_keys(run: Run) -> None:
+def test_DD_E1_pairs_of_equal_keys(run: Run) -> None:
     left, right = at_zero((0, 0), (1, 2)), at_zero((0, "a"), (1, "B"))
     assert run(lambda a, b: a.join(b), left, right) == at_zero((0, (0, "a")), (1, (2, "B")))
 
 
-def test_E1_counts_beyond_64_bits_beside_columns() -> None:
+def test_DD_E1_counts_beyond_64_bits_beside_columns() -> None:
     left: list[Any] = [((key, key + 1), time, 1) for key in range(30) for time in range(3)]
     right: list[Any] = [((key, 5), time, diff) for key in range(0, 30, 3) for time, diff in ((0, 1), (1, 2**70), (2, -(2**70)))]
     held = {(key, (key + 1, 5)): 3 for key in range(0, 30, 3)}
@@ -40,24 +40,24 @@ def test_E1_counts_beyond_64_bits_beside_columns() -> None:
         assert accumulated(joined, 1) == dict.fromkeys(held, 2 + 2 * 2**70)
 
 
-def test_E2_a_function_of_the_pair(run: Run) -> None:
+def test_DD_E2_a_function_of_the_pair(run: Run) -> None:
     left, right = at_zero((0, 0), (1, 2)), at_zero((0, "a"), (1, "B"))
     assert run(lambda a, b: a.join_map(b, lambda k, v, w: (k + v, w)), left, right) == at_zero((0, "a"), (3, "B"))
 
 
-def test_E3_semijoin_and_antijoin(run: Run) -> None:
+def test_DD_E3_semijoin_and_antijoin(run: Run) -> None:
     left, keys = at_zero((0, 0), (1, 2)), at_zero(0)
     assert run(lambda a, b: a.semijoin(b), left, keys) == at_zero((0, 0))
     assert run(lambda a, b: a.antijoin(b), left, keys) == at_zero((1, 2))
 
 
-def test_E4_keys_that_the_left_side_lacks(run: Run) -> None:
+def test_DD_E4_keys_that_the_left_side_lacks(run: Run) -> None:
     left, keys = at_zero((0, 1), (1, 3)), at_zero(0, 2)
     assert run(lambda a, b: a.semijoin(b), left, keys) == at_zero((0, 1))
     assert run(lambda a, b: a.antijoin(b), left, keys) == at_zero((1, 3))
 
 
-def test_E5_counts_are_multiplied(run: Run) -> None:
+def test_DD_E5_counts_are_multiplied(run: Run) -> None:
     for one, other in ((2, 3), (2, -1)):
         found = run(lambda a, b: a.join(b), [(("k", 1), 0, one)], [(("k", 2), 0, other)])
         assert found == [(("k", (1, 2)), 0, one * other)]
@@ -72,20 +72,20 @@ def above(manages: Any) -> Any:
     return manages.map(lambda pair: pair[::-1]).join(manages)
 
 
-def test_E6_who_manages_a_manager(run: Run) -> None:
+def test_DD_E6_who_manages_a_manager(run: Run) -> None:
     pairs = [(0, (0, 0)), (0, (0, 1)), (1, (0, 2)), (1, (0, 3)), (2, (1, 4)), (2, (1, 5)), (3, (1, 6)), (3, (1, 7))]
     expected = at_zero(*pairs, (4, (2, 8)), (4, (2, 9)))
     assert run(above, MANAGES) == expected
 
 
-def test_E7_managers_change(run: Run) -> None:
+def test_DD_E7_managers_change(run: Run) -> None:
     changes = run(above, MANAGES + MOVES)
     expected = {(1, (0, 4)): 1, (2, (0, 4)): -1, (4, (1, 8)): 1, (4, (1, 9)): 1, (4, (2, 8)): -1, (4, (2, 9)): -1}
     assert {record: diff for record, time, diff in changes if time == 4} == expected
     assert not [change for change in changes if change[1] in (1, 3)]
 
 
-def test_E8_results_come_at_least_upper_bounds(run: Run) -> None:
+def test_DD_E8_results_come_at_least_upper_bounds(run: Run) -> None:
     left, right = [(("k", 1), Product(0, 5), 1)], [(("k", 2), Product(3, 0), 1)]
     assert run(lambda a, b: a.join(b), left, right, time=PAIR) == [(("k", (1, 2)), Product(3, 5), 1)]
 
@@ -150,14 +150,14 @@ def odd_with_even(calls: list[Any]) -> Callable[[Any], Any]:
 
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
 @pytest.mark.parametrize("n", [1, 10, 100, 1_000])
-def test_E9_odd_counts_never_meet_even_ones(n: int, one_by_one: bool) -> None:
+def test_DD_E9_odd_counts_never_meet_even_ones(n: int, one_by_one: bool) -> None:
     changes = [("k", time, 1) for time in range(n)]
     for workers in (1, 3) if n < 1_000 else (1,):
         assert run_once(odd_with_even([]), changes, workers=workers, one_by_one=one_by_one) == []
 
 
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
-def test_E9_work_is_linear_in_the_epochs(one_by_one: bool) -> None:
+def test_DD_E9_work_is_linear_in_the_epochs(one_by_one: bool) -> None:
     def work(n: int) -> tuple[int, int]:
         calls: list[Any] = []
         Tick.compared = 0
@@ -188,7 +188,7 @@ def run_sessions(build: Callable[[Any], Any], n: int, one_by_one: bool) -> None:
 
 
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
-def test_E9_10_000_epochs_in_bounded_memory(one_by_one: bool) -> None:
+def test_DD_E9_10_000_epochs_in_bounded_memory(one_by_one: bool) -> None:
     check_many_epochs(10_000, one_by_one)
 
 
@@ -220,12 +220,12 @@ def check_many_epochs(n: int, one_by_one: bool) -> None:
         assert not any(sums.values())
 
 
-def test_E9_under_all_conditions(run: Run) -> None:
+def test_DD_E9_under_all_conditions(run: Run) -> None:
     assert run(odd_with_even([]), [("k", time, 1) for time in range(60)]) == []
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_E9_3000_epochs_at_once(workers: int) -> None:
+def test_DD_E9_3000_epochs_at_once(workers: int) -> None:
     calls: list[Any] = []
     assert run_once(odd_with_even(calls), [("k", time, 1) for time in range(3_000)], workers=workers) == []
     assert len(calls) <= 20 * 3_000
@@ -233,7 +233,7 @@ def test_E9_3000_epochs_at_once(workers: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("workers", [1, 3])
-def test_E10_both_sides_at_once_in_any_interleaving(workers: int, seed: int) -> None:
+def test_DD_E10_both_sides_at_once_in_any_interleaving(workers: int, seed: int) -> None:
     left = [((key, "left"), 0, 1) for key in range(1_000)]
     right = [((key, "right"), 0, 1) for key in range(1_000)]
     expected = at_zero(*((key, ("left", "right")) for key in range(1_000)))
@@ -245,7 +245,7 @@ def test_E10_both_sides_at_once_in_any_interleaving(workers: int, seed: int) -> 
         assert found == expected[few]
 
 
-def test_E10_an_arrangement_joined_with_itself(run: Run) -> None:
+def test_DD_E10_an_arrangement_joined_with_itself(run: Run) -> None:
     changes = [((key % 3, key), time, 1) for key in range(12) for time in (0, 1)]
 
     def itself(pairs: Any) -> Any:
@@ -258,7 +258,7 @@ def test_E10_an_arrangement_joined_with_itself(run: Run) -> None:
         assert accumulated(found, time) == expected
 
 
-def test_E10_a_join_of_many_results_goes_on_while_more_arrives() -> None:
+def test_DD_E10_a_join_of_many_results_goes_on_while_more_arrives() -> None:
     with Worker() as worker:
         with worker.dataflow(int) as scope:
             left, ones = dd.new_collection(scope)

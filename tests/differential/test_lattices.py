@@ -27,12 +27,12 @@ def P(outer: Any, inner: Any) -> Product[Any, Any]:
     return Product(outer, inner)
 
 
-def test_A1_bounds_of_two_products() -> None:
+def test_DD_A1_bounds_of_two_products() -> None:
     assert PAIRS.lub(P(3, 7), P(4, 6)) == P(4, 7)
     assert PAIRS.glb is not None and PAIRS.glb(P(3, 7), P(4, 6)) == P(3, 6)
 
 
-def test_A2_advancing_by_a_frontier_of_two() -> None:
+def test_DD_A2_advancing_by_a_frontier_of_two() -> None:
     frontier = [P(4, 8), P(5, 3)]
     assert PAIRS.advance(P(3, 7), frontier) == P(4, 7)
     later = [P(i, j) for i in range(10) for j in range(10) if any(element <= P(i, j) for element in frontier)]
@@ -40,7 +40,7 @@ def test_A2_advancing_by_a_frontier_of_two() -> None:
 
 
 @pytest.mark.parametrize("spec", [int, Unit, PAIR, DEEP], ids=str)
-def test_A3_advancing_by_the_empty_frontier(spec: Any) -> None:
+def test_DD_A3_advancing_by_the_empty_frontier(spec: Any) -> None:
     @settings(max_examples=10)
     @given(time_kit(spec).times)
     def unchanged(time: Any) -> None:
@@ -49,7 +49,7 @@ def test_A3_advancing_by_the_empty_frontier(spec: Any) -> None:
     unchanged()
 
 
-def test_A4_the_least_antichain_at_or_after_two_others() -> None:
+def test_DD_A4_the_least_antichain_at_or_after_two_others() -> None:
     assert set(PAIRS.upper_envelope([P(3, 7), P(5, 6)], [P(4, 6)])) == {P(4, 7), P(5, 6)}
 
 
@@ -57,13 +57,13 @@ SHIPPED: list[Any] = [int, Unit, LoopTime, PAIR, DEEP, Product[int, PAIR], Produ
 
 
 @pytest.mark.parametrize("spec", SHIPPED, ids=lambda spec: time_domain(spec).name)
-def test_A5_the_bounds_of_every_shipped_type_obey_the_laws(spec: Any) -> None:
+def test_DD_A5_the_bounds_of_every_shipped_type_obey_the_laws(spec: Any) -> None:
     check_lattice(spec, examples=8)
 
 
 @settings(max_examples=40)
 @given(time_kit(DEEP).times, time_kit(DEEP).times, st.lists(time_kit(DEEP).times, max_size=5))
-def test_A5_advancing_by_any_frontier_is_idempotent_and_monotone(one: Any, other: Any, frontier: list[Any]) -> None:
+def test_DD_A5_advancing_by_any_frontier_is_idempotent_and_monotone(one: Any, other: Any, frontier: list[Any]) -> None:
     times = lattice(DEEP)
     elements = times.lower_envelope(frontier)
     moved = times.advance(one, elements)
@@ -119,7 +119,7 @@ class Tally(NamedTuple):
 TALLIES = st.builds(Tally, st.integers(0, 4), st.integers(0, 4))
 
 
-def test_A6_a_type_without_glb_obeys_the_laws_of_lub() -> None:
+def test_DD_A6_a_type_without_glb_obeys_the_laws_of_lub() -> None:
     assert lattice(Tally).glb is None
     check_lattice(Tally, TALLIES, examples=15)
 
@@ -145,13 +145,13 @@ BUILDS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_A6_a_type_without_glb_is_warned_of_once_when_built(name: str) -> None:
+def test_DD_A6_a_type_without_glb_is_warned_of_once_when_built(name: str) -> None:
     for _ in range(2):  # for each dataflow
         (message,) = warnings_of(BUILDS[name])
         assert "Tally" in message and "Give the type a method glb(other)" in message
 
 
-def test_A6_what_keeps_no_history_needs_no_bounds() -> None:
+def test_DD_A6_what_keeps_no_history_needs_no_bounds() -> None:
     assert warnings_of(lambda c: c.map(lambda pair: pair[0]).concat(c).probe()) == []
     assert warnings_of(BUILDS["several"], PAIR) == []
 

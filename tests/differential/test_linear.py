@@ -27,17 +27,17 @@ def same(c: Any) -> Any:
     return c
 
 
-def test_D1_odd_and_even_make_the_whole(run: Run) -> None:
+def test_DD_D1_odd_and_even_make_the_whole(run: Run) -> None:
     for changes in (DIGITS, MOVING):
         assert run(lambda c: c.filter(odd).concat(c.filter(even)), changes) == run(same, changes)
 
 
-def test_D2_the_whole_without_the_odd(run: Run) -> None:
+def test_DD_D2_the_whole_without_the_odd(run: Run) -> None:
     for changes in (DIGITS, MOVING):
         assert run(lambda c: c.filter(odd).negate().concat(c), changes) == run(lambda c: c.filter(even), changes)
 
 
-def test_D2_columns_of_what_came_as_rows(run: Run) -> None:
+def test_DD_D2_columns_of_what_came_as_rows(run: Run) -> None:
     for changes in (DIGITS, MOVING):
         assert run(lambda c: c.filter_columns(lambda keys: keys % 2 == 1), changes) == run(lambda c: c.filter(odd), changes)
         pairs = run(lambda c: c.map(lambda n: (n % 3, n)), changes)
@@ -50,7 +50,7 @@ def test_D2_columns_of_what_came_as_rows(run: Run) -> None:
             run(build, [("three", 0, 1)])
 
 
-def test_D3_no_double_is_odd(run: Run) -> None:
+def test_DD_D3_no_double_is_odd(run: Run) -> None:
     def doubled(c: Any) -> Any:
         c.map(lambda n: 2 * n).filter(odd).assert_empty()
         return c
@@ -58,7 +58,7 @@ def test_D3_no_double_is_odd(run: Run) -> None:
     assert run(doubled, MOVING) == run(same, MOVING)
 
 
-def test_D4_a_difference_is_named(run: Run) -> None:
+def test_DD_D4_a_difference_is_named(run: Run) -> None:
     def equal(one: Any, other: Any) -> Any:
         one.assert_equal(other)
         return one
@@ -72,14 +72,14 @@ def test_D4_a_difference_is_named(run: Run) -> None:
     assert run(equal, MOVING, MOVING) == run(same, MOVING)
 
 
-def test_D5_explode_equals_flat_map(run: Run) -> None:
+def test_DD_D5_explode_equals_flat_map(run: Run) -> None:
     numbers = [(n, 0, 1) for n in range(10)]
     flat = run(lambda c: c.flat_map(range), numbers)
     factors = run(lambda c: c.map(lambda x: (x, 9 - x)).explode(lambda pair: pair), numbers)
     assert flat == factors == [(n, 0, 9 - n) for n in range(9)]
 
 
-def test_D6_into_a_scope_and_out_again(run: Run) -> None:
+def test_DD_D6_into_a_scope_and_out_again(run: Run) -> None:
     def through_region(c: Any) -> Any:
         with c.scope.region("region") as region:
             return c.enter(region).leave()
@@ -98,7 +98,7 @@ def test_D6_into_a_scope_and_out_again(run: Run) -> None:
         assert run(build, MOVING) == run(same, MOVING)
 
 
-def test_D7_leaving_adds_up_the_rounds(run: Run) -> None:
+def test_DD_D7_leaving_adds_up_the_rounds(run: Run) -> None:
     def spread(c: Any) -> Any:
         with c.scope.iterative("loop") as loop:
             return c.enter_at(loop, lambda x: x).leave()
@@ -107,6 +107,6 @@ def test_D7_leaving_adds_up_the_rounds(run: Run) -> None:
     assert run(spread, MOVING) == run(same, MOVING)
 
 
-def test_D8_concat_of_nothing_and_of_itself(run: Run) -> None:
+def test_DD_D8_concat_of_nothing_and_of_itself(run: Run) -> None:
     assert run(lambda c: c.concat(), MOVING) == run(same, MOVING)
     assert run(lambda c: c.concat(c, c), MOVING) == [(n, time, 3 * diff) for n, time, diff in run(same, MOVING)]

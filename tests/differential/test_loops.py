@@ -24,7 +24,7 @@ def at_zero(*records: Any) -> list[Any]:
     return [(record, 0, 1) for record in records]
 
 
-def test_G1_halve_if_even(run: Run) -> None:
+def test_DD_G1_halve_if_even(run: Run) -> None:
     found = run(lambda c: c.iterate(lambda scope, x: x.map(lambda n: n if n % 2 else n // 2)), at_zero(*range(1, 10)))
     assert found == [(1, 0, 4), (3, 0, 2), (5, 0, 1), (7, 0, 1), (9, 0, 1)]
 
@@ -41,7 +41,7 @@ def parities(numbers: Any) -> Any:
         return evens.map(lambda n: (0, n)).concat(odds.map(lambda n: (1, n))).leave()
 
 
-def test_G2_two_variables(run: Run) -> None:
+def test_DD_G2_two_variables(run: Run) -> None:
     expected = at_zero(*((0, n) for n in range(0, 20, 2)), *((1, n) for n in range(1, 20, 2)))
     assert run(parities, at_zero(*range(10, 20))) == expected
 
@@ -104,7 +104,7 @@ def check_hops(found: list[Any], edges: list[Any], epochs: int) -> None:
         assert held == search(expected, [1])
 
 
-def test_G3_hops_while_edges_move(run: Run) -> None:
+def test_DD_G3_hops_while_edges_move(run: Run) -> None:
     edges = moving_edges(10, 20, 60, seed=1)
     check_hops(run(hops, edges, at_zero(1)), edges, 60)
 
@@ -113,7 +113,7 @@ def test_G3_hops_while_edges_move(run: Run) -> None:
     ("nodes", "number", "epochs", "workers", "one_by_one"),
     [(10, 20, 1_000, 1, True), (10, 20, 100, 1, False), (100, 200, 10, 3, True), (100, 2_000, 1, 3, False)],
 )
-def test_G3_hops_of_larger_graphs(nodes: int, number: int, epochs: int, workers: int, one_by_one: bool) -> None:
+def test_DD_G3_hops_of_larger_graphs(nodes: int, number: int, epochs: int, workers: int, one_by_one: bool) -> None:
     edges = moving_edges(nodes, number, epochs, seed=2)
     check_hops(run_once(hops, edges, at_zero(1), workers=workers, one_by_one=one_by_one), edges, epochs)
 
@@ -173,7 +173,7 @@ def check_strong(found: list[Any], edges: list[Any], epochs: int) -> None:
         assert held == tarjan(expected)
 
 
-def test_G4_strongly_connected_edges(run: Run) -> None:
+def test_DD_G4_strongly_connected_edges(run: Run) -> None:
     edges = moving_edges(6, 10, 8, seed=3)
     check_strong(run(strong_edges, edges), edges, 8)
 
@@ -182,7 +182,7 @@ def test_G4_strongly_connected_edges(run: Run) -> None:
     ("nodes", "number", "epochs", "workers", "one_by_one"),
     [(10, 20, 50, 1, True), (10, 20, 12, 1, False), (100, 200, 5, 1, True), (10, 20, 8, 3, False)],
 )
-def test_G4_strongly_connected_edges_of_larger_graphs(
+def test_DD_G4_strongly_connected_edges_of_larger_graphs(
     nodes: int, number: int, epochs: int, workers: int, one_by_one: bool
 ) -> None:
     edges = moving_edges(nodes, number, epochs, seed=4)
@@ -215,7 +215,7 @@ def closure(manages: Any) -> dict[Any, int]:
         found |= more
 
 
-def test_G5_who_is_above_whom(run: Run) -> None:
+def test_DD_G5_who_is_above_whom(run: Run) -> None:
     found = run(above, MANAGES + MOVES)
     assert len(accumulated(found, 0)) == 26
     assert [change for change in found if change[1] == 2] == [((1, low), 2, -1) for low in (2, 4, 5, 8, 9)]
@@ -223,7 +223,7 @@ def test_G5_who_is_above_whom(run: Run) -> None:
         assert accumulated(found, time) == closure(accumulated(MANAGES + MOVES, time))
 
 
-def test_G6_at_once_and_one_by_one() -> None:
+def test_DD_G6_at_once_and_one_by_one() -> None:
     edges = moving_edges(8, 14, 10, seed=5)
     for build in (hops, lambda edges, roots: strong_edges(edges)):
         at_once = run_once(build, edges, at_zero(1))
@@ -231,7 +231,7 @@ def test_G6_at_once_and_one_by_one() -> None:
         assert at_once == run_once(build, edges, at_zero(1), workers=3, seed=6)
 
 
-def test_G7_what_stands_still_does_no_work() -> None:
+def test_DD_G7_what_stands_still_does_no_work() -> None:
     seen: list[Any] = []
     with Worker() as worker:
         with worker.dataflow(int) as scope:
@@ -261,7 +261,7 @@ def test_G7_what_stands_still_does_no_work() -> None:
         session.close()
 
 
-def test_G8_a_root_is_removed(run: Run) -> None:
+def test_DD_G8_a_root_is_removed(run: Run) -> None:
     edges = at_zero((1, 2), (2, 3), (3, 1), (3, 4), (7, 4), (4, 5))
     found = run(hops, edges, [(1, 0, 1), (7, 0, 1), (1, 1, -1)])
     assert accumulated(found, 0) == {(1, 0): 1, (2, 1): 1, (3, 2): 1, (7, 0): 1, (4, 1): 1, (5, 2): 1}

@@ -126,7 +126,7 @@ def test_number_10_a_sum_beyond_all_floats_is_infinite() -> None:
 @pytest.mark.parametrize("name", ["min", "max", "top 3", "top by"])
 @pytest.mark.parametrize("nan", [math.nan, Decimal("nan"), np.float32("nan"), (math.nan, 1)], ids=repr)
 @pytest.mark.parametrize("size", [5, 100])
-def test_number_8_and_9_nan_is_the_greatest_and_goes_again(name: str, nan: Any, size: int) -> None:
+def test_number_8_number_9_nan_is_the_greatest_and_goes_again(name: str, nan: Any, size: int) -> None:
     kind = (lambda x: (x, 0)) if isinstance(nan, tuple) else Decimal if isinstance(nan, Decimal) else float
     stay = [kind(n) for n in range(size)]
     epochs = after_each(BUILDS[name], come(*stay), come(nan), go(again(nan)), come(kind(-5)), one_by_one=True)

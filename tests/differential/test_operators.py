@@ -87,7 +87,7 @@ TWELVE_KEYS = st.tuples(st.integers(0, 11), st.integers(0, 7))
 
 
 @pytest.mark.parametrize("name", ["count_by_key", "sum_by_key", "min_by_key"])
-def test_F7_aggregates_at_partially_ordered_times(name: str) -> None:
+def test_DD_F7_aggregates_at_partially_ordered_times(name: str) -> None:
     build, oracle = ONE[name]
     diffs = st.sampled_from([1, -1])
     check_operator(build, oracle, times=SMALL_TIMES, records=TWELVE_KEYS, diffs=diffs, size=20, examples=20)
@@ -99,7 +99,7 @@ def drawn_time(random: Random, size: int) -> Any:
 
 @pytest.mark.parametrize("name", ["count_by_key", "sum_by_key", "min_by_key", "max_by_key", "top_k"])
 @pytest.mark.parametrize("seed", range(6))
-def test_F7_aggregates_of_large_groups(name: str, seed: int) -> None:
+def test_DD_F7_aggregates_of_large_groups(name: str, seed: int) -> None:
     build, oracle = ONE[name]
     random = Random(seed)
     size = 4 if seed % 2 else 2
@@ -112,7 +112,7 @@ def test_F7_aggregates_of_large_groups(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum_by_key", "min_by_key", "top_k"])
-def test_F7_aggregates_of_large_groups_in_a_loop(name: str) -> None:
+def test_DD_F7_aggregates_of_large_groups_in_a_loop(name: str) -> None:
     build, oracle = ONE[name]
     random = Random(7)
     changes = [((0, random.randrange(60)), time, 1) for time in range(6) for _ in range(12)]
@@ -136,7 +136,7 @@ def test_F7_aggregates_of_large_groups_in_a_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["count_by_key", "sum_by_key", "min_by_key", "max_by_key", "top_k", "distinct"])
-def test_F10_aggregates_equal_general_reductions(name: str) -> None:
+def test_DD_F10_aggregates_equal_general_reductions(name: str) -> None:
     function = {
         "count_by_key": oracles.number,
         "sum_by_key": oracles.total,

@@ -166,7 +166,7 @@ def changed(since: int) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("forgotten", [None, 0, 1, 3, 6])
-def test_history_1_2_3_what_is_read_of_what_an_output_remembers(forgotten: int | None) -> None:
+def test_history_1_history_2_history_3_what_is_read_of_what_an_output_remembers(forgotten: int | None) -> None:
     session, output = following(forgotten)
     begins = forgotten or 0
     for time in range(7):

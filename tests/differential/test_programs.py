@@ -31,16 +31,16 @@ from timely.testing.differential import accumulated as held_at
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "differential"
 PROGRAMS = {
-    "J1": strongly_connected,
-    "J2": stable_matching,
-    "J3": points_to,
-    "J4": revenue,
-    "J5": two_core,
-    "J6": interactive_queries,
-    "J7": top_scores,
-    "J8": late_sessions,
-    "J9": ten_queries,
-    "J10": as_of,
+    "DD_J1": strongly_connected,
+    "DD_J2": stable_matching,
+    "DD_J3": points_to,
+    "DD_J4": revenue,
+    "DD_J5": two_core,
+    "DD_J6": interactive_queries,
+    "DD_J7": top_scores,
+    "DD_J8": late_sessions,
+    "DD_J9": ten_queries,
+    "DD_J10": as_of,
 }
 
 
@@ -79,7 +79,7 @@ def test_program(number: str, workers: int, at_once: bool) -> None:
 @pytest.mark.parametrize(
     ("number", "containers", "workers", "compact"),
     [
-        pytest.param(number, *conditions, marks=[pytest.mark.soak] if number == "J9" and conditions[0] != "rows" else [])
+        pytest.param(number, *conditions, marks=[pytest.mark.soak] if number == "DD_J9" and conditions[0] != "rows" else [])
         for number in PROGRAMS  # J9 in columns of one row each takes a minute
         for conditions in [("rows", (1, 3), True), ("columns", (1, 1), False), ("mixed", (3, 2), False)]
     ],
@@ -96,14 +96,14 @@ def test_program_resumed_after_epoch_1(
     conditions: Any = {"workers": workers, "compact": compact, "containers": containers}
     found = run_resumed(program.build, *changes, directory=tmp_path, at=2, **conditions)
     assert [held_at(found, epoch) for epoch in range(len(epochs))] == expected
-    if number == "J9":
+    if number == "DD_J9":
         return  # it is large, and the joins of others are run in all these ways
     for conditions in ({"containers": containers, "one_by_one": compact}, {"containers": containers, "seed": 3}):
         assert run(program.build, *changes, workers=workers[0], **conditions) == found
 
 
 @pytest.mark.parametrize("chance", range(5))
-def test_J2_random_preferences(chance: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_DD_J2_random_preferences(chance: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pick = random.Random(chance)
     proposers, choosers = list("abcdefgh"), list("stuvwxyz")
     choices = {chooser: pick.sample(proposers, 6) for chooser in choosers}
@@ -140,7 +140,7 @@ def matched(wishes: dict[str, list[str]], choices: dict[str, list[str]]) -> dict
     return {(one, name): 1 for name, one in engaged.items()}
 
 
-def test_J7_a_large_group_changes_at_once() -> None:
+def test_DD_J7_a_large_group_changes_at_once() -> None:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             session, scores = dd.new_collection(scope)

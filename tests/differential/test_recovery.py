@@ -453,7 +453,7 @@ def test_an_import_of_a_dataflow_that_had_ended_before_the_checkpoint(tmp_path: 
 
 @pytest.mark.parametrize("workers", [(1, 1), (1, 3), (2, 1)])
 @pytest.mark.parametrize("stop", [3, 4, 5, 6, 9, 12, 15])
-def test_i1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int) -> None:
+def test_DD_I1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int) -> None:
     calls = {3: "mcsherry", 4: "zappa", 5: None, 9: "oz", 11: "oz", 15: None}
 
     def program(worker: timely.Worker, stop: int) -> Any:

@@ -22,19 +22,19 @@ SHORTEST = dd.Ring(zero=float("inf"), add=min, multiply=lambda a, b: a + b)
 """Min-plus: what is added can never be taken away."""
 
 
-def test_I3_tuples_add_up_coordinate_by_coordinate(run: Run) -> None:
+def test_DD_I3_tuples_add_up_coordinate_by_coordinate(run: Run) -> None:
     for build in (lambda c: c, lambda c: c.consolidate(), lambda c: c.arrange_by_self().as_collection()):
         assert run(build, [("a", 0, (1, 2)), ("a", 0, (3, 4))], diff=tuple) == [("a", 0, (4, 6))]
         assert run(build, [("a", 0, (1, -1)), ("a", 0, (-1, 1))], diff=tuple) == []
 
 
-def test_I4_differences_that_grow_in_length(run: Run) -> None:
+def test_DD_I4_differences_that_grow_in_length(run: Run) -> None:
     changes = [("a", 0, (1, 2, 3)), ("a", 0, (1, 1, 1, 1))]
     for build in (lambda c: c, lambda c: c.consolidate()):
         assert run(build, changes, diff=tuple) == [("a", 0, (2, 3, 4, 1))]
 
 
-def test_I3_tuples_in_joins(run: Run) -> None:
+def test_DD_I3_tuples_in_joins(run: Run) -> None:
     left = [(("a", 1), 0, (1, 2)), (("b", 1), 0, (5, 5))]
     counted = run(lambda c: c.join(dd.collection(c.scope, [("a", "x"), ("a", "x")], on=0)), left, diff=tuple)
     assert counted == [(("a", (1, "x")), 0, (2, 4))]
@@ -50,7 +50,7 @@ def built() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("operator", ["negate", "reduce", "iterate", "minus", "antijoin", "assert_equal", "Variable"])
-def test_I5_operators_that_take_away_are_refused(operator: str) -> None:
+def test_DD_I5_operators_that_take_away_are_refused(operator: str) -> None:
     with built() as scope:
         _, growing = dd.new_collection(scope, diff=SHORTEST)
         uses: dict[str, Callable[[], Any]] = {
@@ -66,7 +66,7 @@ def test_I5_operators_that_take_away_are_refused(operator: str) -> None:
             uses[operator]()
 
 
-def test_I5_removing_and_inserting_need_what_the_ring_lacks() -> None:
+def test_DD_I5_removing_and_inserting_need_what_the_ring_lacks() -> None:
     with Worker() as worker:
         with worker.dataflow(int) as scope:
             session, growing = dd.new_collection(scope, diff=SHORTEST)
@@ -81,7 +81,7 @@ def test_I5_removing_and_inserting_need_what_the_ring_lacks() -> None:
         assert output.at(0) == {"a": 3}
 
 
-def test_I4_differences_have_the_operators_of_numbers() -> None:
+def test_DD_I4_differences_have_the_operators_of_numbers() -> None:
     ring = dd.Ring(
         zero=(0, 0),
         add=lambda a, b: (a[0] + b[0], a[1] + b[1]),
@@ -106,7 +106,7 @@ def test_I4_differences_have_the_operators_of_numbers() -> None:
     assert [difference.value for difference in held] == [(-1, -2), (-4, -5), (5, 14), (3, 6), (-2, -4), (-5, -7)]
 
 
-def test_I5_distinct_needs_an_order() -> None:
+def test_DD_I5_distinct_needs_an_order() -> None:
     with built() as scope:
         _, growing = dd.new_collection(scope, diff=SHORTEST)
         with pytest.raises(DifferenceError):
@@ -178,7 +178,7 @@ def test_only_updates_that_change_a_sum_go_on(run: Run) -> None:
     assert run(lambda c: c.consolidate(), changes, diff=counts) == changes
 
 
-def test_I5_shortest_paths_by_min_plus(run: Run) -> None:
+def test_DD_I5_shortest_paths_by_min_plus(run: Run) -> None:
     def distances(roots: Any, edges: Any) -> Any:
         with roots.scope.iterative() as loop:
             variable: Any = dd.Variable(loop, diff=SHORTEST)

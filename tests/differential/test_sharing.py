@@ -35,7 +35,7 @@ class Source:
 # -- handles ---------------------------------------------------------------------------------------------------------------
 
 
-def test_h1_what_is_before_each_time() -> None:
+def test_DD_H1_what_is_before_each_time() -> None:
     with timely.Worker() as worker:
         source = Source(worker)
         trace = source.arranged.trace
@@ -53,7 +53,7 @@ def test_h1_what_is_before_each_time() -> None:
         assert trace.get(2, at=1) == {3: 1} and trace.get(2) == {} == trace.get(7)
 
 
-def test_j10_as_of() -> None:
+def test_DD_J10_as_of() -> None:
     with timely.Worker() as worker:
         source = Source(worker)
         trace = source.arranged.trace
@@ -76,7 +76,7 @@ def test_j10_as_of() -> None:
             trace.get("k", at=1)
 
 
-def test_h7_what_cannot_be_read() -> None:
+def test_DD_H7_what_cannot_be_read() -> None:
     with timely.Worker() as worker:
         source = Source(worker)
         trace = source.arranged.trace
@@ -128,7 +128,7 @@ def test_a_snapshot_stays_at_its_time() -> None:
             now.get(1)
 
 
-def test_h6_ten_readers() -> None:
+def test_DD_H6_ten_readers() -> None:
     with timely.Worker() as worker:
         source = Source(worker)
         first = source.arranged.trace
@@ -254,7 +254,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("reads", READS)
 @pytest.mark.parametrize("workers", [1, 3, 4])
 @pytest.mark.parametrize("late", [0, 1, 3, 6, 7])
-def test_h2_h3_sums_by_key_in_a_second_dataflow(workers: int, late: int, reads: str) -> None:
+def test_DD_H2_DD_H3_sums_by_key_in_a_second_dataflow(workers: int, late: int, reads: str) -> None:
     """The second dataflow is built after epoch ``late``; after all of them, and after the end of the first, with 7 (H3)."""
 
     def program(worker: timely.Worker) -> Any:
@@ -285,7 +285,7 @@ def test_h2_h3_sums_by_key_in_a_second_dataflow(workers: int, late: int, reads: 
     assert by_epoch(timely.execute(program, workers=workers)) == H2_OUTPUT
 
 
-def test_h4_an_import_follows_the_frontier() -> None:
+def test_DD_H4_an_import_follows_the_frontier() -> None:
     with timely.Worker() as worker:
         source = Source(worker)
         with worker.dataflow(int) as scope:
@@ -298,7 +298,7 @@ def test_h4_an_import_follows_the_frontier() -> None:
         worker.run()
 
 
-def test_h5_closing_an_import_ends_its_dataflow() -> None:
+def test_DD_H5_closing_an_import_ends_its_dataflow() -> None:
     with timely.Worker() as worker:
         source = Source(worker)
         source.session.insert((1, 1))
@@ -364,8 +364,7 @@ def test_an_import_of_a_dropped_dataflow_is_never_complete() -> None:
         worker.run()
 
 
-def test_an_arrangement_in_a_loop_and_outside_is_one() -> None:
-    """H8."""
+def test_DD_H8_an_arrangement_in_a_loop_and_outside_is_one() -> None:
     with timely.Worker() as worker:
         source = Source(worker)
         trace = source.arranged.trace
@@ -440,7 +439,7 @@ def test_an_import_into_its_own_dataflow_or_another_time_is_refused() -> None:
 
 
 @pytest.mark.parametrize("import_late", [False, True])
-def test_j6_two_hops_asked_interactively(import_late: bool) -> None:
+def test_DD_J6_two_hops_asked_interactively(import_late: bool) -> None:
     edges: list[list[tuple[tuple[int, int], int]]] = [
         [((1, 2), 1), ((2, 3), 1), ((2, 4), 1)],
         [((4, 5), 1)],
@@ -476,7 +475,7 @@ def test_j6_two_hops_asked_interactively(import_late: bool) -> None:
         assert two.changes() == [((1, 3), 0, 1), ((1, 4), 0, 1), ((2, 5), 1, 1), ((1, 3), 2, -1), ((1, 4), 2, -1), ((1, 5), 4, 1)]
 
 
-def test_j9_queries_come_and_go_while_edges_move() -> None:
+def test_DD_J9_queries_come_and_go_while_edges_move() -> None:
     def two_hops(edges: Counter[tuple[int, int]], start: int) -> dict[Any, int]:
         found: Counter[Any] = Counter()
         for (a, b), n in edges.items():

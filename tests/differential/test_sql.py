@@ -271,7 +271,7 @@ def by_table(orders: Any, lines: Any) -> Any:
 
 
 @pytest.mark.parametrize("build", [by_sql, by_table])
-def test_J4_revenue_by_segment(run: Callable[..., Any], build: Any) -> None:
+def test_DD_J4_revenue_by_segment(run: Callable[..., Any], build: Any) -> None:
     assert sorted(run(build, SEGMENTED, SOLD), key=lambda change: (change[1], change[0])) == REVENUE
 
 

@@ -181,7 +181,7 @@ def test_number_13_sets_of_rows_have_the_scale_of_both_sides() -> None:
         ("9" * 5000, "too large"),
     ],
 )
-def test_number_13_and_15_what_no_decimal_holds_is_refused(expression: str, why: str) -> None:
+def test_number_13_number_15_what_no_decimal_holds_is_refused(expression: str, why: str) -> None:
     assert why in fails(expression, DECIMAL_ROWS, DECIMALS)
 
 
@@ -243,7 +243,7 @@ def around_changes(source: random.Random, name: str) -> list[datetime.datetime]:
     return [moment + datetime.timedelta(seconds=shift) for moment in shown for shift in seconds]
 
 
-def test_clock_1_and_2_hours_that_come_twice_or_never() -> None:
+def test_clock_1_clock_2_hours_that_come_twice_or_never() -> None:
     source = random.Random(1)
     rows = [
         (source.choice((name, name.lower(), name.upper())), shown, shown.replace(tzinfo=datetime.UTC))
@@ -270,7 +270,7 @@ def test_clock_1_and_2_hours_that_come_twice_or_never() -> None:
         "try_cast('2024-06-01 12:00  Europe/Berlin' as timestamptz), try_cast('2024-06-01 12:00+5' as timestamptz)",
     ],
 )
-def test_clock_1_to_3_as_they_are_written(expressions: str) -> None:
+def test_clock_1_clock_2_clock_3_as_they_are_written(expressions: str) -> None:
     check(f"select {expressions} from t")
 
 
@@ -323,7 +323,7 @@ WORD_ROWS = [
         "5., .5, 1_000, 1e999, round(1e-308, 2147483647), round(2.5e10, -2147483648), round(n, -2147483648)",
     ],
 )
-def test_sql_6_to_9_13_and_14_beside_duckdb(expressions: str) -> None:
+def test_sql_6_sql_7_sql_8_sql_9_sql_13_sql_14_beside_duckdb(expressions: str) -> None:
     check(f"select {expressions} from t", WORD_ROWS, WORDS)
 
 
@@ -410,7 +410,7 @@ def test_sql_14_texts_are_cast_as_in_duckdb(kind: str) -> None:
         ("+ day", 10, "arithmetic on VARCHAR is not supported"),
     ],
 )
-def test_sql_6_and_15_what_is_written_is_checked_when_the_view_is_built(expression: str, column: int, why: str) -> None:
+def test_sql_6_sql_15_what_is_written_is_checked_when_the_view_is_built(expression: str, column: int, why: str) -> None:
     with pytest.raises(SqlError) as caught, timely.Worker() as worker, worker.dataflow(int) as scope:
         dd.sql(scope, f"select {expression} as x from t", t=dd.table(scope, WORDS, name="t"))
     assert f"at line 1, column {column}:" in str(caught.value) and why in str(caught.value)

@@ -121,7 +121,7 @@ def test_compaction_changes_no_accumulation_at_or_after_since(time: Any) -> None
 
 
 @pytest.mark.parametrize("name", ["reduce", "min_by_key", "distinct", "hops"])
-def test_A6_times_with_lub_alone_are_right(name: str) -> None:
+def test_DD_A6_times_with_lub_alone_are_right(name: str) -> None:
     expected: dict[str, Callable[[Any], Any]] = {
         "reduce": lambda n: oracles.reduced(oracles.mixed, n),
         "min_by_key": lambda n: oracles.reduced(oracles.least, n),

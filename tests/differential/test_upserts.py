@@ -38,7 +38,7 @@ def call(session: Any, key: Any, value: Any) -> None:
 
 @pytest.mark.parametrize("stepped", [False, True])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_i1_frank(workers: int, stepped: bool) -> None:
+def test_DD_I1_frank(workers: int, stepped: bool) -> None:
     def program(worker: timely.Worker) -> Any:
         with worker.dataflow(int) as scope:
             session, arranged = dd.from_upserts(scope)
@@ -56,7 +56,7 @@ def test_i1_frank(workers: int, stepped: bool) -> None:
     assert timely.execute(program, workers=workers)[0] == EXPECTED
 
 
-def test_i2_deleting_a_key_that_never_was_changes_nothing() -> None:
+def test_DD_I2_deleting_a_key_that_never_was_changes_nothing() -> None:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             session, arranged = dd.from_upserts(scope)

@@ -28,7 +28,7 @@ SPECS: dict[str, Any] = {"int": int, "product": Product[int, int], "unit": Unit,
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @given(data=st.data())
-def test_T6_X1_to_X6_and_I1_to_I7_under_any_interleaving(spec: Any, data: st.DataObject) -> None:
+def test_T6_INV_X1_to_INV_X6_and_I1_to_I7_under_any_interleaving(spec: Any, data: st.DataObject) -> None:
     graph = data.draw(graphs(spec, max_nodes=3))
     later = data.draw(st.lists(times(spec), max_size=3, unique=True))
     simulation = ExchangeSimulation(graph, data.draw(st.integers(1, 3)), later)

@@ -50,7 +50,7 @@ def test_a_query_ends_at_its_memory_and_leaves_nothing(server: Server, name: str
         assert answers(server)
 
 
-def test_server_2_and_7_a_query_ends_after_its_seconds(tmp_path: Path) -> None:
+def test_server_2_server_7_a_query_ends_after_its_seconds(tmp_path: Path) -> None:
     server = Server(tmp_path, "--query-seconds", "0.5", rows=100)
     for name in (LOOP, "500 CTEs"):  # which is planned longer than that
         found = query(QUERIES[name])(server)

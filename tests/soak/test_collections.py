@@ -112,7 +112,7 @@ def test_random_programs_resumed(soak: Soak) -> None:
 
 
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
-def test_E9_100_000_epochs(one_by_one: bool) -> None:
+def test_DD_E9_100_000_epochs(one_by_one: bool) -> None:
     took = []
     for n in (10_000, 100_000):
         begun = time.process_time()

@@ -52,7 +52,7 @@ def program(hoard: bool, wait: bool) -> Callable[[timely.Worker], Any]:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_T9_L1_a_capability_that_is_held_too_long(workers: int) -> None:
+def test_T9_INV_L1_a_capability_that_is_held_too_long(workers: int) -> None:
     with pytest.raises(InvariantViolation, match=r"/hoarder#\d+ on worker \d holds a capability at 0 for its output 0") as caught:
         for seed in range(3):
             simulate(program(hoard=True, wait=True), workers, seed, liveness=True)

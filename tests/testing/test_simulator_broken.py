@@ -107,7 +107,7 @@ def test_T9_what_follows_from_a_send_without_a_capability(
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
-def test_T9_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_T9_INV_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = ProgressExchange.flush
 
     def flush(self: ProgressExchange[Any]) -> Any:
@@ -124,7 +124,7 @@ def test_T9_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatch) -
 
 
 @interpreted
-def test_T9_X3_initial_counts_that_are_not_times_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_T9_INV_X3_initial_counts_that_are_not_times_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = SubgraphBuilder._count_initial
 
     def count_once(self: SubgraphBuilder[Any, Any], *given: Any) -> None:

@@ -100,7 +100,7 @@ def graph() -> FlatDataflow:
         ({(1, 5): -1}, {}, True, True),  # a message that was read for nothing
     ],
 )
-def test_X1_X2_I3_what_is_upright_and_what_is_justified(changes: Counts, held: Counts, upright: bool, justified: bool) -> None:
+def test_INV_X1_INV_X2_I3_upright_and_justified_counts(changes: Counts, held: Counts, upright: bool, justified: bool) -> None:
     checks = graph()
     assert (not list(checks.check_upright("X1", changes, held))) is upright
     assert (not list(checks.check_justified(changes, held))) is justified
@@ -110,7 +110,7 @@ def test_X1_X2_I3_what_is_upright_and_what_is_justified(changes: Counts, held: C
     assert named == ({"X1"} if not upright else set() if justified else {"I3"})
 
 
-def test_X2_every_end_is_looked_at() -> None:
+def test_INV_X2_every_end_is_looked_at() -> None:
     """What is sent and what it was sent with, in two batches: the latter alone would do no harm, the former would."""
     drop, send = {(0, 5): -1}, {(1, 5): 1}
     checks = graph()

@@ -94,7 +94,7 @@ def test_T9_without_the_checks_of_the_simulator_the_protocol_itself_objects(
 
 
 @pytest.mark.parametrize("change", [cunning, lambda network: network], ids=["numbered anew", "as they are"])
-def test_T9_X2_what_is_gone_is_said_before_what_has_come(
+def test_T9_INV_X2_what_is_gone_is_said_before_what_has_come(
     change: Callable[[type[Tampered]], type[Tampered]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That it is said in parts shows first: where nobody minds that, something hangs in the air."""
