@@ -214,9 +214,8 @@ def held_until(shown: Path, worker: timely.Worker) -> None:
         numbers, stream = scope.new_input()
         stream.probe()
     numbers.advance_to(7)
-    for _ in range(3000):
+    deadline = monotonic() + 600
+    while not shown.exists() and monotonic() < deadline:
         worker.step()
-        if shown.exists():
-            break
         sleep(0.01)
     numbers.close()

@@ -27,7 +27,7 @@ class Reply(NamedTuple):
 
 def ask(port: int, path: str, method: str = "GET", body: Any = None, **headers: str) -> Reply:
     """Send a request, with a body as JSON unless it is text; names of headers have ``_`` for ``-``."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         connection.request(method, path, *_content(body, headers))
         answer = connection.getresponse()
@@ -49,7 +49,7 @@ class Events:
     """The events of one connection, for a ``with`` block: ``next()`` waits for one."""
 
     def __init__(self, port: int, path: str, method: str = "GET", body: Any = None, **headers: str) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
         self._connection.request(method, path, *_content(body, headers))
         self.answer = self._connection.getresponse()
         assert self.answer.status == 200, self.answer.read()

@@ -45,7 +45,7 @@ def served(*arguments: Any, said: list[str] | None = None, last: str = "") -> It
                 lines.append(process.stdout.readline())
                 assert lines[-1]
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0 and process.stderr.read() == ""
+            assert process.wait(600) == 0 and process.stderr.read() == ""
             if said is not None:
                 said += [line.rstrip().replace(found[1], "PORT") for line in (*lines, *process.stdout)]
         finally:
@@ -53,7 +53,7 @@ def served(*arguments: Any, said: list[str] | None = None, last: str = "") -> It
 
 
 def wait_for_status(port: int, status: str) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 600
     while ask(port, "/health").content["status"] != status:
         assert time.monotonic() < end
 

@@ -87,7 +87,7 @@ def test_G2_cycles(soak: Soak, kit: Any) -> None:
 
 @pytest.mark.parametrize("spec", test_exchange.SPECS.values(), ids=test_exchange.SPECS)
 def test_T6_exchange(soak: Soak, spec: Any) -> None:
-    soak(test_exchange.test_T6_X1_to_X6_and_I1_to_I7_under_any_interleaving, spec=spec)
+    soak(test_exchange.test_T6_INV_X1_to_INV_X6_and_I1_to_I7_under_any_interleaving, spec=spec)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_T7_simulations(soak: Soak, prop: Any) -> None:
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
 def test_T7_times_of_ones_own(soak: Soak, kit: Any) -> None:
-    soak(test_custom_dataflows.test_T7_a_dataflow_over_times_of_ones_own_computes_what_the_reference_says, kit=kit)
+    soak(test_custom_dataflows.test_law_2_T7_a_dataflow_over_times_of_ones_own_computes_what_the_reference_says, kit=kit)
 
 
 @pytest.mark.parametrize("kind", test_capture.TIMES)

@@ -314,7 +314,7 @@ def test_a_run_is_followed_while_it_runs(session: SparkSession, tmp_path: Path) 
     thread = threading.Thread(target=act)
     thread.start()
     deadline = time.monotonic() + 600
-    while (seen := result.progress) is None or seen.iteration is None:
+    while (seen := result.progress) is None or seen.iteration is None or seen.workers < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     gate.touch()

@@ -57,7 +57,7 @@ def test_epochs_across_a_restart_are_those_of_a_classic_session(
 
     def start(session: SparkSession, foreach_epoch: Any, checkpoint: str) -> ts.StreamHandle:
         words = {"words": folder.read(session)}
-        options: dict[str, Any] = {"workers": 2, "trigger": NOW, "foreach_epoch": foreach_epoch}
+        options: dict[str, Any] = {"workers": 2, "trigger": NOW, "foreach_epoch": foreach_epoch, "patience": 600}
         return ts.stream(count_words, words, {"counts": COUNTS}, checkpoint=tmp_path / checkpoint, **options)
 
     folder.put(*EPOCHS[:2])
