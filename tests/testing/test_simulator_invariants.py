@@ -59,7 +59,7 @@ def test_every_invariant_says_when_it_is_checked_and_the_page_agrees(invariant: 
 def objected_to() -> set[str]:
     """The ids that some negative test asks for."""
     tests = [*vars(test_simulator_broken), *vars(test_simulator_negative), *vars(test_liveness)]
-    named = {match[1] for name in tests if (match := re.match(r"test_T9_([A-Z]+\d+)_", name))}
+    named = {match[1] for name in tests if (match := re.match(r"test_T9_(?:INV_)?([A-Z]+\d+)_", name))}
     for cases, place in (
         (test_simulator_broken.FOLLOWS, 0),
         (test_simulator_broken.FORGED, 1),
