@@ -96,8 +96,8 @@ def test_a_peer_that_waits_for_something_else_is_a_stall_after_a_while(processes
         return found
 
     with pytest.raises(StalledError, match="a value to come from worker 1, for all_gather.*: have every worker call"):
-        timely.execute(functools.partial(program, seconds=60, patience=1), workers=3 - processes, processes=processes)
-    patient = functools.partial(program, seconds=0.5, patience=20)
+        timely.execute(functools.partial(program, seconds=3600, patience=1), workers=3 - processes, processes=processes)
+    patient = functools.partial(program, seconds=0.1, patience=600)
     assert timely.execute(patient, workers=3 - processes, processes=processes) == [[0, 1]] * 2
 
 
@@ -118,7 +118,7 @@ def test_a_value_that_cannot_be_sent_says_what_it_was_for() -> None:
         timely.execute(lambda worker: worker.all_gather(threading.Lock()), processes=2)
 
 
-def test_an_operator_cannot_confer() -> None:
+def test_an_operator_cannot_gather() -> None:
     worker = timely.Worker()
     with worker.dataflow() as scope:
         scope.to_stream([1]).inspect(lambda x: worker.all_gather(x))

@@ -16,7 +16,7 @@ import pytest
 
 import timely
 from tests.recovery.programs import Stopped, expected, program
-from timely.dataflow import Capability, OperatorInfo, route
+from timely.dataflow import OperatorInfo
 from timely.errors import PeerLostError
 from timely.execution.threads import first_failure, run_worker  # white box: execute takes no transport of a test's own
 from timely.progress import ProgressGroups
@@ -79,118 +79,6 @@ def test_messages_that_come_late_are_waited_for(tmp_path: Path, seed: int) -> No
             assert stop is not None
     assert results[0][0] == 5
     assert Counter(record for _, came, _ in results for record in came) == expected(8)
-
-
-def ahead(capability: Capability[int], info: OperatorInfo) -> Callable[..., object]:
-    """Send each record on at once, several epochs later."""
-    capability.drop()
-    info.declare_stateless()
-
-    def logic(input: Any, output: Any) -> None:
-        for cap, batch in input:
-            for record in batch:
-                with cap.delayed(cap.time + record % 5) as later:
-                    output.session(later).give(record)
-
-    return logic
-
-
-def gathered(capability: Capability[int], info: OperatorInfo) -> Callable[..., object]:
-    """Keep what comes until its time is complete, and send it on then: records of times that lie beyond a boundary are state."""
-    waiting: dict[int, tuple[Capability[int], list[int]]] = {}
-
-    def load(items: Any) -> None:
-        for time, record in items:
-            if time not in waiting:
-                waiting[time] = capability.delayed(time), []
-            waiting[time][1].append(record)
-
-    def save() -> list[tuple[int, Any]]:
-        return [(route(record), (time, record)) for time, (_, found) in waiting.items() for record in found]
-
-    info.register_state(save, load)
-    capability.drop()
-
-    def logic(input: Any, output: Any) -> None:
-        for cap, batch in input:
-            if cap.time not in waiting:
-                waiting[cap.time] = cap.retain(), []
-            waiting[cap.time][1].extend(batch)
-        for time in sorted(waiting):
-            if not input.frontier.less_equal(time):
-                held, found = waiting.pop(time)
-                output.session(held).give_many((time, record) for record in found)
-                held.drop()
-
-    return logic
-
-
-def delaying(worker: Worker, where: Path, stop: int | None) -> list[tuple[int, int]]:
-    """Records that lie beyond the boundary when it comes; what came out is in the notes."""
-    with Recovery(worker, where) as recovery:
-        with worker.dataflow(int, name="delaying") as scope:
-            handle, stream = scope.new_input()
-            early = stream.unary(timely.Pipeline, "ahead", ahead)
-            out = early.unary_frontier(timely.Exchange(lambda record: record), "gathered", gathered).capture()
-        came = [record for note in recovery.notes for record in note] if worker.index == 0 else []
-        start = recovery.time or 0
-        handle.advance_to(start)
-        for epoch in range(start, 8):
-            handle.send_batch(list(range(10 * epoch + worker.index, 10 * epoch + 10, worker.peers)))
-            handle.advance_to(epoch + 1)
-            recovery.checkpoint(epoch + 1, lambda: came + [record for _, batch in out.messages for record in batch])
-            if epoch + 1 == stop:
-                raise Stopped
-        handle.close()
-        worker.run()
-    return came + [record for _, batch in out.messages for record in batch]
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 3)])
-def test_what_was_sent_ahead_of_the_boundary_is_state_where_it_arrived(tmp_path: Path, before: int, after: int) -> None:
-    for stop in (2, 5):
-        with pytest.raises(Stopped):
-            run_late(lambda worker, stop=stop: delaying(worker, tmp_path, stop), before, seed=stop)  # type: ignore[misc]
-    results = run_late(lambda worker: delaying(worker, tmp_path, None), after, seed=0)
-    assert Counter(record for came in results for record in came) == Counter((x // 10 + x % 5, x) for x in range(80))
-
-
-def looping(worker: Worker, where: Path, stop: int | None) -> list[tuple[int, int]]:
-    """Rounds of a loop, exchanged between workers, all of which are to be over at the boundary."""
-    with Recovery(worker, where) as recovery:
-        with worker.dataflow(int, name="looping") as scope:
-            handle, stream = scope.new_input()
-            with scope.iterative() as loop:
-                connected, again = loop.feedback()
-                both = stream.enter(loop).concat(again).exchange(lambda x: x)
-                small, large = both.branch(lambda x: x >= 500)
-                small.map(lambda x: 2 * x + 1).connect_loop(connected)
-                out = large.leave().capture()
-        came = [record for note in recovery.notes for record in note] if worker.index == 0 else []
-        handle.advance_to(recovery.time or 0)
-        for epoch in range(recovery.time or 0, 6):
-            if worker.index == epoch % worker.peers:
-                handle.send_batch([epoch + 1])
-            handle.advance_to(epoch + 1)
-            recovery.checkpoint(epoch + 1, lambda: came + [(time, x) for time, batch in out.messages for x in batch])
-            assert all(time <= epoch for time, _ in out.messages)
-            if epoch + 1 == stop:
-                raise Stopped
-        handle.close()
-        worker.run()
-    return came + [(time, x) for time, batch in out.messages for x in batch]
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_loops_have_come_to_their_end(tmp_path: Path, workers: int) -> None:
-    with pytest.raises(Stopped):
-        run_late(lambda worker: looping(worker, tmp_path, 3), workers, seed=1)
-    results = run_late(lambda worker: looping(worker, tmp_path, None), workers, seed=2)
-
-    def beyond(x: int) -> int:
-        return x if x >= 500 else beyond(2 * x + 1)
-
-    assert sorted(record for came in results for record in came) == [(epoch, beyond(epoch + 1)) for epoch in range(6)]
 
 
 def test_several_dataflows_are_kept_together_and_one_that_is_complete_stays_complete(tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
-import resource
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -168,43 +165,6 @@ def test_what_cannot_be_opened_now_is_not_damaged(tmp_path: Path, ending: str, n
         run(Shut(tmp_path, ending, number), 2)
     assert sorted(os.listdir(tmp_path)) == before  # which were good, and would have been passed over and deleted
     assert run(tmp_path, 2) == (4, expected(EPOCHS), 6 * EPOCHS)
-
-
-def test_too_many_open_files_where_a_checkpoint_is_written(tmp_path: Path) -> None:
-    class Crowd(LocalStore):
-        def write(self, name: str, chunks: Iterable[bytes]) -> None:
-            if name.endswith("00000002-00001.state"):
-                raise OSError(errno.EMFILE, "Too many open files")
-            super().write(name, chunks)
-
-    with pytest.raises(CheckpointError, match=r"worker 1: OSError: .*Too many open files; raise how many .* \(ulimit -n\)"):
-        run(Crowd(tmp_path), 2)
-    start, came, _ = run(tmp_path, 2)
-    assert (start, came) == (2, expected(EPOCHS))
-
-
-def _limited_run(directory: Path, limit: int, answer: multiprocessing.SimpleQueue[str]) -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    try:
-        timely.execute(lambda worker: program(worker, directory, EPOCHS), workers=2)
-    except CheckpointError as error:
-        answer.put(str(error))
-
-
-@pytest.mark.parametrize("limit", [16, 600, 1200])
-def test_a_file_that_the_system_lets_not_grow_is_a_checkpoint_error(tmp_path: Path, limit: int) -> None:
-    with pytest.raises(Stopped):
-        run(tmp_path, 2, stop=2)
-    context = multiprocessing.get_context("fork")
-    answer = context.SimpleQueue()
-    child = context.Process(target=_limited_run, args=(tmp_path, limit, answer))
-    child.start()
-    child.join()
-    assert not answer.empty()
-    assert "File too large" in answer.get()
-    start, came, _ = run(tmp_path, 2)
-    assert (start, came) == (2, expected(EPOCHS))
 
 
 def test_files_are_bounded_in_number(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from timely.recovery.manifest import (
     run_name,
     state_name,
 )
-from timely.recovery.store import PARTIAL
 
 ONE, TWO, THREE = (run_name(generation, "0123abcd") for generation in (1, 2, 3))
 
@@ -47,30 +46,6 @@ def put(directory: Path, *things: Manifest | Fence) -> History:
 def order(history: History) -> list[tuple[int, int]]:
     """The generations and numbers of a lineage."""
     return [(int(found.run[:8]), found.number) for found in history.lineage()]
-
-
-def test_the_newest_run_comes_first_and_then_what_it_began_from(tmp_path: Path) -> None:
-    history = put(
-        tmp_path,
-        Fence(ONE, None),
-        *[manifest(ONE, number) for number in range(4)],
-        Fence(TWO, checkpoint_name(ONE, 1)),
-        Fence(THREE, checkpoint_name(ONE, 2)),
-        manifest(TWO, 0, checkpoint_name(ONE, 1)),
-        manifest(THREE, 0, checkpoint_name(ONE, 2)),
-        manifest(THREE, 1, checkpoint_name(THREE, 0)),
-    )
-    assert order(history) == [(3, 1), (3, 0), (1, 2), (1, 1), (1, 0)]
-
-
-def test_without_fences_the_checkpoints_themselves_say_what_was_before(tmp_path: Path) -> None:
-    history = put(
-        tmp_path,
-        *[manifest(ONE, number) for number in range(4)],
-        manifest(TWO, 0, checkpoint_name(ONE, 1)),
-        manifest(TWO, 1, checkpoint_name(TWO, 0)),
-    )
-    assert order(history) == [(2, 1), (2, 0), (1, 1), (1, 0)]
 
 
 def test_a_run_without_checkpoints_whose_fence_is_damaged_may_have_begun_from_any(tmp_path: Path) -> None:
@@ -109,10 +84,6 @@ def test_a_number_of_a_format_that_is_damaged_is_not_another_format(tmp_path: Pa
     assert history.damaged == [f"checkpoint {checkpoint_name(ONE, 1)}: its digest is not that of its content"]
 
 
-def test_a_fresh_start_is_the_end_of_a_lineage(tmp_path: Path) -> None:
-    assert order(put(tmp_path, Fence(ONE, None), manifest(ONE, 0), Fence(TWO, None))) == []
-
-
 def test_a_directory_that_has_other_files_is_empty(tmp_path: Path) -> None:
     (tmp_path / "readme.manifest").write_text("not ours")
     (tmp_path / "0001-23.state").write_text("not ours")
@@ -142,24 +113,3 @@ def test_a_name_that_only_begins_as_ours_is_of_somebody_else(tmp_path: Path, nam
     history = History(LocalStore(tmp_path))
     assert (history.names, history.newest()) == ([], None)
     assert garbage([name], [], THREE) == []
-
-
-def test_what_was_never_finished_is_ours() -> None:
-    checkpoint = checkpoint_name(ONE, 2)
-    names = [name + PARTIAL for name in (ONE + FENCE, checkpoint + MANIFEST, state_name(checkpoint, 0))]
-    assert sorted(garbage(names, [], TWO)) == sorted(names)
-
-
-def test_what_is_kept_and_what_it_refers_to_stays() -> None:
-    older = state_name(checkpoint_name(ONE, 3), 0)
-    kept = [manifest(TWO, 5, files=(older,)), manifest(ONE, 7)]
-    stay = [*kept[0].files, *kept[1].files, *(found.name + MANIFEST for found in kept), ONE + FENCE, TWO + FENCE]
-    others = [manifest(ONE, 2).name + MANIFEST, state_name(checkpoint_name(ONE, 2), 0), state_name(checkpoint_name(TWO, 6), 1)]
-    foreign = ["notes.txt", THREE + FENCE, state_name(checkpoint_name(THREE, 0), 0)]
-    assert garbage([*stay, *others, *foreign], kept, TWO) == others
-    assert garbage([ONE + FENCE], [], TWO) == [ONE + FENCE]
-
-
-def test_manifests_go_before_the_files_that_they_need() -> None:
-    names = [state_name(checkpoint_name(ONE, 2), 0), checkpoint_name(ONE, 2) + MANIFEST]
-    assert garbage(names, [], TWO) == names[::-1]

@@ -92,7 +92,7 @@ def check_kills(directory: Path, seed: int, kills: int) -> tuple[int, int]:
     return killed, advanced
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3, 4))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2, 3, 4))])
 def test_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path, seed: int) -> None:
     killed, _ = check_kills(tmp_path, seed, kills=10)
     assert killed >= 3

@@ -281,19 +281,6 @@ def test_what_was_asked_and_not_answered_is_asked_again() -> None:
     assert sorted(answered) == [0, 1, 2, 3, 4]
 
 
-def test_an_async_iterable_is_not_taken_up_in_the_middle() -> None:
-    async def ticks() -> Any:
-        yield 0, ["tick"]
-        await asyncio.sleep(3600)
-
-    worker = timely.Worker()
-    keeper, seen = _feeding(worker, (), lambda scope: scope.from_async("clock", ticks))
-    worker.step_while(lambda: not seen.messages)
-    with pytest.raises(StateError, match="its iterable is not over, .*input handle"):
-        keeper.snapshot()
-    worker.close()
-
-
 @pytest.mark.parametrize("on", [None, 0, "each"])
 def test_stream_1_no_checkpoint_before_the_end_of_an_async_iterable(tmp_path: Path, on: Any) -> None:
     """A run of two workers: refused before the end, and what was sent by then is not sent again."""
@@ -324,19 +311,6 @@ def test_stream_1_no_checkpoint_before_the_end_of_an_async_iterable(tmp_path: Pa
     expected = [[(index, ["tick"])] if index < senders else [] for index in range(2)]
     assert timely.execute(program, workers=2) == expected
     assert timely.execute(program, workers=2) == [[], []]
-
-
-def test_an_async_iterable_that_was_over_stays_over() -> None:
-    async def ticks() -> Any:
-        yield 0, ["tick"]
-
-    worker = timely.Worker()
-    keeper, seen = _feeding(worker, (), lambda scope: scope.from_async("clock", ticks))
-    worker.run()
-    later = timely.Worker()
-    _, rest = _feeding(later, [keeper.snapshot()], lambda scope: scope.from_async("clock", ticks))
-    later.run()
-    assert (seen.extract(), rest.extract()) == ([(0, ["tick"])], [])
 
 
 def test_a_frontier_is_reported_once() -> None:
@@ -431,14 +405,6 @@ class Last(timely.Vertex[int]):
 
     def on_notify(self, time: int) -> None:
         self.send_by(0, [self.found.pop(time)], time)
-
-
-def test_a_vertex_goes_on_where_it_was() -> None:
-    sent: Sends = [[(2, 5), (0, 1)], [(1, 4)], [(1, 7), (0, 9)], []]
-    for epoch in range(EPOCHS + 1):
-        assert run(lambda scope, stream: stream.vertex(Last), sent, cuts=[(epoch, 1)]) == run(
-            lambda scope, stream: stream.vertex(Last), sent
-        )
 
 
 def test_a_vertex_that_does_not_say_how_is_not_dealt_anew() -> None:

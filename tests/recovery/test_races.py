@@ -99,18 +99,6 @@ def test_a_claim_that_comes_to_nothing_saves_no_commit() -> None:
             scene.check(race)
 
 
-def test_a_checkpoint_whose_base_is_gone_is_not_acknowledged(tmp_path: Path) -> None:
-    recovery, handle, _ = trail(LocalStore(tmp_path))
-    for item in "ab":
-        commit(recovery, handle, item)
-    (base,) = tmp_path.glob("*-00000000-00000.state")
-    base.unlink()
-    with pytest.raises(CheckpointError, match=r"00000000-00000.state at .* is gone, and checkpoint .* builds on it"):
-        commit(recovery, handle, "c")
-    commit(recovery, handle, "d")
-    assert trail(LocalStore(tmp_path))[2] == list("abcd")
-
-
 @pytest.mark.parametrize("every", [None, 3])
 def test_with_full_every_the_newest_checkpoints_share_no_fate(tmp_path: Path, every: int | None) -> None:
     recovery, handle, _ = trail(LocalStore(tmp_path), full_every=every)

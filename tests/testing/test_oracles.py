@@ -10,13 +10,12 @@ from typing import Any, Generic, TypeVar, cast
 
 import attrs
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.code_printing import as_program
 from timely.errors import InvariantViolation
 from timely.order import Product
-from timely.progress import Antichain, LoopTime, ProductSummary, Source, Step, Target
+from timely.progress import Antichain, ProductSummary, Source, Step, Target
 from timely.testing import (
     GraphSpec,
     NodeSpec,
@@ -24,7 +23,6 @@ from timely.testing import (
     changes,
     check_tracker,
     graphs,
-    scenarios,
     smallest,
 )
 from timely.testing.random_dataflows import as_code
@@ -50,13 +48,6 @@ def test_summaries_of_a_loop_of_two_kinds_of_steps() -> None:
     graph = GraphSpec(Product[int, int], (NodeSpec(1, 1, {(0, 0): steps}, (0,)),), ((Source(0, 0), Target(0, 0), False),))
     assert Oracle(graph).summaries[Target(0, 0)][Source(0, 0)] == list(steps)
     assert Oracle(graph).frontiers({(Target(0, 0), Product(0, 0)): 1})[Source(0, 0)] == {Product(1, 0), Product(0, 1)}
-
-
-@pytest.mark.parametrize("spec", [int, Product[int, int], LoopTime], ids=["int", "product", "loop_time"])
-@given(data=st.data())
-def test_T5_the_engine_passes(spec: Any, data: st.DataObject) -> None:
-    graph, rounds = data.draw(scenarios(spec))
-    assert check_tracker(graph, rounds) == len(rounds) * len(graph.locations())
 
 
 def objected(graph: GraphSpec, wrong: GraphSpec, rounds: list[list[Any]]) -> str:

@@ -112,28 +112,6 @@ def test_conformance(test: Callable[..., None], workers: int, monkeypatch: pytes
         test(workers=workers, processes=1)
 
 
-def test_strongly_connected_components() -> None:
-    pa = pytest.importorskip("pyarrow")
-    from timely.graphs import strongly_connected_components
-
-    edges = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 3), (2, 3), (5, 5), (6, 0)]
-
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            found = strongly_connected_components(stream).capture()
-        for one, other in edges[worker.index :: worker.peers]:
-            handle.send_batch(pa.RecordBatch.from_pydict({"src": [one], "dst": [other]}))
-        handle.close()
-        worker.run()
-        return found.messages
-
-    for seed in range(4):
-        rows = [batch for result in simulate(program, 3, seed).results for _, batch in result]
-        named = {row["node"]: row["component"] for batch in rows for row in batch.to_pylist()}
-        assert named == {0: 0, 1: 0, 2: 0, 3: 3, 4: 3, 5: 5, 6: 6}
-
-
 # -- scopes of one's own -----------------------------------------------------------------------------------------------
 
 

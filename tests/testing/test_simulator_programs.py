@@ -43,50 +43,6 @@ def test_times_of_ones_own(name: str, workers: int) -> None:
         assert unordered(simulate(program, workers, seed).results) == expected
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_one_time_only(workers: int) -> None:
-    def program(worker: timely.Worker) -> Any:
-        with worker.dataflow(timely.Unit) as scope, scope.iterative() as loop:
-            handle, again = loop.feedback()
-            entered = scope.to_stream([worker.index + 1]).enter(loop).concat(again)
-            small, large = entered.exchange(lambda x: x).branch(lambda x: x >= 10)
-            small.map(lambda x: 2 * x).connect_loop(handle)
-            seen = large.leave().capture()
-        worker.run()
-        return seen.extract()
-
-    expected = timely.execute(program, workers=workers)
-    for seed in range(6):
-        assert simulate(program, workers, seed).results == expected
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_regions_in_loops_and_loops_in_regions(workers: int) -> None:
-    def program(worker: timely.Worker) -> Any:
-        with worker.dataflow(timely.Product[int, int]) as scope:
-            numbers, stream = scope.new_input()
-            with scope.region() as around, around.iterative() as loop:
-                handle, again = loop.feedback()
-                both = stream.enter(around).enter(loop).concat(again)
-                with loop.region() as inner:
-                    stepped = both.enter(inner).exchange(lambda x: x).map(lambda x: x + 3).leave()
-                small, large = stepped.branch(lambda x: x >= 12)
-                with loop.region() as another:
-                    small.enter(another).filter(lambda x: x != 7).leave().connect_loop(handle)
-                seen = large.leave().leave().capture()
-        for epoch in range(2):
-            numbers.send(worker.index + epoch)
-            numbers.advance_to(timely.Product(epoch + 1, 0))
-        numbers.close()
-        worker.run()
-        return seen.extract()
-
-    expected = timely.execute(program, workers=workers)
-    assert any(expected)
-    for seed in range(6):
-        assert simulate(program, workers, seed).results == expected
-
-
 # -- several dataflows -------------------------------------------------------------------------------------------------
 
 

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.plot import Curve, plot
-from benchmarks.progress_traffic import Drive, hops, lockstep, model, scattered
-from benchmarks.sizing_traffic import DATAFLOWS, barrier, cost, cost_scattered
+from benchmarks.progress_traffic import Drive, lockstep, model, scattered
+from benchmarks.sizing_traffic import DATAFLOWS, barrier, cost
 from timely import ConfigurationError, Worker
 from timely.progress import ProgressGroups
 
@@ -27,12 +27,6 @@ def test_the_model_of_a_barrier_takes_what_real_workers_take(routes: ProgressGro
     assert model(routes, 5, 15, each) == lockstep(barrier, routes, 5, 15, each)
 
 
-@pytest.mark.parametrize(("routes", "each"), ROUTES, ids=lambda value: getattr(value, "groups", value))
-def test_an_iteration_of_a_barrier_takes_as_many_turns_as_there_are_messages_in_a_row(routes: ProgressGroups, each: int) -> None:
-    counted = lockstep(barrier, routes, each=each)
-    assert counted.turns == counted.iterations * hops(routes)
-
-
 def test_what_is_passed_on_to_many_is_less_than_what_each_tells_each() -> None:
     direct, central = model(ProgressGroups.direct(16)), model(ProgressGroups.central(16))
     process = model(ProgressGroups.process(16, 4), each=4)
@@ -40,32 +34,6 @@ def test_what_is_passed_on_to_many_is_less_than_what_each_tells_each() -> None:
     assert central.traffic.messages < direct.traffic.messages / 7
     assert process.busiest < direct.busiest < central.busiest + 1
     assert direct.turns < central.turns < process.turns
-
-
-def test_where_messages_come_one_by_one_a_barrier_takes_no_more_of_them() -> None:
-    together, apart = lockstep(barrier, ProgressGroups.direct(4)), scattered(barrier, ProgressGroups.direct(4), first=5, last=25)
-    each = [counted.traffic.messages / counted.iterations / 12 for counted in (together, apart)]
-    assert each[0] == 1
-    assert abs(each[1] - 1) < 0.2, "some workers are an iteration ahead of the last, at both ends of what is counted"
-
-
-def test_a_worker_that_answers_each_message_by_itself_says_more() -> None:
-    def shuffle(worker: Worker) -> Drive:
-        with worker.dataflow() as scope:
-            numbers, stream = scope.new_input()
-            probe = stream.exchange(lambda x: x).probe()
-
-        def drive() -> int:
-            if not probe.less_than(numbers.time):
-                numbers.send_batch(list(range(worker.peers)))
-                numbers.advance_to(numbers.time + 1)
-            return numbers.time
-
-        return drive
-
-    together, apart = lockstep(shuffle, ProgressGroups.direct(4)), scattered(shuffle, ProgressGroups.direct(4), first=3, last=8)
-    assert together.traffic.data / together.iterations == apart.traffic.data / apart.iterations == 4 * 3
-    assert apart.traffic.messages / apart.iterations > together.traffic.messages / together.iterations
 
 
 def test_what_never_ends_an_iteration_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,11 +54,6 @@ def test_what_never_ends_an_iteration_is_an_error(monkeypatch: pytest.MonkeyPatc
 def test_what_one_worker_tells_another_does_not_depend_on_how_many_there_are(name: str) -> None:
     few, many = cost(name, 8)[0], cost(name, 16)[0]
     assert few == many
-
-
-def test_an_exchange_of_messages_that_come_one_by_one_is_told_of_in_as_many_batches() -> None:
-    few, many = (cost_scattered("exchange", workers).batches for workers in (4, 8))
-    assert 4 <= few <= 6 and 8 <= many <= 10
 
 
 def test_a_plot_names_its_curves() -> None:

@@ -21,7 +21,7 @@ from tests.recovery.programs import program as recovering
 from tests.recovery.test_boundary import run_late
 from tests.testing.programs import loops, nested_loops
 from tests.testing.tampering import silence
-from timely import Pipeline, Worker
+from timely import Worker
 from timely.errors import (
     ConfigurationError,
     GraphError,
@@ -32,7 +32,7 @@ from timely.errors import (
     StalledError,
     WorkerError,
 )
-from timely.progress import PROGRESS_MODES, GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups, ProgressMode
+from timely.progress import GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups, ProgressMode
 from timely.testing import TimeKit, dataflows, simulate, time_kit
 from timely.worker import thread_transports
 from timely.worker.stall import StallDetector
@@ -300,52 +300,6 @@ def test_graphs_that_differ_are_found_before_anything_is_made_of_what_is_passed_
 # -- for real ----------------------------------------------------------------------------------------------------------
 
 
-def rounds(worker: Worker) -> list[tuple[int, list[int]]]:
-    """A loop in which each worker sends every worker something in each round."""
-    with worker.dataflow(int) as scope:
-        handle, again = scope.feedback(timely.Step(1, limit=6))
-
-        def logic(input: Any, output: Any, notificator: Any) -> None:
-            for came_with, _batch in input:
-                notificator.notify_at(came_with.retain())
-            for capability, _ in notificator:
-                output.session(capability).give_many(range(worker.peers))
-
-        looped = again.unary_notify(timely.Exchange(lambda x: x), "round", [0], logic)
-        looped.connect_loop(handle)
-        seen = looped.capture()
-    worker.run()
-    return seen.extract()
-
-
-@pytest.mark.parametrize("mode", INDIRECT)
-@pytest.mark.parametrize(("workers", "processes"), [(3, 1), (2, 2)])
-def test_results_are_the_same_in_every_mode(workers: int, processes: int, mode: ProgressMode) -> None:
-    there = workers * processes
-    each = [(time, list(range(there))) for time in range(7)]
-    assert timely.execute(rounds, workers=workers, processes=processes, progress=mode) == [each] * there
-
-
-@pytest.mark.parametrize("mode", ["process", "central"])
-def test_an_input_that_stays_open_ends_the_run(mode: ProgressMode) -> None:
-    kept = []
-
-    def program(worker: Worker) -> None:
-        with worker.dataflow(name="open") as scope:
-            numbers, stream = scope.new_input()
-            stream.exchange(lambda x: x).capture()
-        numbers.send(worker.index)
-        if worker.index == 3:
-            kept.append(numbers)
-        else:
-            numbers.close()
-        worker.run()
-
-    with pytest.raises(StalledError, match="in dataflow 'open': close the inputs"):
-        timely.execute(program, workers=2, processes=2, progress=mode)
-    kept.clear()
-
-
 @pytest.mark.parametrize(("mode", "dying"), [("process", 0), ("process", 3), ("central", 1), ("tree", 2)])
 def test_a_process_that_dies_is_noticed(mode: ProgressMode, dying: int) -> None:
     def program(worker: Worker) -> None:
@@ -360,21 +314,6 @@ def test_a_process_that_dies_is_noticed(mode: ProgressMode, dying: int) -> None:
                 os._exit(7)
 
     with pytest.raises(WorkerError, match="ended with exit code 7"):
-        timely.execute(program, workers=2, processes=2, progress=mode)
-
-
-@pytest.mark.parametrize("mode", INDIRECT)
-def test_an_operator_that_raises_ends_the_run(mode: ProgressMode) -> None:
-    def program(worker: Worker) -> None:
-        with worker.dataflow() as scope:
-            scope.to_stream(range(4)).exchange(lambda x: x).unary(Pipeline, "divide", lambda capability, info: divide)
-        worker.run()
-
-    def divide(input: Any, output: Any) -> None:
-        for _, batch in input:
-            assert [1 // (x - 3) for x in batch]
-
-    with pytest.raises(OperatorError, match="divide"):
         timely.execute(program, workers=2, processes=2, progress=mode)
 
 
@@ -423,9 +362,3 @@ def test_groups_for_another_number_of_workers_are_refused() -> None:
         Worker(transports[0], groups=ProgressGroups.central(3))
     for transport in transports:
         transport.close(0)
-
-
-def test_a_mode_that_does_not_exist_is_refused() -> None:
-    wrong: Any = "ring"
-    with pytest.raises(ConfigurationError, match=", ".join(PROGRESS_MODES)):
-        timely.execute(lambda worker: None, progress=wrong)

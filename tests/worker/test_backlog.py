@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from timely.errors import UnsendableError
 from timely.progress import ProgressBatch
 from timely.worker import process_link as link
 from timely.worker.batching import merge_progress
 from timely.worker.process_link import Link
-from timely.worker.wire import HEADER, encode
-from timely.worker.worker_messages import DataMessage, ProgressMessage, pack
+from timely.worker.worker_messages import DataMessage, ProgressMessage
 
 
 def progress(number: int) -> Any:
@@ -49,23 +47,6 @@ def test_what_waits_is_looked_at_again_when_it_is_twice_as_much(monkeypatch: pyt
     assert [message.time for message in got if isinstance(message, DataMessage)] == [0, *range(1000)]
     [batch] = [message.batch for message in got if isinstance(message, ProgressMessage)]
     assert (batch.sequence, batch.count, len(batch.updates)) == (0, 1000, 1000)
-
-
-def test_a_frame_may_be_as_large_as_is_said_and_no_larger() -> None:
-    message = DataMessage(0, 1, 0, [bytes(100)])
-    size = sum(map(len, encode([pack(message)]))) - HEADER.size
-    near, far = socket.socketpair()
-    with near, far:
-        got: list[Any] = []
-        fits = Link(near, size)
-        fits.pending.append(message)
-        fits.flush()
-        Link(far, size).read(got)
-        assert got == [message]
-        too_small = Link(near, size - 1)
-        too_small.pending.append(message)
-        with pytest.raises(UnsendableError, match=f"{size} bytes in one message"):
-            too_small.flush()
 
 
 def test_who_hears_nothing_any_more_keeps_nobody_busy() -> None:

@@ -64,17 +64,6 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
     assert all(batch == before for batch, before in lists)  # what others may have as well is not changed
 
 
-def test_a_list_that_others_may_have_too_is_not_added_to() -> None:
-    told: list[Any] = []
-    sent = [[1], [2], [3], [4]]
-    batcher = MessageBatcher(7, lambda peer, message: told.append(message.batch))
-    for batch in sent:
-        batcher.send(1, 0, 0, batch)
-    batcher.flush()
-    assert told == [[1, 2, 3, 4]]
-    assert sent == [[1], [2], [3], [4]]
-
-
 def test_what_is_held_grows_up_to_as_much_as_a_session_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_AT", 3)
     told: list[Any] = []

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, ParamSpec
 
-import attrs
 import pytest
 
 import timely
@@ -148,115 +147,6 @@ def test_python_does_not_run_the_collector_by_itself_meanwhile() -> None:
     assert not any(runs)
 
 
-@attrs.define
-class Counting:
-    """Stands in for ``gc``: says what there is to be counted, and notes what is done."""
-
-    count: tuple[int, int, int] = (0, 0, 0)
-    threshold: tuple[int, int, int] = (10, 2, 2)
-    objects: int = 0
-    done: list[Any] = attrs.field(factory=list)
-
-    def get_count(self) -> tuple[int, int, int]:
-        return self.count
-
-    def get_threshold(self) -> tuple[int, int, int]:
-        return self.threshold
-
-    def get_objects(self, generation: int = 2) -> range:
-        assert generation == 2
-        return range(self.objects)
-
-    def collect(self, generation: int = 2) -> None:
-        self.done.append(generation)
-        self.count = (-50, 0, 0)  # as without generations: what was collected is subtracted after a new beginning
-
-    def freeze(self) -> None:
-        self.done.append("aside")
-        self.objects = 0
-
-    def unfreeze(self) -> None:
-        self.done.append("back")
-
-
-@needs_generations
-@pytest.mark.parametrize(
-    ("count", "threshold", "expected"),
-    [
-        ((10, 9, 9), (10, 2, 2), []),  # as many as Python waits for, and no more
-        ((11, 0, 9), (10, 2, 2), [0]),
-        ((11, 2, 9), (10, 2, 2), [0]),
-        ((11, 3, 2), (10, 2, 2), [1]),
-        ((11, 3, 3), (10, 2, 2), [2, "aside"]),
-        ((2, 1, 0), (1, 0, 0), [1]),
-        ((99, 9, 9), (0, 2, 2), []),  # Python is told so to look for nothing
-    ],
-)
-def test_between_two_steps_it_looks_at_what_python_would_have_looked_at(
-    count: Any, threshold: Any, expected: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counting = Counting(count, threshold)
-    monkeypatch.setattr(gc_control, "gc", counting)
-    monkeypatch.setattr(gc_control, "_SHARED", gc_control._Shared())
-    GarbageControl(Worker()).between()
-    assert counting.done == expected
-
-
-@needs_generations
-def test_where_nothing_is_to_be_done_it_looks_at_what_has_grown_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    counting = Counting()
-    monkeypatch.setattr(gc_control, "gc", counting)
-    monkeypatch.setattr(gc_control, "_SHARED", gc_control._Shared())
-    idle = GarbageControl(Worker()).idle
-    idle()
-    assert counting.done == []
-    counting.count = (0, 0, 1)
-    idle()
-    assert counting.done == [2, "aside"]
-
-
-@needs_generations
-def test_everything_is_looked_at_again_when_enough_has_been_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    counting = Counting()
-    monkeypatch.setattr(gc_control, "gc", counting)
-    monkeypatch.setattr(gc_control, "_LEAST", 100)
-    shared = gc_control._Shared()
-
-    def come(objects: int) -> list[Any]:
-        counting.objects, counting.done = objects, []
-        shared.collect_all(0.5)
-        return counting.done
-
-    everything = [2, "back", 2, "aside"]
-    assert [come(30), come(20), come(1)] == [[2, "aside"], [2, "aside"], everything]  # half of the 100 that are too few
-    assert come(51) == everything
-    assert come(400) == everything  # and now 400 are alive
-    assert [come(200), come(1)] == [[2, "aside"], everything]
-
-
-def test_one_generation_is_collected_when_as_much_has_come_as_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    counting = Counting(objects=1000)
-    monkeypatch.setattr(gc_control, "gc", counting)
-    monkeypatch.setattr(gc_control, "_GENERATIONS", False)
-    monkeypatch.setattr(gc_control, "_LEAST", 100)
-    monkeypatch.setattr(gc_control, "_SHARED", gc_control._Shared())
-    control = GarbageControl(Worker())
-    base = [0]
-
-    def come(young: int, step: Callable[[], None]) -> bool:
-        counting.count, counting.done = (young + base[-1], 0, 0), []
-        step()
-        assert counting.done in ([], [2])  # never frozen, and never a part of it
-        base.extend([-50] * len(counting.done))
-        return bool(counting.done)
-
-    assert [come(100, control.between), come(101, control.between)] == [False, True]  # fewer are too few
-    assert [come(1000, control.between), come(500, control.idle)] == [False, False]  # 1000 were alive
-    assert [come(501, control.idle), come(1001, control.between)] == [True, True]
-    counting.threshold = (0, 0, 0)
-    assert not come(5000, control.between)  # Python is told so to look for nothing
-
-
 @apart
 def test_garbage_is_found_also_while_another_thread_collects() -> None:
     """Python's own call returns at once then, with nothing done."""
@@ -382,16 +272,6 @@ def test_all_is_as_before_when_the_last_one_is_left(enabled: bool, frozen: bool)
 
 
 @apart
-def test_one_inside_another_leaves_the_outer_one_in_charge() -> None:
-    worker = Worker()
-    with GarbageControl(worker) as outer:
-        with GarbageControl(worker) as inner:
-            assert worker.gc_control is inner
-        assert worker.gc_control is outer, "Python looks for nothing by itself"
-    assert worker.gc_control is None
-
-
-@apart
 def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
     def program(worker: Worker, holders: list[Any]) -> Iterator[None]:
         with GarbageControl(worker):
@@ -410,21 +290,6 @@ def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
     while not gc.isenabled():
         assert time.monotonic() < until
         time.sleep(0.01)
-
-
-@apart
-def test_workers_in_threads_share_it() -> None:
-    def program(worker: Worker) -> list[Any]:
-        with worker.dataflow() as scope:
-            seen = scope.to_stream(range(worker.index, 1000, 3)).exchange(lambda x: x // 3).map(lambda x: [x]).capture()
-        with GarbageControl(worker):
-            worker.run()
-            return seen.extract()
-
-    gc.enable()
-    found = timely.execute(program, workers=3)
-    assert sorted(x for extracted in found for _, batch in extracted for (x,) in batch) == list(range(1000))
-    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -55,8 +55,7 @@ def slow(counts: Any, seconds: float, stop: Callable[[], object] = lambda: None)
     return read
 
 
-@pytest.mark.parametrize("kind", ["source", "input"])
-@pytest.mark.parametrize(("workers", "processes"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("kind", "workers", "processes"), [("input", 2, 1), ("source", 1, 2)])
 def test_a_fast_producer_waits_for_a_slow_consumer(kind: str, workers: int, processes: int) -> None:
     counts, total = shared(3), 60_000
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import gc
 import multiprocessing.context
 import os
-import random
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ import pytest
 import timely
 from timely import OperatorError, PeerLostError, WorkerError
 from timely.inspect import everywhere
-from timely.worker import thread_transports
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]
 sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
@@ -191,16 +189,6 @@ def test_an_operator_that_raises(kind: str) -> None:
     assert isinstance(error.__cause__, KeyError)
     # the line of the user's own function is in what gets printed, wherever it ran
     assert "explode" in "".join(traceback.format_exception(error))
-
-
-@kinds
-def test_every_worker_fails_at_once(kind: str) -> None:
-    def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            scope.to_stream(range(3)).exchange(lambda x: x).map(lambda x: 1 // 0).probe()
-
-    with pytest.raises(OperatorError, match="raised ZeroDivisionError"):
-        over_three(program, kind)
 
 
 @kinds
@@ -409,17 +397,6 @@ def test_a_process_that_dies_without_a_word(deed: Callable[[int], Any], code: in
         timely.execute(failing(deed), workers=workers, processes=3)
 
 
-def test_a_process_that_dies_before_it_builds_anything() -> None:
-    def program(worker: timely.Worker) -> None:
-        if worker.index == 1:
-            os._exit(4)
-        with worker.dataflow(int) as scope:
-            scope.to_stream([1]).exchange(lambda x: x).probe()
-
-    with pytest.raises(WorkerError, match=r"process 1 \(workers 1 to 1\) ended with exit code 4"):
-        over_three(program, "processes")
-
-
 # -- a worker by hand --------------------------------------------------------------------------------------------------
 
 
@@ -431,80 +408,6 @@ def test_a_failed_worker_cannot_go_on() -> None:
         worker.step()
     with pytest.raises(PeerLostError, match="worker 0 has failed already"):
         worker.step()
-
-
-class Shuffled:
-    """Runs a random part of what is active, in random order."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def choose(self, active: Sequence[int]) -> Sequence[int]:
-        return self.random.sample(list(active), self.random.randint(0, len(active)))
-
-    def park(self, timeout: float | None) -> None:
-        """Never wait: the test steps."""
-
-
-def build_two(worker: timely.Worker) -> list[Any]:
-    """Two dataflows that exchange and loop; what they capture."""
-    seen: list[Any] = []
-    for number in range(2):
-        with worker.dataflow(int, name=f"number {number}") as scope:
-            records = scope.to_stream(range(10) if worker.index == 0 else ())
-            with scope.iterative() as loop:
-                handle, again = loop.feedback()
-                around = records.enter(loop).concat(again).exchange(lambda x: x)
-                done, more = around.map(lambda x: x + 1).branch(lambda x: x < 20)
-                more.connect_loop(handle)
-                seen.append(done.leave().capture())
-    return seen
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_any_schedule_gives_the_same(seed: int) -> None:
-    chance = random.Random(seed)
-    workers = [timely.Worker(transport, Shuffled(seed + i)) for i, transport in enumerate(thread_transports(3))]
-    # Built at different moments: a worker may get messages of a dataflow that it has not built yet.
-    captured: dict[int, list[Any]] = {}
-    for worker in chance.sample(workers, 3):
-        captured[worker.index] = build_two(worker)
-        for _ in range(chance.randint(0, 5)):
-            workers[chance.choice(list(captured))].step()
-    while any(worker.dataflows for worker in workers):
-        chance.choice(workers).step()
-    for worker in workers:
-        worker.close()
-    for number in range(2):
-        found = [record for captures in captured.values() for _, records in captures[number].extract() for record in records]
-        assert sorted(found) == [20] * 10
-
-
-def test_one_worker_runs_ahead_by_hand() -> None:
-    one, two = (timely.Worker(transport) for transport in thread_transports(2))
-    probes, seen = [], []
-    for worker in (one, two):
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            exchanged = stream.exchange(lambda x: x)
-            probes.append(exchanged.probe())
-            seen.append(exchanged.capture())
-        if worker is one:
-            for i in range(4):
-                handle.send(i)
-                handle.advance_to(i + 1)
-                one.step()
-            assert probes[0].frontier() == timely.Antichain([0])  # the other has not even built it
-            handle.close()
-            del handle
-    handle.close()
-    while one.dataflows or two.dataflows:
-        one.step()
-        two.step()
-    assert [capture.extract() for capture in seen] == [[(0, [0]), (2, [2])], [(1, [1]), (3, [3])]]
-    assert all(probe.done() for probe in probes)
-    one.close()
-    two.close()
 
 
 def test_a_process_that_cannot_be_started_ends_those_that_were(monkeypatch: pytest.MonkeyPatch) -> None:

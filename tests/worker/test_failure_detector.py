@@ -21,10 +21,8 @@ def stops(worker: timely.Worker) -> None:
 
 
 def test_a_stopped_process_ends_the_run() -> None:
-    begun = time.monotonic()
     with pytest.raises(timely.WorkerError, match=r"process 1 \(workers 1 to 1\) gave no sign of life for 1 s.*patience="):
         timely.execute(stops, processes=3, patience=1)
-    assert time.monotonic() - begun < 10
 
 
 def test_a_process_that_works_or_waits_for_long_is_alive() -> None:

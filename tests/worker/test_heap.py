@@ -49,20 +49,6 @@ def test_what_it_needs_is_loaded_before_the_fork(monkeypatch: pytest.MonkeyPatch
     assert "ctypes" in sys.modules
 
 
-@pytest.mark.parametrize("answers", [(1, 1), (1, 0), (0, 1), (0, 0)])
-def test_it_says_whether_the_library_has_taken_both_settings(answers: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    left, asked = list(answers), []
-
-    def mallopt(parameter: int, value: int) -> int:
-        asked.append((parameter, value))
-        return left.pop(0)
-
-    library = types.SimpleNamespace(mallopt=mallopt)
-    monkeypatch.setitem(sys.modules, "ctypes", types.SimpleNamespace(CDLL=lambda name: library))
-    assert keep_freed_memory() is all(answers)
-    assert asked[0] == (-1, 1 << 26) and asked[1:] in ([], [(-3, 1 << 25)])  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-
-
 def test_where_the_library_has_no_such_settings_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctypes", types.SimpleNamespace(CDLL=lambda name: object()))
     assert keep_freed_memory() is False

@@ -20,6 +20,7 @@ import pytest
 import timely
 from tests.worker.test_execute import every, failing, over_three
 from timely import WorkerError
+from timely.execution import lifeline
 from timely.execution.interruptions import DeferredSignals
 
 
@@ -216,7 +217,7 @@ def test_stream_5_operators_that_compute_end_with_the_program(where: str, worker
                 assert running.stdout.readline() == "begins\n"
             if where == "main":
                 running.send_signal(signal.SIGINT)
-            out, error = running.communicate(input="" if where == "main" else "x", timeout=60)
+            out, error = running.communicate(input="" if where == "main" else "x", timeout=600)
         finally:
             running.kill()
     assert running.returncode in ((-signal.SIGINT, 130) if where == "main" else (0,)), error
@@ -224,7 +225,10 @@ def test_stream_5_operators_that_compute_end_with_the_program(where: str, worker
         assert out.split() == ["ends"] * workers * processes
 
 
-def test_a_process_with_a_long_result_does_not_wait_for_one_that_was_interrupted_to_read_it() -> None:
+def test_a_process_with_a_long_result_does_not_wait_for_one_that_was_interrupted_to_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifeline, "GRACE", 3600.0)  # nobody is killed: a process that waits would be seen
     caller = os.getpid()
 
     def program(worker: timely.Worker) -> bytes:
@@ -235,13 +239,11 @@ def test_a_process_with_a_long_result_does_not_wait_for_one_that_was_interrupted
         return bytes(1 << 20)
 
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    began = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
             timely.execute(program, workers=2, processes=2)
     finally:
         signal.signal(signal.SIGINT, usual)
-    assert time.monotonic() - began < 8, "they were killed, after ten seconds each"
 
 
 class Interrupting:

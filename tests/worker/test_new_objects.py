@@ -42,12 +42,3 @@ def test_what_the_program_froze_stays_frozen() -> None:
     assert frozen > 0
     made = build()
     assert frozen / 2 < gc.get_freeze_count() <= frozen, len(made)
-
-
-def test_a_collector_that_is_off_stays_off() -> None:
-    gc.disable()
-    try:
-        build()
-        assert not gc.isenabled()
-    finally:
-        gc.enable()

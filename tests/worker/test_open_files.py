@@ -81,7 +81,7 @@ def test_a_connection_that_a_worker_has_no_file_for(monkeypatch: pytest.MonkeyPa
     with mesh.open_listener("127.0.0.1") as listener:
         addresses = {0: ("127.0.0.1", 1), 1: listener.getsockname()}
         with pytest.raises(PeerLostError, match=r"could not connect to worker 0 .* open files; raise how many .* fewer workers$"):
-            mesh.connect_mesh(1, listener, addresses, make_identity("worker"), timeout=5)
+            mesh.connect_mesh(1, listener, addresses, make_identity("worker"), timeout=600)
 
 
 def test_a_recording_that_there_is_no_file_for(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def followed(process: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def has_ended(descriptor: int, seconds: float = 60) -> bool:
+def has_ended(descriptor: int, seconds: float = 600) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

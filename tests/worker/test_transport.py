@@ -87,19 +87,6 @@ def test_parting_waits_although_messages_are_left_unread() -> None:
     assert transport.waits < 10
 
 
-@pytest.mark.parametrize("array", [np.empty(0), np.empty((0, 2), np.int64), np.arange(3)])
-def test_arrays_without_elements_arrive(array: Any) -> None:
-    transports = three_processes()
-    transports[0].send(1, ("data", [("first", array), ("last", array)]))
-    transports[0].flush()
-    ((sender, (_, records)),) = transports[1].receive()
-    assert sender == 0
-    assert [(name, found.tolist(), found.dtype) for name, found in records] == [
-        (name, array.tolist(), array.dtype) for name in ("first", "last")
-    ]
-    close_all(list(transports))
-
-
 def test_a_lost_peer_is_found_out_while_others_keep_sending() -> None:
     ends = [socket.socketpair() for _ in range(2)]
     transport = SocketTransport(0, {1: ends[0][0], 2: ends[1][0]})
@@ -222,17 +209,6 @@ def exchange(transports: list[SocketTransport], counts: list[int]) -> list[list[
     return got
 
 
-def test_large_messages_both_ways_at_once_do_not_lock_each_other_up(secure: list[SocketTransport]) -> None:
-    arrays = [np.arange(700_000) + index for index in range(2)]
-    for index, transport in enumerate(secure):
-        for number in range(3):
-            transport.send(1 - index, ("data", number, arrays[index]))
-    got = exchange(secure, [3, 3])
-    for index in range(2):
-        assert [number for _, number, _ in got[index]] == [0, 1, 2]
-        assert all(np.array_equal(array, arrays[1 - index]) for _, _, array in got[index])
-
-
 @given(sizes=st.lists(st.sampled_from([0, 1, 7, 100, 16_383, 16_384, 16_385, 65_536, 70_000, 300_000]), max_size=12))
 def test_messages_of_any_size_arrive_in_order(sizes: list[int]) -> None:
     near, far = encrypted()
@@ -259,15 +235,6 @@ def test_a_message_that_is_too_large_is_refused_where_it_is_sent(secure: list[So
     for _ in range(3):  # more than one may have, and each for itself is small enough
         secure[0].send(1, small)
     assert len(exchange(secure, [0, 3])[1]) == 3
-
-
-def test_an_announcement_takes_no_memory() -> None:
-    near, far = encrypted()
-    transport = SocketTransport(1, {0: far}, 1000)
-    with near, pytest.raises(PeerLostError, match="announced a message of 1001 bytes, and 1000 is the most"):
-        near.sendall(b"\xe9\x03" + bytes(6) + b"\x01" + bytes(7))
-        transport.receive()
-    transport.close()
 
 
 # -- progress that waits -----------------------------------------------------------------------------------------------
@@ -380,20 +347,6 @@ def test_a_turn_sends_each_peer_one_batch_and_a_peer_that_does_not_keep_up_gets_
     assert sum(batch.count for batch in sent) > epochs  # so much was said,
     assert len(sent) < epochs / 2  # in so many messages
     close_all([worker.transport for worker in workers])
-
-
-def test_processes_give_what_threads_give_when_progress_waits() -> None:
-    def program(worker: timely.Worker) -> list[tuple[int, list[int]]]:
-        with worker.dataflow(int) as scope:
-            handle, again = scope.feedback(timely.Step(1, limit=20))
-            start = scope.to_stream([bytes([worker.index]) * 400_000])
-            looped = start.concat(again).exchange(lambda x: x[0] + 1).map(lambda x: bytes([(x[0] + 1) % 3]) + x[1:])
-            looped.connect_loop(handle)
-            seen = looped.map(lambda x: x[0]).capture()
-        worker.run()
-        return seen.extract()
-
-    assert timely.execute(program, processes=3) == timely.execute(program, workers=3)
 
 
 def test_what_all_peers_are_told_alike_is_pickled_once(monkeypatch: pytest.MonkeyPatch) -> None:
