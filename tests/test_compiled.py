@@ -1,4 +1,4 @@
-"""What the modules that can be compiled keep to, so that they do the same compiled (docs/decisions/compiled-engine.md).
+"""What the modules that can be compiled keep to, so that they do the same compiled (docs/decisions/engine.md).
 
 The compiler takes all that is refused here without a word, or with a warning, and makes something else of it. These tests need no
 compiler; ``python -m tests.compiled`` compiles, and runs all the tests against what comes out.

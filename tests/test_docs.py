@@ -27,7 +27,8 @@ FULL = re.compile(r"(?<!spark\.)timely(?:\.\w+)+")  # settings spark.timely.* ar
 SHORT = re.compile(r"(?<![\w.])([A-Z]\w+)\.(\w+)\b")
 FILE = re.compile(r"(?:tests|docs|examples|benchmarks|timely)/[\w/.-]*\w/?")
 GIVEN = re.compile(r"`([\w.]+)`:\n\n```csv\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
+TITLE = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 JAVA_SAYS = re.compile(r"^WARNING: (Using incubator modules: .*|package \S+ not in java\.base)\n", re.MULTILINE)
 """What some versions of Java say about an argument that Spark gives them."""
@@ -100,10 +101,31 @@ def test_every_name_in_a_page_is_one_of_the_code(page: Path) -> None:
     assert list(missing(without_earlier_names(page.read_text(encoding="utf-8")))) == []
 
 
+def anchors(text: str) -> list[str]:
+    """The anchors of a page's titles, as GitHub and MkDocs make them."""
+    titles = [re.sub(r"\]\([^)]*\)", "", title) for title in TITLE.findall(BLOCK.sub("", text))]
+    return [re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles]
+
+
+def dead_links(page: Path) -> Iterator[str]:
+    """The links of a page to files that do not exist, and to titles that their pages lack or have twice."""
+    for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        target = page.parent / path if path else page
+        if not target.exists():
+            yield path
+        elif anchor and target.suffix == ".md" and anchors(target.read_text(encoding="utf-8")).count(anchor) != 1:
+            yield f"{path}#{anchor}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_link_in_a_page_leads_somewhere(page: Path) -> None:
-    targets = LINK.findall(page.read_text(encoding="utf-8"))
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    assert list(dead_links(page)) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One\n[a](#one) [b](#two) [c](page.md#one) [d](page.md#three) [e](none.md#one)\n", encoding="utf-8")
+    assert list(dead_links(page)) == ["#two", "page.md#three", "none.md"]
 
 
 PROGRAMS = [

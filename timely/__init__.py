@@ -112,7 +112,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 compiled: bool = not str(engine.__file__).endswith((".py", ".pyc"))
-"""Whether the compiled engine runs (``docs/decisions/compiled-engine.md``). The results are the same."""
+"""Whether the compiled engine runs (``docs/decisions/engine.md``). The results are the same."""
 
 __all__ = [
     "Antichain",

@@ -107,7 +107,7 @@ class TimelyError(Exception):
     def caused_by(self, cause: BaseException | None) -> Self:
         """Return this error with its cause: ``raise ... from cause`` for modules whose compiler drops the ``from``.
 
-        See docs/decisions/compiled-engine.md.
+        See docs/decisions/engine.md.
 
         >>> first = KeyError("a")
         >>> error = TimelyError("second").caused_by(first)

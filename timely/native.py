@@ -1,7 +1,7 @@
 """What a class says to the compiler that can make a native one of it; to the interpreter it says nothing.
 
 The engine is compiled by mypyc where that was asked for when the package was built, from the same source
-(``docs/decisions/compiled-engine.md``). A native class cannot be derived from by an interpreted one, unless it says that it can:
+(``docs/decisions/engine.md``). A native class cannot be derived from by an interpreted one, unless it says that it can:
 ``@mypyc_attr(allow_interpreted_subclasses=True)``. The compiler reads that and does not run it, so that the package where that
 decorator comes from is not needed when the program runs.
 """

@@ -2,7 +2,7 @@
 
 The members of a *group* send each other progress. A worker in several groups forwards: each group gets one sum of what the worker
 did itself and what it received in its other groups. The groups form a tree, so every batch reaches every other worker once. A sum
-of whole batches is as safe as those batches one by one: see docs/decisions/progress.md. Source: Naiad section 3.3, figure 6c.
+of whole batches is as safe as those batches one by one: see docs/decisions/engine.md. Source: Naiad section 3.3, figure 6c.
 """
 
 from __future__ import annotations
