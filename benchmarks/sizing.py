@@ -1,6 +1,6 @@
 """Sizing: what a worker costs in memory and in progress, from a few workers up to as many as one can only reckon with.
 
-``run`` returns the figures of ``docs/sizing.md``. ``python -m benchmarks.sizing docs/img`` draws its pictures (extra ``plots``).
+``run`` returns the figures of ``docs/memory.md``. ``python -m benchmarks.sizing docs/img`` draws its pictures (extra ``plots``).
 Nearly all are counts, which are the same on every machine.
 """
 

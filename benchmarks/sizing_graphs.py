@@ -2,7 +2,7 @@
 
 A fresh process runs one algorithm as one worker. Its edges are made batch by batch, as Spark gives them, so that only the
 algorithm holds them. What is counted is the most memory that the process ever had, less what it had before the first edge, when
-all is imported and a small graph has been through. ``python -m benchmarks.sizing_graphs`` prints the table of ``docs/sizing.md``.
+all is imported and a small graph has been through. ``python -m benchmarks.sizing_graphs`` prints the table of ``docs/memory.md``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.cluster.clusters import HOME, ROOT, on_this_machine, start_master, st
 
 pytestmark = pytest.mark.cluster
 
-GUIDE = ROOT / "docs" / "clusters.md"
+GUIDE = ROOT / "docs" / "spark_operations.md"
 
 PROGRAM = """
 import sys
@@ -46,8 +46,8 @@ LEFT_OUT = ("spark.pyspark.python",)
 
 def documented() -> list[str]:
     """The command under the heading Standalone, as its words."""
-    section = GUIDE.read_text(encoding="utf-8").partition("\n## Standalone\n")[2]
-    command, _ = re.findall(r"^```sh\n(.*?)^```$", section.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
+    section = GUIDE.read_text(encoding="utf-8").partition("\n### Standalone\n")[2]
+    command, _ = re.findall(r"^```sh\n(.*?)^```$", section.partition("\n### ")[0], re.MULTILINE | re.DOTALL)
     return shlex.split(command.replace("\\\n", " "))
 
 

@@ -1,7 +1,7 @@
 """Keys: the number that a record is routed by. Record ``r`` goes to worker ``route(key(r)) % workers``.
 
 Equal keys have equal numbers in every container, type, process and machine, so nothing here uses Python's seeded ``hash``. What
-each type's number is stands in ``docs/containers.md``. NumPy and Arrow are imported only where such a column occurs.
+each type's number is stands in ``docs/extending.md``. NumPy and Arrow are imported only where such a column occurs.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def execute(
 
     ``progress`` selects how workers exchange progress, which changes no result: ``direct`` (every worker with every other),
     ``process`` (aggregated in each process), ``central`` (by way of the first process) or ``tree`` (groups of sixteen,
-    recursively). ``docs/sizing.md`` says which suits how many workers. Source: Naiad section 3.3 and figure 6c.
+    recursively). ``docs/memory.md`` says which suits how many workers. Source: Naiad section 3.3 and figure 6c.
 
     A line on standard error shows how far a run is, if that is a terminal and the run takes longer than two seconds. If nothing
     moves for 60 seconds, or as many as ``watch`` says, the log ``timely.inspect.watchdog`` has a warning that says who holds

@@ -35,7 +35,7 @@ class MemoryBudget:
     ``ConfigurationError`` for a limit or directory that cannot be.
 
     ``in_flight`` is how much each worker may have sent that its peers have not taken: beyond it sources wait. The default is
-    32 MB, or half of a smaller limit, and at least 1 MB. See ``docs/flow_control.md``.
+    32 MB, or half of a smaller limit, and at least 1 MB. See ``docs/scheduling.md``.
 
     ``total`` is what the process may occupy: ``OutOfMemoryError`` ends a run whose workers hold more in all, spilled or not. None
     is what the system has, ``math.inf`` has nobody look.

@@ -189,14 +189,14 @@ def run(
     is a path or URI that the driver and all executors reach, for this run alone. A stage that fails, or another run of the
     program, resumes from the newest checkpoint, with the same result, and on any number of workers if nothing was in flight. A
     checkpoint of another ``version``, a text of your own, is refused. A run that ends deletes its checkpoints
-    (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds (30) is declared gone. ``progress`` is the mode
-    of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A :class:`timely.inspect.LivePage` as ``live``
+    (``docs/spark.md``). A worker without a sign of life for ``patience`` seconds (30) is declared gone. ``progress`` is the mode
+    of progress aggregation, as for :func:`timely.execute` (``docs/memory.md``). A :class:`timely.inspect.LivePage` as ``live``
     shows the run while it goes on (``docs/live.md``). ``memory`` is what each worker's process may take (``"2GB"``), or a
     :class:`timely.memory.MemoryBudget`. The default is what the system allows: ``spark.executor.pyspark.memory`` where that is
     set (``docs/memory.md``). Settings ``spark.timely.*`` of the session stand in for arguments (``docs/spark_operations.md``).
 
     Workers meet at the driver, or with ``rendezvous="all_gather"`` at one of them: so they do over Spark Connect, and where
-    executors cannot reach the driver (``docs/spark_connect.md``).
+    executors cannot reach the driver (``docs/spark_operations.md``).
 
     The session must have a slot for each worker; executors that are still starting are waited for. Every
     executor must be able to import ``timely`` and whatever ``build`` uses. Raises before any job starts:

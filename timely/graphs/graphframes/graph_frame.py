@@ -1,7 +1,7 @@
 """``GraphFrame``: a graph of two DataFrames, with the methods, columns and conventions of GraphFrames 0.12.
 
 What needs a loop is one dataflow in one barrier job. What needs none is DataFrame code. Results keep the attributes of vertices.
-See ``docs/graphframes.md`` for each method.
+See ``docs/graphs_on_spark.md`` for each method.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class GraphFrame:
     # -- patterns and messages -------------------------------------------------------------------------------------------
 
     def find(self, pattern: str) -> DataFrame:
-        """Return a row for each instance of a motif, with a struct for each name in it. See ``docs/graphframes.md`` for patterns.
+        """Return a row for each instance of a motif, with a struct for each name in it. See ``docs/graphs_on_spark.md`` for patterns.
 
         ``ConfigurationError`` for a pattern that cannot be read.
 
