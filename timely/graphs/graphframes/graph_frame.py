@@ -205,7 +205,7 @@ class GraphFrame:
     # -- patterns and messages -------------------------------------------------------------------------------------------
 
     def find(self, pattern: str) -> DataFrame:
-        """Return a row for each instance of a motif, with a struct for each name in it. See ``docs/graphs_on_spark.md`` for patterns.
+        """Return a row for each instance of a motif, with a struct for each name in it (``docs/graphs_on_spark.md``).
 
         ``ConfigurationError`` for a pattern that cannot be read.
 
