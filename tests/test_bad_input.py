@@ -150,11 +150,6 @@ def test_entering_two_levels_at_once() -> None:
         timely.example(build)
 
 
-def test_entering_the_scope_it_is_in() -> None:
-    with pytest.raises(GraphError, match="cannot enter"):
-        timely.example(lambda scope: scope.to_stream([1]).enter(scope))
-
-
 def test_leaving_the_outermost_scope() -> None:
     with pytest.raises(GraphError, match="outermost scope '/example' cannot leave"):
         timely.example(lambda scope: scope.to_stream([1]).leave())
@@ -185,14 +180,6 @@ def test_an_operator_that_was_begun_and_never_built() -> None:
         return builder.new_output()
 
     with pytest.raises(GraphError, match=r"/example/half#0; call build"):
-        timely.example(build)
-
-
-def test_a_pact_that_is_none() -> None:
-    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
-        return scope.to_stream([1]).unary(timely.Exchange, "mine", lambda cap, info: print)  # type: ignore[arg-type]
-
-    with pytest.raises(GraphError, match=r"'mine'.*Exchange\(key\), timely.Distribute\(partition\) or timely.Spill\(pact\)"):
         timely.example(build)
 
 
@@ -293,29 +280,7 @@ def test_a_summary_from_an_input_that_is_not_there() -> None:
         timely.example(build)
 
 
-def test_a_time_type_that_is_none() -> None:
-    with pytest.raises(TimestampError, match=r"set cannot be a type of times.*minimum\(\)"), timely.Worker().dataflow(set):  # type: ignore[type-var]
-        pass
-
-
-def test_a_feedback_summary_of_another_type() -> None:
-    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
-        handle, again = scope.feedback(ProductSummary(Step(0), Step(1)))  # type: ignore[arg-type]  # the mistake
-        again.connect_loop(handle)
-        return again
-
-    with pytest.raises(TimestampError, match="feedback.*does not fit the times of the graph, which are of type int"):
-        timely.example(build)
-
-
 # -- capabilities ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("wrong", [None, 0, "x"])
-def test_a_send_without_a_capability(wrong: Any) -> None:
-    with pytest.raises(OperatorError, match="output 0 of operator 'bad'.*needs a capability, not") as error:
-        source(lambda cap, output: output.session(wrong))
-    assert isinstance(cause(error), CapabilityError)
 
 
 def test_a_send_with_a_dropped_capability() -> None:
@@ -324,16 +289,6 @@ def test_a_send_with_a_dropped_capability() -> None:
         output.session(capability)
 
     with pytest.raises(OperatorError, match=r"/example/bad#0.*for 0 was dropped before the send; keep it") as error:
-        source(deed)
-    assert isinstance(cause(error), CapabilityError)
-
-
-def test_a_downgrade_backwards() -> None:
-    def deed(capability: Capability[int], output: Any) -> None:
-        capability.downgrade(5)
-        capability.downgrade(4)
-
-    with pytest.raises(OperatorError, match=r"/example/bad#0.*cannot downgrade the capability for 5 to 4") as error:
         source(deed)
     assert isinstance(cause(error), CapabilityError)
 
@@ -413,7 +368,7 @@ def test_input_after_close(deed: Callable[[timely.InputHandle[int, Any]], object
     handle.advance_to(3)
     handle.close()
     handle.close()
-    with pytest.raises(CapabilityError, match=r"/demo/input#0.*was closed at 3"):
+    with pytest.raises(CapabilityError, match=r"/demo/input#0.*was closed at 3.*close it after all that is sent"):
         deed(handle)
     worker.run()
 
@@ -426,21 +381,22 @@ def test_an_input_that_goes_back() -> None:
     assert handle.time == 3
 
 
-@pytest.mark.parametrize("time", ["x", None, 1.5, True, -1, Product(1, 1)])
-def test_an_input_at_a_time_of_another_type(time: Any) -> None:
+@pytest.mark.parametrize(
+    ("time", "why"),
+    [
+        ("1", "'1' is of type str, not int"),
+        (None, "not int"),
+        (1.5, "1.5 is of type float, not int"),
+        (True, "not int"),
+        (-1, "-1 is before the minimum, 0"),
+        (Product(1, 1), "not int"),
+    ],
+)
+def test_an_input_at_a_time_of_another_type(time: Any, why: str) -> None:
     _, handle, _ = new_input()
-    with pytest.raises(TimestampError, match="is not a time of type int"):
+    with pytest.raises(TimestampError, match=rf"advance_to: input 'input' \(/demo/input#0\): .*{why}"):
         handle.advance_to(time)
     assert handle.time == 0
-
-
-def test_running_to_the_end_with_an_open_input() -> None:
-    worker, handle, _ = new_input()
-    handle.advance_to(4)
-    with pytest.raises(StalledError, match=r"a capability of /demo/input#0 at 4.*close the inputs"):
-        worker.run()
-    with pytest.raises(StalledError, match=r"/demo/input#0"):
-        worker.step_while(lambda: True)
 
 
 def test_waiting_for_what_cannot_change() -> None:
@@ -449,12 +405,6 @@ def test_waiting_for_what_cannot_change() -> None:
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_key_that_cannot_be_routed() -> None:
-    with pytest.raises(OperatorError, match="'exchange'.*a number, a string, bytes.*1.5j is of type complex") as error:
-        timely.example(lambda scope: scope.to_stream([1.5j]).exchange(lambda x: x))
-    assert isinstance(cause(error), RoutingError)
 
 
 KEYED: dict[str, Callable[[Stream[int, Any]], Stream[int, Any]]] = {
@@ -490,20 +440,11 @@ def test_a_key_that_fails_blames_the_operator_that_it_was_given_to(name: str, wo
     assert isinstance(failure, RoutingError) and isinstance(failure.__cause__, KeyError)
 
 
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [("zone", "'exchange'.*no column 'zone'; the batch has 'src', 'dst'"), (lambda x: x, "by the name of a column")],
-)
-def test_a_missing_column(key: Any, message: str) -> None:
+def test_a_function_of_records_for_a_batch_of_columns() -> None:
     batch = pa.record_batch({"src": [1], "dst": [2]})
-    with pytest.raises(OperatorError, match=message) as error:
-        timely.example(lambda scope: scope.to_stream([1]).map_batch(lambda _: batch).exchange(key))
+    with pytest.raises(OperatorError, match="by the name of a column") as error:
+        timely.example(lambda scope: scope.to_stream([1]).map_batch(lambda _: batch).exchange(lambda x: x))
     assert isinstance(cause(error), RoutingError)
-
-
-def test_a_column_of_records_without_columns() -> None:
-    with pytest.raises(OperatorError, match="a list of records has no column 'src'"):
-        timely.example(lambda scope: scope.to_stream([1]).exchange("src"))
 
 
 def test_records_that_cannot_be_sent_to_another_process() -> None:
