@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.figures import Figures, counted, heard, told
+from tests.figures import Figures, counted, output_of, worker_output
 from tests.support import java_archive, quick_runs
 from tests.support.script_server import ScriptServer
 from tests.support.spark_programs import SparkPrograms
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    told(session.config)["covered"] = session.config.stash[COVERED]
+    worker_output(session.config)["covered"] = session.config.stash[COVERED]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -95,7 +95,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[COVERED].extend(heard(node).get("covered", []))
+    node.config.stash[COVERED].extend(output_of(node).get("covered", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

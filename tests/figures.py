@@ -56,13 +56,13 @@ def report_after(owner: Any, name: str, report: Callable[..., None]) -> None:
     setattr(owner, name, reporting)
 
 
-def told(config: pytest.Config) -> dict[str, Any]:
+def worker_output(config: pytest.Config) -> dict[str, Any]:
     """Return where a process that runs some of the tests leaves what the one that reports is to know; else nobody looks there."""
     left: dict[str, Any] = getattr(config, "workeroutput", {})
     return left
 
 
-def heard(node: Any) -> dict[str, Any]:
+def output_of(node: Any) -> dict[str, Any]:
     """Return what a process that has ended left; nothing if it crashed."""
     left: dict[str, Any] = getattr(node, "workeroutput", {})
     return left
@@ -115,11 +115,11 @@ class Figures:
             return (yield)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        told(session.config)["figures"] = dict(self.totals)
+        worker_output(session.config)["figures"] = dict(self.totals)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self.totals.update(heard(node).get("figures", {}))
+        self.totals.update(output_of(node).get("figures", {}))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")

@@ -246,6 +246,16 @@ def coined(known: Iterable[Module]) -> list[str]:
     )
 
 
+def coined_in_tests(root: Path) -> list[str]:
+    """Return the definitions of tests that are named so."""
+    known = {}
+    for path in sorted((root / "tests").rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        name = ".".join(path.relative_to(root).with_suffix("").parts)
+        known[name] = Module(name, path, source, ast.parse(source))
+    return coined(known.values())
+
+
 def sizes(root: Path, known: Mapping[str, Module]) -> dict[str, int]:
     """Return what ``BUDGETS`` bounds."""
     collections = [module for name, module in known.items() if re.match(r"timely\.differential\b(?!\.(tables|spark))", name)]
@@ -300,7 +310,7 @@ def main(root: Path) -> int:
         "submodules hidden by their package": hidden(known),
         "public classes defined twice": doubles(known.values()),
         "imports in tests of what is not public, without a reason": unexplained_white_boxes(root, known),
-        "names that the word table replaces": coined(known.values()),
+        "names that the word table replaces": [*coined(known.values()), *coined_in_tests(root)],
         "fixed packages that nothing imports": [name for name in FIXED_PACKAGES if not uses[name] and not uses[name[:4]]],
         f"folders with more than {LARGEST_FOLDER} files": folders(known.values()),
         "file names that occur twice": repeated_file_names(known.values()),

@@ -229,7 +229,7 @@ def test_a_vertex_that_does_nothing_when_it_is_called(name: str, callback: Any, 
         timely.example(lambda scope: scope.to_stream([1]).vertex(idle))
 
 
-def test_the_frontier_of_an_input_that_is_not_told_of_it() -> None:
+def test_the_frontier_of_an_input_that_does_not_observe_it() -> None:
     def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
         return scope.to_stream([1]).unary(Pipeline, "mine", lambda cap, info: lambda input, output: input.frontier)
 

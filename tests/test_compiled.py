@@ -101,7 +101,7 @@ def test_what_the_compiler_does_wrong_is_found(source: str) -> None:
     assert len(list(faults(source))) == 1
 
 
-def test_which_engine_runs_is_said() -> None:
+def test_the_engine_that_runs_is_named() -> None:
     assert timely.compiled == (not str(timely.progress.tracker.__file__).endswith(".py"))
 
 

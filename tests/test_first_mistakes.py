@@ -627,7 +627,7 @@ def test_without_arrow_one_line_says_what_to_install(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mistake", LONG)
-def test_of_much_the_beginning_is_told(mistake: str) -> None:
+def test_of_much_the_beginning_is_shown(mistake: str) -> None:
     with pytest.raises(OperatorError) as failure:
         timely.example(lambda scope: LONG[mistake](scope.to_stream([MUCH])))
     assert "0, 0, 0" in str(failure.value)

@@ -63,7 +63,7 @@ def test_a_long_capture_is_shown_in_part() -> None:
     assert "... 980 rows more" in text
 
 
-def test_objects_say_what_they_are() -> None:
+def test_objects_show_what_they_are() -> None:
     worker = timely.Worker()
     with worker.dataflow(name="df") as scope:
         assert repr(scope) == "ScopeBuilder('/df', time: int, operators: 0, being built)"

@@ -178,7 +178,7 @@ def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixtur
         ),
     ],
 )
-def test_what_cannot_be_run_is_told_in_one_message(
+def test_what_cannot_be_run_is_one_message(
     here: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([argument.format(program=here) for argument in arguments]) == 1

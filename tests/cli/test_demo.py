@@ -97,7 +97,7 @@ def test_a_second_run_replaces_the_first(tmp_path: Path, capsys: pytest.CaptureF
     assert sorted(path.name for path in tmp_path.iterdir()) == ["circles.svg", "components.parquet"]
 
 
-def test_an_output_that_is_a_file_is_told_in_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_that_is_a_file_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     taken = tmp_path / "taken"
     taken.write_text("mine")
     assert main(["demo", "--engine", "local", "--output", str(taken)]) == 1
@@ -153,7 +153,7 @@ sys.exit(main(["demo", "--engine", {engine!r}, "--output", "out"]))
         ("local", "numpy", 'pip install "timely-dataflow[arrow]"'),
     ],
 )
-def test_a_missing_package_is_told_with_what_to_install(engine: str, missing: str, advice: str, tmp_path: Path) -> None:
+def test_a_missing_package_is_named_with_what_to_install(engine: str, missing: str, advice: str, tmp_path: Path) -> None:
     program = WITHOUT.format(missing=missing, engine=engine)
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)

@@ -54,7 +54,7 @@ def typed(arguments: list[str], stdout: int, **environment: str) -> tuple[int, s
     ("arguments", "unbuffered"),
     [(["draw", "{program}"], ""), (["draw", "{program}"], "1"), (["--help"], "")],
 )
-def test_nothing_is_said_of_a_reader_who_has_gone_away(here: Path, arguments: list[str], unbuffered: str) -> None:
+def test_a_reader_who_has_gone_away_is_no_error(here: Path, arguments: list[str], unbuffered: str) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     try:
@@ -66,7 +66,7 @@ def test_nothing_is_said_of_a_reader_who_has_gone_away(here: Path, arguments: li
 
 @needs_full
 @pytest.mark.parametrize("arguments", [["draw", "{program}"], ["--help"]])
-def test_an_output_that_cannot_be_written_is_told_in_one_message(here: Path, arguments: list[str]) -> None:
+def test_an_output_that_cannot_be_written_is_one_message(here: Path, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         told = typed([argument.format(program=here) for argument in arguments], full.fileno(), PYTHONUNBUFFERED="")
     assert told == (1, "timely: the output cannot be written: [Errno 28] No space left on device\n")
@@ -78,7 +78,7 @@ def test_a_name_that_the_terminal_cannot_show_is_shown_in_other_words(here: Path
     assert r'subgraph n["n\xe9, time: int"]' in Path("out").read_text()
 
 
-def test_an_address_is_told_at_once_also_to_another_command(here: Path) -> None:
+def test_an_address_is_printed_at_once_also_to_another_command(here: Path) -> None:
     Path("waits.py").write_text("input()")
     command = [sys.executable, "-m", "timely.cli", "live", "waits.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
@@ -103,7 +103,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_a_program_that_is_none_is_told_in_one_message(here: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_is_none_is_one_message(here: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = f"wrong_{list(WRONG).index(text)}_{here}"
     Path(wrong).write_text(text)
     for command in ("draw", "run"):
@@ -115,12 +115,12 @@ def test_a_program_that_is_none_is_told_in_one_message(here: Path, text: str, ca
 
 
 @pytest.mark.parametrize("name", ["", ":", ":build", ".beside:build", "..above:build", "a..b"])
-def test_a_name_that_is_none_is_told_in_one_message(here: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_is_none_is_one_message(here: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["draw", name]) == 1
     assert "timely: there is no module" in capsys.readouterr().err
 
 
-def test_outputs_whose_names_are_no_strings_are_told_all_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_whose_names_are_no_strings_are_named_all_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path(f"numbers_{here}").write_text("def build(scope): return {1: scope.to_stream([1])}")
     assert main(["run", f"numbers_{here}", "--output", "one=o.csv"]) == 1
     assert "returned the outputs 1, but not all of ['one']" in capsys.readouterr().err
@@ -186,7 +186,7 @@ def test_an_output_that_would_be_packed_is_refused(here: Path, capsys: pytest.Ca
     assert "'out.csv.gz' should end in one of .parquet, .csv, .json, .jsonl, .arrow" in capsys.readouterr().err
 
 
-def test_names_that_are_no_utf_8_are_told_in_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_no_utf_8_are_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = os.fsdecode(b"\xff.csv")
     for arguments in ([f"edges={odd}", "--output", "edges=o.csv"], ["edges=edges.csv", "--output", f"edges={odd}"]):
         assert main(["run", str(here), "--input", *arguments]) == 1

@@ -36,7 +36,7 @@ def steps_to_one(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, An
     def table(done: list[tuple[int, int, int]]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict({"n": [first for first, _, _ in done], "steps": [steps for _, _, steps in done]})
 
-    def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def with_worker(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
 
     with scope.iterative() as loop:
@@ -45,7 +45,7 @@ def steps_to_one(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, An
         more, done = states.branch(lambda state: state[1] == 1)
         more.map(rule).connect_loop(handle)
         result = done.leave()
-    return {"steps": result.map_batch(table), "names": names.map_batch(tell)}
+    return {"steps": result.map_batch(table), "names": names.map_batch(with_worker)}
 
 
 def expected(n: int) -> int:

@@ -46,7 +46,7 @@ def rows_of(graph: Edges, kind: Any = np.int64) -> Any:
 )
 @example([([(0, 1, 1), (1, 2, 2), (0, 3, 3)], [[0, 1]] * 40, False)], 1, 0, False)
 @example([([(0, 1, 1)], [[0]], False), ([(100_000, 1, 1)], [[0, 100_000], [7]], False)], 2, 1, True)
-def test_the_edges_of_nodes_are_those_that_were_taken_in(steps: list[Step], peers: int, of: int, on_disk: bool) -> None:
+def test_the_edges_of_nodes_are_those_that_were_added(steps: list[Step], peers: int, of: int, on_disk: bool) -> None:
     with MemoryBudget(1 if on_disk else None):
         check(steps, peers, of)
 

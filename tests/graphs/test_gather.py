@@ -87,7 +87,7 @@ def test_times_that_are_complete_at_once_are_finished_in_their_order() -> None:
     assert [time for time, _ in seen.messages] == [0, 2, 3]
 
 
-def test_the_right_to_send_is_kept_until_what_came_is_whole_and_no_longer() -> None:
+def test_the_right_to_send_is_held_until_what_came_is_whole_and_no_longer() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         handle, stream = scope.new_input()

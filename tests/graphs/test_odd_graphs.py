@@ -113,7 +113,7 @@ def uuids() -> pa.Array:
     ],
 )
 @pytest.mark.parametrize("name", ALL)
-def test_types_that_arrow_cannot_tell_apart_are_to_be_cast(name: str, nodes: Any, remedy: str, encoded: bool) -> None:
+def test_types_that_arrow_cannot_distinguish_are_to_be_cast(name: str, nodes: Any, remedy: str, encoded: bool) -> None:
     column = pa.DictionaryArray.from_arrays([0, 1], nodes()) if encoded else nodes()
     message = refused(pa.table({"src": column, "dst": column}), ALL[name], 1)
     assert f"column 'src' is of type {nodes().type}, which cannot be a node: {remedy}" in message

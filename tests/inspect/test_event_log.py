@@ -91,7 +91,7 @@ def test_events_come_in_order_and_streams_are_named_by_their_ends() -> None:
     )
 
 
-def test_progress_between_workers_is_told_and_heard() -> None:
+def test_progress_between_workers_is_sent_and_received() -> None:
     logs: dict[int, list[Event]] = defaultdict(list)
     timely.execute(lambda worker: collatz(worker, logs[worker.index]), workers=2)
     for index in range(2):
@@ -118,7 +118,7 @@ def test_X9_logging_replay(tmp_path: Path) -> None:
     assert all(int(event.at * 1e6) >= time for time, batch in seen.messages for event in batch)
 
 
-def test_several_logs_of_one_worker_tell_the_same() -> None:
+def test_several_logs_of_one_worker_are_the_same() -> None:
     """As where a page, a collector of metrics and a file of events look on at once."""
     worker = timely.Worker()
     logs: list[list[Event]] = [[], [], []]
@@ -129,7 +129,7 @@ def test_several_logs_of_one_worker_tell_the_same() -> None:
     assert logs[0] == logs[1] == logs[2]
 
 
-def test_a_dataflow_that_is_built_aside_is_not_told_of() -> None:
+def test_a_dataflow_that_is_built_aside_is_not_logged() -> None:
     worker, events = timely.Worker(), list[Event]()
     log = EventLog(worker)
     log.subscribe(events.append)
@@ -139,7 +139,7 @@ def test_a_dataflow_that_is_built_aside_is_not_told_of() -> None:
     assert [event for event in events if hasattr(event, "path")] == []
 
 
-def test_dataflows_of_one_name_are_told_of_as_they_are() -> None:
+def test_dataflows_of_one_name_are_logged_as_they_are() -> None:
     worker, events = timely.Worker(), list[Event]()
     EventLog(worker).subscribe(events.append)
     with worker.dataflow(name="df") as scope:

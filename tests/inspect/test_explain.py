@@ -148,7 +148,7 @@ def test_a_probe_at_several_places_has_the_reasons_of_the_one_behind() -> None:
 
 
 @pytest.mark.parametrize("aside", [False, True])
-def test_workers_of_one_process_are_told_apart(aside: bool) -> None:
+def test_workers_of_one_process_are_distinguished(aside: bool) -> None:
     ready, over = threading.Barrier(2), threading.Barrier(2)
 
     def program(worker: timely.Worker) -> Explanation:
@@ -402,7 +402,7 @@ def test_what_waits_on_disk_is_counted_and_not_read(monkeypatch: pytest.MonkeyPa
     worker.close()
 
 
-def test_of_many_who_has_what_is_found_out_of_those_that_are_told_first() -> None:
+def test_of_many_capabilities_those_listed_first_are_resolved() -> None:
     def program(worker: timely.Worker) -> list[Any]:
         with worker.dataflow(int, name="df") as scope:
             for _ in range(40):
@@ -469,7 +469,7 @@ def test_a_scope_that_has_work_left_and_holds_nothing_is_named_for_the_end_and_f
     assert str(worker.explain(scope)) == "the end of /df on worker 0 is complete: nothing can come any more"
 
 
-def test_a_dataflow_that_was_dropped_is_not_said_to_be_complete() -> None:
+def test_a_dataflow_that_was_dropped_is_not_called_complete() -> None:
     worker = timely.Worker()
     with worker.dataflow(name="df") as scope:
         numbers, stream = scope.new_input()

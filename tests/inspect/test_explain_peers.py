@@ -32,7 +32,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capability_holders, "_SECONDS", 60.0)
 
 
-def keeper(stream: timely.Stream[Any, Any], held: list[Any], on: int) -> timely.Stream[Any, Any]:
+def holder(stream: timely.Stream[Any, Any], held: list[Any], on: int) -> timely.Stream[Any, Any]:
     """Deals the records to the workers, and keeps a capability for each time on one of them."""
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
@@ -44,7 +44,7 @@ def keeper(stream: timely.Stream[Any, Any], held: list[Any], on: int) -> timely.
 
         return logic
 
-    return stream.unary(timely.Exchange(lambda x: x), "keeper", constructor)
+    return stream.unary(timely.Exchange(lambda x: x), "holder", constructor)
 
 
 def settle(worker: timely.Worker, rounds: int = 12) -> None:
@@ -67,7 +67,7 @@ def test_it_is_named_which_worker_holds_what_however_deep(workers: int, processe
                 back, again = outer.feedback()
                 both = stream.enter(outer).concat(again)
                 with outer.iterative("inner") as inner:
-                    kept = keeper(both.enter(inner), held, on=2).leave()
+                    kept = holder(both.enter(inner), held, on=2).leave()
                 small, large = kept.map(lambda x: x + peers).branch(lambda x: x >= 3 * peers)
                 small.connect_loop(back)
             probe = large.leave().probe()
@@ -83,7 +83,7 @@ def test_it_is_named_which_worker_holds_what_however_deep(workers: int, processe
 
     for text, reasons in timely.execute(program, workers=workers, processes=processes, progress=progress):
         assert [reason[1:] for reason in reasons if reason[0] == "input"] == [(0, 1, {1: 1})]
-        kept = [reason[1:] for reason in reasons if reason[0] == "keeper"]
+        kept = [reason[1:] for reason in reasons if reason[0] == "holder"]
         assert {time.outer.inner for time, _, _ in kept} == {0, 1, 2}  # also what could result from another
         assert all(count == 1 and where == {2: 1} for _, count, where in kept)
         assert len(reasons) == 4
@@ -220,7 +220,7 @@ def test_a_process_that_has_ended_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("build", [lambda scope: scope.new_input(), lambda scope: scope.new_input()[1].map(str)])
-def test_two_dataflows_of_one_name_are_told_apart(build: Callable[[Any], Any]) -> None:
+def test_two_dataflows_of_one_name_are_distinguished(build: Callable[[Any], Any]) -> None:
     def program(worker: timely.Worker) -> Explanation:
         scopes, kept = [], []
         for _ in range(2):

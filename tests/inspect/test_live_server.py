@@ -69,7 +69,7 @@ def test_no_more_than_a_bounded_number_of_connections_is_served() -> None:
         assert status == 200
 
 
-def test_it_is_on_the_loopback_interface_and_a_port_that_is_taken_is_refused() -> None:
+def test_it_is_on_the_loopback_interface_and_a_port_in_use_is_refused() -> None:
     with LivePage() as page:
         assert page.url.startswith(f"http://127.0.0.1:{page.port}/")
         with pytest.raises(ConfigurationError, match="cannot be served there"):

@@ -22,7 +22,7 @@ def running() -> tuple[timely.Worker, Any, Any]:
     return worker, scope, (numbers, probe)
 
 
-def test_a_picture_of_times_that_cannot_say_what_they_are() -> None:
+def test_a_picture_of_times_without_a_repr() -> None:
     _, scope, _held = running()
     seen = snapshot(scope)
     assert {time for time, _ in seen.children[0].held} == {SAID}
@@ -31,7 +31,7 @@ def test_a_picture_of_times_that_cannot_say_what_they_are() -> None:
     assert all(SAID in text for text in (picture.svg(), picture.mermaid(), picture.html()))
 
 
-def test_why_a_frontier_is_at_a_time_that_cannot_say_what_it_is() -> None:
+def test_why_a_frontier_is_at_a_time_without_a_repr() -> None:
     worker, scope, (_numbers, probe) = running()
     worker.step()
     assert str(worker.explain(probe)).startswith(f"/df/probe#2 on worker 0 is at {SAID}, because")

@@ -80,7 +80,7 @@ def test_how_far_a_dataflow_is_and_how_far_behind() -> None:
     assert found["timely.dataflow.records"][0, "/df"] == 3
 
 
-def test_workers_that_come_one_after_the_other_are_added_up_and_not_kept() -> None:
+def test_workers_that_come_one_after_the_other_are_added_up_and_forgotten() -> None:
     reader = InMemoryMetricReader()
     meter = WorkerMeter(MeterProvider([reader]))
     for total in (5, 10, 15):
@@ -137,7 +137,7 @@ def test_what_changes_while_it_is_read_is_left_out_this_time(
         ("timely.inspect.prometheus", "prometheus_client.core", "metrics"),
     ],
 )
-def test_what_has_to_be_installed_is_said(module: str, needed: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(module: str, needed: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, needed, None)
     with pytest.raises(ConfigurationError, match=rf'pip install "timely-dataflow\[{extra}\]"'):

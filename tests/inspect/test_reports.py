@@ -122,13 +122,13 @@ def test_a_dataflow_that_ends_while_it_is_looked_at_is_over(monkeypatch: pytest.
 
 
 def test_a_worker_that_is_gone_is_not_reported() -> None:
-    told: list[Any] = []
+    reports: list[Any] = []
     before = set(threading.enumerate())
     worker = timely.Worker()
-    module.report_always(worker, told.append)
+    module.report_always(worker, reports.append)
     hold(worker).close()
     worker.run()
-    assert any(report["over"] for report in told)
+    assert any(report["over"] for report in reports)
     [thread] = set(threading.enumerate()) - before
     del worker
     for _ in range(600):  # a report that is being put together keeps it for that long
@@ -140,14 +140,14 @@ def test_a_worker_that_is_gone_is_not_reported() -> None:
 
 
 def test_the_last_report_is_sent_when_all_is_over_and_goes_through_json() -> None:
-    told: list[Any] = []
-    with timely.Worker() as worker, reporting(worker, lambda report: told.append(json.dumps(report))):
+    reports: list[Any] = []
+    with timely.Worker() as worker, reporting(worker, lambda report: reports.append(json.dumps(report))):
         hold(worker).close()
         worker.run()
-    last = json.loads(told[-1])
+    last = json.loads(reports[-1])
     assert last["over"] and last["dataflows"][0]["over"]
     assert last["dataflows"][0]["done"]["/df/map#1"][2:] == [3, 3]
-    assert "[1, 2, 3]" not in told[-1]
+    assert "[1, 2, 3]" not in reports[-1]
 
 
 def test_a_run_goes_on_without_a_receiver_of_reports(caplog: pytest.LogCaptureFixture) -> None:
@@ -161,16 +161,16 @@ def test_a_run_goes_on_without_a_receiver_of_reports(caplog: pytest.LogCaptureFi
 
 
 def test_a_run_that_fails_is_over_too() -> None:
-    told: list[Any] = []
+    reports: list[Any] = []
 
     def fail(worker: timely.Worker) -> None:
-        with reporting(worker, told.append):
+        with reporting(worker, reports.append):
             hold(worker)
             raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         timely.execute(fail)
-    assert told[-1]["over"]
+    assert reports[-1]["over"]
 
 
 def test_shapes_go_through_json_unchanged_but_for_times_without_end() -> None:
@@ -215,7 +215,7 @@ def test_of_a_dataflow_without_end_what_took_longest_is_reported(monkeypatch: py
     worker.run()
 
 
-def told(worker: int, peers: int = 2, **more: Any) -> dict[str, Any]:
+def report_of(worker: int, peers: int = 2, **more: Any) -> dict[str, Any]:
     """A report without dataflows."""
     who = {"reporter": 0, "number": 0, "worker": worker, "peers": peers, "host": "h", "process": 7}
     return {**who, "memory": 10, "over": False, "dataflows": [], **more}
@@ -225,16 +225,16 @@ def test_only_the_newest_attempt_of_a_run_is_shown_and_who_falls_silent() -> Non
     now = [0.0]
     board = ReportAggregator(lambda: now[0])
     hear = board.open("ranks")
-    hear(0, 5, told(0))
-    hear(1, 5, told(1, process=8))
+    hear(0, 5, report_of(0))
+    hear(1, 5, report_of(1, process=8))
     assert [worker["worker"] for worker in board.state([])[0]["workers"]] == [0, 1]
     assert board.state([])[0]["memory"] == 20
-    hear(1, 9, told(1))
-    hear(0, 5, told(0))
+    hear(1, 9, report_of(1))
+    hear(0, 5, report_of(0))
     now[0] = 4.0
     [run] = board.state([])
     assert [(worker["worker"], worker["silent"]) for worker in run["workers"]] == [(1, 4.0)]
-    hear(1, 9, told(1, over=True))
+    hear(1, 9, report_of(1, over=True))
     now[0] = 9.0
     assert board.state([])[0]["workers"][0]["silent"] == 0.0
 
@@ -242,7 +242,7 @@ def test_only_the_newest_attempt_of_a_run_is_shown_and_who_falls_silent() -> Non
 def test_workers_that_are_peers_are_shown_together_and_others_apart() -> None:
     board = ReportAggregator()
     for process, (worker, peers) in enumerate([(0, 2), (0, 2), (1, 2), (0, 1), (1, 2)]):
-        board.receive(told(worker, peers, process=process))
+        board.receive(report_of(worker, peers, process=process))
     runs = [[worker["process"] for worker in run["workers"]] for run in board.state([])]
     assert runs == [[0, 4], [1, 2], [3]]
 
@@ -262,16 +262,18 @@ def test_runs_are_forgotten_as_a_whole_those_first_that_are_over(monkeypatch: py
 
 def test_a_report_that_comes_late_is_not_shown() -> None:
     board = ReportAggregator()
-    board.receive(told(0, 1, number=7, over=True))
-    board.receive(told(0, 1, number=6))
+    board.receive(report_of(0, 1, number=7, over=True))
+    board.receive(report_of(0, 1, number=6))
     assert [worker["over"] for run in board.state([]) for worker in run["workers"]] == [True]
-    board.receive(told(0, 1, number=0, reporter=1))  # of another worker that the process has had
+    board.receive(report_of(0, 1, number=0, reporter=1))  # of another worker that the process has had
     assert [worker["over"] for run in board.state([]) for worker in run["workers"]] == [True, False]
 
 
-def test_what_several_workers_are_stuck_at_is_said_once() -> None:
+def test_what_several_workers_are_stuck_at_is_reported_once() -> None:
     def stuck(worker: int, words: str) -> dict[str, Any]:
-        return told(worker, 4, dataflows=[{"number": 0, "path": "/df", "over": False, "stuck": words, "shape": None, "done": {}}])
+        return report_of(
+            worker, 4, dataflows=[{"number": 0, "path": "/df", "over": False, "stuck": words, "shape": None, "done": {}}]
+        )
 
     same = [stuck(worker, f"the end on worker {worker} is not reached, because\n  - 'input' may still send") for worker in (0, 1)]
     other = [stuck(worker, "operator /df/map#1 is running, and has not returned") for worker in (2, 3)]

@@ -66,7 +66,7 @@ def test_it_speaks_once_for_each_halt() -> None:
     assert "holds 1 capability for 7" in heard[1]
 
 
-def test_one_who_only_waits_for_input_is_told_of_once() -> None:
+def test_one_who_only_waits_for_input_is_reported_once() -> None:
     worker, heard = timely.Worker(), list[str]()
     numbers, held = hoarding(worker)
     dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
@@ -88,7 +88,7 @@ def test_one_who_only_waits_for_input_is_told_of_once() -> None:
     assert "'hoarder'" in heard[1]
 
 
-def test_one_who_waits_for_a_moment_is_told_of_once() -> None:
+def test_one_who_waits_for_a_moment_is_reported_once() -> None:
     worker, heard = timely.Worker(clock=lambda: 0.0), list[str]()
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
@@ -131,7 +131,7 @@ def test_it_says_nothing_of_what_moves_or_is_complete() -> None:
 def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in() -> None:
     spoken, heard = threading.Event(), list[str]()
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         heard.append(text)
         spoken.set()
 
@@ -142,7 +142,7 @@ def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in()
     worker = timely.Worker()
     with worker.dataflow(name="df") as scope:
         scope.to_stream([1]).map(dawdle)
-    with Watchdog(worker, after=0.02, say=say):
+    with Watchdog(worker, after=0.02, say=report):
         worker.run()
     assert "'map · dawdle' (/df/map · dawdle#1" in heard[0]
     assert "in dawdle" in heard[0] or "in wait" in heard[0]
@@ -156,13 +156,13 @@ def test_a_time_that_is_not_positive_is_refused() -> None:
 def test_it_watches_again_in_a_second_block() -> None:
     worker, spoken, heard = timely.Worker(), threading.Event(), list[str]()
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         heard.append(text)
         spoken.set()
 
     with worker.dataflow(name="df") as scope:
         numbers, _ = scope.new_input()
-    dog = Watchdog(worker, after=0.05, say=say)
+    dog = Watchdog(worker, after=0.05, say=report)
     with dog:
         pass
     with dog:
@@ -172,7 +172,7 @@ def test_it_watches_again_in_a_second_block() -> None:
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, LookupError])
-def test_it_goes_on_when_nobody_can_be_told(kind: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
+def test_it_goes_on_when_nothing_can_be_reported(kind: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
     worker, heard = timely.Worker(), list[str]()
 
     def fail(text: str) -> None:

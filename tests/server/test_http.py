@@ -111,7 +111,7 @@ def test_points_and_ranges(served: Served) -> None:
         ("/nope", 404, "Not Found"),
     ],
 )
-def test_what_cannot_be_read_is_said(served: Served, path: str, status: int, message: str) -> None:
+def test_what_cannot_be_read_is_an_error_with_its_reason(served: Served, path: str, status: int, message: str) -> None:
     found = ask(served.port, path)
     assert found.status == status and message in found.content["error"]
 

@@ -475,7 +475,7 @@ def test_listeners_are_called_until_they_end() -> None:
     assert set(called) == {1}
 
 
-def test_what_ends_a_worker_without_a_view_to_blame_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ends_a_worker_without_a_view_to_blame_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     views = numbers()
     monkeypatch.setattr(timely.Worker, "step_while", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -39,7 +39,7 @@ def keep(frame: DataFrame) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def kept(session: SparkSession) -> Iterator[DataFrame]:
+def partitioned(session: SparkSession) -> Iterator[DataFrame]:
     """A table of numbers, with 100 in each of three partitions."""
     frame = keep(session.range(300, numPartitions=WORKERS).select(F.col("id").alias("n")))
     yield frame
@@ -70,20 +70,20 @@ def shuffles(frame: DataFrame) -> int:
     return str(plan.toString()).count("Exchange")
 
 
-def test_a_table_that_is_dealt_already_is_read_in_place(kept: DataFrame) -> None:
-    found = run(kept.select(F.col("n").cast("long").alias("n")))
+def test_a_table_that_is_partitioned_already_is_read_in_place(partitioned: DataFrame) -> None:
+    found = run(partitioned.select(F.col("n").cast("long").alias("n")))
     assert shuffles(found) == 1  # behind the workers
     assert Counter(map(tuple, found.collect())) == Counter((n, n // 100) for n in range(300))
 
 
-def test_a_table_that_leaves_the_cache_stays_dealt(session: SparkSession) -> None:
+def test_a_table_that_leaves_the_cache_stays_partitioned(session: SparkSession) -> None:
     frame = keep(session.range(30, numPartitions=WORKERS).select(F.col("id").alias("n")))
     found = run(frame)
     frame.unpersist(blocking=True)
     assert Counter(map(tuple, found.collect())) == Counter((n, n // 10) for n in range(30))
 
 
-def test_a_killed_worker_reads_its_partition_again(kept: DataFrame, tmp_path: Path) -> None:
+def test_a_killed_worker_reads_its_partition_again(partitioned: DataFrame, tmp_path: Path) -> None:
     died = tmp_path / "died"
 
     def die_once(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -95,7 +95,7 @@ def test_a_killed_worker_reads_its_partition_again(kept: DataFrame, tmp_path: Pa
     def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
         return by_worker(scope, numbers.map_batch(die_once))
 
-    found = run(kept, build)
+    found = run(partitioned, build)
     assert Counter(map(tuple, found.collect())) == Counter((n, n // 100) for n in range(300))
     assert died.exists()
 
@@ -112,21 +112,21 @@ def test_every_worker_runs_without_a_row(session: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("option", ["key", "epoch"])
-def test_rows_that_are_to_be_dealt_otherwise_are(kept: DataFrame, option: str) -> None:
+def test_rows_that_are_to_be_partitioned_otherwise_are(partitioned: DataFrame, option: str) -> None:
     chosen: Any = {option: "n"}
-    assert shuffles(run(kept, **chosen)) == 2
+    assert shuffles(run(partitioned, **chosen)) == 2
 
 
-def test_a_part_of_a_table_is_dealt_anew(kept: DataFrame) -> None:
-    session = kept.sparkSession
-    assert cached_partitions(session, kept, WORKERS) is not None
-    assert cached_partitions(session, kept, 2) is None
-    assert cached_partitions(session, kept.where("n > 100"), WORKERS) is None
-    assert cached_partitions(session, kept.selectExpr("(select count(*) from range(5)) n"), WORKERS) is None
+def test_a_part_of_a_table_is_partitioned_anew(partitioned: DataFrame) -> None:
+    session = partitioned.sparkSession
+    assert cached_partitions(session, partitioned, WORKERS) is not None
+    assert cached_partitions(session, partitioned, 2) is None
+    assert cached_partitions(session, partitioned.where("n > 100"), WORKERS) is None
+    assert cached_partitions(session, partitioned.selectExpr("(select count(*) from range(5)) n"), WORKERS) is None
 
 
 @pytest.mark.parametrize("how", ["lazy", "uneven", "compressed", "coalesced", "united"])
-def test_a_table_that_is_not_as_wanted_is_dealt_anew(session: SparkSession, how: str) -> None:
+def test_a_table_that_is_not_as_wanted_is_partitioned_anew(session: SparkSession, how: str) -> None:
     numbers = session.range(1000, numPartitions=WORKERS).select(F.col("id").alias("n"))
     if how == "lazy":
         frame = numbers.where("n % 2 = 0").persist()

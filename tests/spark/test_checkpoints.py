@@ -147,7 +147,7 @@ def test_an_epoch_that_is_none_is_refused(first: int | None, start: int) -> None
 # -- whose place: without Spark --------------------------------------------------------------------------------------------
 
 
-def test_one_stage_at_a_time_is_let_in_where_checkpoints_are_kept() -> None:
+def test_one_stage_at_a_time_is_let_in_where_checkpoints_are() -> None:
     server = Rendezvous("127.0.0.1", "127.0.0.1")
     here = ("127.0.0.1", 9)
 
@@ -172,7 +172,7 @@ def test_one_stage_at_a_time_is_let_in_where_checkpoints_are_kept() -> None:
         server.close()
 
 
-def test_a_worker_that_has_been_declared_gone_is_told_of() -> None:
+def test_a_worker_that_has_been_declared_gone_is_reported() -> None:
     server = Rendezvous("127.0.0.1", "127.0.0.1")
     told: list[tuple[int, int, str]] = []
     try:
@@ -241,7 +241,7 @@ def totals(
     return ts.run(build, {"numbers": numbers}, {"sums": schema}, workers=workers, epoch="day", checkpoint=place, **options)
 
 
-def kept(place: Path) -> list[str]:
+def saved_files(place: Path) -> list[str]:
     """The checkpoints in a directory."""
     return [path.name for path in place.iterdir() if path.suffix == ".manifest"] if place.exists() else []
 
@@ -255,7 +255,7 @@ def test_checkpoints_make_no_difference_to_the_outputs(
     result = totals(running_sum(), numbers, place, checkpoint_every=every)
     for _ in range(2):  # a run that has ended has left nothing for the next one to go on from
         assert outcome(result["sums"]) == sums(session)
-        assert kept(place) == []
+        assert saved_files(place) == []
         written = [worker.checkpoints for worker in result.metrics]
         assert written == ([11] * 2 if every == 1 else [0] * 2)  # one between every two of the twelve days
     assert result.resumed == []
@@ -276,12 +276,12 @@ def test_a_run_that_failed_is_gone_on_with(
     with pytest.raises(Exception, match="not today"):
         failed["sums"].collect()
     assert isinstance(failed.failure, OperatorError)
-    assert kept(place)
+    assert saved_files(place)
     failing.file.unlink()
     again = run(second)
     assert outcome(again["sums"]) == sums(session)
     assert again.resumed == [6]
-    assert kept(place) == []
+    assert saved_files(place) == []
 
 
 @pytest.mark.spark
@@ -340,7 +340,7 @@ def test_another_dataflow_does_not_go_on_with_it(numbers: DataFrame, tmp_path: P
 
 
 @pytest.mark.spark
-def test_an_operator_that_does_not_say_what_its_state_is(numbers: DataFrame, tmp_path: Path) -> None:
+def test_an_operator_without_a_declared_state_is_refused(numbers: DataFrame, tmp_path: Path) -> None:
     def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
         def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
             return lambda input, output: None

@@ -58,7 +58,7 @@ def test_no_two_runs_share_a_place() -> None:
 
 
 @pytest.mark.parametrize("given", ["/mnt/c", "s3://bucket/c", "./c", "../c", "~/c", "", None, 5, Path("/mnt/c")])
-def test_a_place_that_is_given_is_taken(given: object) -> None:
+def test_a_given_place_is_used(given: object) -> None:
     assert BELOW.place(given, "run", through) is given
 
 
@@ -158,7 +158,7 @@ def test_an_argument_wins_over_a_setting(session: SparkSession, put: Set) -> Non
 
 
 @pytest.mark.spark
-def test_too_many_workers_say_which_setting_asks_for_them(session: SparkSession, put: Set) -> None:
+def test_an_error_names_the_setting_that_asks_for_too_many_workers(session: SparkSession, put: Set) -> None:
     put("spark.timely.workers", SLOTS + 1)
     with pytest.raises(SparkError, match=r"The setting spark\.timely\.workers asks for 4 workers"):
         ts.run(through, {"x": session.range(3)}, {"x": "id long"})

@@ -157,7 +157,7 @@ def test_every_epoch_is_handed_over_once_in_order_whenever_the_driver_dies(death
 
 
 @given(st.integers(1, 3))
-def test_without_a_death_each_is_handed_over_once_and_what_is_kept_is_bounded(every: int) -> None:
+def test_without_a_death_each_is_handed_over_once_in_bounded_space(every: int) -> None:
     fuse = Fuse([])
     world = World(MortalLogFiles(fuse), fuse)
     Process(world, every).run()
@@ -264,13 +264,13 @@ def test_an_epoch_that_does_not_follow_the_last_one(epoch: int) -> None:
         epoch_log.ingest(epoch, [])
 
 
-def test_an_epoch_is_not_taken_in_before_the_last_one_is_delivered() -> None:
+def test_an_epoch_is_not_ingested_before_the_last_one_is_delivered() -> None:
     _, epoch_log = epoch_log_at(Stage.COMMITTED)
     with pytest.raises(CheckpointError, match="epoch 1 was to be ingested after epoch 0, of which -1 is delivered"):
         epoch_log.ingest(1, [])
 
 
-def test_what_workers_need_that_went_back_to_an_older_checkpoint_is_kept() -> None:
+def test_what_workers_need_that_went_back_to_an_older_checkpoint_stays() -> None:
     epoch_log = EpochLog(MemoryStore())
     for epoch in range(6):
         epoch_log.ingest(epoch, [])

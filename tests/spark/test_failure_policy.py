@@ -69,7 +69,7 @@ def test_what_follows_a_lost_worker_is_compared_with_what_came_before_it(policy:
     assert finals(policy, (broken, 1, 1), (PeerLostError("gone"), 1, 2), (broken, 1, 3)) == [False, False, True]
 
 
-def test_what_others_say_of_an_error_does_not_hide_that_it_happened_twice(policy: FailurePolicy) -> None:
+def test_reports_of_others_do_not_hide_that_an_error_happened_twice(policy: FailurePolicy) -> None:
     broken = WorkerError("worker 1 raised KeyError: 1")
     said = [policy.is_final(broken, describe(broken, worker), 1, generation) for generation in (3, 7) for worker in (1, 0)]
     assert said == [False, False, True, False]
@@ -89,14 +89,14 @@ class Registered:
         self.told.append(error)
 
 
-def test_what_the_driver_says_is_not_told_to_it_as_an_error_of_another_worker() -> None:
+def test_what_the_driver_raises_is_not_sent_back_as_an_error_of_a_worker() -> None:
     first = raised("ValueError: x", 1)
     registered = Registered(first)
     assert _reason(cast(Any, registered), 0, first) is first
     assert registered.told == []
 
 
-def test_an_error_of_ones_own_is_told() -> None:
+def test_an_error_of_ones_own_is_reported() -> None:
     mine = raised("ValueError: y")
     for first in (None, raised("ValueError: x", 1)):
         registered = Registered(first)

@@ -66,7 +66,7 @@ def close_all(*workers: Worker) -> None:
         thread.join()
 
 
-def test_no_more_is_taken_in_than_a_slow_peer_works_off() -> None:
+def test_no_more_is_ingested_than_a_slow_peer_works_off() -> None:
     slow, quick = (Worker(transport) for transport in thread_transports(2))
     _, seen = open_ingest(slow, to_the_first)
     ingest, _ = open_ingest(quick, to_the_first)

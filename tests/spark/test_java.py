@@ -74,7 +74,7 @@ def test_versions_are_understood(tmp_path: Path, said: str, version: int) -> Non
 
 
 @pytest.mark.parametrize("text", ["exit 1", says("17") + "; exit 3", "echo hello"])
-def test_what_does_not_say_its_version_is_no_java(tmp_path: Path, text: str) -> None:
+def test_what_prints_no_version_is_no_java(tmp_path: Path, text: str) -> None:
     assert java.java_version(str(script(tmp_path / "home", text) / "bin" / "java")) == 0
 
 

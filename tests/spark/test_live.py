@@ -97,7 +97,7 @@ def test_all_workers_are_on_the_page_while_they_work_and_afterwards(session: Spa
     assert rows["/dataflow0/map_batch · wait#1"]["frontiers"] == ((),)
 
 
-def test_nothing_is_told_where_there_is_no_page(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_reported_where_there_is_no_page(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[RunEntry] = []
     told: list[Any] = []
 

@@ -188,7 +188,7 @@ def with_keys(*rows: Row) -> list[dict[str, Any]]:
     return [dict(zip(DELTA.names, row)) for row in rows]
 
 
-def test_changes_with_keys_say_each_change_once() -> None:
+def test_changes_with_keys_have_each_change_once() -> None:
     feed = [
         with_keys((1, 1, "insert"), (2, 1, "insert"), (1, 1, "delete"), (1, 2, "insert")),
         with_keys((1, 2, "update_preimage"), (1, 3, "update_postimage"), (2, 1, "delete")),
@@ -247,7 +247,7 @@ def test_debezium_changes_add_up_to_the_table() -> None:
         (None, None, None, "its op is None.*tombstones"),
     ],
 )
-def test_debezium_rows_that_say_nothing(op: str | None, before: Any, after: Any, words: str) -> None:
+def test_debezium_rows_without_a_change(op: str | None, before: Any, after: Any, words: str) -> None:
     message = refused(Debezium(()), [[{"op": op, "before": before, "after": after}]], DEBEZIUM)
     assert re.search(words, message)
 

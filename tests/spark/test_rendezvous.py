@@ -77,7 +77,7 @@ def test_a_worker_of_an_older_attempt_does_not_complete_a_newer_one(server: Rend
     leave(*new, old)
 
 
-def test_a_complete_attempt_is_told_that_it_is_superseded(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+def test_a_complete_attempt_is_notified_that_it_is_superseded(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(2)
     old = complete(server, run, pool, 1)
     new = complete(server, run, pool, 3)
@@ -292,7 +292,7 @@ def test_a_run_may_be_opened_while_a_worker_of_another_joins(server: Rendezvous,
 
 
 @pytest.mark.parametrize("bind", [{}, {"spark.driver.bindAddress": "[::]"}])
-def test_an_address_of_ipv6_is_taken_as_spark_writes_it(bind: dict[str, str]) -> None:
+def test_an_address_of_ipv6_is_accepted_as_spark_writes_it(bind: dict[str, str]) -> None:
     settings = {"spark.driver.host": "[2001:db8::7]"} | bind
     context = SimpleNamespace(master="spark://there:7077", getConf=lambda: settings)
     assert addresses(cast(Any, context)) == ("::" if bind else "2001:db8::7", "2001:db8::7")

@@ -57,13 +57,13 @@ def program(source: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def say(process: subprocess.Popen[str], line: str) -> None:
+def write_line(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(line + "\n")
     process.stdin.flush()
 
 
-def hear(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -71,9 +71,9 @@ def hear(process: subprocess.Popen[str]) -> str:
 def test_a_worker_that_hangs_is_named_and_the_others_stop(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(2, patience=2.0)
     with program(PEER) as peer, register(server, run, 0, 1, timeout=600) as joined:
-        say(peer, pickle.dumps(server.invitation(run)).hex())
+        write_line(peer, pickle.dumps(server.invitation(run)).hex())
         peers_of(joined, 0, 1)
-        assert hear(peer) == "joined"
+        assert read_line(peer) == "joined"
         os.kill(peer.pid, signal.SIGSTOP)
         why = joined.stopped(600)
     assert isinstance(why, PeerLostError)
@@ -84,7 +84,7 @@ def test_a_worker_that_hangs_is_named_and_the_others_stop(server: Rendezvous, po
 
 def test_a_driver_that_hangs_is_found_out() -> None:
     with program(DRIVER_ELSEWHERE) as driver:
-        invitation = pickle.loads(bytes.fromhex(hear(driver)))
+        invitation = pickle.loads(bytes.fromhex(read_line(driver)))
         with Registration(invitation, index=0, generation=1, stage=0) as joined:
             peers_of(joined, 0, 1)
             os.kill(driver.pid, signal.SIGSTOP)
@@ -94,7 +94,7 @@ def test_a_driver_that_hangs_is_found_out() -> None:
     assert "has been silent for 2 s" in str(why)
 
 
-def test_a_worker_that_is_busy_is_not_taken_for_one_that_hangs(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+def test_a_worker_that_is_busy_does_not_hang(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(1, patience=1.0)
     (joined,) = complete(server, run, pool, 1)
     until = time.monotonic() + 2.5

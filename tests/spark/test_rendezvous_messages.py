@@ -50,7 +50,7 @@ class Mute(Exception):
         raise LookupError
 
 
-def test_an_error_that_cannot_say_what_it_is_is_reported_all_the_same() -> None:
+def test_an_error_without_a_repr_is_reported_all_the_same() -> None:
     assert str(revive(describe(Mute(), 7))) == "worker 7 raised Mute, which raises LookupError when printed"
 
 

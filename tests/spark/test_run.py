@@ -40,10 +40,10 @@ def test_rows_come_through_as_they_are(edges: DataFrame, workers: int) -> None:
 
 def test_rows_are_exchanged_between_the_workers(numbers: DataFrame) -> None:
     def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
-        def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def with_worker(batch: pa.RecordBatch) -> pa.RecordBatch:
             return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
 
-        return {"owned": numbers.exchange("day").map_batch(tell)}
+        return {"owned": numbers.exchange("day").map_batch(with_worker)}
 
     schema = "n long, day int, pid long"
     owned = ts.run(build, {"numbers": numbers}, {"owned": schema}, workers=2)["owned"].collect()
@@ -289,12 +289,12 @@ def test_epochs_of_one_input_of_two(numbers: DataFrame) -> None:
 
 @pytest.mark.parametrize("inputs", [["one"], ["one", "two"]])
 def test_rows_with_one_key_go_to_one_worker(numbers: DataFrame, inputs: list[str]) -> None:
-    def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def with_worker(batch: pa.RecordBatch) -> pa.RecordBatch:
         pids = pa.array([os.getpid()] * batch.num_rows)
         return pa.RecordBatch.from_arrays([batch.column("day"), pids], ["day", "pid"])
 
     schemas = dict.fromkeys(inputs, "day int, pid long")
-    result = ts.run(applying(tell), dict.fromkeys(inputs, numbers), schemas, workers=3, key="day")
+    result = ts.run(applying(with_worker), dict.fromkeys(inputs, numbers), schemas, workers=3, key="day")
     homes = Counter(day for day, _ in {row for name in inputs for row in rows(result[name])})
     assert homes == Counter(range(4))
     result.unpersist()
@@ -304,10 +304,10 @@ def test_equal_keys_of_two_inputs_meet_in_one_worker(session: SparkSession) -> N
     """So a join needs no exchange; which worker it is, is Spark's choice, and not the one that an exchange would make."""
 
     def build(scope: timely.ScopeBuilder[int], left: timely.Stream[int, Any], right: timely.Stream[int, Any]) -> Streams:
-        def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def with_worker(batch: pa.RecordBatch) -> pa.RecordBatch:
             return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
 
-        return {"left": left.map_batch(tell), "right": right.map_batch(tell)}
+        return {"left": left.map_batch(with_worker), "right": right.map_batch(with_worker)}
 
     left = session.range(40).select(F.concat(F.lit("k"), F.col("id") % 10).alias("word"))
     right = session.range(10).select(F.col("id").alias("n"), F.concat(F.lit("k"), F.col("id")).alias("text"))

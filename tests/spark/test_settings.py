@@ -68,7 +68,7 @@ def test_every_rule_has_a_case() -> None:
     assert [rule.setting for rule in RULES] == list(WRONG)
 
 
-def test_nothing_is_said_of_a_session_that_is_fine() -> None:
+def test_nothing_is_reported_of_a_session_that_is_fine() -> None:
     assert judge(around(FINE, {"10.0.0.7"})) == ()
 
 
@@ -100,7 +100,7 @@ def test_a_driver_out_of_reach(host: str, executors: set[str], reached: bool) ->
     assert ("spark.driver.host" in named(found)) is not reached
 
 
-def test_too_few_slots_come_first_and_say_what_a_slot_is() -> None:
+def test_too_few_slots_come_first_and_explain_what_a_slot_is() -> None:
     settings = {**FINE, "spark.python.worker.reuse": "false", "spark.task.cpus": "2"}
     found = judge(around(settings, slots=3))
     assert named(found) == ["spark.executor.instances", "spark.python.worker.reuse"]

@@ -75,7 +75,7 @@ CONF = {"spark_executor_instances": "4", "spark_executor_cores": "4", "spark_tas
         ("mesos://there", {}, [(20, 1), (22, 3)], 3, 27),
     ],
 )
-def test_a_cluster_that_is_coming_up_is_not_taken_for_a_small_one(
+def test_a_cluster_that_is_coming_up_is_waited_for(
     clock: Clock, master: str, conf: dict[str, str], arrivals: list[tuple[int, int]], workers: int, seconds: int
 ) -> None:
     begun = clock.now
@@ -85,7 +85,7 @@ def test_a_cluster_that_is_coming_up_is_not_taken_for_a_small_one(
     assert clock.now - begun == pytest.approx(seconds, abs=0.5)
 
 
-def test_a_cluster_that_has_been_up_for_a_minute_is_taken_as_it_is(clock: Clock) -> None:
+def test_a_cluster_that_has_been_up_for_a_minute_is_used_as_it_is(clock: Clock) -> None:
     begun = clock.now
     assert settled(Cluster(3, master="yarn", started=begun - 60, spark_executor_instances="4")) == 3
     assert settled(Cluster(3, started=begun - 60)) == 3

@@ -170,7 +170,7 @@ def orders(attempt: Attempt, count: int) -> list[tuple[str, int]]:
     return attempt.orders
 
 
-def test_an_epoch_is_done_when_all_workers_have_told_their_files(scene: Scene) -> None:
+def test_an_epoch_is_done_when_all_workers_have_reported_their_files(scene: Scene) -> None:
     attempt = scene.begin()
     waiting = scene.compute(0)
     assert orders(attempt, 1) == [("compute", 0)]
@@ -195,7 +195,7 @@ def test_workers_that_were_lost_are_given_all_epochs_since_their_checkpoint(scen
     assert scene.supervisor.attempts == 2
 
 
-def test_what_an_older_attempt_says_is_not_heard(scene: Scene) -> None:
+def test_messages_of_an_older_attempt_are_ignored(scene: Scene) -> None:
     first = scene.begin()
     waiting = scene.compute(0)
     orders(first, 1)
@@ -211,7 +211,7 @@ def test_what_an_older_attempt_says_is_not_heard(scene: Scene) -> None:
     assert waiting.result(600)["sums"][0].name.startswith(second.id.hex())
 
 
-def test_a_checkpoint_is_ordered_between_epochs_and_told_when_all_have_it(scene: Scene) -> None:
+def test_a_checkpoint_is_ordered_between_epochs_and_announced_when_all_have_it(scene: Scene) -> None:
     attempt = scene.begin()
     scene.finish(0, attempt)
     scene.supervisor.checkpoint(1)

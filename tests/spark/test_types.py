@@ -210,11 +210,11 @@ def test_strings_that_are_equal_by_their_collation_meet_across_inputs(session: S
     inputs = {"one": session.sql(text), "two": session.sql(text), "other": session.range(9).withColumnRenamed("id", "letter")}
 
     def build(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> dict[str, timely.Stream[int, Any]]:
-        def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def with_worker(batch: pa.RecordBatch) -> pa.RecordBatch:
             letters = batch.column("letter").cast(pa.string())
             return pa.record_batch({"letter": letters, "pid": pa.array([os.getpid()] * len(letters), pa.int64())})
 
-        return {name: stream.map_batch(tell) for name, stream in streams.items()}
+        return {name: stream.map_batch(with_worker) for name, stream in streams.items()}
 
     schemas: dict[str, str | T.StructType] = dict.fromkeys(inputs, "letter string, pid long")
     result = ts.run(build, inputs, schemas, workers=3, key={"one": "key", "two": "key"})

@@ -35,7 +35,7 @@ class Release(logging.Handler):
 
 
 @pytest.mark.spark
-def test_an_operator_that_does_not_return_is_told_to_the_driver(
+def test_an_operator_that_does_not_return_is_reported_to_the_driver(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = str(tmp_path / "go on")
