@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
 
-DEEDS = st.sampled_from(["send", "send", "batch", "advance", "stay", "flush", "step", "feed", "drop"])
+DEEDS = st.sampled_from(["send", "send", "batch", "later", "later", "advance", "stay", "flush", "step", "feed", "drop"])
 
 
 class Fed:
@@ -16,16 +17,21 @@ class Fed:
     def __init__(self, scope: timely.ScopeBuilder[int], stream: timely.Stream[int, int]) -> None:
         self.scope = scope
         self.expected: list[tuple[int, int]] = []
+        self.later: list[tuple[int, int]] = []  # of these the order is unspecified
         self._seen = stream.capture()
         self._probe = stream.probe()
 
     def check(self) -> None:
         """What has come is the beginning of what was sent, and what is missing may still come."""
-        found = self.found()
-        assert found == self.expected[: len(found)]
-        assert all(self._probe.less_equal(time) for time, _ in self.expected[len(found) :])
+        received = self.received()
+        later = [sent for sent in received if sent in self.later]
+        in_order = [sent for sent in received if sent not in self.later]
+        assert in_order == self.expected[: len(in_order)]
+        assert len(set(later)) == len(later)
+        missing = self.expected[len(in_order) :] + [sent for sent in self.later if sent not in later]
+        assert all(self._probe.less_equal(time) for time, _ in missing)
 
-    def found(self) -> list[tuple[int, int]]:
+    def received(self) -> list[tuple[int, int]]:
         """The records that have come, with their times."""
         return [(time, record) for time, batch in self._seen.messages for record in batch]
 
@@ -46,6 +52,10 @@ def test_each_dataflow_gets_what_is_sent_while_it_is_fed(deeds: list[str]) -> No
             case "batch":
                 sent = [number, -number]
                 handle.send_batch(sent)
+            case "later":
+                handle.send_at(handle.time + 1 + number % 3, number)
+                for each in fed:
+                    each.later.append((handle.time + 1 + number % 3, number))
             case "advance" | "stay":
                 handle.advance_to(handle.time + (deed == "advance"))
             case "flush":
@@ -63,5 +73,27 @@ def test_each_dataflow_gets_what_is_sent_while_it_is_fed(deeds: list[str]) -> No
             each.check()
     handle.close()
     worker.run()
-    assert all(each.found() == each.expected for each in fed)
-    assert all(each.found() == each.expected[: len(each.found())] for each in dropped)
+    for each in fed:
+        each.check()
+        assert len(each.received()) == len(each.expected) + len(each.later)
+    assert all(set(each.received()) <= {*each.expected, *each.later} for each in dropped)
+
+
+def test_a_record_of_a_later_time_holds_nothing_up() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        received, probe = stream.capture(), stream.probe()
+    handle.send_at(5, "later")
+    handle.send_at(0, "now")
+    handle.advance_to(3)
+    while not worker.idle:
+        worker.step()
+    assert not probe.less_than(3)
+    with pytest.raises(timely.TimestampError, match="is at 3 and cannot send at 2, which is not at or after it"):
+        handle.send_at(2, "early")
+    handle.close()
+    with pytest.raises(timely.CapabilityError, match="send_at: input .* was closed at 3"):
+        handle.send_at(9, "late")
+    worker.run()
+    assert sorted(received.messages) == [(0, ["now"]), (5, ["later"])]

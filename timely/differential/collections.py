@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, check_scope
 from timely.dataflow.origin import origin
-from timely.differential.inputs import InputSession, new_sender
+from timely.differential.inputs import InputSession
 from timely.differential.operators.aggregates import Count, Sum, Top, greatest
 from timely.differential.operators.arrangement import Arrangement, arrange, pact_for
 from timely.differential.operators.growing_sums import GrowingSums
@@ -37,7 +37,7 @@ from timely.errors import CollectionMismatch, GraphError, brief
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
 from timely.operators.probes import ProbeHandle, probe
-from timely.operators.program_inputs import to_stream
+from timely.operators.program_inputs import new_input, to_stream
 from timely.operators.routing import concat
 from timely.operators.state_registration import key_route, register_keyed_state
 from timely.order import PartialOrder, Product, reaches
@@ -544,8 +544,8 @@ def new_collection(
         from timely.differential.updates.arrow_tables import Fields
 
         fields = Fields(declared_schema(schema, name))
-    sender, stream = new_sender(scope, name)
-    return InputSession(sender, ring, fields), Collection(stream, ring, schema=fields and fields.schema)
+    input, stream = new_input(scope, name)
+    return InputSession(input, ring, fields), Collection(stream, ring, schema=fields and fields.schema)
 
 
 def from_columns(

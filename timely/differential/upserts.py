@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple
 from typing_extensions import TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, ScopeBuilder, check_scope
-from timely.differential.inputs import TimedSession, UpdateSender, new_sender
+from timely.differential.inputs import TimedSession
 from timely.differential.operators.arrangement import Arrangement, Index, register_trace
 from timely.differential.operators.scope_lattice import bounds_in
 from timely.differential.trace.state_memory import guarded
@@ -19,8 +19,10 @@ from timely.differential.trace.trace import Trace
 from timely.differential.updates.rings import INTEGERS
 from timely.differential.updates.updates import Update, by_key
 from timely.errors import TimestampError
+from timely.operators.input_handle import InputHandle
 from timely.operators.keyed.by_record import check_hashable
 from timely.operators.pending import Pending
+from timely.operators.program_inputs import new_input
 from timely.operators.state_registration import key_route, register_keyed_state
 from timely.order import PartialOrder, reaches
 
@@ -47,8 +49,8 @@ class UpsertSession(TimedSession[T], Generic[T, K, V]):
 
     __slots__ = ("_number", "_worker")
 
-    def __init__(self, sender: UpdateSender[T], worker: int) -> None:
-        super().__init__(sender)
+    def __init__(self, input: InputHandle[T, Any], worker: int) -> None:
+        super().__init__(input)
         self._number = 0
         self._worker = worker
 
@@ -67,7 +69,7 @@ class UpsertSession(TimedSession[T], Generic[T, K, V]):
             check_hashable([(key, value)])
             raise
         self._number += 1
-        self._sender.send(((key, _Upsert(self._worker, self._number, present, value)), 1))
+        self._input.send(((key, _Upsert(self._worker, self._number, present, value)), 1))
 
 
 class _Upserts:
@@ -192,7 +194,7 @@ def from_upserts(
             f"{name} in scope {scope.path!r}: which value replaces which is only known for totally ordered times, and"
             f" {scope.subgraph.domain.name} is partially ordered"
         )
-    sender, stream = new_sender(scope, name)
+    input, stream = new_input(scope, name)
     builder: OperatorBuilder[T] = OperatorBuilder(scope, "arrange_upserts")
     port = builder.new_input(stream, by_key(key))
     output = builder.new_output()
@@ -208,4 +210,4 @@ def from_upserts(
         return guarded(upserts.logic, upserts.trace.size)
 
     builder.build(constructor)
-    return UpsertSession(sender, scope.allocator.index), Arrangement(output, index)
+    return UpsertSession(input, scope.allocator.index), Arrangement(output, index)

@@ -27,7 +27,7 @@ class InputBuffer(Generic[T]):
     Once the dataflow is dropped it ignores what is sent.
     """
 
-    __slots__ = ("_abandoned", "_capability", "_draft", "_info", "_now", "_ready", "_sync_activator")
+    __slots__ = ("_abandoned", "_capability", "_draft", "_info", "_later", "_now", "_ready", "_sync_activator")
 
     def __init__(self, capability: Capability[T], info: OperatorInfo, draft: Draft) -> None:
         self._capability = capability
@@ -35,6 +35,7 @@ class InputBuffer(Generic[T]):
         self._info = info
         self._ready: list[tuple[Capability[T], list[Any]]] = []
         self._now: list[Any] = []  # at the time of the capability
+        self._later: dict[T, list[Any]] = {}  # records of ``send_at``, which are in ``_ready`` too
         self._abandoned = False
         self._sync_activator = info.activator.new_sync_activator()
         info.at_end(self._discard)
@@ -44,6 +45,15 @@ class InputBuffer(Generic[T]):
             self._now.append(batch)
             if len(self._now) == 1:
                 self._info.activator.activate()
+
+    def put_at(self, time: T, record: Any) -> None:
+        if self._capability.held:
+            records = self._later.get(time)
+            if records is None:
+                records = self._later[time] = []
+                self._ready.append((self._capability.delayed(time), [records]))
+                self._info.activator.activate()
+            records.append(record)
 
     def advance_to(self, time: T) -> None:
         if self._now:
@@ -68,9 +78,11 @@ class InputBuffer(Generic[T]):
     def _discard(self) -> None:
         self.close()
         self._ready.clear()
+        self._later.clear()
 
     def logic(self, output: OutputPort[T]) -> None:
         self._draft.records = []
+        self._later = {}
         ready, self._ready = self._ready, []
         for capability, batches in ready:
             for batch in batches:
@@ -132,6 +144,11 @@ class InputHandle(Generic[T, D]):
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def label(self) -> str:
+        """The name of the input in errors."""
+        return f"input {self._info.name!r} ({self._info.path})"
+
     def send(self, record: D) -> None:
         """Send one record at the current time."""
         if self._closed:
@@ -149,11 +166,25 @@ class InputHandle(Generic[T, D]):
             len(container)
         except TypeError as error:
             raise ContainerError(
-                f"send_batch: input {self._info.name!r} ({self._info.path}) sends containers, such as a list, an Arrow record"
-                f" batch or an array, and this is a {type(container).__name__}, which has no length: make a list of it"
+                f"send_batch: {self.label} sends containers, such as a list, an Arrow record batch or an array, and this is a"
+                f" {type(container).__name__}, which has no length: make a list of it"
             ).caused_by(error)
         self.flush()
         self._hand_over(container)
+
+    def send_at(self, time: T, record: D) -> None:
+        """Send one record at ``time``, which is at or after the current one; ``TimestampError`` for others."""
+        if self._closed:
+            raise self._is_closed("send_at")
+        self._check_time("send_at", time)
+        if time == self._time:
+            self.send(record)
+            return
+        begins = self._begins
+        if begins is not None and not begins.reached(time):
+            raise begins.refusal(self._info, time, "advance_to")
+        for buffer in self._buffers:
+            buffer.put_at(time, record)
 
     def _hand_over(self, batch: Any) -> None:
         begins = self._begins
@@ -169,15 +200,7 @@ class InputHandle(Generic[T, D]):
         """Advance to ``time``; ``TimestampError`` unless it is at or after the current one."""
         if self._closed:
             raise self._is_closed("advance_to")
-        try:
-            self._domain.check(time)
-        except TimestampError as error:
-            raise TimestampError(f"advance_to: input {self._info.name!r} ({self._info.path}): {error}").caused_by(None)
-        if not self._time <= time:
-            raise TimestampError(
-                f"input {self._info.name!r} ({self._info.path}) is at {brief(self._time)} and cannot advance to"
-                f" {brief(time)}, which is not at or after it"
-            )
+        self._check_time("advance_to", time)
         self.flush()
         for buffer in self._buffers:
             buffer.advance_to(time)
@@ -201,11 +224,19 @@ class InputHandle(Generic[T, D]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _check_time(self, deed: str, time: T) -> None:
+        try:
+            self._domain.check(time)
+        except TimestampError as error:
+            raise TimestampError(f"{deed}: {self.label}: {error}").caused_by(None)
+        if not self._time <= time:
+            raise TimestampError(
+                f"{self.label} is at {brief(self._time)} and cannot {deed.replace('_', ' ')} {brief(time)}, which is not at"
+                " or after it"
+            )
+
     def _is_closed(self, deed: str) -> CapabilityError:
-        name, path = self._info.name, self._info.path
-        return CapabilityError(
-            f"{deed}: input {name!r} ({path}) was closed at {brief(self._time)}: close it after all that is sent"
-        )
+        return CapabilityError(f"{deed}: {self.label} was closed at {brief(self._time)}: close it after all that is sent")
 
     def __del__(self) -> None:
         if not self._closed:

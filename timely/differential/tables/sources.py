@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from timely.dataflow import Stream, declared_schema
 from timely.differential.collections import Collection
-from timely.differential.inputs import InputSession, new_sender
+from timely.differential.inputs import InputSession
 from timely.differential.tables.arrow_rows import (
     RowFields,
     arrow_table,
@@ -24,7 +24,7 @@ from timely.differential.tables.values.kinds import columns_of, row_check
 from timely.differential.updates.linear import linear
 from timely.differential.updates.rings import INTEGERS
 from timely.errors import GraphError, SchemaError, brief
-from timely.operators.program_inputs import to_stream
+from timely.operators.program_inputs import new_input, to_stream
 
 
 def table(
@@ -80,8 +80,8 @@ def table(
         read = stream_reader(schema, name) if count is None else counted_reader(given, count, name)
         rows = Collection(linear(source, name, read))
     else:
-        sender, stream = new_sender(source, name)
-        session, rows = InputSession(sender, INTEGERS, RowFields(schema, name)), Collection(stream)
+        input, stream = new_input(source, name)
+        session, rows = InputSession(input, INTEGERS, RowFields(schema, name)), Collection(stream)
     check = row_check(columns, schema)
     found = checked(rows, check, columns, plain_schema(schema), name, by_session=session is not None)
     return Table(found, columns, session)
