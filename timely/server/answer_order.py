@@ -9,7 +9,7 @@ import attrs
 from sqlglot import exp
 
 from timely.differential.tables.expressions.scalar_compiler import NameScope
-from timely.differential.tables.names.clause_names import last_of_name
+from timely.differential.tables.names.clauses import last_of_name
 from timely.differential.tables.operators.groups import aggregates_in
 from timely.differential.tables.operators.sorting import sort_key
 from timely.differential.tables.queries import query_of

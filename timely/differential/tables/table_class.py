@@ -17,9 +17,9 @@ from timely.differential.inputs import InputSession
 from timely.differential.outputs import Output, output
 from timely.differential.tables.arrow_rows import by_batches
 from timely.differential.tables.expressions.join_order import conjuncts
-from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.expressions.relation import Relation, output_column
 from timely.differential.tables.expressions.scalar_compiler import NameScope, Scalar, compile_scalar
-from timely.differential.tables.names.names import qualified
+from timely.differential.tables.names.binder import bind
 from timely.differential.tables.operators.asof_joins import asof_join
 from timely.differential.tables.operators.recent_rows import recent_rows
 from timely.differential.tables.operators.sorting import first_rows, sort_key
@@ -193,8 +193,13 @@ class Table(Generic[T]):
     def _scalar(self, expression: Expression) -> Scalar:
         """Return an expression as a function of rows."""
         query = exp.select(self._parsed(expression)).from_("this")
-        (found,) = qualified(query, {"this": self.columns}).selects
-        return compile_scalar(found.unalias(), self._relation.named("this").scope)
+        self._bind(query)
+        (bound,) = query.selects
+        return compile_scalar(bound.unalias(), self._relation.named("this").scope)
+
+    def _bind(self, query: exp.Query, **others: Table[T]) -> None:
+        """Bind the names of a query over the table, called ``this``, and others."""
+        bind(query, {name: [column.name for column in table.columns] for name, table in {"this": self, **others}.items()})
 
     @naming_the_line
     def _parsed(self, expression: Expression) -> exp.Expr:
@@ -339,7 +344,8 @@ class Table(Generic[T]):
         query = exp.select(exp.Star()).from_("this")
         query.append("joins", exp.Join(this=exp.to_table("other"), on=condition))
         left, right = (found.named(name) for name, found in relations({"this": self, "other": other}).items())
-        (join,) = qualified(query, {"this": self.columns, "other": other.columns}).args["joins"]
+        self._bind(query, other=other)
+        (join,) = query.args["joins"]
         found = asof_join(left, right, list(conjuncts(join.args["on"])), join, optional=optional)
         width = len(left.columns)
         kept = [i for i, column in enumerate(found.columns) if i < width or column.name not in names]
@@ -465,9 +471,9 @@ class Table(Generic[T]):
         _check_number("top", "k", k, 1)
         query = exp.select("*").from_("this").order_by(*self._ordered(order_by), dialect="duckdb")
         keys = [self._scalar(part).function for part in _listed(by)]
-        places = self._relation.named("this").places
-        scope = NameScope(self.columns, {**places, **{exp.column(column.name): i for i, column in enumerate(self.columns)}})
-        order = sort_key(qualified(query, {"this": self.columns}).args["order"].expressions, scope, len(self.columns))
+        self._bind(query)
+        places = {**self._relation.named("this").places, **{output_column(i): i for i in range(len(self.columns))}}
+        order = sort_key(query.args["order"].expressions, NameScope(self.columns, places), len(self.columns))
         rows = first_rows(self.collection, lambda row: tuple(key(row) for key in keys), order, k)
         return Table(rows, self.columns)
 

@@ -18,7 +18,7 @@ from timely.differential.collections import Collection
 from timely.differential.iteration import Variable
 from timely.differential.tables.expressions.column_stages import condition_of, filtered, minus, projected, pruned
 from timely.differential.tables.expressions.join_order import by_equalities, columns_in, conjuncts
-from timely.differential.tables.expressions.relation import HIDDEN, Relation, beside, constant, entered, hidden
+from timely.differential.tables.expressions.relation import HIDDEN, Relation, beside, constant, entered, hidden, output_column
 from timely.differential.tables.expressions.scalar_compiler import NameScope, Row, Scalar, compile_scalar
 from timely.differential.tables.names.clauses import joined_in
 from timely.differential.tables.names.correlation import (
@@ -31,7 +31,6 @@ from timely.differential.tables.names.correlation import (
     rows_at_most,
 )
 from timely.differential.tables.names.recursion import check_step, references
-from timely.differential.tables.names.using import UsingColumns
 from timely.differential.tables.operators.asof_joins import asof_join
 from timely.differential.tables.operators.grouping_sets import grouped_by_sets, key_sets
 from timely.differential.tables.operators.groups import aggregates_in, empty_group, grouped
@@ -45,7 +44,7 @@ from timely.differential.tables.operators.table_joins import (
 from timely.differential.tables.operators.unnesting import joined_elements, unnest_of, unnested, unnests_in
 from timely.differential.tables.operators.window_functions import windows_in, with_windows
 from timely.differential.tables.values.kinds import Column, Kind
-from timely.differential.tables.values.refusals import no_table, only, refusal
+from timely.differential.tables.values.refusals import only, refusal
 from timely.differential.tables.values.special_calls import bare
 from timely.errors import SqlError
 
@@ -90,17 +89,15 @@ def _with(node: exp.Expr, scope: ScopeBuilder[Any], names: Names, domain: Relati
     return found
 
 
-def _alias_columns(node: exp.Expr, width: int) -> list[str]:
-    """Return the names that an item gives to its first columns, of which it has ``width``."""
+def _alias_columns(node: exp.Expr) -> list[str]:
+    """Return the names that an item gives to its first columns."""
     alias = node.args.get("alias")
     columns = (alias.args.get("columns") or []) if isinstance(alias, exp.TableAlias) else []
-    if len(columns) > width:
-        raise refusal(columns[width], f"the names are more than the {width} columns")
     return [column.name for column in columns]
 
 
 def _renamed(relation: Relation, node: exp.Expr) -> Relation:
-    names = _alias_columns(node, len(relation.columns))
+    names = _alias_columns(node)
     columns = tuple(
         attrs.evolve(column, name=names[index]) if index < len(names) else column for index, column in enumerate(relation.columns)
     )
@@ -110,8 +107,6 @@ def _renamed(relation: Relation, node: exp.Expr) -> Relation:
 def _recursive(cte: exp.Expr, scope: ScopeBuilder[Any], names: Names) -> Relation:
     """Return the limit of a recursive query, in a loop: of the sum of the base and one step."""
     body, name = cte.this, cte.alias
-    if type(body) is not exp.Union or references(body.this, name):
-        raise refusal(cte, "a recursive query is base UNION [ALL] step, and only the step reads it")
     only(body, "this", "expression", "distinct", "with_")
     names = _with(body, scope, names)
     distinct = bool(body.args.get("distinct"))
@@ -158,10 +153,7 @@ def _by_name(relation: Relation, other: Relation, width: int, node: exp.Expr, fi
 
 
 def _output_places(columns: Sequence[Column], first: int = 0) -> dict[exp.Expr, int]:
-    places: dict[exp.Expr, int] = {}
-    for index, column in enumerate(columns[first:], first):
-        places.setdefault(exp.column(column.name), index)
-    return places
+    return {output_column(place - first): place for place in range(first, len(columns))}
 
 
 def _number(node: exp.Expr | None, name: str) -> int:
@@ -173,26 +165,10 @@ def _number(node: exp.Expr | None, name: str) -> int:
     return int(str(value.this))
 
 
-def _orders(order: exp.Expr | None, columns: Sequence[Column]) -> list[exp.Expr]:
-    """Return the expressions of ``ORDER BY``; ``ALL`` is every column."""
-    if order is None:
-        return []
-    found: list[exp.Expr] = []
-    for ordered in order.expressions:
-        if isinstance(ordered.this, exp.Var) and ordered.this.name.upper() == "ALL":
-            for column in columns:
-                part = ordered.copy()
-                part.set("this", exp.column(column.name))
-                found.append(part)
-        else:
-            found.append(ordered)
-    return found
-
-
 def _limited(node: exp.Expr, relation: Relation, places: Mapping[exp.Expr, int], first: int = 0) -> Relation:
     """Return the first rows in an order, for each value of the ``first`` columns; an order alone changes nothing."""
     order, limit, offset = node.args.get("order"), node.args.get("limit"), node.args.get("offset")
-    orders = _orders(order, relation.columns[first:])
+    orders = [] if order is None else order.expressions
     width = len(relation.columns)
     if limit is None and offset is None:
         if orders:
@@ -240,7 +216,6 @@ class _Select:
     scope: ScopeBuilder[Any]
     names: Names
     domain: Relation | None = None
-    using: UsingColumns = attrs.Factory(UsingColumns)
 
     @property
     def outer(self) -> list[exp.Expr]:
@@ -251,7 +226,7 @@ class _Select:
         relation = self.source(node, list(conjuncts(node.args.get("where"))))
         outputs = list(node.expressions)
         orders = [] if node.args.get("order") is None else [ordered.this for ordered in node.args["order"].expressions]
-        having = [self.using.expanded(condition) for condition in conjuncts(node.args.get("having"))]
+        having = list(conjuncts(node.args.get("having")))
         qualify = list(conjuncts(node.args.get("qualify")))
         group = node.args.get("group")
         aggregates = aggregates_in([*outputs, *having, *qualify, *orders])
@@ -273,9 +248,6 @@ class _Select:
     def projected(self, node: exp.Expr, relation: Relation, outputs: Sequence[exp.Expr]) -> Relation:
         """Return the selected columns: distinct, ordered and limited."""
         values = [output.this if isinstance(output, exp.Alias) else output for output in outputs]
-        for value in values:
-            if value.is_star:
-                raise refusal(value, "* has no columns here")
         orders = [] if node.args.get("order") is None else [ordered.this for ordered in node.args["order"].expressions]
         relation = unnested(self.with_subqueries(relation, [*values, *orders]), unnests_in(values))
         first = len(self.outer)
@@ -295,12 +267,10 @@ class _Select:
 
         def place(part: exp.Expr, read: bool = True) -> None:
             """Give an expression that is not selected a column, which is dropped afterwards; only check it if it is not read."""
-            if part not in places and not isinstance(part, exp.Literal | exp.Var):
-                unqualified = [column for column in part.find_all(exp.Column) if not column.table]
-                value = _with_outputs(part, outputs) if unqualified else part
-                scalar = compile_scalar(value, relation.scope)
+            if part not in places and not isinstance(part, exp.Literal):
+                scalar = compile_scalar(part, relation.scope)
                 if read:
-                    more.append(value)
+                    more.append(part)
                     places[part] = width + len(unselected)
                     unselected.append(scalar)
 
@@ -320,7 +290,7 @@ class _Select:
         extra = [Column(f"order{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(unselected)]
         result = Relation(rows, (*columns, *extra))
         if on:
-            orders = _orders(order, columns[first:])
+            orders = [] if order is None else order.expressions
             if not orders:
                 raise refusal(distinct or node, "DISTINCT ON needs ORDER BY: which row of a group it takes is unspecified")
             group = [*range(first), *(places[part] for part in on)]
@@ -387,7 +357,7 @@ class _Select:
             how = kind.lower()
         elif kind not in ("", "INNER", "OUTER", "CROSS"):
             how = None
-        if how is None or method not in ("", "NATURAL", "ASOF") or (method == "ASOF" and how not in ("inner", "left")):
+        if how is None or method not in ("", "ASOF") or (method == "ASOF" and how not in ("inner", "left")):
             raise refusal(node, f"{method} {side} {kind} JOIN is not supported".replace("  ", " ").strip())
         unnest = unnest_of(node.this)
         if unnest is not None:
@@ -398,9 +368,7 @@ class _Select:
         other, conditions = self.lateral(relation, node.this, how)
         if other.tables & relation.tables:
             raise refusal(node, "two tables of one name: give one an alias")
-        outside = frozenset[str]() if self.domain is None else self.domain.tables
-        shared = self.using.conditions(relation, other, node, how, outside)
-        conditions += list(conjuncts(node.args.get("on"))) if shared is None else shared
+        conditions += conjuncts(node.args.get("on"))
         for condition in conditions:
             if has_query(condition):
                 raise refusal(condition, "a subquery in ON is not supported: put it into WHERE")
@@ -437,7 +405,7 @@ class _Select:
         """Return a subquery of FROM that reads nothing from outside."""
         only(query, "this", "alias")
         found = translate(query.this, self.scope, self.names)
-        return found.named(node.alias, _alias_columns(node, len(found.columns)))
+        return found.named(node.alias, _alias_columns(node))
 
     def item(self, node: exp.Expr) -> Relation:
         """Return a table, a subquery, a list of rows or a join in parentheses of FROM."""
@@ -450,11 +418,9 @@ class _Select:
                 relation = self.joined(relation, other, lambda relation: [])
             return relation
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            found = self.names.get(node.name)
-            if found is None:
-                raise no_table(node, self.names)
+            found = self.names[node.name]
             rows = entered(found.collection, self.scope)
-            return found.with_collection(rows).named(node.alias_or_name, _alias_columns(node, len(found.columns)))
+            return found.with_collection(rows).named(node.alias_or_name, _alias_columns(node))
         inner = joined_in(node)
         if inner is not None:
             return self.item(inner)
@@ -462,11 +428,11 @@ class _Select:
             return self.subquery(node, node)
         if isinstance(node, exp.Values):
             found = self.rows(node)
-            return found.named(node.alias, _alias_columns(node, len(found.columns)))
+            return found.named(node.alias, _alias_columns(node))
         unnest = unnest_of(node)
         if unnest is not None:
             return joined_elements(Relation(constant(self.scope, [()]), ()), unnest, "inner", node)
-        raise refusal(node, "this in FROM is not supported: tables, subqueries, VALUES and UNNEST are")
+        raise refusal(node, "this in FROM is not supported here")
 
     def rows(self, node: exp.Expr) -> Relation:
         """Return the rows of VALUES."""
@@ -520,7 +486,7 @@ class _Select:
         width = len(outer)
         own = [f"c{index}" for index in range(len(found.columns) - width)]
         if item is not None:
-            own = _alias_columns(item, len(own))
+            own = _alias_columns(item)
         found = found.named(alias, [*(f"{HIDDEN}{index}" for index in range(width)), *own])
         same: list[exp.Expr] = [
             exp.NullSafeEQ(this=node.copy(), expression=exp.column(f"{HIDDEN}{index}", alias)) for index, node in enumerate(outer)
@@ -735,15 +701,3 @@ def _known(relation: Relation, condition: exp.Expr) -> Relation:
     columns = list(relation.columns)
     columns[place] = attrs.evolve(columns[place], nullable=False)
     return attrs.evolve(relation, columns=tuple(columns))
-
-
-def _with_outputs(node: exp.Expr, outputs: Sequence[exp.Expr]) -> exp.Expr:
-    """Return an expression of ORDER BY with the names of outputs replaced by what they are."""
-    values = {output.alias_or_name: output.this if isinstance(output, exp.Alias) else output for output in outputs}
-
-    def replaced(part: exp.Expr) -> exp.Expr:
-        if isinstance(part, exp.Column) and not part.table and part.name in values:
-            return values[part.name].copy()
-        return part
-
-    return node.copy().transform(replaced)

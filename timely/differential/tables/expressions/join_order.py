@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from sqlglot import exp
 
 from timely.differential.tables.values.refusals import only
-
-USING: Final = "timely_using"
-"""Where a join has the names of ``USING``: none for ``NATURAL``."""
 
 
 def unwrapped(node: exp.Expr) -> exp.Expr:
@@ -20,25 +16,6 @@ def unwrapped(node: exp.Expr) -> exp.Expr:
             only(node, "this", "alias")
         node = node.this
     return node
-
-
-def using_names(join: exp.Expr) -> list[str] | None:
-    """Return the names of ``USING``, none for ``NATURAL``, and ``None`` for other joins."""
-    found: list[str] | None = join.meta.get(USING)
-    return found
-
-
-_SHAPING: Final = ("distinct", "order", "limit", "offset", "with_")
-
-
-def select_less(tree: exp.Expr) -> None:
-    """Have subqueries of ``EXISTS`` select no columns: only whether there are rows matters."""
-    for node in tree.find_all(exp.Exists):
-        query = node.this.unnest() if isinstance(node.this, exp.Subquery) else node.this
-        if not isinstance(query, exp.Select) or any(query.args.get(name) for name in _SHAPING):
-            continue
-        if all(isinstance(part.unalias(), exp.Column) for part in query.selects):
-            query.set("expressions", [exp.alias_(exp.Literal.number(1), "one")])
 
 
 def columns_in(node: exp.Expr) -> set[str]:
@@ -118,7 +95,7 @@ def by_equalities(
 def _movable(join: exp.Expr) -> bool:
     kind, condition = str(join.args.get("kind") or "").upper(), join.args.get("on")
     plain = kind in ("", "INNER", "CROSS") and not any(join.args.get(name) for name in ("side", "using", "method"))
-    return plain and not using_names(join) and (condition is None or condition.find(exp.Query) is None)
+    return plain and (condition is None or condition.find(exp.Query) is None)
 
 
 def _lateral(join: exp.Expr, items: Sequence[exp.Expr]) -> bool:

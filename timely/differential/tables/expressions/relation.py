@@ -25,6 +25,11 @@ def hidden(width: int) -> list[exp.Expr]:
     return [exp.column(f"{HIDDEN}{place}") for place in range(width)]
 
 
+def output_column(place: int) -> exp.Expr:
+    """Return the name of a selected column in the ``ORDER BY`` of its query."""
+    return exp.column(f"{HIDDEN}output {place}")
+
+
 @attrs.frozen
 class Relation:
     """A collection of rows; ``places`` says at which index of a row an expression stands."""

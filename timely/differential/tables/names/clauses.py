@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise, permutations
+from itertools import pairwise
 from typing import Any, Final
 
 from sqlglot import exp
@@ -93,8 +93,6 @@ def check_clauses(tree: exp.Expr) -> None:
             _check_select(node)
         if isinstance(node, exp.Query):
             _check_places(node)
-        if isinstance(node, exp.Values):
-            _name_columns(node)
 
 
 def _fault(node: exp.Expr) -> str:
@@ -128,6 +126,9 @@ def _fault(node: exp.Expr) -> str:
         return "IN needs values"
     if isinstance(node, exp.Tuple) and not node.expressions and isinstance(node.parent, exp.In):
         return "these parentheses have no value"
+    if isinstance(node, exp.Values):
+        widths = {len(row.expressions) if isinstance(row, exp.Tuple) else 1 for row in node.expressions}
+        return "its rows have different numbers of columns" if len(widths) > 1 else ""
     if isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.fullmatch(str(node.this)):
         return "this is not a number"
     return ""
@@ -163,11 +164,6 @@ def _check_select(select: exp.Select) -> None:
         value = output.this if isinstance(output, exp.Alias) else output
         if not isinstance(bare(value), exp.Alias):
             value.replace(bare(value))  # in SELECT DISTINCT (a) the brackets mean nothing
-    stars = [output for output in select.expressions if star_of(output) is not None]
-    for star, other in permutations(stars, 2):
-        of, others = star.args.get("table"), other.args.get("table")
-        if any(star_of(star).args.values()) and (None in (of, others) or of == others):
-            raise refusal(star, "beside another * it cannot leave out or replace columns: name the columns")
     _check_once("window", [window.this for window in select.args.get("windows") or []])
     if select.args.get("from_") is None and select.args.get("joins"):
         raise refusal(select.args["joins"][0], "a join needs FROM before it")
@@ -175,9 +171,6 @@ def _check_select(select: exp.Select) -> None:
     items = [clause.this for clause in (select.args.get("from_"), *(select.args.get("joins") or [])) if clause is not None]
     nested = [join for item in items for join in joins_within(item)]
     _check_once("table", [_name(item) for item in (*items, *(join.this for join in nested))])
-    for join in (*nested, *(select.args.get("joins") or [])) if nested else ():
-        if join.args.get("using") or str(join.args.get("method") or "").upper() == "NATURAL":
-            raise refusal(join, "USING and NATURAL beside a join in parentheses are not supported: write ON")
 
 
 def _join_before_comma(select: exp.Select) -> None:
@@ -202,6 +195,23 @@ def star_of(output: exp.Expr) -> Any:
     """Return the ``*`` that a selected column is, with ``EXCLUDE`` and the like, or ``None``."""
     star = output.this if isinstance(output, exp.Column) else output
     return star if isinstance(star, exp.Star) else None
+
+
+def last_of_name(select: exp.Expr, name: exp.Expr) -> exp.Expr | None:
+    """Return what a name is that is all that is ordered by, where several columns are selected by it; ``None`` for others.
+
+    >>> from sqlglot import parse_one
+    >>> select = parse_one("select *, -a as a, b as a, b from t")
+    >>> last_of_name(select, exp.column("A")), last_of_name(select, exp.column("b"))
+    (Column(
+      this=Identifier(this=b, quoted=False)), None)
+    """
+    if not isinstance(select, exp.Select) or not isinstance(name, exp.Column) or name.table:
+        return None
+    wanted = lower_case(name.name)
+    same = [output for output in select.expressions if output.is_star or lower_case(output.alias_or_name) == wanted]
+    aliases = [output for output in same if isinstance(output, exp.Alias)]
+    return aliases[-1].this if aliases and len(same) > 1 else None
 
 
 def joined_in(item: exp.Expr) -> exp.Expr | None:
@@ -257,16 +267,3 @@ def _check_places(query: exp.Query) -> None:
 
 def _listed(value: Any) -> list[exp.Expr]:
     return list(value) if isinstance(value, list) else [] if value is None else [value]
-
-
-def _name_columns(values: exp.Values) -> None:
-    """Give each column of ``VALUES`` a name, as DuckDB does: sqlglot forgets those without one."""
-    widths = {len(row.expressions) if isinstance(row, exp.Tuple) else 1 for row in values.expressions}
-    if len(widths) != 1:
-        raise refusal(values, "its rows have different numbers of columns")
-    alias = values.args.get("alias")
-    if not isinstance(alias, exp.TableAlias):
-        alias = exp.TableAlias()
-        values.set("alias", alias)
-    names = list(alias.args.get("columns") or [])
-    alias.set("columns", [*names, *(exp.to_identifier(f"col{place}") for place in range(len(names), widths.pop()))])
