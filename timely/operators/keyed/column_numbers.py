@@ -62,19 +62,19 @@ def checked(column: Any, function: str) -> Checked | None:
     kind = column.type
     if function == "max" and pa.types.is_floating(kind) and has_nan(column):  # Arrow leaves NaN out
         nan = pa.scalar(math.nan, kind)
-        return Checked([(column, "max"), (pc.is_nan(column), "any")], lambda found, has_nan: pc.if_else(has_nan, nan, found))
+        return Checked([(column, "max"), (pc.is_nan(column), "any")], lambda most, has_nan: pc.if_else(has_nan, nan, most))
     if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
         return None
     if function == "product":
         most = _most(kind) if pa.types.is_decimal(kind) else math.inf
 
-        def fitting(found: Any, rounded: Any) -> Any:
-            numbers, floats = found.cast(pa.float64(), safe=False).to_numpy(), rounded.to_numpy()
+        def fitting(products: Any, rounded: Any) -> Any:
+            numbers, floats = products.cast(pa.float64(), safe=False).to_numpy(), rounded.to_numpy()
             with np.errstate(invalid="ignore"):
                 wrapped = np.abs(numbers - floats) > np.abs(floats) / 4  # by 64 bits or more
             if (wrapped | (np.abs(floats) >= most)).any():
-                raise pa.ArrowInvalid(f"a product is too large for {found.type}")
-            return found
+                raise pa.ArrowInvalid(f"a product is too large for {products.type}")
+            return products
 
         return Checked([(column, "product"), (column.cast(pa.float64(), safe=False), "product")], fitting)
     if function != "sum" or _sums_fit(column):
@@ -85,7 +85,7 @@ def checked(column: Any, function: str) -> Checked | None:
             raise pa.ArrowInvalid(f"a sum may be too large for {wide}")
     else:
         wide, narrow = pa.decimal128(38, 0), pa.int64() if pa.types.is_signed_integer(kind) else pa.uint64()
-    return Checked([(column.cast(wide), "sum")], lambda found: found.cast(narrow))
+    return Checked([(column.cast(wide), "sum")], lambda sums: sums.cast(narrow))
 
 
 def _most(kind: pa.DataType) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -21,15 +21,13 @@ from timely.operators.type_variables import T
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from timely.operators.keyed.column_aggregates import Aggregate
 
 WAITING: Final = 1 << 20
 """Rows to collect before they are aggregated with those before them."""
 
 _AGAIN: Final = {"sum": "sum", "product": "product", "min": "min", "max": "max", "any": "any", "all": "all", "count": "sum"}
 """The function that combines partial results, for each function that has one."""
-
-_Column: TypeAlias = tuple[str, tuple[str, str] | None]
-"""The name of a result, with its column and function; ``None`` where rows are counted."""
 
 
 def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tuple[str, str] | str) -> Stream[T, Any]:
@@ -57,7 +55,7 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     if names is None or not all(isinstance(name, str) for name in names):
         raise GraphError(f"group_by takes the name of a column, or a list of names, not {brief(keys)}")
     first = [_described(name, column) for name, column in columns.items()]
-    again: list[_Column] = [(name, (name, _AGAIN[made[1]] if made else "sum")) for name, made in first]
+    again: list[Aggregate] = [(name, (name, _AGAIN[made[1]] if made else "sum")) for name, made in first]
     if not names or len({*names, *columns}) < len(names) + len(columns):
         raise GraphError(f"group_by needs keys, and columns with other names: it got keys {names} and columns {list(columns)}")
 
@@ -78,7 +76,7 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     return by_time(local, exchange, "group_by", groups, PartialAggregates.add, PartialAggregates.result, register_keyed)
 
 
-def _described(name: str, column: Any) -> _Column:
+def _described(name: str, column: Any) -> Aggregate:
     match column:
         case "count":
             return name, None
@@ -95,8 +93,8 @@ class PartialAggregates:
     """The rows of one time, aggregated by key: ``first`` makes results of rows, ``again`` results of results."""
 
     _keys: Sequence[str]
-    _first: Sequence[_Column]
-    _again: Sequence[_Column]
+    _first: Sequence[Aggregate]
+    _again: Sequence[Aggregate]
     _waiting: list[pa.RecordBatch] = attrs.field(factory=list)
     _rows: int = 0
     _done: pa.Table | None = None
@@ -134,24 +132,28 @@ class PartialAggregates:
         return batches
 
     def _gather(self) -> None:
+        from timely.operators.keyed.column_aggregates import aggregated  # imports NumPy and Arrow
+
         if not self._waiting:
             return
         with self._explained(self._first, *self._waiting):
-            found = self._grouped(together(self._waiting), self._first)
+            table = aggregated(together(self._waiting), self._keys, self._first)
         self._waiting, self._rows = [], 0
-        self._add_up(found)
+        self._add_up(table)
 
-    def _add_up(self, found: pa.Table) -> None:
+    def _add_up(self, table: pa.Table) -> None:
         import pyarrow as pa
 
+        from timely.operators.keyed.column_aggregates import aggregated
+
         if self._done is not None:
-            with self._explained(self._again, self._done, found):
-                both = pa.concat_tables([self._done, found], promote_options="permissive")
-                found = self._grouped(both, self._again)
-        self._done = found
+            with self._explained(self._again, self._done, table):
+                both = pa.concat_tables([self._done, table], promote_options="permissive")
+                table = aggregated(both, self._keys, self._again)
+        self._done = table
 
     @contextlib.contextmanager
-    def _explained(self, columns: Sequence[_Column], *parts: Any) -> Iterator[None]:
+    def _explained(self, columns: Sequence[Aggregate], *parts: Any) -> Iterator[None]:
         """Raise Arrow's errors as ``SchemaError`` that names the columns and their types."""
         import pyarrow as pa
 
@@ -163,54 +165,8 @@ class PartialAggregates:
             what = f" cannot make {made} of the columns " if made else " cannot bring together the columns "
             raise SchemaError(f"group_by{what}{types}: {error}; cast them with map_batch") from error
 
-    def _grouped(self, table: pa.Table, columns: Sequence[_Column]) -> pa.Table:
-        from timely.operators.keyed.column_numbers import canonical_keys, checked  # imports NumPy and Arrow
 
-        table = canonical_keys(table, self._keys)
-        checks = {name: check for name, made in columns if made and (check := checked(table.column(made[0]), made[1]))}
-        if len(self._keys) == 1 and not checks:
-            from timely.operators.keyed.sorted_groups import sorted_groups
-
-            found = sorted_groups(table, self._keys[0], columns)
-            if found is not None:
-                return found
-        plans = _plans()
-        wanted: list[Any] = []
-        for name, made in columns:
-            if made is None:
-                wanted.append(([], "hash_count_all", None, name))
-            elif name not in checks:
-                wanted.append(([made[0]], f"hash_{made[1]}", None, name))
-            else:
-                for part, (column, function) in zip(_parts(name), checks[name].columns, strict=False):
-                    table = table.append_column(part, column)
-                    wanted.append(([part], f"hash_{function}", None, part))
-        steps = [
-            plans.Declaration("table_source", plans.TableSourceNodeOptions(table)),
-            plans.Declaration("aggregate", plans.AggregateNodeOptions(wanted, keys=self._keys)),
-        ]
-        grouped: pa.Table = plans.Declaration.from_sequence(steps).to_table(use_threads=False)
-        for name, check in checks.items():
-            parts = [grouped.column(part) for part, _ in zip(_parts(name), check.columns, strict=False)]
-            grouped = grouped.append_column(name, check.finish(*parts))
-        return grouped.select([*self._keys, *(name for name, _ in columns)])
-
-
-def _parts(name: str) -> tuple[str, str]:
-    """Return names for what a checked result is made of, which no column has."""
-    return f"\0{name}", f"\0\0{name}"
-
-
-def _plans() -> Any:
-    """Return the module of Arrow's execution plans; ``pyarrow.acero`` imports datasets and pandas first: 20 to 240 ms."""
-    try:
-        import pyarrow._acero as plans
-    except ImportError:
-        import pyarrow.acero as plans
-    return plans
-
-
-def _used(keys: Sequence[str], columns: Sequence[_Column]) -> list[str]:
+def _used(keys: Sequence[str], columns: Sequence[Aggregate]) -> list[str]:
     return list(dict.fromkeys([*keys, *(made[0] for _, made in columns if made)]))
 
 

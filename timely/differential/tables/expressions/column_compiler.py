@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import chain
 from typing import Any, Final
 
 import attrs
@@ -21,14 +22,12 @@ from timely.differential.tables.values import scalars
 from timely.differential.tables.values.kinds import NUMBERS, Kind, common, conversion
 from timely.differential.updates.row_columns import Fixed, RowColumns
 from timely.errors import SqlError
+from timely.operators.keyed import column_kernels as kernels
+from timely.operators.keyed.column_kernels import NoKernel
 from timely.operators.keyed.numbers import NAN
 
 Kernel = Callable[[Sequence[Any]], Any]
 """From the columns of rows to an array, or a scalar where all rows have one value."""
-
-
-class _NoKernel(Exception):
-    """There is no kernel for an expression, or for the values that have come."""
 
 
 @attrs.frozen
@@ -52,7 +51,7 @@ class Expressions:
         columns = _Read(table)
         try:
             return [_as_array(kernel(columns), table.count) for kernel in self._kernels]
-        except (pa.ArrowException, OverflowError, _NoKernel):
+        except (pa.ArrowException, OverflowError, NoKernel):
             return None
 
 
@@ -88,21 +87,21 @@ def column_expressions(
     [2, 3]
     """
     try:
-        found = [_compiled(node, scope) for node in nodes]
+        parts = [_compiled(node, scope) for node in nodes]
         for place, kind in enumerate(kinds or ()):
             if kind is not None:
-                found[place] = _as_kind(found[place], kind)
-        if any(part.kind is Kind.NULL for part in found):
+                parts[place] = _as_kind(parts[place], kind)
+        if any(part.kind is Kind.NULL for part in parts):
             return None
-    except (_NoKernel, SqlError, pa.ArrowException, OverflowError):
+    except (NoKernel, SqlError, pa.ArrowException, OverflowError):
         return None
-    return Expressions([part.kernel for part in found])
+    return Expressions([part.kernel for part in parts])
 
 
 def chosen_rows(conditions: Sequence[Any]) -> Any:
     """Return the numbers of the rows for which all of several columns of booleans are true."""
-    both = reduce(pc.and_kleene, conditions)
-    return np.flatnonzero(both.fill_null(False).to_numpy(zero_copy_only=False))
+    chosen = reduce(pc.and_kleene, conditions)
+    return np.flatnonzero(chosen.fill_null(False).to_numpy(zero_copy_only=False))
 
 
 # -- columns that come ---------------------------------------------------------------------------------------------
@@ -166,11 +165,11 @@ def _compiled(node: exp.Expr, scope: NameScope) -> _Vectorized:
     if place is not None:
         return _Vectorized(scope.columns[place].kind, lambda columns: columns[place])
     if _is_constant(node, scope):
-        found = compile_scalar(node, scope)
-        return _constant(found.kind, found.function(()), found.literal)
+        scalar = compile_scalar(node, scope)
+        return _constant(scalar.kind, scalar.function(()), scalar.literal)
     compiler = _COMPILERS.get(type(node))
     if compiler is None:
-        raise _NoKernel
+        raise NoKernel
     return compiler(node, scope)
 
 
@@ -200,7 +199,7 @@ def _constant(kind: Kind, value: Any, literal: str | None = None) -> _Vectorized
     elif kind in _ARROW and value is not NAN:
         made = pa.scalar(value, _ARROW[kind])
     elif kind is not Kind.NULL:
-        raise _NoKernel
+        raise NoKernel
     return _Vectorized(kind, lambda columns: made, literal, True, value)
 
 
@@ -210,10 +209,10 @@ def _as_kind(part: _Vectorized, kind: Kind) -> _Vectorized:
     if part.constant:
         convert = conversion(part.kind, kind)
         if convert is None:
-            raise _NoKernel
+            raise NoKernel
         return _constant(kind, None if part.value is None else convert(part.value))
     if part.kind is Kind.NULL:
-        raise _NoKernel
+        raise NoKernel
     kernel = part.kernel
     if kind.scale is not None and part.kind is Kind.INTEGER:
         return _Vectorized(kind, lambda columns: Fixed(kernel(columns), 0))
@@ -222,142 +221,114 @@ def _as_kind(part: _Vectorized, kind: Kind) -> _Vectorized:
     if (part.kind, kind) in ((Kind.INTEGER, Kind.DOUBLE), (Kind.DATE, Kind.TIMESTAMP)):
         target = _ARROW[kind]
         return _Vectorized(kind, lambda columns: pc.cast(kernel(columns), target))
-    raise _NoKernel  # a double of a decimal may be rounded in another way
+    raise NoKernel  # a double of a decimal may be rounded in another way
 
 
 def _unified(nodes: Sequence[exp.Expr], scope: NameScope) -> list[_Vectorized]:
-    found = [_compiled(node, scope) for node in nodes]
+    parts = [_compiled(node, scope) for node in nodes]
     kind = Kind.NULL
-    for part in found:
+    for part in parts:
         if part.literal is None:
             both = common(kind, part.kind)
             if both is None:
-                raise _NoKernel
+                raise NoKernel
             kind = both
     if kind is Kind.NULL:
         kind = Kind.TEXT
-    return [_as_kind(part, kind) for part in found]
+    return [_as_kind(part, kind) for part in parts]
 
 
-def _boolean(node: exp.Expr, scope: NameScope) -> Kernel:
-    return _as_kind(_compiled(node, scope), Kind.BOOLEAN).kernel
+def _boolean(node: exp.Expr, scope: NameScope) -> _Vectorized:
+    return _as_kind(_compiled(node, scope), Kind.BOOLEAN)
 
 
-def _number(values: Any) -> Any:
-    """Return doubles; rows where one is NaN, which Arrow compares in another way."""
-    if pc.any(pc.is_nan(values)).as_py():
-        raise _NoKernel
-    return pc.add(values, 0.0)
+def _applied(kernel: kernels.Kernel, kind: Kind, *parts: _Vectorized) -> _Vectorized:
+    """Return a kernel of parts; decimals come to it as whole numbers of one scale."""
+    inner = [part.kernel for part in parts]
+
+    def apply(columns: Sequence[Any]) -> Any:
+        values = [compute(columns) for compute in inner]
+        scale = max((value.scale for value in values if isinstance(value, Fixed)), default=0)
+        result = kernel(kernels.DUCKDB, *[_scaled(value, scale) if isinstance(value, Fixed) else value for value in values])
+        return result if kind.scale is None else Fixed(result, scale)
+
+    return _Vectorized(kind, apply)
 
 
 def _scaled(value: Fixed, scale: int) -> Any:
     return value.numbers if value.scale == scale else pc.multiply_checked(value.numbers, 10 ** (scale - value.scale))
 
 
-def _one_scale(*values: Any) -> tuple[list[Any], int | None]:
-    """Return columns of one kind as arrays; decimals with the scale that all of them have then."""
-    if not isinstance(values[0], Fixed):
-        return list(values), None
-    scale = max(value.scale for value in values)
-    return [_scaled(value, scale) for value in values], scale
-
-
-def _with_scale(values: Any, scale: int | None) -> Any:
-    return values if scale is None else Fixed(values, scale)
-
-
-_OF_DOUBLES: Final[dict[Any, Any]] = {exp.Add: pc.add, exp.Sub: pc.subtract, exp.Mul: pc.multiply, exp.Div: pc.divide}
-_EXACT: Final[dict[Any, Any]] = {exp.Add: pc.add_checked, exp.Sub: pc.subtract_checked, exp.Mul: pc.multiply_checked}
+_ARITHMETIC: Final[dict[Any, kernels.Kernel]] = {
+    exp.Add: kernels.arithmetic("add"),
+    exp.Sub: kernels.arithmetic("subtract"),
+    exp.Mul: kernels.arithmetic("multiply"),
+    exp.Div: kernels.divide,
+    exp.Neg: kernels.arithmetic("negate"),
+}
 
 
 def _arithmetic(node: exp.Expr, scope: NameScope) -> _Vectorized:
     if isinstance(node.this, exp.Interval) or isinstance(node.expression, exp.Interval):
-        raise _NoKernel
+        raise NoKernel
     if any(_compiled(part, scope).literal is not None for part in (node.this, node.expression)):
-        raise _NoKernel  # a text, which makes a double of a decimal
+        raise NoKernel  # a text, which makes a double of a decimal
     left, right = _unified([node.this, node.expression], scope)
     if isinstance(node, exp.Div):
         left, right = _as_kind(left, Kind.DOUBLE), _as_kind(right, Kind.DOUBLE)
-    one, other, kind = left.kernel, right.kernel, left.kind
-    if kind.base not in NUMBERS:
-        raise _NoKernel
-    if kind is Kind.DOUBLE:
-        plain = _OF_DOUBLES[type(node)]
-        return _Vectorized(kind, lambda columns: _number(plain(one(columns), other(columns))))
-    operation = _EXACT[type(node)]
-    if kind is Kind.INTEGER:
-        return _Vectorized(kind, lambda columns: operation(one(columns), other(columns)))
+    if left.kind.base not in NUMBERS:
+        raise NoKernel
+    kernel = _ARITHMETIC[type(node)]
+    if left.kind.scale is None or not isinstance(node, exp.Mul):
+        return _applied(kernel, left.kind, left, right)
+    one, other = left.kernel, right.kernel
 
-    def of_decimals(columns: Sequence[Any]) -> Fixed:
+    def product(columns: Sequence[Any]) -> Fixed:
         first, second = one(columns), other(columns)
-        if operation is pc.multiply_checked:
-            return Fixed(operation(first.numbers, second.numbers), first.scale + second.scale)
-        values, scale = _one_scale(first, second)
-        return Fixed(operation(*values), scale or 0)
+        return Fixed(kernel(kernels.DUCKDB, first.numbers, second.numbers), first.scale + second.scale)
 
-    return _Vectorized(kind, of_decimals)
-
-
-def _negated(values: Fixed) -> Fixed:
-    return Fixed(pc.negate_checked(values.numbers), values.scale)
+    return _Vectorized(left.kind, product)
 
 
 def _negative(node: exp.Expr, scope: NameScope) -> _Vectorized:
     inner = _compiled(node.this, scope)
-    kernel = inner.kernel
-    if inner.kind.scale is not None:
-        return _Vectorized(inner.kind, lambda columns: _negated(kernel(columns)))
     if inner.kind.base not in NUMBERS:
-        raise _NoKernel
-    if inner.kind is Kind.DOUBLE:
-        return _Vectorized(inner.kind, lambda columns: pc.subtract(0.0, kernel(columns)))  # there is one zero
-    return _Vectorized(inner.kind, lambda columns: pc.negate_checked(kernel(columns)))
+        raise NoKernel
+    return _applied(_ARITHMETIC[exp.Neg], inner.kind, inner)
 
 
-_COMPARISONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
-    exp.EQ: pc.equal,
-    exp.NEQ: pc.not_equal,
-    exp.LT: pc.less,
-    exp.LTE: pc.less_equal,
-    exp.GT: pc.greater,
-    exp.GTE: pc.greater_equal,
+_OF_ONE_KIND: Final[dict[Any, kernels.Kernel]] = {
+    exp.EQ: kernels.equal,
+    exp.NEQ: kernels.not_equal,
+    exp.LT: kernels.less,
+    exp.LTE: kernels.less_equal,
+    exp.GT: kernels.greater,
+    exp.GTE: kernels.greater_equal,
+    exp.In: kernels.one_of,
 }
 
-
-def _compared(compare: Callable[[Any, Any], Any], left: _Vectorized, right: _Vectorized) -> Kernel:
-    one, other = left.kernel, right.kernel
-    return lambda columns: compare(*_one_scale(one(columns), other(columns))[0])
+_CONNECTIVES: Final[dict[Any, kernels.Kernel]] = {exp.And: kernels.both, exp.Or: kernels.either, exp.Not: kernels.negation}
 
 
 def _comparison(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    left, right = _unified([node.this, node.expression], scope)
-    return _Vectorized(Kind.BOOLEAN, _compared(_COMPARISONS[type(node)], left, right))
+    others = node.expressions if isinstance(node, exp.In) else [node.expression]
+    if node.args.get("query") is not None or not others:
+        raise NoKernel
+    return _applied(_OF_ONE_KIND[type(node)], Kind.BOOLEAN, *_unified([node.this, *others], scope))
 
 
 def _connective(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    one, other = _boolean(node.this, scope), _boolean(node.expression, scope)
-    operation = pc.and_kleene if isinstance(node, exp.And) else pc.or_kleene
-    return _Vectorized(Kind.BOOLEAN, lambda columns: operation(one(columns), other(columns)))
-
-
-def _not(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    inner = _boolean(node.this, scope)
-    return _Vectorized(Kind.BOOLEAN, lambda columns: pc.invert(inner(columns)))
+    parts = [_boolean(part, scope) for part in (node.this, node.args.get("expression")) if part is not None]
+    return _applied(_CONNECTIVES[type(node)], Kind.BOOLEAN, *parts)
 
 
 def _is(node: exp.Expr, scope: NameScope) -> _Vectorized:
     if isinstance(node.expression, exp.Null):
-        inner = _compiled(node.this, scope).kernel
-
-        def missing(columns: Sequence[Any]) -> Any:
-            values = inner(columns)
-            return pc.is_null(values.numbers if isinstance(values, Fixed) else values)
-
-        return _Vectorized(Kind.BOOLEAN, missing)
+        return _applied(kernels.is_null, Kind.BOOLEAN, _compiled(node.this, scope))
     if not isinstance(node.expression, exp.Boolean):
-        raise _NoKernel
-    condition, expected = _boolean(node.this, scope), bool(node.expression.this)
-    return _Vectorized(Kind.BOOLEAN, lambda columns: pc.fill_null(pc.equal(condition(columns), expected), False))
+        raise NoKernel
+    expected = _constant(Kind.BOOLEAN, bool(node.expression.this))
+    return _applied(kernels.null_safe_equal, Kind.BOOLEAN, _boolean(node.this, scope), expected)
 
 
 def _between(node: exp.Expr, scope: NameScope) -> _Vectorized:
@@ -366,24 +337,16 @@ def _between(node: exp.Expr, scope: NameScope) -> _Vectorized:
     return _connective(exp.And(this=low, expression=high), scope)
 
 
-def _in(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    if node.args.get("query") is not None or not node.expressions:
-        raise _NoKernel
-    value, *options = _unified([node.this, *node.expressions], scope)
-    equal = [_compared(pc.equal, value, option) for option in options]
-    return _Vectorized(Kind.BOOLEAN, lambda columns: reduce(pc.or_kleene, (kernel(columns) for kernel in equal)))
-
-
 def _like(node: exp.Expr, scope: NameScope) -> _Vectorized:
     escape, inner = "", node
     if isinstance(node, exp.Escape):
         escape, inner = str(node.expression.this), node.this
     if type(inner) is not exp.Like:
-        raise _NoKernel
+        raise NoKernel
     text = _as_kind(_compiled(inner.this, scope), Kind.TEXT).kernel
     pattern = _as_kind(_compiled(inner.expression, scope), Kind.TEXT)
     if not pattern.constant or pattern.value is None:
-        raise _NoKernel
+        raise NoKernel
     match = _matcher(pattern.value, escape)
     if inner.args.get("negate"):
         return _Vectorized(Kind.BOOLEAN, lambda columns: pc.invert(match(text(columns))))
@@ -403,41 +366,27 @@ def _matcher(pattern: str, escape: str) -> Callable[[Any], Any]:
     return lambda texts: pc.match_substring_regex(texts, regular)
 
 
-def _conditional(branches: Sequence[tuple[Kernel, exp.Expr]], default: exp.Expr | None, scope: NameScope) -> _Vectorized:
-    found = _unified([*(result for _, result in branches), default or exp.Null()], scope)
-    conditions = [condition for condition, _ in branches]
-
-    def choose(columns: Sequence[Any]) -> Any:
-        values, scale = _one_scale(*(part.kernel(columns) for part in found))
-        chosen = values[-1]
-        for condition, value in zip(reversed(conditions), reversed(values[:-1])):
-            chosen = pc.if_else(pc.fill_null(condition(columns), False), value, chosen)
-        return _with_scale(chosen, scale)
-
-    return _Vectorized(found[0].kind, choose)
+def _conditional(tests: Sequence[exp.Expr], results: Sequence[exp.Expr], scope: NameScope) -> _Vectorized:
+    values = _unified(results, scope)
+    pairs = zip((_boolean(test, scope) for test in tests), values, strict=False)
+    return _applied(kernels.case, values[0].kind, *chain.from_iterable(pairs), values[-1])
 
 
 def _case(node: exp.Expr, scope: NameScope) -> _Vectorized:
     base = node.args.get("this")
-    branches = []
-    for branch in node.args["ifs"]:
-        test = branch.this if base is None else exp.EQ(this=base, expression=branch.this)
-        branches.append((_boolean(test, scope), branch.args["true"]))
-    return _conditional(branches, node.args.get("default"), scope)
+    branches = node.args["ifs"]
+    tests = [branch.this if base is None else exp.EQ(this=base, expression=branch.this) for branch in branches]
+    results = [branch.args["true"] for branch in branches]
+    return _conditional(tests, [*results, node.args.get("default") or exp.Null()], scope)
 
 
 def _if(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    return _conditional([(_boolean(node.this, scope), node.args["true"])], node.args.get("false"), scope)
+    return _conditional([node.this], [node.args["true"], node.args.get("false") or exp.Null()], scope)
 
 
 def _coalesce(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    found = _unified([node.this, *node.expressions], scope)
-
-    def first(columns: Sequence[Any]) -> Any:
-        values, scale = _one_scale(*(part.kernel(columns) for part in found))
-        return _with_scale(reduce(lambda one, other: pc.if_else(pc.is_valid(one), one, other), values), scale)
-
-    return _Vectorized(found[0].kind, first)
+    parts = _unified([node.this, *node.expressions], scope)
+    return _applied(kernels.coalesce, parts[0].kind, *parts)
 
 
 def _paren(node: exp.Expr, scope: NameScope) -> _Vectorized:
@@ -454,7 +403,7 @@ def _part(node: exp.Expr, scope: NameScope) -> _Vectorized:
         unit, argument = node.key.upper(), node.this
     inner = _compiled(argument, scope)
     if unit not in _PARTS or inner.kind not in (Kind.DATE, Kind.TIMESTAMP):
-        raise _NoKernel
+        raise NoKernel
     part, kernel = _PARTS[unit], inner.kernel
     return _Vectorized(Kind.INTEGER, lambda columns: part(kernel(columns)))
 
@@ -463,27 +412,21 @@ def _substring(node: exp.Expr, scope: NameScope) -> _Vectorized:
     text = _as_kind(_compiled(node.this, scope), Kind.TEXT).kernel
     start, length = (_compiled(node.args[name], scope) if node.args.get(name) else None for name in ("start", "length"))
     if start is None or length is None or not (start.constant and length.constant):
-        raise _NoKernel
+        raise NoKernel
     if type(start.value) is not int or type(length.value) is not int or start.value < 1 or length.value < 0:
-        raise _NoKernel
+        raise NoKernel
     first, last = start.value - 1, start.value - 1 + length.value
     return _Vectorized(Kind.TEXT, lambda columns: pc.utf8_slice_codeunits(text(columns), first, last))
 
 
 _COMPILERS: Final[dict[Any, Callable[[Any, NameScope], _Vectorized]]] = {
     exp.Paren: _paren,
-    exp.Add: _arithmetic,
-    exp.Sub: _arithmetic,
-    exp.Mul: _arithmetic,
-    exp.Div: _arithmetic,
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
     exp.Neg: _negative,
-    **dict.fromkeys(_COMPARISONS, _comparison),
-    exp.And: _connective,
-    exp.Or: _connective,
-    exp.Not: _not,
+    **dict.fromkeys(_OF_ONE_KIND, _comparison),
+    **dict.fromkeys(_CONNECTIVES, _connective),
     exp.Is: _is,
     exp.Between: _between,
-    exp.In: _in,
     exp.Like: _like,
     exp.Escape: _like,
     exp.Case: _case,

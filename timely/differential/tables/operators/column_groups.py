@@ -17,9 +17,9 @@ from sqlglot import exp
 from timely.differential.tables.expressions.column_compiler import Expressions, column_expressions
 from timely.differential.tables.expressions.scalar_compiler import NameScope, compile_scalar
 from timely.differential.tables.values.kinds import Kind
-from timely.differential.updates.int_columns import greatest_of
 from timely.differential.updates.rings import Vector
 from timely.differential.updates.row_columns import Fixed, RowColumns, values_of
+from timely.operators.keyed.column_aggregates import Aggregate, aggregated
 
 
 @attrs.frozen
@@ -56,12 +56,10 @@ def measures_of(
 
     A count has one coordinate, a sum the count and the sum. ``None`` where rows have to be gone through.
     """
-    by = column_expressions(keys, scope)
-    found = [_argument(measure, scope) for measure in measures]
-    arguments = [argument for argument in found if argument is not None]
-    if by is None or len(arguments) < len(measures):
+    expressions = column_expressions(keys, scope)
+    arguments = [argument for measure in measures if (argument := _argument(measure, scope)) is not None]
+    if expressions is None or len(arguments) < len(measures):
         return None
-    expressions = by
 
     def added_up(table: RowColumns) -> list[Any] | None:
         groups = expressions(table)
@@ -69,28 +67,29 @@ def measures_of(
             return None
         if not groups and not arguments:
             return []
-        columns: dict[str, Any] = {f"k{number}": _plain(column) for number, column in enumerate(groups)}
-        wanted: list[Any] = [([], "count_all")] if keys else []
-        scales: list[int | None] = [None] * len(wanted)
+        columns: dict[str, Any] = {f"key{number}": _plain(column) for number, column in enumerate(groups)}
+        names = list(columns)
+        wanted: list[Aggregate] = [("rows", None)] if keys else []
+        scales = {}
         for number, argument in enumerate(arguments):
             values = _values(argument, table)
             if values is None:
                 return None
-            columns[f"m{number}"] = _plain(values)
-            wanted.append((f"m{number}", "count"))
-            scales.append(None)
-            if argument.counts:
-                continue
-            if not _fits(columns[f"m{number}"]):
-                return None
-            wanted.append((f"m{number}", "sum"))
-            scales.append(values.scale if isinstance(values, Fixed) else None)
-        diff = table.diff
-        sums = _sums(columns, len(groups), wanted)
-        records = list(zip(*_keys(groups, sums[: len(groups)]), strict=True)) or [()]
-        rows = zip(*(_exact(column, scale, diff) for column, scale in zip(sums[len(groups) :], scales, strict=True)), strict=True)
+            columns[f"values{number}"] = _plain(values)
+            wanted.append((f"count{number}", (f"values{number}", "count")))
+            if not argument.counts:
+                wanted.append((f"sum{number}", (f"values{number}", "sum")))
+            if isinstance(values, Fixed):
+                scales[f"sum{number}"] = values.scale
+        try:
+            results = aggregated(pa.table(columns), names, wanted).combine_chunks()
+        except pa.ArrowException:  # a sum beyond 64 bits
+            return None
+        of_groups = [_like(group, results.column(name).combine_chunks()) for name, group in zip(names, groups, strict=True)]
+        records = list(zip(*map(values_of, of_groups), strict=True)) or [()]
+        sums = [_exact(results.column(name).combine_chunks(), scales.get(name, 0), table.diff) for name, _ in wanted]
         head = () if keys else (0,)
-        return [(record, Vector((*head, *row))) for record, row in zip(records, rows, strict=True)]
+        return [(record, Vector((*head, *row))) for record, row in zip(records, zip(*sums, strict=True), strict=True)]
 
     return added_up
 
@@ -99,14 +98,19 @@ def _plain(column: Any) -> Any:
     return column.numbers if isinstance(column, Fixed) else column
 
 
+def _like(column: Any, values: Any) -> Any:
+    """Return plain values as those of a column."""
+    return Fixed(values, column.scale) if isinstance(column, Fixed) else values
+
+
 def _values(argument: _Argument, table: RowColumns) -> Any:
     """Return the column that is counted or added up, ``None`` where there is no kernel for its values."""
     column: Any = pa.repeat(pa.scalar(True), len(table))
     if argument.value is not None:
-        found = argument.value(table)
-        if found is None:
+        values = argument.value(table)
+        if values is None:
             return None
-        (column,) = found
+        (column,) = values
     if argument.condition is None:
         return column
     condition = argument.condition(table)
@@ -114,40 +118,10 @@ def _values(argument: _Argument, table: RowColumns) -> Any:
         return None
     (true,) = condition
     chosen = pc.if_else(pc.fill_null(true, False), _plain(column), pa.scalar(None, _plain(column).type))
-    return Fixed(chosen, column.scale) if isinstance(column, Fixed) else chosen
+    return _like(column, chosen)
 
 
-def _fits(column: Any) -> bool:
-    """Return whether no sum of some of the numbers can leave 64 bits."""
-    numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
-    return greatest_of(numbers) * len(numbers) < 1 << 63
-
-
-def _sums(columns: dict[str, Any], keys: int, wanted: Sequence[Any]) -> list[Any]:
-    """Return the columns of the groups, and those of the sums."""
-    if keys:
-        names = list(columns)[:keys]
-        found = pa.table(columns).group_by(names, use_threads=False).aggregate(list(wanted))
-        order = [*(found.column(name) for name in names), *_results(found, names)]
-        return [column.combine_chunks() for column in order]
-    return [
-        pa.array([(pc.count if what == "count" else pc.sum)(columns[name]).as_py() or 0], pa.int64()) for name, what in wanted
-    ]
-
-
-def _results(found: pa.Table, names: Sequence[str]) -> list[Any]:
-    return [column for name, column in zip(found.column_names, found.columns, strict=True) if name not in names]
-
-
-def _keys(groups: Sequence[Any], found: Sequence[Any]) -> list[list[Any]]:
-    """Return the keys of the groups as Python values."""
-    return [
-        values_of(Fixed(column, group.scale) if isinstance(group, Fixed) else column)
-        for group, column in zip(groups, found, strict=True)
-    ]
-
-
-def _exact(column: Any, scale: int | None, diff: int) -> list[Any]:
+def _exact(column: Any, scale: int, diff: int) -> list[Any]:
     """Return counts and sums, ``diff`` times, as exact numbers; a sum of nothing is 0."""
     numbers = values_of(column.fill_null(0))
     if diff != 1:

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 
 from timely.errors import SchemaError
 from timely.graphs.structures.arrays import Column, sorted_order
+from timely.operators.keyed import column_kernels as kernels
+from timely.operators.keyed.column_aggregates import aggregated
 
 
 @attrs.frozen
@@ -72,15 +74,25 @@ def evaluate(expression: ColumnExpression, table: pa.Table) -> pa.Array:
     if isinstance(expression, Constant):
         return pa.repeat(pa.scalar(expression.value, expression.type), table.num_rows)
     if expression.function in _BRANCHING:
-        found = _BRANCHING[expression.function](expression, table)
+        values = _BRANCHING[expression.function](expression, table)
     else:
         arguments = [evaluate(argument, table) for argument in expression.arguments]
         try:
-            found = _FUNCTIONS[expression.function](expression, *arguments)
+            values = _computed(expression, arguments)
         except pa.ArrowInvalid as error:
-            raise SchemaError(f"{expression.function}: {error}: with these values Spark raises too") from error
-    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    return found if found.type == expression.type else found.cast(expression.type)
+            raise SchemaError(
+                f"{expression.function}: {error}: with these values Spark raises too; F.when(...) leaves such rows out"
+            ) from error
+    if isinstance(values, pa.Scalar):
+        values = pa.repeat(values, table.num_rows)
+    return values if values.type == expression.type else values.cast(expression.type)
+
+
+def _computed(call: FunctionCall, arguments: Sequence[pa.Array]) -> Any:
+    kernel = _KERNELS.get(call.function)
+    if kernel is None:
+        return _TYPED[call.function](call, *arguments)
+    return kernel(kernels.SPARK_ANSI if call.checked else kernels.SPARK_LEGACY, *arguments)
 
 
 # -- functions that evaluate an argument for some rows only ------------------------------------------------------------
@@ -148,75 +160,10 @@ def _scattered(parts: Sequence[tuple[Column, pa.Array]], kind: pa.DataType) -> p
 # -- functions of all rows ---------------------------------------------------------------------------------------------
 
 
-def _arithmetic(plain: str, checked: str) -> Callable[..., Any]:
-    return lambda call, *arguments: pc.call_function(checked if call.checked else plain, list(arguments))
-
-
-def _divide(call: FunctionCall, left: pa.Array, right: pa.Array) -> Any:
-    return pc.divide(left, _divisor(call, left, right))
-
-
-def _integral_divide(call: FunctionCall, left: pa.Array, right: pa.Array) -> Any:
-    return pc.call_function("divide_checked" if call.checked else "divide", [left, _divisor(call, left, right)])
-
-
-def _remainder(call: FunctionCall, left: pa.Array, right: pa.Array) -> Any:
-    right = _divisor(call, left, right)
-    there = pc.and_(left.is_valid(), right.is_valid())
-    filled = right.fill_null(1).to_numpy(zero_copy_only=False)
-    with np.errstate(invalid="ignore"):  # infinity has the remainder NaN
-        remainders = np.fmod(left.fill_null(0).to_numpy(zero_copy_only=False), np.where(filled == -1, 1, filled))
-    return pc.if_else(there, pa.array(remainders, call.type), pa.scalar(None, call.type))
-
-
-def _divisor(call: FunctionCall, left: pa.Array, right: pa.Array) -> Any:
-    """Return the divisor, with null for zero, which is an error where divisions are checked."""
-    zero = pc.equal(right, pa.scalar(0, right.type))
-    if call.checked and _true(pc.and_(zero, left.is_valid())).any():
-        raise SchemaError(f"{call.function}: division by zero: Spark raises too; F.when(...) or try_divide leaves such rows out")
-    return pc.if_else(zero, pa.scalar(None, right.type), right)
-
-
 def _cast(call: FunctionCall, values: pa.Array) -> Any:
     if pa.types.is_floating(values.type) and pa.types.is_integer(call.type):
         return pc.trunc(values).cast(call.type)
     return values.cast(call.type, safe=not pa.types.is_floating(call.type))
-
-
-def _equal(call: FunctionCall, left: pa.Array, right: pa.Array) -> Any:
-    same = pc.equal(left, right)
-    return pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right))) if pa.types.is_floating(left.type) else same
-
-
-def _less(call: FunctionCall, left: pa.Array, right: pa.Array) -> Any:
-    """NaN is greater than any other number, and equal to itself."""
-    less = pc.less(left, right)
-    if not pa.types.is_floating(left.type):
-        return less
-    return pc.or_(less, pc.and_(pc.is_nan(right), pc.invert(pc.is_nan(left))))
-
-
-def _null_safe_equal(call: FunctionCall, left: pa.Array, right: pa.Array) -> Any:
-    equal = _equal(call, left, right).fill_null(False)
-    return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
-
-
-def _in(call: FunctionCall, value: pa.Array, *others: pa.Array) -> Any:
-    found = pa.repeat(pa.scalar(False), len(value))
-    for other in others:
-        found = pc.or_kleene(found, _equal(call, value, other))
-    return found
-
-
-def _extreme(least: bool) -> Callable[..., Any]:
-    def extreme(call: FunctionCall, *arguments: pa.Array) -> Any:
-        best = arguments[0]
-        for other in arguments[1:]:
-            better = _less(call, other, best) if least else _less(call, best, other)
-            best = pc.if_else(pc.or_(better.fill_null(False), best.is_null()), other, best)
-        return best
-
-    return extreme
 
 
 def _whole(function: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -224,20 +171,16 @@ def _whole(function: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda call, values: function(values).cast(call.type) if pa.types.is_floating(values.type) else values
 
 
-def _log(call: FunctionCall, values: pa.Array) -> Any:
+def _log(values: pa.Array) -> Any:
     return pc.ln(pc.if_else(pc.less_equal(values, pa.scalar(0.0)), pa.scalar(None, values.type), values))
 
 
-def _pow(call: FunctionCall, base: pa.Array, exponent: pa.Array) -> Any:
+def _pow(base: pa.Array, exponent: pa.Array) -> Any:
     """As Java has it: NaN for 1 and -1 to infinity and to NaN, where others have 1."""
     left, right = (values.fill_null(1).to_numpy(zero_copy_only=False) for values in (base, exponent))
     with np.errstate(all="ignore"):
         powers = np.where((np.abs(left) == 1) & np.isinf(right) | np.isnan(right), np.nan, np.power(left, right))
     return pc.if_else(pc.and_(base.is_valid(), exponent.is_valid()), pa.array(powers), pa.scalar(None, pa.float64()))
-
-
-def _not(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda call, *arguments: pc.invert(function(call, *arguments))
 
 
 _BRANCHING: Final[dict[str, Callable[[FunctionCall, pa.Table], pa.Array]]] = {
@@ -248,50 +191,54 @@ _BRANCHING: Final[dict[str, Callable[[FunctionCall, pa.Table], pa.Array]]] = {
     "Or": _or,
 }
 
-_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    "Abs": _arithmetic("abs", "abs_checked"),
-    "Add": _arithmetic("add", "add_checked"),
-    "Cast": _cast,
-    "Ceil": _whole(pc.ceil),
-    "Concat": lambda call, *values: pc.binary_join_element_wise(*values, "", null_handling="emit_null"),
-    "CreateArray": lambda call, *values: _list_of(call, values),
-    "CreateNamedStruct": lambda call, *values: pa.StructArray.from_arrays(list(values), fields=list(call.type)),
-    "Divide": _divide,
-    "EqualNullSafe": _null_safe_equal,
-    "EqualTo": _equal,
-    "Exp": lambda call, values: pc.exp(values),
-    "Floor": _whole(pc.floor),
-    "GetStructField": lambda call, struct: pc.struct_field(struct, call.detail),
-    "GreaterThan": lambda call, left, right: _less(call, right, left),
-    "GreaterThanOrEqual": _not(_less),
-    "Greatest": _extreme(least=False),
-    "In": _in,
-    "IntegralDivide": _integral_divide,
-    "IsNaN": lambda call, values: pc.is_nan(values).fill_null(False),
-    "IsNotNull": lambda call, values: values.is_valid(),
-    "IsNull": lambda call, values: values.is_null(),
-    "Least": _extreme(least=True),
-    "LessThan": _less,
-    "LessThanOrEqual": lambda call, left, right: pc.invert(_less(call, right, left)),
-    "Log": _log,
-    "Multiply": _arithmetic("multiply", "multiply_checked"),
-    "Not": lambda call, values: pc.invert(values),
-    "Pow": _pow,
-    "Remainder": _remainder,
-    "Sqrt": lambda call, values: pc.sqrt(values),
-    "Subtract": _arithmetic("subtract", "subtract_checked"),
-    "UnaryMinus": _arithmetic("negate", "negate_checked"),
+_KERNELS: Final[dict[str, kernels.Kernel]] = {
+    "Abs": kernels.arithmetic("abs"),
+    "Add": kernels.arithmetic("add"),
+    "Concat": kernels.same_everywhere(lambda *values: pc.binary_join_element_wise(*values, "", null_handling="emit_null")),
+    "Divide": kernels.divide,
+    "EqualNullSafe": kernels.null_safe_equal,
+    "EqualTo": kernels.equal,
+    "Exp": kernels.same_everywhere(pc.exp),
+    "GreaterThan": kernels.greater,
+    "GreaterThanOrEqual": kernels.greater_equal,
+    "Greatest": kernels.greatest,
+    "In": kernels.one_of,
+    "IntegralDivide": kernels.integral_divide,
+    "IsNaN": kernels.same_everywhere(lambda values: pc.is_nan(values).fill_null(False)),
+    "IsNotNull": kernels.is_not_null,
+    "IsNull": kernels.is_null,
+    "Least": kernels.least,
+    "LessThan": kernels.less,
+    "LessThanOrEqual": kernels.less_equal,
+    "Log": kernels.same_everywhere(_log),
+    "Multiply": kernels.arithmetic("multiply"),
+    "Not": kernels.negation,
+    "Pow": kernels.same_everywhere(_pow),
+    "Remainder": kernels.remainder,
+    "Sqrt": kernels.same_everywhere(pc.sqrt),
+    "Subtract": kernels.arithmetic("subtract"),
+    "UnaryMinus": kernels.arithmetic("negate"),
 }
 
+_TYPED: Final[dict[str, Callable[..., Any]]] = {
+    "Cast": _cast,
+    "Ceil": _whole(pc.ceil),
+    "CreateArray": lambda call, *values: _list_of(values),
+    "CreateNamedStruct": lambda call, *values: pa.StructArray.from_arrays(list(values), fields=list(call.type)),
+    "Floor": _whole(pc.floor),
+    "GetStructField": lambda call, struct: pc.struct_field(struct, call.detail),
+}
+"""Functions that are called with what is computed, as their result depends on its type."""
 
-def _list_of(call: FunctionCall, values: Sequence[pa.Array]) -> pa.Array:
+
+def _list_of(values: Sequence[pa.Array]) -> pa.Array:
     """Return a list of the values of each row."""
     count = len(values[0])
     flat = pa.concat_arrays(values).take(pa.array(np.arange(len(values) * count).reshape(len(values), count).T.ravel()))
     return pa.ListArray.from_arrays(pa.array(np.arange(count + 1) * len(values), pa.int32()), flat)
 
 
-FUNCTIONS: Final = frozenset({*_BRANCHING, *_FUNCTIONS})
+FUNCTIONS: Final = frozenset({*_BRANCHING, *_KERNELS, *_TYPED})
 """The names of the functions that ``evaluate`` knows."""
 
 
@@ -303,7 +250,7 @@ AGGREGATES: Final = frozenset({"Average", "BoolAnd", "BoolOr", "CollectList", "C
 
 _WIDE: Final = pa.decimal128(38, 0)
 
-_PLAIN: Final = {"BoolAnd": "min", "BoolOr": "max", "Max": "max", "Min": "min"}
+_EXTREMES: Final = {"BoolAnd": "min", "BoolOr": "max", "Max": "max", "Min": "min"}
 
 
 def partial_aggregate(function: ColumnAggregate, groups: Column, count: int, table: pa.Table) -> list[pa.Array]:
@@ -334,9 +281,9 @@ def merged_aggregate(function: ColumnAggregate, groups: Column, count: int, part
         return pc.divide(sums, counts.cast(pa.float64()))
     if kind == "Count":
         return _grouped(groups, columns[0], "sum", count).fill_null(0).cast(function.type)
-    (found,) = _aggregated(function, groups, columns[0], count)
+    (results,) = _aggregated(function, groups, columns[0], count)
     try:
-        return found.cast(function.type)
+        return results.cast(function.type)
     except pa.ArrowInvalid as error:
         raise SchemaError(f"Sum: {error}: a sum of whole numbers overflows, for which Spark raises too: sum doubles") from error
 
@@ -350,43 +297,26 @@ def _aggregated(function: ColumnAggregate, groups: Column, values: pa.Array, cou
         return [_grouped(groups, values, "count", count)]
     if kind == "Average":
         return [_grouped(groups, values.cast(pa.float64()), "sum", count), _grouped(groups, values, "count", count)]
-    if kind == "Sum":
-        return [_sums(function, groups, values, count)]
-    if pa.types.is_floating(values.type):  # NaN is the greatest
-        numbers = values.cast(pa.float64()).to_numpy()
-        ordered = _flipped(np.where(np.isnan(numbers), np.nan, numbers).view(np.int64))
-        best = _grouped(groups, pa.array(ordered), _PLAIN[kind], count)
-        floats = pa.array(_flipped(best.fill_null(0).to_numpy()).view(np.float64))
-        return [pc.if_else(best.is_valid(), floats, pa.scalar(None, pa.float64())).cast(values.type)]
-    return [_grouped(groups, values, _PLAIN[kind], count)]
-
-
-def _sums(function: ColumnAggregate, groups: Column, values: pa.Array, count: int) -> pa.Array:
-    """Return sums. Those of whole numbers that must not overflow are decimals where they would."""
+    if kind != "Sum":
+        return [_grouped(groups, values, _EXTREMES[kind], count)]
     if pa.types.is_floating(values.type):
-        return _grouped(groups, values.cast(pa.float64()), "sum", count)
-    if not function.checked:
-        return _grouped(groups, values.cast(pa.int64()), "sum", count)
-    if not pa.types.is_decimal(values.type):
-        values = values.cast(pa.decimal128(19, 0))
-    sums = _grouped(groups, values.cast(_WIDE), "sum", count)
+        return [_grouped(groups, values.cast(pa.float64()), "sum", count)]
     try:
-        return sums.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return sums
+        return [_grouped(groups, values, "sum", count, wrap=not function.checked)]
+    except pa.ArrowInvalid:  # other workers may have what brings the sum back into 64 bits
+        return [_grouped(groups, _wide(values), "sum", count)]
 
 
 def _concatenated(parts: Sequence[pa.Array]) -> pa.Array:
     """Return all parts as one column: of decimals, where one part is."""
     if any(pa.types.is_decimal(part.type) for part in parts):
-        parts = [part if pa.types.is_decimal(part.type) else part.cast(pa.decimal128(19, 0)).cast(_WIDE) for part in parts]
+        parts = list(map(_wide, parts))
     return pa.concat_arrays(parts)
 
 
-def _flipped(bits: Column) -> Column:
-    """Return, for the bits of floats, whole numbers in their order, and the bits for these. NaN is above infinity."""
-    flipped: Column = bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
-    return flipped
+def _wide(numbers: pa.Array) -> pa.Array:
+    """Return whole numbers as decimals, whose sums have room."""
+    return numbers.cast(pa.decimal128(19 if pa.types.is_integer(numbers.type) else 38, 0)).cast(_WIDE)
 
 
 def _lists(groups: Column, values: pa.Array, count: int) -> pa.Array:
@@ -397,14 +327,14 @@ def _lists(groups: Column, values: pa.Array, count: int) -> pa.Array:
     )
 
 
-def _grouped(groups: Column, values: pa.Array, function: str, count: int) -> pa.Array:
+def _grouped(groups: Column, values: pa.Array, function: str, count: int, *, wrap: bool = False) -> pa.Array:
     """Return the aggregate of each group, null where a group has no rows."""
     sizes = np.bincount(groups, minlength=count)
     if function == "count":
         return pa.array(sizes, mask=sizes == 0)
     if function == "sum" and pa.types.is_float64(values.type):  # hashing takes half as long again
         return pa.array(np.bincount(groups, values.to_numpy(), count).astype(np.float64), mask=sizes == 0)
-    table = pa.table({"group": groups, "value": values}).group_by("group", use_threads=False).aggregate([("value", function)])
+    table = aggregated(pa.table({"group": groups, "value": values}), ["group"], [("result", ("value", function))], wrap=wrap)
     at = np.full(count, -1)
     at[table["group"].to_numpy()] = np.arange(table.num_rows)
-    return table[f"value_{function}"].combine_chunks().take(pa.array(at, mask=at < 0))
+    return table["result"].combine_chunks().take(pa.array(at, mask=at < 0))

@@ -1,0 +1,202 @@
+"""Kernels of expressions over Arrow columns: arithmetic, comparisons, conditions. SQL views and Pregel on columns share them.
+
+A kernel takes ``Semantics``, which say where systems differ, and arrays, or scalars beside arrays. It returns an array. It knows
+no expressions: those who compile have a dictionary from theirs to kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from timely.operators.keyed.column_numbers import has_nan
+
+
+@attrs.frozen
+class Semantics:
+    """What a system does where arithmetic has no result."""
+
+    overflow: Literal["raise", "wrap"]
+    """``raise`` is ``ArrowInvalid``, also where the system itself computes with wider numbers."""
+    divide_by_zero: Literal["infinity", "null", "raise"]
+    nan: Literal["decline", "greatest"]
+    """Whether NaN is the greatest number, or the kernel raises ``NoKernel`` for it; in the latter case there is no -0.0."""
+
+
+DUCKDB: Final = Semantics("raise", "infinity", "decline")
+SPARK_ANSI: Final = Semantics("raise", "raise", "greatest")
+SPARK_LEGACY: Final = Semantics("wrap", "null", "greatest")
+
+Kernel: TypeAlias = Callable[..., Any]
+"""``kernel(semantics, *arrays)``."""
+
+
+class NoKernel(Exception):
+    """There is no kernel for an expression, or for the values that have come."""
+
+
+# -- arithmetic --------------------------------------------------------------------------------------------------------
+
+
+def arithmetic(function: str) -> Kernel:
+    """Return the kernel of a function of Arrow that may overflow.
+
+    >>> arithmetic("add")(SPARK_LEGACY, pa.array([2**63 - 1, None]), pa.array([1, 1])).to_pylist()
+    [-9223372036854775808, None]
+    """
+    checked = f"{function}_checked"
+
+    def compute(semantics: Semantics, *values: Any) -> Any:
+        return _number(semantics, pc.call_function(checked if semantics.overflow == "raise" else function, list(values)))
+
+    return compute
+
+
+def _number(semantics: Semantics, values: Any) -> Any:
+    if semantics.nan == "greatest" or not pa.types.is_floating(values.type):
+        return values
+    if has_nan(values):
+        raise NoKernel
+    return pc.add(values, 0.0)
+
+
+def divide(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return the quotients of doubles."""
+    return _number(semantics, pc.divide(left, _divisor(semantics, left, right)))
+
+
+def integral_divide(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return the quotients of whole numbers, rounded towards zero."""
+    checked = semantics.overflow == "raise"
+    return pc.call_function("divide_checked" if checked else "divide", [left, _divisor(semantics, left, right)])
+
+
+def remainder(semantics: Semantics, left: pa.Array, right: pa.Array) -> Any:
+    """Return remainders with the sign of ``left``.
+
+    >>> remainder(SPARK_LEGACY, pa.array([-7, 7]), pa.array([2, 0])).to_pylist()
+    [-1, None]
+    """
+    right = _divisor(semantics, left, right)
+    there = pc.and_(left.is_valid(), right.is_valid())
+    filled = right.fill_null(1).to_numpy(zero_copy_only=False)
+    with np.errstate(invalid="ignore"):  # infinity has the remainder NaN
+        remainders = np.fmod(left.fill_null(0).to_numpy(zero_copy_only=False), np.where(filled == -1, 1, filled))
+    return pc.if_else(there, pa.array(remainders, left.type), pa.scalar(None, left.type))
+
+
+def _divisor(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return the divisor, with null for zero where that has no quotient."""
+    if semantics.divide_by_zero == "infinity":
+        return right
+    zero = pc.equal(right, pa.scalar(0, right.type))
+    if semantics.divide_by_zero == "raise" and pc.any(pc.and_(zero, pc.is_valid(left))).as_py():
+        raise pa.ArrowInvalid("division by zero")
+    return pc.if_else(zero, pa.scalar(None, right.type), right)
+
+
+# -- comparisons -------------------------------------------------------------------------------------------------------
+
+
+def equal(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return which values are equal: NaN is, to itself."""
+    same = pc.equal(left, right)
+    return pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right))) if _may_be_nan(semantics, left) else same
+
+
+def less(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return which values are less.
+
+    >>> less(SPARK_ANSI, pa.array([1.0, float("nan")]), pa.array([float("nan")] * 2)).to_pylist()
+    [True, False]
+    """
+    smaller = pc.less(left, right)
+    if not _may_be_nan(semantics, left):
+        return smaller
+    return pc.or_(smaller, pc.and_(pc.is_nan(right), pc.invert(pc.is_nan(left))))
+
+
+def _may_be_nan(semantics: Semantics, values: Any) -> bool:
+    return semantics.nan == "greatest" and bool(pa.types.is_floating(values.type))
+
+
+def not_equal(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return which values differ."""
+    return pc.invert(equal(semantics, left, right))
+
+
+def less_equal(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return which values are less or equal."""
+    return pc.invert(less(semantics, right, left))
+
+
+def greater(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return which values are greater."""
+    return less(semantics, right, left)
+
+
+def greater_equal(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return which values are greater or equal."""
+    return pc.invert(less(semantics, left, right))
+
+
+def null_safe_equal(semantics: Semantics, left: Any, right: Any) -> Any:
+    """Return which values are equal, or both null."""
+    return pc.or_(pc.fill_null(equal(semantics, left, right), False), pc.and_(pc.is_null(left), pc.is_null(right)))
+
+
+def one_of(semantics: Semantics, value: Any, *others: Any) -> Any:
+    """Return which values are equal to one of the others; null where they may be."""
+    return reduce(pc.or_kleene, (equal(semantics, value, other) for other in others), pa.scalar(False))
+
+
+def greatest(semantics: Semantics, *values: Any) -> Any:
+    """Return the greatest value of each row that is not null."""
+    return reduce(lambda best, other: _better(best, other, less(semantics, best, other)), values)
+
+
+def least(semantics: Semantics, *values: Any) -> Any:
+    """Return the least value of each row that is not null."""
+    return reduce(lambda best, other: _better(best, other, less(semantics, other, best)), values)
+
+
+def _better(best: Any, other: Any, better: Any) -> Any:
+    return pc.if_else(pc.or_(pc.fill_null(better, False), pc.is_null(best)), other, best)
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
+
+
+def same_everywhere(function: Callable[..., Any]) -> Kernel:
+    """Return the kernel of a function that is the same in all systems."""
+    return lambda semantics, *values: function(*values)
+
+
+both = same_everywhere(pc.and_kleene)
+either = same_everywhere(pc.or_kleene)
+negation = same_everywhere(pc.invert)
+is_null = same_everywhere(pc.is_null)
+is_not_null = same_everywhere(pc.is_valid)
+
+
+def coalesce(semantics: Semantics, *values: Any) -> Any:
+    """Return the first value of each row that is not null."""
+    return reduce(lambda first, other: pc.if_else(pc.is_valid(first), first, other), values)
+
+
+def case(semantics: Semantics, *parts: Any) -> Any:
+    """Return, of ``condition, value, ..., otherwise``, the value of the first condition of each row that is true.
+
+    >>> case(DUCKDB, pa.array([True, None]), pa.array([1, 2]), pa.scalar(0)).to_pylist()
+    [1, 0]
+    """
+    *pairs, chosen = parts
+    for condition, value in zip(pairs[-2::-2], pairs[::-2], strict=True):
+        chosen = pc.if_else(pc.fill_null(condition, False), value, chosen)
+    return chosen
