@@ -98,41 +98,6 @@ def test_tables_of_other_kinds_are_written_and_read_again(here: Path, ending: st
     assert found.to_pydict() == {"node": [1, 2, 3], "degree": [2, 1, 1]}
 
 
-ELSEWHERE = """
-import os, sys
-from timely.spark import local_session
-
-local_session(1).stop()
-os.chdir(sys.argv.pop(1))
-
-from timely.cli import main
-
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.spark
-def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also where Spark's Java was started in another folder than this, and so are its Python processes.
-
-    In a process of its own: the command stops the session of its process, which other tests share.
-    """
-    folder = here.parent / "elsewhere"
-    folder.mkdir()
-    Path(here.parent / "edges.parquet").rename(folder / "edges.parquet")
-    job = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet", "--engine", "spark"]
-    job.append("--live")
-    command, env = [sys.executable, "-c", ELSEWHERE, str(folder), *job], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=here.parent, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "degrees: 3 rows in out.parquet" in done.stdout
-    assert "to be seen at http://127.0.0.1:" in done.stdout
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert main(job) == 1
-    assert "is there already" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -13,13 +13,10 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 import timely
+from tests.cli.debian_components import component_rows, expected_components
 from timely.cli import main
 from timely.cli.debian import DATA, KINDS, packages, requirements
 from timely.cli.demo_circles import DRAWN, LISTED, Circle, circles, picture, table
@@ -28,42 +25,15 @@ ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def expected(kinds: tuple[str, ...]) -> dict[str, str]:
-    """The component of each package by SciPy, named by its smallest package."""
-    edges = [(row["package"], row["requires"]) for row in requirements(*kinds).to_pylist()]
-    names = sorted({end for edge in edges for end in edge})
-    number = {name: place for place, name in enumerate(names)}
-    ends = np.array([(number[package], number[requires]) for package, requires in edges])
-    graph = csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(names), len(names)))
-    _, labels = connected_components(graph, directed=True, connection="strong")
-    smallest: dict[int, str] = {}
-    for name, label in zip(names, labels.tolist()):
-        smallest.setdefault(label, name)
-    return {name: smallest[label] for name, label in zip(names, labels.tolist())}
-
-
-def written(output: Path) -> list[tuple[str, str]]:
-    """The rows of the Parquet file that a run wrote."""
-    table = pq.read_table(output / "components.parquet")
-    assert table.column_names == ["node", "component"]
-    return sorted(zip(*table.to_pydict().values()))
-
-
-def shown(printed: str) -> str:
-    """What a run printed between its progress and the names of its files."""
-    return printed[printed.index("circles of packages that require") :].partition("\nEvery package")[0]
-
-
 def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **changes}
 
 
 def test_the_components_are_those_that_scipy_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of one kind; those of all kinds are those that both engines find."""
     options = ["--engine", "local", "--workers", "3", "--kind", "depends", "--top", "3", "--output", str(tmp_path)]
     assert main(["demo", *options]) == 0
-    components = expected(("depends",))
-    assert written(tmp_path) == sorted(components.items())
+    components = expected_components(("depends",))
+    assert component_rows(tmp_path) == sorted(components.items())
     printed = capsys.readouterr().out
     assert "\n58 circles of packages that require each other" in printed
     sizes = sorted(((-size, name) for name, size in Counter(components.values()).items()))[:3]
@@ -72,28 +42,10 @@ def test_the_components_are_those_that_scipy_finds(tmp_path: Path, capsys: pytes
     assert printed.endswith(f"{tmp_path / 'circles.svg'}\n")
 
 
-@pytest.mark.spark
-def test_both_engines_find_the_same(tmp_path: Path) -> None:
-    printed, tables, pictures = [], [], []
-    for engine in ("spark", "local"):
-        output = tmp_path / engine
-        command = [sys.executable, "-m", "timely.cli", "demo", "--engine", engine, "--output", str(output)]
-        done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "\n1,799 circles of packages that require each other" in done.stdout
-        printed.append(shown(done.stdout))
-        tables.append(written(output))
-        pictures.append((output / "circles.svg").read_bytes())
-    assert printed[0] == printed[1]
-    assert tables[0] == tables[1] == sorted(expected(KINDS).items())
-    assert pictures[0] == pictures[1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "spark"], "nothing else is left behind"
-
-
 def test_a_second_run_replaces_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for kind in ("suggests", "recommends"):
         assert main(["demo", "--engine", "local", "--kind", kind, "--output", str(tmp_path)]) == 0
-    assert written(tmp_path) == sorted(expected(("recommends",)).items())
+    assert component_rows(tmp_path) == sorted(expected_components(("recommends",)).items())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["circles.svg", "components.parquet"]
 
 
