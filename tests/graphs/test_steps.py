@@ -34,7 +34,7 @@ from timely.testing import pause
 
 Build = Callable[[timely.Stream[int, Any], timely.Stream[int, Any]], timely.Stream[int, Any]]
 
-GRAPHS = [(seed, named, workers) for seed, named in ((0, True), (1, False), (2, True)) for workers in (1, 3)]
+GRAPHS = [(0, True, 3), (1, False, 1), (2, True, 2)]
 
 
 def made(seed: int, named: bool) -> tuple[list[Any], list[tuple[Any, Any]], nx.DiGraph]:
@@ -197,9 +197,7 @@ def distances(*, skip: bool, both: bool) -> ColumnProgram:
     )
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("skip", [False, True])
-@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize(("skip", "both", "workers"), [(False, False, 3), (False, True, 1), (True, False, 1), (True, True, 3)])
 def test_pregel_over_columns(workers: int, skip: bool, both: bool) -> None:
     """Distances from two nodes: a node whose distance has changed is active, and all halt when none is."""
     nodes, edges, graph = made(4, named=True)
@@ -228,7 +226,6 @@ def test_without_edges_and_without_anything(workers: int) -> None:
     ("edges", "nodes", "told"),
     [
         ([(1, 2)], [1], "an edge starts at 2, which is no vertex"),
-        ([(2, 1)], [1], "an edge starts at 2, which is no vertex"),
         ([(1, 2)], [], "an edge starts at 1, which is no vertex"),
         ([], [1, 2, 1], "there are two vertices 1; a vertex has one row"),
         ([], [1, None], "the vertices' column 'node' has 1 nulls|column 'node' has 1 nulls"),
@@ -250,7 +247,6 @@ def test_a_source_that_is_no_vertex() -> None:
     [
         ({"damping": 1.0, "rounds": 1}, "damping must be at least 0 and below 1, not 1.0"),
         ({}, "exactly one of rounds and a tolerance"),
-        ({"rounds": 1, "tolerance": 0.1}, "exactly one of rounds and a tolerance"),
         ({"tolerance": 0.0}, "a tolerance must be above 0"),
         ({"rounds": -1}, "rounds must be 0 or more"),
         ({"rounds": 1, "dangling": "drop"}, "dangling must be 'spread' or 'scale'"),
@@ -296,8 +292,7 @@ def test_a_program_runs_once_for_each_time_on_all_workers(workers: int) -> None:
     assert found == [(time, [[time + 10] * workers]) for time in range(3)]
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize(("seed", "both_ways", "direct"), [(5, False, 1.0), (6, True, 1.0), (7, False, 0.0)])
+@pytest.mark.parametrize(("seed", "both_ways", "direct", "workers"), [(5, False, 1.0, 1), (6, True, 1.0, 3), (7, False, 0.0, 3)])
 def test_labels_by_neighbours_in_common(workers: int, seed: int, both_ways: bool, direct: float) -> None:
     """By the definition, with sets: the labels are names whose order is not that of the nodes."""
     nodes, edges, graph = made(seed, named=True)

@@ -30,8 +30,10 @@ def check(edges: Edges, workers: int = 1, rows: int = 20_000) -> None:
     assert components(found) == expected(table)
 
 
-@pytest.mark.parametrize(("workers", "processes"), [(1, 1), pytest.param(2, 1, marks=pytest.mark.soak), (3, 1), (1, 2)])
-@pytest.mark.parametrize(("kind", "circles"), [("depends", 58), (None, 1799)])
+@pytest.mark.parametrize(
+    ("kind", "circles", "workers", "processes"),
+    [("depends", 58, 1, 2), (None, 1799, 3, 1), pytest.param(None, 1799, 1, 1, marks=pytest.mark.soak)],
+)
 def test_debian(kind: str | None, circles: int, workers: int, processes: int) -> None:
     edges = debian(kind)
     (found,) = run([edges], workers=workers, processes=processes)
@@ -56,18 +58,12 @@ def test_each_epoch_is_a_graph(graphs: list[Edges], workers: int) -> None:
     assert [components(found) for found in run(tables, workers=workers, rows=3)] == [expected(t) for t in tables]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_empty(workers: int) -> None:
-    check([], workers)
+def test_empty() -> None:
+    check([], workers=2)
 
 
 def test_self_loops_only() -> None:
     check([(1, 1), (1, 1), (2, 2)])
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_path(workers: int) -> None:
-    check([(i, i + 1) for i in range(400)], workers)
 
 
 def test_one_large_circle() -> None:
@@ -145,11 +141,10 @@ def test_state_of_a_round_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
         (pa.bool_(), [True, False, True, False]),
     ],
 )
-@pytest.mark.parametrize("workers", [1, 2])
-def test_types_of_nodes(node: pa.DataType, values: list[Any], workers: int) -> None:
+def test_types_of_nodes(node: pa.DataType, values: list[Any]) -> None:
     one, two, three, four = values
     table = table_of([(one, two), (two, one), (two, three), (four, four)], node)
-    (found,) = run([table], workers=workers, rows=2)
+    (found,) = run([table], workers=2, rows=2)
     assert components(found) == expected(table)
     assert found.schema == pa.schema([("node", node), ("component", node)])
 

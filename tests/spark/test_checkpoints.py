@@ -363,7 +363,6 @@ def test_an_operator_without_a_declared_state_is_refused(numbers: DataFrame, tmp
         ({"checkpoint": "nowhere://x"}, "nowhere"),
         ({"checkpoint": "/dev/null/x"}, "no checkpoint can be written to /dev/null/x: .* the driver and all executors may write"),
         ({"checkpoint_every": 0}, "checkpoint_every must be a number of epochs"),
-        ({"patience": 0}, "patience must be more than 0 seconds"),
     ],
 )
 def test_options_that_cannot_be(numbers: DataFrame, tmp_path: Path, options: dict[str, Any], message: str) -> None:
