@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from timely.differential.operators.join_results import JoinResult
-from timely.differential.trace.column_batches import Batch, Gathered
+from timely.differential.trace.chunk import Chunk, Gathered
 from timely.differential.updates.int_columns import LARGE, Array, Updates, greatest_of, record_columns, summed
 from timely.operators.keyed.sorted_keys import spread
 from timely.order import less_equal
@@ -17,7 +17,7 @@ from timely.order import less_equal
 
 def join(
     time: Any,
-    delta: Batch,
+    delta: Chunk[Any],
     others: Gathered,
     side: int,
     lub: Callable[[Any, Any], Any],
@@ -37,13 +37,13 @@ def join(
         at = stop
 
 
-def fits(delta: Batch, others: Gathered) -> bool:
+def fits(delta: Chunk[Any], others: Gathered) -> bool:
     """Return whether the products of differences fit into 64 bits."""
     return delta.diffs is None or greatest_of(delta.diffs) * greatest_of(others.diffs) < LARGE * LARGE
 
 
 def _join_portion(
-    delta: Batch,
+    delta: Chunk[Any],
     others: Gathered,
     rows: slice,
     lengths: Array,
@@ -55,7 +55,7 @@ def _join_portion(
     index = others.numbers[rows]
     numbers, mine = spread(np.arange(rows.start, rows.stop), delta.offsets[index], lengths[rows])
     keys = delta.keys[others.numbers[numbers]]
-    values = None if delta.values is None else delta.values[mine]
+    values = None if delta.int_values is None else delta.int_values[mine]
     other_values = None if others.values is None else others.values[numbers]
     diffs = others.diffs[numbers]
     if delta.diffs is not None:

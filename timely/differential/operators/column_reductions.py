@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from timely.differential.operators.column_operators import accumulated, changes, reduced
-from timely.differential.trace.column_batches import Gathered
+from timely.differential.trace.chunk import Gathered
 from timely.differential.updates.int_columns import Array, Updates, each_once, integers
 
 

@@ -83,9 +83,9 @@ class Reads(Generic[K, V]):
 
         pairs, trace = self._index.pairs, self._index.trace
         module = columns_module() if self.keep is None and len(trace) >= MANY else None
-        batches = None if module is None else trace.batches(trace.number)
-        if module is not None and batches is not None:
-            rows, counts = module.counted(batches, moment.counts)
+        chunks = None if module is None else trace.chunks(trace.number)
+        if module is not None and chunks is not None:
+            rows, counts = module.counted(chunks, moment.counts)
             return table_of_columns(rows, counts, None, self._index.path)
         found = (
             ((key, value) if pairs else key, count) for key, counts in self.of_all(moment) for value, count in counts.items()

@@ -28,9 +28,8 @@ from timely.operators.state_registration import register_union_state
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.column_batches import Batch, Gathered
-    from timely.differential.trace.disk_row_batches import DiskRowBatch
-    from timely.differential.trace.row_store import RowBatch
+    from timely.differential.trace.chunk import Chunk, Gathered
+    from timely.differential.trace.spine import Run
     from timely.differential.updates.int_columns import Array
 
 _KEYS_A_LOOKUP: Final = 4096
@@ -70,7 +69,7 @@ class _Base:
         self.trace = trace
         self.start = start
         self._place = place
-        self._columns: dict[Any, Batch] | None = None  # once somebody has asked for all of it
+        self._columns: dict[Any, Chunk[Any]] | None = None  # once somebody has asked for all of it
 
     def __del__(self) -> None:
         self._place.leave()  # may run at any moment
@@ -81,7 +80,7 @@ class _Base:
         found = [entry for entry in self.trace.visible(key, start.number, _NOTHING) if start.moved(entry[1]) == time]
         return found if len(found) < 2 else compacted(found, self.trace.lattice, start.since, {})
 
-    def columns(self, time: Any, keys: int | None = None) -> Batch | None:
+    def columns(self, time: Any, keys: int | None = None) -> Chunk[Any] | None:
         """Return the piece of ``time`` as columns, for a reader of so many ``keys``, or of all.
 
         ``None`` where rows are faster, or values are no whole numbers.
@@ -91,12 +90,12 @@ class _Base:
         if self._columns is None:
             if keys is not None and _LOOKUPS * keys * len(self.start.times) < len(self.trace):
                 return None
-            batches = None if len(self.trace) < MANY or columns_module() is None else self.trace.batches(self.start.number)
-            if batches is None:
+            chunks = None if len(self.trace) < MANY or columns_module() is None else self.trace.chunks(self.start.number)
+            if chunks is None:
                 return None
-            from timely.differential.trace.column_store import by_time
+            from timely.differential.trace.chunk import by_time
 
-            self._columns = by_time(batches, self.start.times, self.start.moved, self.trace.pairs)
+            self._columns = by_time(chunks, self.start.times, self.start.moved, self.trace.pairs)
         return self._columns[time]
 
 
@@ -141,22 +140,22 @@ class Piece:
         return self._size
 
     @property
-    def batch(self) -> Batch | None:
+    def chunk(self) -> Chunk[Any] | None:
         """All of it as columns, or ``None`` where that cannot be."""
         return self._base.columns(self.time)
 
-    def batch_for(self, keys: int) -> Batch | None:
+    def chunk_for(self, keys: int) -> Chunk[Any] | None:
         """Return all of it as columns for a reader of so many ``keys``, or ``None`` where rows are faster."""
         return self._base.columns(self.time, keys)
 
     def updates(self) -> Any:
         """Return all of it as a container."""
-        batch = self.batch
-        if batch is None:
+        chunk = self.chunk
+        if chunk is None:
             return list(self)
         from timely.differential.updates.int_columns import Updates
 
-        return Updates(batch.all_keys(), batch.values, batch.diffs)
+        return Updates(chunk.row_keys(), chunk.int_values, chunk.diffs)
 
     def __iter__(self) -> Iterator[Update]:
         pairs = self._base.trace.pairs
@@ -166,10 +165,10 @@ class Piece:
     def rows(self, keys: Collection[Any]) -> Iterator[tuple[Any, Any, Any]]:
         """Return the updates of some keys as ``(key, value, diff)``."""
         base, time = self._base, self.time
-        batch = self.batch_for(len(keys))
-        if batch is not None and len(batch) < 8 * len(keys):
-            values = repeat(None) if batch.values is None else batch.values.tolist()
-            for row in zip(batch.all_keys().tolist(), values, batch.all_diffs().tolist()):  # one may be endless
+        chunk = self.chunk_for(len(keys))
+        if chunk is not None and len(chunk) < 8 * len(keys):
+            values = repeat(None) if chunk.int_values is None else chunk.int_values.tolist()
+            for row in zip(chunk.row_keys().tolist(), values, chunk.row_diffs().tolist()):  # one may be endless
                 if row[0] in keys:
                     yield row
             return
@@ -217,14 +216,14 @@ class ImportCursor(Cursor[Any]):
         return entries.chosen([moved not in self._unseen for moved in map(self._moved_outside, entries.times)])
 
     @override
-    def row_batches(self) -> list[tuple[RowBatch | DiskRowBatch, Any]] | None:
+    def row_runs(self) -> list[Run[Chunk[Any]]] | None:
         return None
 
     @override
-    def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
+    def chunk_for(self, delta: Any, others: Cursor[Any]) -> Chunk[Any] | None:
         if not isinstance(delta, Piece):
-            return super().batch_for(delta, others)
-        return None if self._keep is not None else delta.batch_for(len(others))
+            return super().chunk_for(delta, others)
+        return None if self._keep is not None else delta.chunk_for(len(others))
 
     @override
     def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:

@@ -31,7 +31,7 @@ from timely.operators.state_registration import key_route, register_keyed_state
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.column_batches import Gathered
+    from timely.differential.trace.chunk import Gathered
     from timely.differential.updates.int_columns import Array
 
 Hold = Callable[[], Sequence[Any]]
@@ -113,7 +113,7 @@ class _OwnTrace(_Own):
     def take(self, time: Any, batches: list[Any]) -> Any:
         columns = as_columns(batches, self.trace.pairs)
         if columns is not None:
-            return self.trace.append_columns(time, columns.consolidated()).batch.keys
+            return self.trace.append_columns(time, columns.consolidated()).chunk.keys
         delta = self.trace.append(time, _consolidated(batches))
         return dict.fromkeys([record[0] for record, _ in delta] if self.trace.pairs else [record for record, _ in delta])
 

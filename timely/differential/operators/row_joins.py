@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from timely.differential.operators.join_results import JoinResult
-from timely.differential.trace.column_batches import whole_numbers
-from timely.differential.trace.column_store import ColumnDelta
+from timely.differential.trace.arrow_values import ArrowValues, RowDelta
+from timely.differential.trace.chunk import Chunk, ColumnDelta, whole_numbers
 from timely.differential.trace.cursors import Cursor
-from timely.differential.trace.row_store import RowBatch, RowDelta
-from timely.differential.updates.int_columns import LARGE, each_once
-from timely.differential.updates.row_columns import Array, Columns, rows_at
+from timely.differential.trace.entries import Entry
+from timely.differential.updates.int_columns import LARGE, Array, greatest_of
 from timely.operators.keyed.sorted_keys import SortedKeys, equal_keys, pairs
 
-
-class SortedRows(NamedTuple):
-    """Updates in order of their keys: those of ``keys[i]`` are rows ``offsets[i]`` to ``offsets[i + 1]``, all of one ``diff``."""
-
-    keys: Array
-    offsets: Array
-    columns: Columns | None
-    diff: int
+if TYPE_CHECKING:
+    from timely.differential.updates.row_columns import Columns
 
 
-def parts_of(delta: Any) -> list[SortedRows] | None:
-    """Return a delta as parts: of rows, or of keys alone; ``None`` for others."""
+def _chunk_of(delta: Any) -> Chunk[Any] | None:
+    """Return a delta of Arrow rows, or of keys alone, as a chunk; ``None`` for others."""
     if isinstance(delta, RowDelta):
-        return [_part(delta.rows_by_key)]
-    if not isinstance(delta, ColumnDelta) or delta.values is not None:
-        return None
-    batch = delta.batch
-    if batch.diffs is None:
-        return [SortedRows(batch.keys, batch.offsets, None, 1)]
-    found = []
-    for diff in np.unique(batch.diffs).tolist():
-        keys = batch.keys[batch.diffs == diff]
-        found.append(SortedRows(keys, np.arange(len(keys) + 1), None, diff))
-    return found
-
-
-def _part(rows: RowBatch) -> SortedRows:
-    return SortedRows(rows.keys, rows.offsets, rows.columns, rows.diff)
+        return delta.row_chunk
+    return delta.chunk if isinstance(delta, ColumnDelta) and delta.values is None else None
 
 
 def join(
@@ -58,34 +38,40 @@ def join(
     limit: int,
 ) -> Iterator[int] | None:
     """Collect the pairs of a delta and what ``others`` has by time in ``found``, and yield how many; ``None`` to go by rows."""
-    parts = parts_of(delta)
-    batches = others.row_batches()
-    if parts is None or batches is None or mine.row_batches() is None or (not batches and parts[0].columns is None):
+    chunk, runs = _chunk_of(delta), others.row_runs()
+    if chunk is None or runs is None or mine.row_runs() is None or (not runs and chunk.values is None):
         return None
-    keys = [part.keys for part in parts]
-    against: Iterable[tuple[Any, SortedRows]] = (
-        (when, _part(piece)) for batch, when in batches for piece in batch.near(each_once(np.concatenate(keys)))
-    )
-    loose = others.loose_rows(keys)
+    against: Iterable[Chunk[Any]] = (near for run in runs for _, _, near in run.near(chunk.keys))
+    loose = others.loose_rows([chunk.keys])
     if loose is None:  # there are columns of whole numbers: keys alone, of which this side's rows are chosen
-        if batches:
+        if runs:
             return None
-        gathered = others.gather(parts[0].keys)
-        if gathered is None or gathered.values is not None or (abs(gathered.diffs) >= LARGE).any():
+        gathered = others.gather(chunk.keys)
+        if gathered is None or gathered.values is not None or greatest_of(gathered.diffs) >= LARGE:
             return None
-        against = alone = list[tuple[Any, SortedRows]]()
-        for code, when in enumerate(gathered.times):
-            for diff in np.unique(gathered.diffs[gathered.codes == code]).tolist():
-                numbers = gathered.numbers[(gathered.codes == code) & (gathered.diffs == diff)]
-                alone.append((when, SortedRows(parts[0].keys[numbers], np.arange(len(numbers) + 1), None, diff)))
-    return _joined(time, delta, parts, against, loose or (), others, side, lub, result, found, limit)
+        order = np.argsort(gathered.numbers, kind="stable")
+        keys = chunk.keys[gathered.numbers[order]]
+        return _joined(
+            time,
+            chunk,
+            [Chunk.of(keys, None, gathered.codes[order], gathered.diffs[order], gathered.times)],
+            lambda times: times,
+            (),
+            others,
+            side,
+            lub,
+            result,
+            found,
+            limit,
+        )
+    return _joined(time, chunk, against, others.inner_times, loose, others, side, lub, result, found, limit)
 
 
 def _joined(
     time: Any,
-    delta: Any,
-    parts: list[SortedRows],
-    against: Iterable[tuple[Any, SortedRows]],
+    mine: Chunk[Any],
+    against: Iterable[Chunk[Any]],
+    inner_times: Callable[[list[Any]], list[Any]],
     loose: Collection[Any],
     others: Cursor[Any],
     side: int,
@@ -95,25 +81,44 @@ def _joined(
     limit: int,
 ) -> Iterator[int]:
     assert result.rows is not None
-    for when, other in against:
-        for mine in parts:
-            bound = lub(time, when)
-            for keys, first, second in pairs(
-                SortedKeys(mine.keys, mine.offsets), SortedKeys(other.keys, other.offsets), 10 * limit
-            ):
-                one = None if mine.columns is None else rows_at(mine.columns, first)
-                two = None if other.columns is None else rows_at(other.columns, second)
+    for other in against:
+        bounds = [lub(time, when) for when in inner_times(other.times)]
+        for keys, first, second in pairs(SortedKeys(mine.keys, mine.offsets), SortedKeys(other.keys, other.offsets), 10 * limit):
+            diffs = mine.row_diffs()[first] * other.row_diffs()[second]
+            for bound, diff, rows in _groups(bounds, None if other.codes is None else other.codes[second], diffs):
+                one, two = _columns(mine, first, rows), _columns(other, second, rows)
                 left, right = (two, one) if side else (one, two)
-                found.setdefault(bound, []).append(result.rows(keys, left, right, mine.diff * other.diff))
-                yield len(keys)
+                found.setdefault(bound, []).append(result.rows(keys if rows is None else keys[rows], left, right, diff))
+            yield len(keys)
     if loose:
-        yield from _with_loose_rows(time, delta, parts, loose, others, side, lub, result, found)
+        yield from _with_loose_rows(time, mine, loose, others, side, lub, result, found)
+
+
+def _groups(bounds: list[Any], codes: Array | None, diffs: Array) -> Iterator[tuple[Any, int, Array | None]]:
+    """Return the numbers of the pairs of each bound and difference, ``None`` for all of them."""
+    places: dict[Any, int] = {}
+    table = np.array([places.setdefault(bound, len(places)) for bound in bounds], np.int64)
+    first = int(diffs[0])
+    if (codes is None or len(places) == 1) and (diffs == first).all():
+        yield next(iter(places)), first, None
+        return
+    numbers = np.zeros(len(diffs), np.int64) if codes is None else table[codes]
+    for place, bound in enumerate(places):
+        of_bound = numbers == place
+        for diff in np.unique(diffs[of_bound]).tolist():
+            yield bound, diff, np.flatnonzero(of_bound & (diffs == diff))
+
+
+def _columns(chunk: Chunk[Any], numbers: Array, rows: Array | None) -> Columns | None:
+    """Return the columns of some pairs, of which these are the rows, or ``None`` for keys alone."""
+    if not isinstance(chunk.values, ArrowValues):
+        return None
+    return chunk.values[numbers if rows is None else numbers[rows]].columns
 
 
 def _with_loose_rows(
     time: Any,
-    delta: Any,
-    parts: list[SortedRows],
+    mine: Chunk[Any],
     loose: Collection[Any],
     others: Cursor[Any],
     side: int,
@@ -122,19 +127,16 @@ def _with_loose_rows(
     found: dict[Any, list[Any]],
 ) -> Iterator[int]:
     """Collect the pairs with rows of ``others`` that are not columns."""
-    held = whole_numbers(loose)
-    rows = delta.rows_by_key if isinstance(delta, RowDelta) else None
     results: dict[Any, list[Any]] = {}
-    for mine in parts:
-        places, _ = equal_keys(mine.keys, held)
-        for place in places.tolist():
-            key = int(mine.keys[place])
-            values = [None] if rows is None else [rows.row(row) for row in range(*mine.offsets[place : place + 2].tolist())]
-            for other, when, factor in others.loose_history(key):
-                collected = results.setdefault(lub(time, when), [])
-                for value in values:
-                    left, right = (other, value) if side else (value, other)
-                    result.collect(collected, key, left, right, mine.diff * factor)
+    places, _ = equal_keys(mine.keys, whole_numbers(loose))
+    for key in mine.keys[places].tolist():
+        entries: list[Entry] = []
+        mine.lookup(key, key, entries)
+        for other, when, factor in others.loose_history(key):
+            collected = results.setdefault(lub(time, when), [])
+            for value, _, diff in entries:
+                left, right = (other, value) if side else (value, other)
+                result.collect(collected, key, left, right, diff * factor)
     for bound, collected in results.items():
         found.setdefault(bound, []).append(collected)
     yield sum(map(len, results.values()))

@@ -23,7 +23,7 @@ from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, register_keyed_state
 
 if TYPE_CHECKING:
-    from timely.differential.trace.column_batches import Batch
+    from timely.differential.trace.chunk import Chunk
 
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""
@@ -184,9 +184,9 @@ class _Join:
             if rows is not None:
                 yield from rows
                 return
-        batch = mine.batch_for(delta, others)
-        if batch is not None:
-            columns = self._columns(time, others, batch, side, found)
+        chunk = mine.chunk_for(delta, others)
+        if chunk is not None:
+            columns = self._columns(time, others, chunk, side, found)
             if columns is not None:
                 yield from columns
                 return
@@ -207,15 +207,15 @@ class _Join:
         yield count
 
     def _columns(
-        self, time: Any, others: Cursor[Any], batch: Batch, side: int, found: dict[Any, list[Any]]
+        self, time: Any, others: Cursor[Any], chunk: Chunk[Any], side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int] | None:
         """Return what ``_pairs`` does, with columns; ``None`` where that cannot be."""
         from timely.differential.operators import column_operators
 
-        gathered = others.gather(batch.keys)
-        if gathered is None or not column_operators.fits(batch, gathered):
+        gathered = others.gather(chunk.keys)
+        if gathered is None or not column_operators.fits(chunk, gathered):
             return None
-        return column_operators.join(time, batch, gathered, side, self._lub, self._result, found, LIMIT)
+        return column_operators.join(time, chunk, gathered, side, self._lub, self._result, found, LIMIT)
 
 
 def join_arrangements(

@@ -17,9 +17,8 @@ from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.column_batches import Batch, Gathered
-    from timely.differential.trace.disk_row_batches import DiskRowBatch
-    from timely.differential.trace.row_store import RowBatch
+    from timely.differential.trace.chunk import Chunk, Gathered
+    from timely.differential.trace.spine import Run
     from timely.differential.updates.int_columns import Array
 
 T = TypeVar("T", bound=PartialOrder)
@@ -152,16 +151,16 @@ class Cursor(Generic[T]):
 
     @property
     def has_rows(self) -> bool:
-        """Whether its trace has batches of rows."""
+        """Whether its trace has runs of Arrow rows."""
         return self._trace.has_rows
 
-    def row_batches(self) -> list[tuple[RowBatch | DiskRowBatch, Any]] | None:
-        """Return the batches of rows that it sees, with their times; ``None`` where it sees only parts of them."""
-        if self._keep is not None or self._hidden:
-            return None
-        inner = self._to_inner
-        found = self._trace.row_batches(self.seen, self._ahead)
-        return [(batch, batch.time if inner is None else inner(batch.time)) for batch in found]
+    def row_runs(self) -> list[Run[Chunk[Any]]] | None:
+        """Return the runs of Arrow rows that it sees; ``None`` where it sees only parts of them."""
+        return None if self._keep is not None or self._hidden else self._trace.row_runs(self.seen, self._ahead)
+
+    def inner_times(self, times: Iterable[Any]) -> list[T]:
+        """Return times of the trace as they are in its scope."""
+        return list(times) if self._to_inner is None else list(map(self._to_inner, times))
 
     def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
         """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
@@ -172,14 +171,14 @@ class Cursor(Generic[T]):
         entries = self._trace.loose_history(key, self.seen, self._ahead)
         return entries if self._to_inner is None else self._moved(key, entries)
 
-    def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
+    def chunk_for(self, delta: Any, others: Cursor[Any]) -> Chunk[Any] | None:
         """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""
-        return None if self._keep is not None or len(delta) < MANY else getattr(delta, "batch", None)
+        return None if self._keep is not None or len(delta) < MANY else getattr(delta, "chunk", None)
 
     def keys_of(self, delta: Any) -> Array | None:
         """Return the keys of a delta as columns, or ``None`` where it has none."""
-        batch = None if self._keep is not None else getattr(delta, "batch", None)
-        return None if batch is None else batch.keys
+        chunk = None if self._keep is not None else getattr(delta, "chunk", None)
+        return None if chunk is None else chunk.keys
 
     def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
         """Return the updates of a delta whose keys ``others`` may have, and perhaps more."""

@@ -1,9 +1,10 @@
 """``Trace``: the updates of one arrangement on one worker, by key, with as much history as its readers hold.
 
-A key has a list of entries (``RowLists``). Large deltas of whole numbers are columns (``ColumnStore``), those of Arrow rows are
-batches (``RowBatches``), and rows that memory has no room for are on disk (``RowRuns``). All four are read together.
+A key has a list of entries (``RowLists``). Large deltas of whole numbers or of Arrow rows, and rows that memory has no room for,
+are in runs: those of each layout in a ``Spine``. All are read together.
 
-Invariant: for every time at or after ``since``, the entries of a key with times at or before it add up to what was appended.
+Invariants: for every time at or after ``since``, the entries of a key with times at or before it add up to what was appended. An
+update is in the lists or in one spine.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 
 from timely.differential.trace.compaction_frontier import Hold, Holds
 from timely.differential.trace.entries import Entry, size_in_words
-from timely.differential.trace.row_lists import NO_ENTRIES, RowLists
+from timely.differential.trace.object_chunk import OBJECT_LAYOUT, equal_when_pickled
+from timely.differential.trace.row_lists import RowLists
+from timely.differential.trace.spine import Layout, Run, Spine
 from timely.differential.trace.state_memory import StateMemory, memory_of
 from timely.differential.updates.containers import columns_module
 from timely.differential.updates.updates import Delta, Update
@@ -23,12 +26,8 @@ from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.column_batches import Batch, Gathered
-    from timely.differential.trace.column_store import ColumnDelta, ColumnStore
-    from timely.differential.trace.disk_row_batches import DiskRowBatch
-    from timely.differential.trace.disk_rows import RowRuns
-    from timely.differential.trace.row_batches import RowBatches
-    from timely.differential.trace.row_store import RowBatch, RowDelta
+    from timely.differential.trace.arrow_values import RowDelta
+    from timely.differential.trace.chunk import Chunk, ColumnDelta, Gathered
     from timely.differential.updates.int_columns import Array, Updates
     from timely.differential.updates.row_columns import KeyedRows
 
@@ -49,6 +48,11 @@ class TraceReader(Protocol):
     """The number of the first delta that it has not seen."""
 
 
+def has_arrow_rows(spine: Spine[Any]) -> bool:
+    """Return whether the values of a spine are Arrow rows."""
+    return spine.layout.has_rows and bool(spine)
+
+
 class Trace(Generic[T]):
     """The updates of one arrangement on one worker.
 
@@ -58,14 +62,12 @@ class Trace(Generic[T]):
 
     __slots__ = (
         "__weakref__",
-        "_columns",
         "_cursors",
         "_grown",
         "_memory",
         "_mixed",
         "_rows",
-        "_runs",
-        "_tables",
+        "_spines",
         "_unfolded",
         "holds",
         "lattice",
@@ -87,9 +89,7 @@ class Trace(Generic[T]):
         self.listeners: list[Callable[[T, Any], object]] = []  # called with each delta: the imports of this trace
         self._cursors: list[TraceReader] = []
         self._rows = RowLists(self.holds, pairs)
-        self._columns: ColumnStore | None = None
-        self._tables: RowBatches | None = None
-        self._runs: RowRuns | None = None
+        self._spines: list[Spine[Any]] = []  # one for each layout that came
         self._unfolded = 0  # rows appended since they were last made columns
         self._mixed = False  # not all rows are whole numbers
         self._memory: StateMemory | None = memory_of(self)  # where there is a limit
@@ -108,25 +108,20 @@ class Trace(Generic[T]):
 
     def append_columns(self, time: T, updates: Updates) -> ColumnDelta:
         """Append consolidated columns at ``time``, as ``append`` does."""
-        from timely.differential.trace.column_store import ColumnDelta
+        from timely.differential.trace.chunk import ColumnDelta
 
         delta = ColumnDelta(updates, self.number, time)
         self._announce(time, delta)
-        self._store().append(delta, fresh=bool(self._cursors))
+        self._spine(delta.chunk.layout).append(delta.number, delta.chunk, fresh=bool(self._cursors))
         return delta
 
     def append_rows(self, time: T, updates: KeyedRows) -> RowDelta:
-        """Append rows that are columns at ``time``, as ``append`` does; they are not added up."""
-        from timely.differential.trace.row_batches import RowBatches
-        from timely.differential.trace.row_store import RowBatch, RowDelta
+        """Append rows that are columns at ``time``, as ``append`` does."""
+        from timely.differential.trace.arrow_values import RowDelta
 
-        batch = RowBatch(updates.ordered(), self.number, time)
-        delta = RowDelta(batch)
+        delta = RowDelta(updates, self.number, time)
         self._announce(time, delta)
-        if self._tables is None:
-            self._tables = RowBatches(self.budget)
-            self.holds.parts.append(self._tables)
-        self._tables.append(batch)
+        self._spine(delta.row_chunk.layout).append(delta.number, delta.row_chunk, fresh=bool(self._cursors))
         return delta
 
     def _announce(self, time: T, delta: Any) -> None:
@@ -138,13 +133,19 @@ class Trace(Generic[T]):
             listener(time, delta)
         self._grown += len(delta)
 
-    def _store(self) -> ColumnStore:
-        if self._columns is None:
-            from timely.differential.trace.column_store import ColumnStore
+    def _spine(self, layout: Layout[Any]) -> Spine[Any]:
+        """Return the spine of a layout."""
+        for spine in self._spines:
+            if spine.layout == layout:
+                return spine
+        spine = Spine(layout, self.budget, self.holds.moved)
+        self._spines.append(spine)
+        self.holds.parts.append(spine)
+        return spine
 
-            self._columns = ColumnStore(self.budget)
-            self.holds.parts.append(self._columns)
-        return self._columns
+    def _spine_of(self, layout: Layout[Any]) -> Spine[Any] | None:
+        """Return the spine of a layout, if any of it came."""
+        return next((spine for spine in self._spines if spine.layout == layout), None)
 
     def portions(self, updates: Any) -> Iterable[Any]:
         """Return updates as such that are appended one by one: readers of large deltas would exceed a memory budget."""
@@ -158,48 +159,46 @@ class Trace(Generic[T]):
         return (updates[row : row + _LARGEST] for row in range(0, len(updates), _LARGEST))
 
     def takes_rows(self, updates: KeyedRows) -> bool:
-        """Return whether updates are to be kept as columns: not many small batches, nor what takes rows away."""
-        if updates.table.diff < 0:
-            return False
-        return len(updates) >= _LEAST_FOLD or 16 * len(updates) >= (len(self._tables) if self._tables else 0)
+        """Return whether updates are to be kept as columns: not many small chunks."""
+        largest = max(map(len, self._spines), default=0)
+        return len(updates) >= _LEAST_FOLD or 16 * len(updates) >= largest
 
     def load(self, key: Any, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
-        kept = self._rows.load(key, entries)
-        self._grown += len(kept)
-        self.holds.times.update(dict.fromkeys(time for _, time, _ in kept))
+        loaded = self._rows.load(key, entries)
+        self._grown += len(loaded)
+        self.holds.times.update(dict.fromkeys(time for _, time, _ in loaded))
 
-    def load_columns(self, batch: Batch) -> None:
-        """Add a batch of a checkpoint, as ``load`` does."""
-        batch.times = [self.holds.moved(time) for time in batch.times]
-        self.holds.times.update(dict.fromkeys(batch.times))
-        self._store().add(batch)
-        self._grown += len(batch)
+    def load_columns(self, chunk: Chunk[T]) -> None:
+        """Add a chunk of a checkpoint, as ``load`` does."""
+        chunk.times = list(map(self.holds.moved, chunk.times))
+        self.holds.times.update(dict.fromkeys(chunk.times))
+        self._spine(chunk.layout).add(chunk)
+        self._grown += len(chunk)
         self.limit_memory()
 
-    def parts(self) -> tuple[Iterator[list[Batch]], Iterator[tuple[Any, list[Entry]]]]:
-        """Return all entries: groups of those that are columns, or many enough to become such, and the others by key."""
+    def saved_columns(self, moved: Callable[[Any], Any]) -> Iterator[Chunk[Any]]:
+        """Return all entries that are columns, or many enough to become such, at the times that ``moved`` takes theirs to."""
         if len(self._rows.settled) > _LEAST_FOLD and columns_module() is not None:
             self._fold()
-        return iter(()) if self._columns is None else self._columns.saved(), self._all_rows()
+        for spine in self._spines:
+            if spine.layout is not OBJECT_LAYOUT:
+                yield from spine.saved(moved=moved)
 
-    def _all_rows(self) -> Iterator[tuple[Any, list[Entry]]]:
-        """Return every key with its entries that are not columns of whole numbers; those on disk first."""
-        keys = self._rows.keys()
-        if self._tables is not None:
-            keys.update(dict.fromkeys(self._tables.keys()))
-        if self._runs is not None:
-            for key, found in self._runs.items():
-                yield key, self._with_tables(key, found + self._rows.visible(key, self.number, _NO_NUMBERS))
-        for key in keys:
-            if self._runs is None or not self._runs.lookup(key):
-                yield key, self._with_tables(key, self._rows.visible(key, self.number, _NO_NUMBERS))
+    def saved_rows(self) -> Iterator[tuple[Any, list[Entry]]]:
+        """Return the other entries by key, some keys twice."""
+        objects = self._spine_of(OBJECT_LAYOUT)
+        for chunk in () if objects is None else objects.saved(OBJECT_LAYOUT.portion):
+            yield from chunk.items()
+        rows = self._rows.keys()
+        for key in rows:
+            yield key, self._rows.visible(key, self.number, _NO_NUMBERS)
 
     def settle(self) -> None:
         """Settle the deltas that every cursor has seen."""
         low = self._low()
-        if self._columns is not None:
-            self._columns.settle(low)
+        for spine in self._spines:
+            spine.settle(low)
         self._rows.settle(low)
         if self.eager:
             self.compact()
@@ -225,115 +224,112 @@ class Trace(Generic[T]):
 
     def visible(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
         """Return the entries of ``key`` in the deltas before number ``seen`` and in those of ``ahead``."""
-        found = self._rows.visible(key, seen, ahead)
-        if self._runs is not None:
-            found = self._runs.lookup(key) + found
-        if self._columns is not None:
-            below = self._columns.lookup(key, seen, ahead)
+        entries = self._rows.visible(key, seen, ahead)
+        for spine in self._spines:
+            below = spine.lookup(key, seen, ahead)
             if below:
-                found = below + found
-        return self._with_tables(key, found, seen, ahead) if self._tables else found
-
-    def _with_tables(self, key: Any, entries: list[Entry], seen: int | None = None, ahead: set[int] = _NO_NUMBERS) -> list[Entry]:
-        """Return the entries of ``key`` in the batches of rows, and ``entries``."""
-        found = self._tables.lookup(key, self.number if seen is None else seen, ahead) if self._tables else NO_ENTRIES
-        return found + entries if found else entries
+                entries = below + entries
+        return entries
 
     def gather(self, keys: Array, seen: int, ahead: set[int]) -> Gathered | None:
         """Return the entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
-        from timely.differential.trace import column_store
+        from timely.differential.trace import chunk
 
-        if self._tables:
+        if self.has_rows:
             return None
         rows = self._rows
         if len(rows.settled) <= len(keys):
             self._fold()  # to look up every key would cost as much
-        found = [] if self._columns is None else self._columns.gather(keys, seen, ahead)
-        if rows.settled or rows.fresh or self._runs:
-            few = not self._runs and 8 * (len(rows.settled) + len(rows.fresh)) < len(keys)
+        parts = []
+        ints = self._spine_of(chunk.INTS)
+        for run in () if ints is None else ints.visible(seen, ahead):
+            for start, end, near in run.near(keys):
+                part = near.gather(keys[start:end])
+                if len(part.numbers):
+                    parts.append(part._replace(numbers=part.numbers + start) if start else part)
+        objects = self._spine_of(OBJECT_LAYOUT)
+        if rows.settled or rows.fresh or objects:
+            few = not objects and 8 * (len(rows.settled) + len(rows.fresh)) < len(keys)
             held = rows.keys() if few else None
-            gathered = column_store.row_entries(keys, lambda key: self.loose_history(key, seen, ahead), self.pairs, held)
+            gathered = chunk.row_entries(keys, lambda key: self.loose_history(key, seen, ahead), self.pairs, held)
             if gathered is None:
                 return None
-            found.append(gathered)
-        return column_store.one(found, self.pairs)
+            parts.append(gathered)
+        return chunk.one(parts, self.pairs)
 
-    def batches(self, number: int) -> list[Batch] | None:
+    def chunks(self, number: int) -> list[Chunk[T]] | None:
         """Return what came before delta ``number`` as columns, or ``None`` where some are not whole numbers."""
-        from timely.differential.trace.column_store import batch_of_rows
+        from timely.differential.trace.chunk import INTS, chunk_of_rows
 
-        if self._tables or self._runs or not self._fold():
+        if not self._fold() or any(spine and spine.layout != INTS for spine in self._spines):
             return None
-        found = [] if self._columns is None else self._columns.before(number)
+        ints = self._spine_of(INTS)
+        runs = () if ints is None else ints.visible(number)
+        chunks: list[Chunk[T]] = [piece for run in runs if len(run) for piece in run.pieces(len(run))]
         rows = self._rows.before(number)
         if rows:
-            batch = batch_of_rows(rows, self.holds.moved, self.pairs)
-            if batch is None:
+            chunk = chunk_of_rows(rows, self.holds.moved, self.pairs)
+            if chunk is None:
                 return None
-            found.append(batch)
-        return found
+            chunks.append(chunk)
+        return chunks
 
-    def row_batches(self, seen: int, ahead: set[int]) -> list[RowBatch | DiskRowBatch]:
-        """Return the batches of rows of the deltas before number ``seen`` and of those of ``ahead``."""
-        return [] if self._tables is None else self._tables.visible(seen, ahead)
+    def row_runs(self, seen: int, ahead: set[int]) -> list[Run[Chunk[T]]]:
+        """Return the runs of Arrow rows of the deltas before number ``seen`` and of those of ``ahead``."""
+        return [run for spine in self._spines if has_arrow_rows(spine) for run in spine.visible(seen, ahead)]
 
     @property
     def has_rows(self) -> bool:
-        """Whether it has batches of rows."""
-        return bool(self._tables)
+        """Whether it has runs of Arrow rows."""
+        return any(map(has_arrow_rows, self._spines))
 
     def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
         """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
-        if self._columns is not None:
+        objects = self._spine_of(OBJECT_LAYOUT)
+        if any(spine is not objects and not has_arrow_rows(spine) for spine in self._spines):
             return None
         held = self._rows.keys()
-        if self._runs is not None:
-            held.update((key, None) for part in keys for key in part.tolist() if self._runs.lookup(key))
+        if objects is not None:
+            for key in (key for part in keys for key in part.tolist()):
+                if objects.lookup(key, self.number, _NO_NUMBERS):
+                    held[key] = None
         return held
 
     def loose_history(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
         """Return the entries of ``key`` that are not columns, of the deltas before number ``seen`` and of those of ``ahead``."""
-        found = self._rows.visible(key, seen, ahead)
-        return found if self._runs is None else self._runs.lookup(key) + found
+        entries = self._rows.visible(key, seen, ahead)
+        objects = self._spine_of(OBJECT_LAYOUT)
+        return entries if objects is None else objects.lookup(key, seen, ahead) + entries
 
     def keys(self) -> Iterator[Any]:
-        """Return the keys that have entries."""
-        found = self._rows.keys()
-        for part in (self._columns, self._runs, self._tables):
-            if part is not None:
-                found.update(dict.fromkeys(part.keys()))
-        return iter(found)
+        """Return the keys that have entries, and some that had."""
+        keys = self._rows.keys()
+        for spine in self._spines:
+            keys.update(dict.fromkeys(spine.keys()))
+        return iter(keys)
 
     def __len__(self) -> int:
         """Return the number of keys that have entries, or a little more."""
-        below = sum(part.count_keys() for part in (self._columns, self._runs, self._tables) if part is not None)
-        return len(self._rows.settled) + len(self._rows.fresh) + below
+        return len(self._rows.settled) + len(self._rows.fresh) + sum(spine.count_keys() for spine in self._spines)
 
     def entries(self) -> int:
         """Return the number of entries, by counting them."""
-        below = sum(len(part) for part in (self._columns, self._runs, self._tables) if part is not None)
-        return below + self._rows.entries()
+        return sum(map(len, self._spines)) + self._rows.entries()
 
     def size(self) -> str:
         """Return how many entries and keys it has, in words; a bound of the keys, where finding the number takes long."""
         settled = self._rows.settled
         keys = len(settled) + sum(key not in settled for key in list(self._rows.fresh))
-        store = self._columns
-        batches: list[Any] = self.row_batches(self.number, _NO_NUMBERS)
-        if store is not None:
-            batches += store.visible(None, ())
-        below = sum(batch.count_keys() for batch in batches) + (0 if self._runs is None else self._runs.count_keys())
-        hides = store is not None and store.hides
-        most = hides or len(batches) > 1 or bool(keys and below) or bool(self._runs)
-        return size_in_words(self.entries(), keys + below, hides, most)
+        below = sum(spine.count_keys() for spine in self._spines)
+        runs = sum(spine.count_runs() for spine in self._spines)
+        most = runs > 1 or bool(keys and below) or self.reads_disk
+        return size_in_words(self.entries(), keys + below, False, most)
 
     def entries_per_key(self) -> int:
         """Return about how many entries a key has, and at least one."""
         settled = list(islice(self._rows.settled.values(), 64))
-        entries, keys = sum(map(len, settled)), len(settled)
-        for store in (self._columns, self._runs, self._tables):
-            if store is not None:
-                entries, keys = entries + len(store), keys + store.count_keys()
+        entries = sum(map(len, settled)) + sum(map(len, self._spines))
+        keys = len(settled) + sum(spine.count_keys() for spine in self._spines)
         return max(entries // max(keys, 1), 1)
 
     # -- compaction ------------------------------------------------------------------------------------------------
@@ -344,32 +340,41 @@ class Trace(Generic[T]):
             self.limit_memory()
             self.compact()
             return False
-        if self._tables:
-            self._maintain_tables(self._tables)
         self.limit_memory()
-        columns = self._columns
-        more = self._runs is not None and self._runs.work(self.holds.compacted)
-        more |= columns is not None and (columns.changed or self._unfolded > _LEAST_FOLD) and self._maintain_columns(columns)
+        if self._unfolded > _LEAST_FOLD and self._spines:
+            self._maintain_rows()
+        more = False
+        for spine in self._spines:
+            if spine.changed:
+                more = spine.work() or more
         return self._rows.maintain(appended) or more
 
-    def _maintain_columns(self, columns: ColumnStore) -> bool:
-        """Make columns of some rows where these are many, or merge some columns; return whether there is more to do."""
-        if self._unfolded > max(_LEAST_FOLD, len(columns) // 4) and not self._mixed:
-            self._fold(_LEAST_FOLD // 2)
-        return columns.work()
-
-    def _maintain_tables(self, tables: RowBatches) -> None:
-        """Merge batches of rows, and move keys out of them where rows beside them have become many."""
-        low = self._low()
-        tables.merge(low, self.holds)
-        crowded = tables.crowded(self._unfolded)
-        self._unfolded = 0
-        if crowded and low == self.number and not self._rows.fresh:
-            tables.move_out(self._rows.settled, self.holds)  # what is on disk stays there
+    def _maintain_rows(self) -> None:
+        """Make columns of some rows where these are many; keys of Arrow rows that have become other rows leave the columns."""
+        if self._unfolded <= max(_LEAST_FOLD, max(map(len, self._spines)) // 4):
+            return
+        if not self.has_rows:
+            if not self._mixed and columns_module() is not None and self._spine_of(OBJECT_LAYOUT) is None:
+                self._fold(_LEAST_FOLD // 2)
+        elif self._low() == self.number and not self._rows.fresh:
+            self.settle()
+            self._unfolded = 0
+            self.holds.advance()
+            settled = self._rows.settled
+            for spine in filter(has_arrow_rows, self._spines):
+                removed = spine.remove(settled)
+                if removed is None:
+                    continue
+                for key in removed.all_keys():
+                    entries: list[Entry] = []
+                    removed.lookup(key, key, entries)
+                    settled[key] = entries + settled[key]
+                    if not self._rows.compact_key(key):
+                        settled.pop(key, None)
 
     def _fold(self, rows: int | None = None) -> bool:
         """Make columns of so many of the settled rows, or of all; return whether that could be done."""
-        from timely.differential.trace.column_store import batch_of_rows
+        from timely.differential.trace.chunk import chunk_of_rows
 
         lists = self._rows
         if lists.settled:
@@ -377,13 +382,13 @@ class Trace(Generic[T]):
                 return False
             self.holds.advance()
             chosen = lists.settled if rows is None else lists.take(rows)
-            batch = batch_of_rows(chosen, self.holds.moved, self.pairs)
-            if batch is None:
+            chunk = chunk_of_rows(chosen, self.holds.moved, self.pairs)
+            if chunk is None:
                 lists.settled.update(chosen)
                 self._mixed = True
                 return False
-            self._store().add(batch)
-            self._unfolded -= len(batch)
+            self._spine(chunk.layout).add(chunk)
+            self._unfolded -= len(chunk)
             if rows is None:
                 lists.replace({})
         if not lists.settled:
@@ -393,23 +398,20 @@ class Trace(Generic[T]):
     def compact(self) -> None:
         """Compact all keys."""
         self._rows.compact()
-        if self._columns is not None:
-            self._columns.compact()
-        if self._runs is not None:
-            self._runs.compact(self.holds.compacted)
+        for spine in self._spines:
+            spine.compact()
 
     def compact_key(self, key: Any) -> list[Entry]:
         """Compact one key, and return its entries."""
-        kept = self._rows.compact_key(key)
-        return kept if self._columns is None and self._runs is None else self.holds.compacted(self.history(key))
+        entries = self._rows.compact_key(key)
+        return self.holds.compacted(self.history(key)) if self._spines else entries
 
     def remove(self, key: Any) -> list[Entry]:
         """Remove a key, of which nothing is fresh, and return its entries."""
         entries = self.history(key)
         self._rows.remove(key)
-        for part in (self._columns, self._runs):
-            if part is not None:
-                part.hide(key)
+        for spine in self._spines:
+            spine.remove([key])
         return entries
 
     # -- state on disk ---------------------------------------------------------------------------------------------
@@ -417,7 +419,7 @@ class Trace(Generic[T]):
     @property
     def reads_disk(self) -> bool:
         """Whether to read it in order of ``hash(key)`` is much faster: each block is read once."""
-        return bool(self._runs)
+        return any(spine.reads_disk and spine.layout is OBJECT_LAYOUT for spine in self._spines)
 
     @property
     def has_limit(self) -> bool:
@@ -444,22 +446,20 @@ class Trace(Generic[T]):
 
     def held(self) -> int:
         """Return about how many bytes it has in memory and could move to disk."""
-        columns = sum(part.nbytes for part in (self._columns, self._tables) if part is not None)
-        return columns + (0 if self._memory is None else self._memory.row_bytes(self._rows.settled))
+        return sum(spine.nbytes for spine in self._spines) + (
+            0 if self._memory is None else self._memory.row_bytes(self._rows.settled)
+        )
 
     def spill(self) -> None:
         """Move to disk what every cursor has seen."""
-        from timely.differential.trace.disk_rows import RowRuns
-
         assert self._memory is not None
-        if self._rows.settled and not self._mixed and columns_module() is not None:
+        lists = self._rows
+        if lists.settled and not self._mixed and columns_module() is not None and not self.has_rows:
             self._fold()
-        for part in (self._columns, self._tables):
-            if part is not None:
-                part.spill()
-        if self._rows.settled:
+        for spine in self._spines:
+            spine.spill()
+        if lists.settled:
             self.holds.advance()
-            if self._runs is None:
-                self._runs = RowRuns(self._memory.budget)
-                self.holds.parts.append(self._runs)
-            self._rows.replace(self._runs.spill(self._rows.settled, self.holds.compacted))
+            left: dict[Any, list[Entry]] = {}
+            self._spine(OBJECT_LAYOUT).written(equal_when_pickled(lists.settled, self.holds.compacted, left))
+            lists.replace(left)

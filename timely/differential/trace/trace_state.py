@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from timely.dataflow import OperatorInfo
 from timely.differential.trace.entries import Entry, compacted
+from timely.differential.trace.spine import SAVED
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.containers import is_columns
 from timely.operators.state_registration import key_route
 
 if TYPE_CHECKING:
     from timely.dataflow.operator_state import Piece
+    from timely.differential.trace.chunk import Chunk
 
 LEAST: Final = 4096
 """Updates of a log that are never compacted."""
@@ -33,6 +35,11 @@ class Columns(NamedTuple):
     codes: Any
     diffs: Any
     times: list[Any]
+
+    @classmethod
+    def of(cls, chunk: Chunk[Any]) -> Columns:
+        """Return the entries of a chunk."""
+        return cls(chunk.row_keys(), chunk.values, chunk.codes, chunk.diffs, chunk.times)
 
 
 class TraceState:
@@ -60,34 +67,26 @@ class TraceState:
         """Return all of it, with times advanced to those that operators can still tell apart."""
         trace = self._trace
         since, advanced = trace.holds.at_rest(), dict[Any, Any]()
-        columns, rows = trace.parts()
-        yield from self._columns(columns, since, advanced)
-        yield from self._rows(rows, since, advanced)
+        lattice = trace.lattice
+
+        def moved(time: Any) -> Any:
+            now = advanced.get(time)
+            if now is None:
+                now = lattice.advance(time, since)
+                now = advanced[time] = advanced.setdefault(now, now)
+            return now
+
+        for chunk in trace.saved_columns(moved):
+            yield None, Columns.of(chunk)
+        yield from self._rows(trace.saved_rows(), since, advanced)
         if self._more is not None:
             yield from self._rows(self._more(), since, advanced)
 
     def _rows(self, rows: Rows, since: Sequence[Any], advanced: dict[Any, Any]) -> Iterator[Piece]:
-        for key, found in rows:
-            kept = compacted(found, self._trace.lattice, since, advanced)
-            if kept:
-                yield self._route(key), (key, kept)
-
-    def _columns(self, groups: Iterable[Sequence[Any]], since: Sequence[Any], advanced: dict[Any, Any]) -> Iterator[Piece]:
-        """Save groups of batches, each added up."""
-        lattice = self._trace.lattice
-
-        def moved(time: Any) -> Any:
-            found = advanced.get(time)
-            if found is None:
-                found = lattice.advance(time, since)
-                found = advanced[time] = advanced.setdefault(found, found)
-            return found
-
-        for batches in groups:
-            from timely.differential.trace.column_store import SAVED, advanced_batch
-
-            for columns in advanced_batch(batches, moved).portions(SAVED):
-                yield None, Columns(*columns)
+        for key, entries in rows:
+            left = compacted(entries, self._trace.lattice, since, advanced)
+            if left:
+                yield self._route(key), (key, left)
 
     # -- the log ---------------------------------------------------------------------------------------------------
 
@@ -99,7 +98,10 @@ class TraceState:
         if log.entries is not self._entries:  # a checkpoint has drained it
             self._entries = log.entries
             self._logged, self._limit = 0, LEAST
-        if not is_columns(delta):
+        rows = getattr(delta, "row_chunk", None)
+        if rows is not None:
+            log.append(None, Columns.of(rows))
+        elif not is_columns(delta):
             route = self._route
             if self._trace.pairs:
                 log.entries.extend([(route(key), (key, [(value, time, diff)])) for (key, value), diff in delta])
@@ -115,21 +117,19 @@ class TraceState:
         """Add up what was logged: without checkpoints a log would grow for ever."""
         since, advanced = self._trace.holds.at_rest(), dict[Any, Any]()
         rows: dict[Any, list[Entry]] = {}
-        columns = []
+        chunks: dict[Any, list[Chunk[Any]]] = {}  # by layout
         for _, item in self._entries:
             if isinstance(item, Columns):
-                columns.append(item)
+                from timely.differential.trace.chunk import Chunk
+
+                lattice = self._trace.lattice
+                chunk: Chunk[Any] = Chunk.of(*item[:4], [lattice.advance(time, since) for time in item.times])
+                chunks.setdefault(chunk.layout, []).append(chunk)
             else:
                 rows.setdefault(item[0], []).extend(item[1])
-        batches: list[Any] = []
-        if columns:
-            from timely.differential.trace.column_batches import Batch
-
-            batches = [Batch(*item) for item in columns]
-        self._entries[:] = [
-            *self._columns([batches] if batches else [], since, advanced),
-            *self._rows(rows.items(), since, advanced),
-        ]
+        summed = (layout.merged(same) for layout, same in chunks.items())
+        columns = [(None, Columns.of(piece)) for chunk in summed for piece in chunk.pieces(SAVED)]
+        self._entries[:] = [*columns, *self._rows(rows.items(), since, advanced)]
         self._logged = sum(len(item.keys) if isinstance(item, Columns) else len(item[1]) for _, item in self._entries)
         self._limit = 2 * self._logged + LEAST
 
@@ -156,9 +156,9 @@ class TraceState:
         rows.clear()
 
     def _load_columns(self, columns: Columns) -> None:
-        from timely.differential.trace.column_batches import Batch
+        from timely.differential.trace.chunk import Chunk
 
-        self._trace.load_columns(Batch(*columns))
+        self._trace.load_columns(Chunk.of(*columns))
 
     def _rescale(self, parts: Sequence[Iterable[Any]]) -> None:
         import numpy as np

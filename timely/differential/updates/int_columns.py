@@ -164,13 +164,13 @@ def summed(columns: Sequence[Array], diffs: Array | None, runs: bool = False) ->
     return [column[first] for column in columns], sums
 
 
-def counted(batches: Sequence[Any], counts: Callable[[Any], bool]) -> tuple[list[Array], Array]:
-    """Return the records of batches of a trace, and the sums of their differences at times for which ``counts(time)``."""
+def counted(chunks: Sequence[Any], counts: Callable[[Any], bool]) -> tuple[list[Array], Array]:
+    """Return the records of chunks of a trace, and the sums of their differences at times for which ``counts(time)``."""
     columns: list[list[Array]] = []
-    for batch in batches:
-        found = [batch.all_keys(), *([] if batch.values is None else [batch.values]), batch.all_diffs()]
-        chosen = np.array([counts(time) for time in batch.times], bool)
-        columns.append(found if chosen.all() else [column[chosen[batch.all_codes()]] for column in found])
+    for chunk in chunks:
+        records = [chunk.row_keys(), *([] if chunk.values is None else [chunk.values]), chunk.row_diffs()]
+        chosen = np.array([counts(time) for time in chunk.times], bool)
+        columns.append(records if chosen.all() else [column[chosen[chunk.row_codes()]] for column in records])
     *records, diffs = [np.concatenate(parts) for parts in zip(*columns, strict=True)]
     rows, sums = summed(records, diffs)
     assert sums is not None

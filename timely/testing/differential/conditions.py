@@ -13,8 +13,9 @@ from timely.differential.trace import (
     block_file,
     compaction_frontier,
     cursors,
-    disk_rows,
+    object_chunk,
     row_lists,
+    spine,
     state_memory,
     trace,
     trace_state,
@@ -61,11 +62,12 @@ def small_columns(many: int = 3) -> Iterator[None]:
         (trace, "_LEAST_FOLD", 4),
         *((module, "EVERY", 3) for module in (compaction_frontier, row_lists)),
         (trace_state, "LEAST", 4),
+        *((module, "SAVED", 3) for module in (spine, trace_state)),
     ]
     if columns_module() is not None:
-        from timely.differential.trace import column_store, row_batches
+        from timely.differential.trace import chunk
 
-        limits += [(column_store, "PORTION", 5), (column_store, "SAVED", 3), (row_batches, "LEAST", 4)]
+        limits.append((chunk, "PORTION", 5))
     with _limits(limits):
         yield
 
@@ -80,13 +82,13 @@ def tiny_memory() -> Iterator[MemoryBudget]:
     ([(('a', 1), 0, 1), (('a', 1), 1, -1), (('a', 2), 1, 1)], True)
     """
     limits: list[tuple[Any, str, int]] = [
-        *((state_memory, "EVERY", 1), (block_file, "BLOCK", 3), (block_file, "ROWS", 2), (disk_rows, "PORTION", 3)),
+        *((state_memory, "EVERY", 1), (block_file, "BLOCK", 3), (block_file, "ROWS", 2), (object_chunk, "PORTION", 3)),
         *((reductions, "EARLY", 2), (reductions, "PORTION", 2), (trace, "_LARGEST", 3)),
     ]
     if columns_module() is not None:
-        from timely.differential.trace import column_store
+        from timely.differential.trace import chunk
 
-        limits.append((column_store, "PORTION", 7))  # more than a block
+        limits.append((chunk, "PORTION", 7))  # more than a block
     with _limits(limits), MemoryBudget(1) as budget:
         yield budget
 

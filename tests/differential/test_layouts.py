@@ -1,0 +1,112 @@
+"""A trace adds up to what was appended, whatever its entries are stored as.
+
+White box: no program chooses how a delta is stored, nor when a reader sees it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pytest
+
+from timely import Product
+from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.entries import accumulate
+from timely.differential.trace.trace import Trace
+from timely.progress import lattice
+from timely.testing.differential import accumulated, tiny_memory
+from timely.testing.differential.conditions import small_columns
+
+PAIR: Any = Product[int, int]
+
+VALUES: dict[str, list[Any]] = {
+    "ints": [0, 1, -5, 1 << 40],
+    "arrow": [
+        ("a", 0.0, Decimal("1.25")),
+        ("a", -0.0, Decimal("1.25")),
+        (None, 2.5, None),
+        ("b", float("inf"), Decimal("-7.00")),
+    ],
+    "objects": ["a", ("b", 1), None, frozenset([2])],
+}
+
+
+def arrow_rows(changes: list[Any]) -> Any:
+    pa, np = pytest.importorskip("pyarrow"), pytest.importorskip("numpy")
+    from timely.differential.updates.row_columns import Fixed, KeyedRows, LazyColumn, RowColumns
+
+    texts, floats, decimals = ([value[place] for (_, value), _ in changes] for place in range(3))
+    scaled = pa.array([None if each is None else int(each.scaleb(2)) for each in decimals], pa.int64())
+    columns = (LazyColumn(pa.array(texts, pa.string())), LazyColumn(pa.array(floats, pa.float64())), LazyColumn(Fixed(scaled, 2)))
+    return KeyedRows(np.array([key for (key, _), _ in changes]), RowColumns(columns, len(changes), changes[0][1]))
+
+
+def append(trace: Trace[Any], layout: str, time: Any, changes: list[Any], columns: bool) -> Any:
+    """Append changes of one difference, as columns where the layout has such."""
+    if columns and layout == "ints":
+        from timely.differential.updates.int_columns import from_rows
+
+        updates = from_rows(changes, pairs=True)
+        assert updates is not None
+        return trace.append_columns(time, updates.consolidated())
+    if columns and layout == "arrow":
+        return trace.append_rows(time, arrow_rows(changes))
+    return trace.append(time, changes)
+
+
+def at_or_after(random: Random, time: Any) -> Any:
+    """Return a random time that is not before ``time``."""
+    if isinstance(time, int):
+        return time + random.randrange(3)
+    return PAIR(*(coordinate + random.randrange(3) for coordinate in time))
+
+
+def sums(changes: list[Any], key: Any, time: Any) -> dict[Any, int]:
+    """Return the counts of the values of ``key`` at ``time``."""
+    return {value: count for (each, value), count in accumulated(changes, time).items() if each == key}
+
+
+@pytest.mark.parametrize("time", [int, PAIR], ids=["epochs", "pairs"])
+@pytest.mark.parametrize("disk", [False, True], ids=["memory", "disk"])
+@pytest.mark.parametrize("layout", VALUES)
+def test_a_trace_adds_up_to_what_was_appended(layout: str, disk: bool, time: Any) -> None:
+    times = lattice(time)
+    for seed in range(6):
+        random = Random(seed)
+        keys = [*range(6), -1, -2] if layout != "objects" else [-1, -2, "k", 2.5, (-1, -1), (-1, -2)]
+        since = [times.domain.minimum]
+        changes: list[Any] = []
+        with ExitStack() as stack:
+            stack.enter_context(small_columns(1))
+            if disk:
+                stack.enter_context(tiny_memory())
+            trace: Trace[Any] = Trace(times, True, lambda: since)  # noqa: B023  # asked while it has this value
+            reader: Cursor[Any] = Cursor(trace, times, lambda: since)  # noqa: B023
+            unseen: list[Any] = []
+            for _ in range(60):
+                if random.random() < 0.2:
+                    since = [at_or_after(random, since[0])]
+                when = times.lub(at_or_after(random, times.domain.minimum), since[0])
+                diff = random.choice((1, 1, -1, 2))
+                records = {(random.choice(keys), random.choice(VALUES[layout])) for _ in range(random.randrange(1, 5))}
+                part = [(record, diff) for record in records]
+                delta = append(trace, layout, when, part, columns=random.random() < 0.8)
+                changes += [(delta.number, record, when, diff) for record in records]
+                unseen.append((delta, when))
+                random.shuffle(unseen)  # a reader sees deltas in any order
+                while len(unseen) > random.randrange(4):
+                    reader.see(*unseen.pop())
+                trace.maintain(len(part))
+                key, later = random.choice(keys), times.lub(since[0], when)
+                assert accumulate(trace.history(key), later) == sums([change for _, *change in changes], key, later)
+                waiting = [delta.number for delta, _ in unseen]
+                seen = [change for number, *change in changes if number not in waiting]
+                assert accumulate(reader.history(key), later) == sums(seen, key, later)
+            every = [change for _, *change in changes]
+            assert set(trace.keys()) >= {key for key, _ in accumulated(every, later)}
+            trace.compact()
+            for key in keys:
+                assert accumulate(trace.history(key), later) == sums(every, key, later)

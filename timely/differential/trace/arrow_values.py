@@ -1,0 +1,156 @@
+"""``ArrowValues``: the values of a chunk that are rows, as columns of Arrow. It imports PyArrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from timely.differential.trace.chunk import Chunk
+from timely.differential.updates.int_columns import Array
+from timely.differential.updates.row_columns import (
+    Columns,
+    Fixed,
+    KeyedRows,
+    LazyColumn,
+    RowColumns,
+    reader,
+    rows_at,
+    values_of,
+)
+
+_FEW = 4
+"""Rows of a key that are read one by one."""
+
+
+@final
+class ArrowValues:
+    """So many rows of columns."""
+
+    __slots__ = ("_count", "columns")
+
+    def __init__(self, columns: Columns, count: int) -> None:
+        self.columns = columns
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __reduce__(self) -> Any:
+        columns = [column.get() for column in self.columns]
+        arrays = [column.numbers if isinstance(column, Fixed) else column for column in columns]
+        batch = pa.RecordBatch.from_arrays(arrays, [str(number) for number in range(len(arrays))])
+        return _unpickled, (batch, [column.scale if isinstance(column, Fixed) else None for column in columns], self._count)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the columns."""
+        columns = (column.get() for column in self.columns)
+        return sum((column.numbers if isinstance(column, Fixed) else column).nbytes for column in columns)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """The types of the columns."""
+        columns = [column.get() for column in self.columns]
+        return tuple([("decimal", column.scale) if isinstance(column, Fixed) else column.type for column in columns])
+
+    def __getitem__(self, rows: slice | Array) -> ArrowValues:
+        """Return some of the rows, by number; columns are made when they are first read."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self._count)
+            columns = tuple([LazyColumn(_sliced(column.get(), start, stop)) for column in self.columns])
+            return ArrowValues(columns, stop - start)
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        return ArrowValues(rows_at(self.columns, rows), len(rows))
+
+    def loaded(self) -> ArrowValues:
+        """Return the same rows, their columns made."""
+        return ArrowValues(tuple([LazyColumn(column.get()) for column in self.columns]), self._count)
+
+    def concatenated(self, more: Sequence[ArrowValues]) -> ArrowValues:
+        """Return these rows and more."""
+        parts = [self, *more]
+        columns = [
+            LazyColumn(_joined([column.get() for column in same])) for same in zip(*(part.columns for part in parts), strict=True)
+        ]
+        return ArrowValues(tuple(columns), sum(map(len, parts)))
+
+    def numbers(self) -> list[Array]:
+        """Return columns of numbers that are equal exactly where rows are."""
+        return [_numbered(column.get()) for column in self.columns]
+
+    def reader(self) -> Sequence[object]:
+        """Return the rows as a sequence of tuples, made when they are read."""
+        return _Reader([column.get() for column in self.columns], self._count)
+
+
+def _unpickled(batch: pa.RecordBatch, scales: list[int | None], count: int) -> ArrowValues:
+    columns = zip(batch.columns, scales, strict=True)
+    return ArrowValues(tuple([LazyColumn(c if scale is None else Fixed(c, scale)) for c, scale in columns]), count)
+
+
+class _Reader(Sequence[object]):
+    """Rows of columns as tuples."""
+
+    def __init__(self, columns: list[Any], count: int) -> None:
+        self._columns = columns
+        self._count = count
+        self._readers: list[Callable[[int], Any]] = []
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+    @override
+    def __getitem__(self, rows: Any) -> Any:
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self._count)
+            if stop - start < _FEW:
+                return [self[row] for row in range(start, stop)]
+            slices = [values_of(_sliced(column, start, stop)) for column in self._columns]
+            return list(zip(*slices, strict=True)) or [()] * (stop - start)
+        if not self._readers:
+            self._readers = [reader(column) for column in self._columns]
+        return tuple([read(rows) for read in self._readers])
+
+
+def _sliced(column: Any, start: int, stop: int) -> Any:
+    if isinstance(column, Fixed):
+        return Fixed(column.numbers.slice(start, stop - start), column.scale)
+    return column.slice(start, stop - start)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], Fixed):
+        return Fixed(pa.concat_arrays([part.numbers for part in parts]), parts[0].scale)
+    return pa.concat_arrays(parts)
+
+
+def _numbered(column: Any) -> Array:
+    """Return numbers that are equal where the values of a column are, as Python has them."""
+    array = column.numbers if isinstance(column, Fixed) else column
+    kind = array.type
+    if pa.types.is_integer(kind) or pa.types.is_date(kind) or kind in (pa.string(), pa.large_string(), pa.bool_()):
+        numbers: Array = array.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return numbers.astype(np.int64)
+    places: dict[Any, int] = {}  # 0.0 and -0.0 are equal there, and have two places in a dictionary of Arrow
+    return np.array([places.setdefault(value, len(places)) for value in values_of(column)], np.int64)
+
+
+class RowDelta(KeyedRows):
+    """The updates that a trace has appended as number ``number``, in order of their keys; ``row_chunk`` has them by key."""
+
+    __slots__ = ("number", "row_chunk")
+
+    def __init__(self, updates: KeyedRows, number: int, time: Any) -> None:
+        ordered = updates.ordered()
+        count, diff = len(ordered), ordered.table.diff
+        values = ArrowValues(ordered.table.columns, count).loaded()
+        super().__init__(ordered.keys, RowColumns(values.columns, count, diff))
+        self.number = number
+        diffs = None if diff == 1 else np.full(count, diff)
+        self.row_chunk: Chunk[Any] = Chunk.of(ordered.keys, values, None, diffs, [time])

@@ -1,0 +1,544 @@
+"""``Chunk``: entries of a trace as columns, sorted by key; and the sum of chunks. It imports NumPy.
+
+Keys are whole numbers of 64 bits. Values are an array of whole numbers, rows of Arrow (``ArrowValues``), or none where the key is
+the record. Times are codes, which a short list translates: to advance times changes that list, and no column.
+
+Invariants: keys ascend, each once, and all entries of a key are in one chunk. ``codes is None`` means one time, ``diffs is None``
+means all 1. Sums add up whole numbers always, and rows of those keys that have a negative difference.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
+
+import attrs
+import numpy as np
+
+from timely.differential.trace import block_file
+from timely.differential.trace.entries import Entry
+from timely.differential.updates.int_columns import Array, Updates, integers, order_and_starts, summed
+from timely.operators.keyed.sorted_keys import spread
+
+T = TypeVar("T")
+
+PORTION: Final = 32_768
+"""Entries that are merged at a time, in 2 to 4 ms."""
+
+_WORK: Final = 64
+"""Bytes for each entry of a key, while a reduction sorts them."""
+
+_NO_NUMBERS: Final = np.zeros(0, np.int64)
+_START: Final = np.zeros(1, np.int64)
+_END: Final = 1 << 63
+
+
+class RowValues(Protocol):
+    """Values that are rows, as columns."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the columns."""
+
+    @property
+    def kind(self) -> object:
+        """What columns have to have in common to be concatenated."""
+
+    def __getitem__(self, rows: slice | Array) -> Self:
+        """Return some of the rows, by number; columns are made when they are first read."""
+
+    def loaded(self) -> Self:
+        """Return the same rows, their columns made."""
+
+    def concatenated(self, more: Sequence[Self]) -> Self:
+        """Return these rows and more."""
+
+    def numbers(self) -> list[Array]:
+        """Return columns of numbers that are equal exactly where rows are."""
+
+    def reader(self) -> Sequence[object]:
+        """Return the rows as a sequence of tuples, made when they are read."""
+
+
+Values: TypeAlias = "Array | RowValues"
+
+
+class Gathered(NamedTuple):
+    """The entries of some keys: entry ``i`` is of key ``numbers[i]`` of those asked for, at ``times[codes[i]]``."""
+
+    numbers: Array
+    values: Array | None
+    codes: Array
+    diffs: Array
+    times: list[Any]
+
+    def chosen(self, counts: Sequence[bool]) -> Gathered:
+        """Return the entries at those times of which ``counts`` says so."""
+        if all(counts):
+            return self
+        rows = np.array(counts, bool)[self.codes]
+        values = None if self.values is None else self.values[rows]
+        return Gathered(self.numbers[rows], values, self.codes[rows], self.diffs[rows], self.times)
+
+
+@final
+class Chunk(Generic[T]):
+    """Entries sorted by key. Those of ``keys[i]`` stand from ``offsets[i]`` to ``offsets[i + 1]``."""
+
+    __slots__ = ("_views", "codes", "diffs", "keys", "offsets", "times", "values")
+
+    def __init__(
+        self, keys: Array, offsets: Array, values: Values | None, codes: Array | None, diffs: Array | None, times: list[T]
+    ) -> None:
+        self.keys = keys
+        self.offsets = offsets
+        self.values = values
+        self.codes = codes
+        self.diffs = diffs
+        self.times = times
+        self._views: tuple[Any, ...] | None = None
+
+    @classmethod
+    def of(cls, keys: Array, values: Values | None, codes: Array | None, diffs: Array | None, times: list[T]) -> Chunk[T]:
+        """Return entries that are sorted by key; ``keys`` has the key of each."""
+        starts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+        offsets = np.concatenate((_START, starts, np.array([len(keys)]))) if len(keys) else _START
+        return cls(keys[offsets[:-1]], offsets, values, codes, diffs, times)
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def count_keys(self) -> int:
+        """Return the number of keys."""
+        return len(self.keys)
+
+    def all_keys(self) -> Iterator[int]:
+        """Return the keys."""
+        return iter(self.keys.tolist())
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its columns."""
+        columns = (self.keys, self.offsets, self.values, self.codes, self.diffs)
+        return sum(column.nbytes for column in columns if column is not None)
+
+    @property
+    def int_values(self) -> Array | None:
+        """The values as whole numbers."""
+        assert self.values is None or isinstance(self.values, np.ndarray)
+        return self.values
+
+    @property
+    def layout(self) -> ColumnLayout:
+        """What it shares with the chunks that it can be added up with."""
+        return INTS if self.values is None or isinstance(self.values, np.ndarray) else ColumnLayout(self.values.kind)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def lookup(self, number: int, key: object, entries: list[Entry]) -> None:
+        """Append the entries of one key: reading a ``memoryview`` is three times as fast as reading an array."""
+        views = self._views
+        if views is None:
+            values = self.values if self.values is None or isinstance(self.values, np.ndarray) else self.values.reader()
+            arrays = (self.keys, self.offsets, values, self.codes, self.diffs)
+            views = self._views = tuple([_view(array) if isinstance(array, np.ndarray) else array for array in arrays])
+        keys, offsets, listed, codes, diffs = views
+        place = bisect_left(keys, number)
+        if place == len(keys) or keys[place] != number:
+            return
+        times = self.times
+        first, last = offsets[place], offsets[place + 1]
+        if codes is None and diffs is None and listed is not None:  # loaded at once, as most chunks are
+            time = times[0]
+            entries.extend([(value, time, 1) for value in listed[first:last]])
+            return
+        entries.extend(
+            zip(
+                repeat(None, last - first) if listed is None else listed[first:last],
+                repeat(times[0]) if codes is None else [times[code] for code in codes[first:last]],  # without an end
+                repeat(1) if diffs is None else diffs[first:last],
+            )
+        )
+
+    def select(self, keys: Array) -> tuple[Array, Array]:
+        """Return, for those of sorted ``keys`` that are here, the number in ``keys`` and the row of each entry."""
+        if len(keys) <= len(self.keys):
+            places = np.searchsorted(self.keys, keys)
+            places[places == len(self.keys)] = 0
+            chosen = np.flatnonzero(self.keys[places] == keys)
+            here = places[chosen]
+        else:
+            places = np.searchsorted(keys, self.keys)
+            places[places == len(keys)] = 0
+            here = np.flatnonzero(keys[places] == self.keys) if len(keys) else _NO_NUMBERS
+            chosen = places[here]
+        starts = self.offsets[here]
+        return spread(chosen, starts, self.offsets[here + 1] - starts)
+
+    def near(self, keys: Array) -> Iterator[tuple[int, int, Chunk[T]]]:
+        """Return ranges of sorted ``keys`` with the chunk that may have them: all of it."""
+        if len(keys) and len(self.keys):
+            yield 0, len(keys), self
+
+    def gather(self, keys: Array) -> Gathered:
+        """Return the entries of sorted, unique ``keys``."""
+        index, rows = self.select(keys)
+        values = self.int_values
+        return Gathered(
+            index,
+            None if values is None else values[rows],
+            np.zeros(len(rows), np.int32) if self.codes is None else self.codes[rows],
+            np.ones(len(rows), np.int64) if self.diffs is None else self.diffs[rows],
+            self.times,
+        )
+
+    def part(self, keys: Iterable[int]) -> Chunk[T]:
+        """Return the entries of some keys."""
+        wanted = np.array(sorted(keys), np.int64)
+        index, rows = self.select(wanted)
+        return self._rows(wanted[index], rows)
+
+    # -- ranges ----------------------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        """The least key."""
+        return int(self.keys[0])
+
+    @property
+    def last(self) -> int:
+        """The greatest key."""
+        return int(self.keys[-1])
+
+    def pieces(self, entries: int) -> Iterator[Chunk[T]]:
+        """Return it in ranges of keys with about so many entries each."""
+        first = 0
+        while first < len(self.keys):
+            row = int(self.offsets[first]) + entries
+            last = max(int(np.searchsorted(self.offsets, row, side="right")) - 1, first + 1)
+            yield self._cut(first, last)
+            first = last
+
+    def split(self, bound: int) -> tuple[Chunk[T] | None, Chunk[T] | None]:
+        """Return the entries of keys up to ``bound``, and the others."""
+        place = int(np.searchsorted(self.keys, bound, side="right"))
+        if place in (0, len(self.keys)):
+            return (self, None) if place else (None, self)
+        return self._cut(0, place), self._cut(place, len(self.keys))
+
+    def _cut(self, first: int, last: int) -> Chunk[T]:
+        if first == 0 and last == len(self.keys):
+            return self
+        start, end = int(self.offsets[first]), int(self.offsets[last])
+        rows = slice(start, end)
+        return Chunk(
+            self.keys[first:last],
+            self.offsets[first : last + 1] - start,
+            None if self.values is None else self.values[rows],
+            None if self.codes is None else self.codes[rows],
+            None if self.diffs is None else self.diffs[rows],
+            self.times,
+        )
+
+    def _rows(self, keys: Array, rows: Array) -> Chunk[T]:
+        """Return some rows, in order of ``keys``, which are theirs."""
+        return Chunk.of(
+            keys,
+            None if self.values is None else self.values[rows],
+            None if self.codes is None else self.codes[rows],
+            None if self.diffs is None else self.diffs[rows],
+            self.times,
+        )
+
+    def at(self, times: list[T]) -> Chunk[T]:
+        """Return the same entries at other times."""
+        return Chunk(self.keys, self.offsets, self.values, self.codes, self.diffs, times)
+
+    def negated(self) -> Chunk[T]:
+        """Return the same entries with differences negated."""
+        return Chunk(self.keys, self.offsets, self.values, self.codes, -self.row_diffs(), self.times)
+
+    def block(self, codes: Array) -> tuple[Any, ...]:
+        """Return its columns with other codes, to be pickled."""
+        return self.keys, self.offsets, self.values, codes if codes.any() else None, self.diffs
+
+    def work(self, size: int) -> int:
+        """Return about how many bytes its entries take in memory while they are read; as a pickle they take ``size``."""
+        return _WORK * len(self)
+
+    # -- entry by entry --------------------------------------------------------------------------------------------
+
+    def row_keys(self) -> Array:
+        """Return the key of each entry."""
+        return self.keys if len(self.keys) == len(self) else np.repeat(self.keys, np.diff(self.offsets))
+
+    def row_codes(self) -> Array:
+        """Return the code of each entry."""
+        return np.zeros(len(self), np.int32) if self.codes is None else self.codes
+
+    def row_diffs(self) -> Array:
+        """Return the difference of each entry."""
+        return np.ones(len(self), np.int64) if self.diffs is None else self.diffs
+
+
+def _view(array: Array) -> memoryview:
+    contiguous: Any = np.ascontiguousarray(array)
+    return memoryview(contiguous)
+
+
+def whole(key: Any) -> int | None:
+    """Return the whole number of 64 bits that ``key`` equals, whatever its type, or ``None``.
+
+    >>> whole(2.0), whole(2.5), whole("2"), whole(1 << 64)
+    (2, None, None, None)
+    """
+    number = key
+    if type(key) is not int:
+        if isinstance(key, str | bytes | tuple):
+            return None
+        try:
+            number = int(key)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if number != key:
+            return None
+    return number if -_END <= number < _END else None
+
+
+def whole_numbers(keys: Iterable[Any]) -> Array:
+    """Return the whole numbers of 64 bits that some of ``keys`` equal, each once and in order.
+
+    >>> whole_numbers(["a", 2.0, 1, 1 << 64]).tolist()
+    [1, 2]
+    """
+    return np.array(sorted({number for number in map(whole, keys) if number is not None}), np.int64)
+
+
+# -- sums ----------------------------------------------------------------------------------------------------------
+
+
+def _common(chunks: Sequence[Chunk[T]], moved: Callable[[T], T] | None = None) -> tuple[list[T], Array | None]:
+    """Return the times of chunks, and the code that each entry has among them."""
+    codes_of: dict[T, int] = {}
+    tables = []
+    for chunk in chunks:
+        times = chunk.times if moved is None else map(moved, chunk.times)
+        tables.append(np.array([codes_of.setdefault(time, len(codes_of)) for time in times], np.int32))
+    if len(codes_of) < 2:
+        return list(codes_of), None
+    codes = [table[chunk.row_codes()] for table, chunk in zip(tables, chunks, strict=True)]
+    return list(codes_of), codes[0] if len(codes) == 1 else np.concatenate(codes)
+
+
+def _columns(chunks: Sequence[Chunk[T]]) -> tuple[Values | None, Array | None]:
+    """Return the values and the differences of chunks, one after the other."""
+    diffs = None
+    if any(chunk.diffs is not None for chunk in chunks):
+        diffs = np.concatenate([chunk.row_diffs() for chunk in chunks])
+    values: list[Any] = [chunk.values for chunk in chunks]
+    if values[0] is None or len(chunks) == 1:
+        return values[0], diffs
+    return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0].concatenated(values[1:]), diffs
+
+
+def concatenated(chunks: Sequence[Chunk[T]], moved: Callable[[T], T] | None = None) -> Chunk[T]:
+    """Return chunks of ascending ranges of keys as one, at the times that theirs have become."""
+    if len(chunks) == 1 and moved is None:
+        return chunks[0]
+    times, codes = _common(chunks, moved)
+    values, diffs = _columns(chunks)
+    ends = np.cumsum([len(chunk) for chunk in chunks]).tolist()
+    shifted = [chunk.offsets[1:] + (end - len(chunk)) for chunk, end in zip(chunks, ends, strict=True)]
+    return Chunk(
+        np.concatenate([chunk.keys for chunk in chunks]), np.concatenate([_START, *shifted]), values, codes, diffs, times
+    )
+
+
+def merged(chunks: Sequence[Chunk[T]]) -> Chunk[T]:
+    """Return the sum of chunks."""
+    times, codes = _common(chunks)
+    values, diffs = _columns(chunks)
+    keys = np.concatenate([chunk.row_keys() for chunk in chunks])
+    if values is None or isinstance(values, np.ndarray):
+        columns = [keys, *([] if values is None else [values]), *([] if codes is None else [codes])]
+        rows, diffs = summed(columns, diffs, runs=True)
+        codes = None if codes is None else rows.pop()
+        keys, values = rows[0], rows[1] if len(rows) > 1 else None
+    else:
+        chosen, diffs = _rows_left(keys, values, codes, diffs)
+        keys, values, codes = keys[chosen], values[chosen].loaded(), None if codes is None else codes[chosen]
+    if diffs is not None and (diffs == 1).all():
+        diffs = None
+    if codes is not None:  # times that nothing is left of
+        used = np.unique(codes)
+        if len(used) < len(times):
+            times = [times[code] for code in used.tolist()]
+            codes = np.searchsorted(used, codes).astype(np.int32)
+    return Chunk.of(keys, values, codes, diffs, times)
+
+
+def _rows_left(keys: Array, values: RowValues, codes: Array | None, diffs: Array | None) -> tuple[Array, Array | None]:
+    """Return the numbers of the rows that are left of a sum, in order of their keys, and their differences."""
+    order = np.argsort(keys, kind="stable")
+    if diffs is None or (diffs > 0).all():
+        return order, None if diffs is None else diffs[order]
+    crossed = np.isin(keys[order], keys[diffs < 0])  # others have nothing to cancel
+    some = order[crossed]
+    columns = [keys[some], *values[some].numbers(), *([] if codes is None else [codes[some]])]
+    within, starts = order_and_starts(columns)
+    sums = np.add.reduceat(diffs[some][within], starts)
+    rows = np.concatenate((order[~crossed], some[within[starts]][sums != 0]))
+    diffs = np.concatenate((diffs[order[~crossed]], sums[sums != 0]))
+    again = np.argsort(keys[rows], kind="stable")
+    return rows[again], diffs[again]
+
+
+@attrs.frozen
+class ColumnLayout:
+    """Chunks that can be added up: of whole numbers, or of rows of one ``kind``."""
+
+    kind: object
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether values are Arrow rows."""
+        return self.kind is not None
+
+    @property
+    def portion(self) -> int:
+        """Entries that are merged at a time."""
+        return PORTION
+
+    @property
+    def block_entries(self) -> int:
+        """Entries of a block on disk."""
+        return block_file.BLOCK
+
+    def number(self, key: object) -> int | None:
+        """Return the number by which chunks are sorted, or ``None`` where they cannot have the key."""
+        return key if type(key) is int and -_END <= key < _END else whole(key)
+
+    def merged(self, chunks: Sequence[Chunk[T]]) -> Chunk[T]:
+        """Return the sum of chunks."""
+        return merged(chunks)
+
+    def concatenated(self, chunks: Sequence[Chunk[T]], moved: Callable[[T], T] | None = None) -> Chunk[T]:
+        """Return chunks of ascending ranges of keys as one, at the times that theirs have become."""
+        return concatenated(chunks, moved)
+
+    def encoded(self, chunk: Chunk[T], codes_of: dict[T, int]) -> object:
+        """Return a chunk to be pickled, with codes of these times, to which its own are added."""
+        table = np.array([codes_of.setdefault(time, len(codes_of)) for time in chunk.times], np.int32)
+        return chunk.block(table[chunk.row_codes()])
+
+    def decoded(self, block: Any, times: list[T]) -> Chunk[T]:
+        """Return what was encoded."""
+        keys, offsets, values, codes, diffs = block
+        return Chunk(keys, offsets, values, codes, diffs, times)
+
+
+INTS: Final = ColumnLayout(None)
+
+
+class ColumnDelta(Updates):
+    """The updates that a trace has appended as number ``number``: sorted, each record once; ``chunk`` has them by key."""
+
+    __slots__ = ("chunk", "number")
+
+    def __init__(self, updates: Updates, number: int, time: Any) -> None:
+        super().__init__(updates.keys, updates.values, updates.diffs)
+        self.number = number
+        self.chunk: Chunk[Any] = Chunk.of(updates.keys, updates.values, None, updates.diffs, [time])
+
+
+# -- whole numbers --------------------------------------------------------------------------------------------------
+
+
+def by_time(chunks: Sequence[Chunk[T]], times: Iterable[T], moved: Callable[[T], T], pairs: bool) -> dict[T, Chunk[T]]:
+    """Return the entries of chunks of whole numbers at each of the ``times`` that ``moved`` takes theirs to."""
+    parts: dict[T, list[Chunk[T]]] = {time: [] for time in times}
+    for chunk in chunks:
+        places: dict[T, int] = {}
+        table = np.array([places.setdefault(moved(time), len(places)) for time in chunk.times], np.int64)
+        if chunk.codes is None:
+            parts[next(iter(places))].append(chunk)
+            continue
+        codes = table[chunk.codes]
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(len(places) + 1))
+        keys = chunk.row_keys()
+        for place, time in enumerate(places):
+            rows = order[bounds[place] : bounds[place + 1]]
+            same = chunk._rows(keys[rows], rows)
+            parts[time].append(merged([Chunk(same.keys, same.offsets, same.values, None, same.diffs, [time])]))
+    empty: Chunk[T] = Chunk.of(_NO_NUMBERS, _NO_NUMBERS if pairs else None, None, None, [])
+    return {
+        time: (some[0] if len(some) == 1 else merged([chunk.at([time]) for chunk in some])) if some else empty
+        for time, some in parts.items()
+    }
+
+
+def row_entries(
+    keys: Array, visible: Callable[[Any], Iterable[Any]], pairs: bool, held: Iterable[Any] | None = None
+) -> Gathered | None:
+    """Return the entries of keys that are rows, or ``None`` where they are not whole numbers.
+
+    ``held`` has the keys that have rows, where these are few.
+    """
+    numbered: Iterable[tuple[int, Any]] = enumerate(keys.tolist())
+    if held is not None:
+        few = whole_numbers(held)
+        places = np.searchsorted(keys, few)
+        places[places == len(keys)] = 0
+        here = places[keys[places] == few] if len(keys) else few
+        numbered = zip(here.tolist(), keys[here].tolist(), strict=True)
+    rows = [(number, *entry) for number, key in numbered for entry in visible(key)]
+    return _columns_of(rows, pairs)
+
+
+def _columns_of(rows: Sequence[tuple[int, Any, Any, Any]], pairs: bool) -> Gathered | None:
+    codes_of: dict[Any, int] = {}
+    codes = np.array([codes_of.setdefault(row[2], len(codes_of)) for row in rows], np.int32)
+    values = integers([row[1] for row in rows]) if pairs and rows else None
+    diffs = integers([row[3] for row in rows]) if rows else np.zeros(0, np.int64)
+    if diffs is None or (pairs and rows and values is None):
+        return None
+    if pairs and values is None:
+        values = np.zeros(0, np.int64)
+    return Gathered(np.array([row[0] for row in rows], np.int64), values, codes, diffs, list(codes_of))
+
+
+def one(parts: Sequence[Gathered], pairs: bool) -> Gathered:
+    """Return the sum of parts."""
+    if len(parts) == 1:
+        return parts[0]
+    codes_of: dict[Any, int] = {}
+    translated = []
+    for part in parts:
+        table = np.array([codes_of.setdefault(time, len(codes_of)) for time in part.times], np.int32)
+        translated.append(table[part.codes] if len(table) else part.codes)
+    empty: list[Array] = [np.zeros(0, np.int64)]
+    return Gathered(
+        np.concatenate([part.numbers for part in parts] or empty),
+        np.concatenate([part.values for part in parts if part.values is not None] or empty) if pairs else None,
+        np.concatenate(translated or [np.zeros(0, np.int32)]),
+        np.concatenate([part.diffs for part in parts] or empty),
+        list(codes_of),
+    )
+
+
+def chunk_of_rows(entries: Mapping[Any, Sequence[Any]], moved: Callable[[T], T], pairs: bool) -> Chunk[T] | None:
+    """Return the entries of a dictionary as a chunk of whole numbers, or ``None`` unless all are such."""
+    keys = integers(list(entries))
+    if keys is None:
+        return None
+    rows = [(number, *entry) for number, key in enumerate(entries) for entry in entries[key]]
+    columns = _columns_of(rows, pairs)
+    if columns is None:
+        return None
+    order = np.argsort(keys[columns.numbers], kind="stable")
+    values = None if columns.values is None else columns.values[order]
+    chunk = Chunk.of(keys[columns.numbers][order], values, columns.codes[order], columns.diffs[order], columns.times)
+    return merged([chunk.at(list(map(moved, chunk.times)))])

@@ -1,0 +1,314 @@
+"""``Spine``: the entries of a trace in one layout, in runs of geometrically growing size, in memory or on disk.
+
+Invariants: runs are settled, seen by every cursor, and stand oldest first, those on disk before those in memory. Every update is
+in one run, or fresh. Runs that merge add up what has become equal; they are read meanwhile, and may have their times advanced.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar, final
+
+from timely.differential.trace.disk_run import DiskRun, DiskWriter
+from timely.differential.trace.entries import Entry
+from timely.memory import MemoryBudget
+from timely.operators.keyed.merge_policy import GEOMETRIC
+
+SAVED: Final = 1 << 19
+"""Entries of one item of a checkpoint."""
+
+
+class AnyChunk(Protocol):
+    """Entries in order of the numbers of their keys, in memory."""
+
+    times: list[Any]
+
+    def __len__(self) -> int: ...
+    def count_keys(self) -> int:
+        """Return the number of keys."""
+
+    def all_keys(self) -> Iterator[Any]:
+        """Return the keys."""
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes that it takes in memory."""
+
+    def lookup(self, number: int, key: Any, entries: list[Entry]) -> None:
+        """Append the entries of one key."""
+
+    def part(self, keys: Iterable[Any]) -> Self:
+        """Return the entries of some keys."""
+
+    @property
+    def first(self) -> int:
+        """The least number of a key."""
+
+    @property
+    def last(self) -> int:
+        """The greatest number of a key."""
+
+    def pieces(self, entries: int) -> Iterator[Self]:
+        """Return it in ranges of whole keys with about so many entries each."""
+
+    def split(self, bound: int) -> tuple[Self | None, Self | None]:
+        """Return the entries of numbers up to ``bound``, and the others."""
+
+    def at(self, times: list[Any]) -> Self:
+        """Return the same entries at other times."""
+
+    def negated(self) -> Self:
+        """Return the same entries with differences negated."""
+
+    def work(self, size: int) -> int:
+        """Return about how many bytes its entries take in memory while they are read; as a pickle they take ``size``."""
+
+
+C = TypeVar("C", bound=AnyChunk)
+
+
+class Layout(Protocol[C]):
+    """What a spine has to know of its chunks."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether values are Arrow rows."""
+
+    @property
+    def portion(self) -> int:
+        """Entries that are merged at a time."""
+
+    @property
+    def block_entries(self) -> int:
+        """Entries of a block on disk."""
+
+    def number(self, key: Any) -> int | None:
+        """Return the number by which chunks are sorted, or ``None`` where they cannot have the key."""
+
+    def merged(self, chunks: Sequence[C]) -> C:
+        """Return the sum of chunks."""
+
+    def concatenated(self, chunks: Sequence[C], moved: Callable[[Any], Any] | None = None) -> C:
+        """Return chunks of ascending ranges of numbers as one, at the times that theirs have become."""
+
+    def encoded(self, chunk: C, codes_of: dict[Any, int]) -> object:
+        """Return a chunk to be pickled, with codes of these times, to which its own are added."""
+
+    def decoded(self, block: Any, times: list[Any]) -> C:
+        """Return what was encoded."""
+
+
+Run: TypeAlias = C | DiskRun[C]
+
+
+@final
+class Spine(Generic[C]):
+    """The runs of one layout, and fresh chunks with the numbers of their deltas, which cursors may still have to see."""
+
+    def __init__(self, layout: Layout[C], budget: MemoryBudget, moved: Callable[[Any], Any]) -> None:
+        """Begin empty; ``moved(time)`` is a time as it was last advanced."""
+        self.layout = layout
+        self._moved = moved
+        self.changed = False  # since there was last nothing to merge
+        self._budget = budget
+        self._runs: list[Run[C]] = []
+        self._fresh: deque[tuple[int, C]] = deque()
+        self._merge: _Merge[C] | None = None
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def append(self, number: int, chunk: C, fresh: bool) -> None:
+        """Append a delta, which cursors may still have to see."""
+        if fresh:
+            self._fresh.append((number, chunk))
+        else:
+            self.add(chunk)
+
+    def add(self, run: Run[C]) -> None:
+        """Add a run that counts as seen, and merge those that are due; large ones are merged in portions, by ``work``."""
+        if not len(run):
+            return
+        runs = self._runs
+        if isinstance(run, DiskRun):
+            runs.insert(sum(isinstance(older, DiskRun) for older in runs), run)
+        else:
+            runs.append(run)
+        self.changed = True
+        while (due := GEOMETRIC.due([len(each) for each in runs])) is not None and due.stop == len(runs):
+            sources = [each for each in runs[due] if not isinstance(each, DiskRun)]
+            if len(sources) < 2 or sum(map(len, sources)) > 2 * self.layout.portion:
+                return
+            if self._merge is not None and any(each in self._merge.sources for each in sources):
+                return
+            merged = self.layout.merged(sources)
+            runs[due] = [merged] if len(merged) else []
+
+    def settle(self, low: int) -> None:
+        """Settle the deltas before number ``low``."""
+        while self._fresh and self._fresh[0][0] < low:
+            self.add(self._fresh.popleft()[1])
+
+    def remove(self, keys: Iterable[Any]) -> C | None:
+        """Remove keys of which nothing is fresh, by adding the negation of their entries, and return these."""
+        keys = [key for key in keys if self.layout.number(key) is not None]
+        parts: list[C] = []
+        for run in self._runs if keys else ():
+            parts.extend(run.parts(keys) if isinstance(run, DiskRun) else [run.part(keys)])
+        parts = [part for part in parts if len(part)]
+        removed = self.layout.merged(parts) if parts else None
+        if removed is None or not len(removed):
+            return None
+        self.add(removed.negated())
+        return removed
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def visible(self, seen: int | None = None, ahead: Container[int] = ()) -> Iterator[Run[C]]:
+        """Return the runs before delta ``seen``, and those of ``ahead``; all of them for ``None``."""
+        yield from self._runs
+        for number, chunk in self._fresh:
+            if seen is None or number < seen or number in ahead:
+                yield chunk
+
+    def lookup(self, key: Any, seen: int, ahead: Container[int]) -> list[Entry]:
+        """Return the entries of one key."""
+        entries: list[Entry] = []
+        number = self.layout.number(key)
+        if number is not None:
+            for run in self._runs if not self._fresh else self.visible(seen, ahead):
+                run.lookup(number, key, entries)
+        return entries
+
+    def keys(self) -> Iterator[Any]:
+        """Return the keys that have entries, and some that had; some of them several times."""
+        return (key for run in self.visible() for piece in run.pieces(self.layout.portion) for key in piece.all_keys())
+
+    def saved(self, entries: int | None = None, moved: Callable[[Any], Any] | None = None) -> Iterator[C]:
+        """Return all of it, added up, in ranges of keys with about so many entries, at the times that theirs become."""
+        parts = _ranges(self.layout, list(self.visible()), entries or SAVED, moved)
+        return (part for part in parts if len(part))
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return sum(map(len, self.visible()))
+
+    def count_keys(self) -> int:
+        """Return the number of keys, or more where several runs have them."""
+        return sum(run.count_keys() for run in self.visible())
+
+    def count_runs(self) -> int:
+        """Return the number of runs."""
+        return len(self._runs) + len(self._fresh)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the runs in memory."""
+        return sum(run.nbytes for run in self.visible())
+
+    @property
+    def reads_disk(self) -> bool:
+        """Whether there are runs on disk: in order of the numbers of keys, each block of them is read once."""
+        return bool(self._runs) and isinstance(self._runs[0], DiskRun)
+
+    # -- merging ---------------------------------------------------------------------------------------------------
+
+    def advance(self, moved: Callable[[Any], Any]) -> None:
+        """Advance all times: only the short lists change."""
+        for run in self.visible():
+            run.times = list(map(moved, run.times))
+            self.changed = self.changed or len(run.times) > 1
+
+    def work(self) -> bool:
+        """Merge a portion of the runs that are due; return whether there is more to do."""
+        if self._merge is None:
+            runs = self._runs
+            cancelling = [bool(run.times) and 2 * len(set(run.times)) <= len(run.times) for run in runs]
+            due = GEOMETRIC.due([len(run) for run in runs], cancelling)
+            if due is None:
+                self.changed = False
+                return False
+            self._merge = _Merge(self.layout, runs[due], self._budget)
+        if self._merge.work():
+            self._replace(self._merge)
+            self._merge = None
+        return True
+
+    def _replace(self, merge: _Merge[C]) -> None:
+        place = self._runs.index(merge.sources[0])
+        merged = merge.finish(self._moved)
+        self._runs[place : place + len(merge.sources)] = [merged] if merged is not None and len(merged) else []
+
+    def compact(self) -> None:
+        """Merge all runs."""
+        self._merge = None
+        if self._runs:
+            self._complete(_Merge(self.layout, list(self._runs), self._budget))
+
+    def _complete(self, merge: _Merge[C]) -> None:
+        while not merge.work():
+            pass
+        self._replace(merge)
+
+    def spill(self) -> None:
+        """Move the runs to disk, as one: these are the newest, older ones are there already."""
+        held = [run for run in self._runs if not isinstance(run, DiskRun)]
+        if not held:
+            return
+        if self._merge is not None and any(run in self._merge.sources for run in held):
+            self._merge = None
+        self._complete(_Merge(self.layout, list[Run[C]](held), self._budget, on_disk=True))
+        self.changed = True
+
+    def written(self, parts: Iterable[C]) -> None:
+        """Add parts, in order of their keys, as a run on disk."""
+        writer = DiskWriter(self.layout, self._budget)
+        for part in parts:
+            if len(part):
+                writer.add(part)
+        self.spill()
+        self.add(writer.finish(self._moved))
+
+
+class _Merge(Generic[C]):
+    """The merge of runs, a range of keys at a time; on disk where one of them is."""
+
+    def __init__(self, layout: Layout[C], sources: list[Run[C]], budget: MemoryBudget, on_disk: bool = False) -> None:
+        self.sources = sources
+        self._layout = layout
+        self._parts = _ranges(layout, sources, layout.portion)
+        on_disk = on_disk or any(isinstance(run, DiskRun) for run in sources)
+        self._writer = DiskWriter(layout, budget) if on_disk else None
+        self._merged: list[C] = []
+
+    def work(self) -> bool:
+        """Merge the next range; return whether that was the last one."""
+        part = next(self._parts, None)
+        if part is None:
+            return True
+        if len(part):
+            (self._merged.append if self._writer is None else self._writer.add)(part)
+        return False
+
+    def finish(self, moved: Callable[[Any], Any]) -> Run[C] | None:
+        """Return the whole, with the times that those of its parts have become."""
+        if self._writer is not None:
+            return self._writer.finish(moved)
+        return self._layout.concatenated(self._merged, moved) if self._merged else None
+
+
+def _ranges(layout: Layout[C], runs: Sequence[Run[C]], entries: int, moved: Callable[[Any], Any] | None = None) -> Iterator[C]:
+    """Return the sum of runs, a range of keys at a time, at the times that they have then, or ``moved`` ones."""
+    pieces = [run.pieces(entries) for run in runs]
+    rest = [next(each, None) for each in pieces]
+    while any(piece is not None for piece in rest):
+        bound = min(piece.last for piece in rest if piece is not None)
+        parts: list[C] = []
+        for number, piece in enumerate(rest):
+            if piece is None:
+                continue
+            before, after = piece.split(bound)
+            rest[number] = next(pieces[number], None) if after is None else after
+            if before is not None:
+                parts.append(before if moved is None else before.at(list(map(moved, before.times))))
+        yield layout.merged(parts)
