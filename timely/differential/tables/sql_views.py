@@ -45,27 +45,38 @@ def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T
     ...     reached.at(0), reached.at(1)
     ({(1,): 1, (2,): 1, (3,): 1}, {(1,): 1, (2,): 1})
     """
-    found = query_over(scope, query, tables)
-    warn_of_order(query)
-    return found
+    return query_over(scope, query, tables, warns=True)
 
 
 @naming_the_line
-def query_over(scope: ScopeBuilder[T], query: str, tables: Mapping[str, Table[T] | Collection[T, Any]]) -> Table[T]:
-    """Return what ``sql`` does, for whoever warns of an order by themselves."""
-    given = {lower_case(name): _as_table(found) for name, found in tables.items()}
-    return table_of(relation_of(scope, query_of(query), relations(given)))
-
-
-def _as_table(found: Any) -> Any:
-    return table(found, found.schema) if isinstance(found, Collection) and found.schema is not None else found
-
-
-def warn_of_order(query: str, view: str = "") -> None:
-    """Warn of an ``ORDER BY`` that decides nothing: neither which rows there are, nor in which order they are read."""
+def query_over(
+    scope: ScopeBuilder[T], query: str, tables: Mapping[str, Table[T] | Collection[T, Any]], *, warns: bool = False
+) -> Table[T]:
+    """Return what ``sql`` does, which also ``warns`` of an order that decides nothing."""
     tree = query_of(query)
+    order = _useless_order(tree) if warns else None
+    result = table_of(relation_of(scope, tree, relations({lower_case(name): _as_table(each) for name, each in tables.items()})))
+    if order is not None:
+        _warn(order, "")
+    return result
+
+
+def _as_table(rows: Any) -> Any:
+    return table(rows, rows.schema) if isinstance(rows, Collection) and rows.schema is not None else rows
+
+
+def warn_of_order(query: str, view: str) -> None:
+    """Warn of an ``ORDER BY`` that decides nothing: neither which rows there are, nor in which order they are read."""
+    order = _useless_order(query_of(query))
+    if order is not None:
+        _warn(order, view)
+
+
+def _useless_order(tree: exp.Query) -> exp.Expr | None:
     order, distinct = tree.args.get("order"), tree.args.get("distinct")
     on = isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None  # of a set operation it is a bool
-    if order is None or tree.args.get("limit") or tree.args.get("offset") or on:
-        return
+    return None if tree.args.get("limit") or tree.args.get("offset") or on else order
+
+
+def _warn(order: exp.Expr, view: str) -> None:
     warn(f"{view}a view has no order: ORDER BY{position_of(order)} has no effect without LIMIT; sort when you read")

@@ -20,10 +20,10 @@ from timely.differential.tables.expressions.column_stages import condition_of, f
 from timely.differential.tables.expressions.join_order import by_equalities, columns_in, conjuncts
 from timely.differential.tables.expressions.relation import HIDDEN, Relation, beside, constant, entered, hidden, output_column
 from timely.differential.tables.expressions.scalar_compiler import NameScope, Row, Scalar, compile_scalar
+from timely.differential.tables.expressions.tree_nodes import has_query
 from timely.differential.tables.names.clauses import joined_in
 from timely.differential.tables.names.correlation import (
     equal_to_outer,
-    has_query,
     is_plain,
     outer_columns,
     outer_conditions,
@@ -346,7 +346,7 @@ class _Select:
 
     def reads_domain(self, nodes: Sequence[exp.Expr], domain: Relation) -> bool:
         """Return whether FROM reads columns from outside, so that it is different for each row of the domain."""
-        return any(column.table in domain.tables for node in nodes for column in node.find_all(exp.Column))
+        return any(columns_in(node) & domain.tables for node in nodes)
 
     def joined(self, relation: Relation, node: exp.Expr, ready: Callable[[Relation], list[exp.Expr]]) -> Relation:
         """Return one more join."""
@@ -653,9 +653,9 @@ def _membership(node: exp.Expr) -> _Membership | None:
     if isinstance(node, exp.In) and node.args.get("query") is not None:
         only(node, "this", "query")
         asked, query, negated = node.this, node.args["query"], False
-    elif isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and node.expression.find(exp.Query):
+    elif isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and has_query(node.expression):
         asked, query, negated = node.this, node.expression.this, False
-    elif isinstance(node, exp.NEQ) and isinstance(node.expression, exp.All) and node.expression.find(exp.Query):
+    elif isinstance(node, exp.NEQ) and isinstance(node.expression, exp.All) and has_query(node.expression):
         asked, query, negated = node.this, node.expression.this, True
     else:
         return None

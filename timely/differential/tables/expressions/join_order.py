@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
+from timely.differential.tables.expressions.tree_nodes import columns_of, has_query
 from timely.differential.tables.values.refusals import only
 
 
@@ -20,7 +21,7 @@ def unwrapped(node: exp.Expr) -> exp.Expr:
 
 def columns_in(node: exp.Expr) -> set[str]:
     """Return the names of the tables whose columns an expression has."""
-    return {column.table for column in node.find_all(exp.Column)}
+    return {column.table for column in columns_of(node)}
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
@@ -57,7 +58,7 @@ def _alternatives(node: exp.Expr) -> Iterator[exp.Expr]:
 def _implied(node: exp.Or) -> Iterator[exp.Expr]:
     """Yield the conditions that all alternatives have, and for each table what one of them says of it alone."""
     tables = columns_in(node)
-    if len(tables) < 2 or node.find(exp.Query) is not None:
+    if len(tables) < 2 or has_query(node):
         return
     branches = [list(conjuncts(branch)) for branch in _alternatives(node)]
     common = [condition for condition in branches[0] if all(condition in branch for branch in branches[1:])]
@@ -95,7 +96,7 @@ def by_equalities(
 def _movable(join: exp.Expr) -> bool:
     kind, condition = str(join.args.get("kind") or "").upper(), join.args.get("on")
     plain = kind in ("", "INNER", "CROSS") and not any(join.args.get(name) for name in ("side", "using", "method"))
-    return plain and (condition is None or condition.find(exp.Query) is None)
+    return plain and (condition is None or not has_query(condition))
 
 
 def _lateral(join: exp.Expr, items: Sequence[exp.Expr]) -> bool:

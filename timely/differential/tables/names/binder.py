@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from timely.differential.tables.expressions.relation import output_column
+from timely.differential.tables.expressions.tree_nodes import columns_of, has_query, nodes_in
 from timely.differential.tables.names.clauses import joined_in, star_of
 from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, Scope, distinct_names
 from timely.differential.tables.values.kinds import lower_case
@@ -79,9 +80,9 @@ class _Binder:
     def recursive(self, cte: exp.CTE, around: Scope | None, tables: Tables) -> list[str]:
         """Bind a query of ``WITH RECURSIVE``, whose step may read its own rows."""
         body, name = cte.this, cte.alias
-        if not any(lower_case(table.name) == name for table in body.find_all(exp.Table)):
+        if not _reads(body, name):
             return self.query(body, around, tables)
-        if type(body) is not exp.Union or any(lower_case(table.name) == name for table in body.this.find_all(exp.Table)):
+        if type(body) is not exp.Union or _reads(body.this, name):
             raise refusal(cte, "a recursive query is base UNION [ALL] step, and only the step reads it")
         tables = self.with_tables(body, around, tables)
         columns = self.query(body.this, around, tables)
@@ -332,16 +333,16 @@ class _Binder:
         """Return the names of ``HAVING`` that mean selected columns before those of ``FROM``: outside of aggregates and keys."""
         first: set[int] = set()
         part: Any
-        for column in having.find_all(exp.Column) if scope.aliases else ():
+        for column in columns_of(having) if scope.aliases else ():
             name = lower_case(column.name)
             if column.table or name not in scope.aliases or not scope.sources(name):
                 continue
             if column.find_ancestor(*_AGGREGATES, exp.Query) is not node:
                 continue
             keys, part = _keys(node), column
-            while part is not having and part.find(exp.Query) is None and self.of_from(part, scope) not in keys:
+            while part is not having and not has_query(part) and self.of_from(part, scope) not in keys:
                 part = part.parent
-            if part is having or part.find(exp.Query) is not None:
+            if part is having or has_query(part):
                 first.add(id(column))
         return first
 
@@ -437,6 +438,10 @@ def _renamed(node: exp.Expr, columns: Sequence[str]) -> Sequence[str]:
     names = distinct_names([*(lower_case(name.name) for name in named), *columns[len(named) :]])
     alias.set("columns", [exp.to_identifier(name) for name in names])
     return names
+
+
+def _reads(query: exp.Expr, table: str) -> bool:
+    return any(isinstance(node, exp.Table) and lower_case(node.name) == table for node in nodes_in(query))
 
 
 def _write(name: exp.Expr) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from timely.differential.tables.expressions.tree_nodes import nodes_in
 from timely.differential.tables.values.kinds import lower_case
 from timely.differential.tables.values.refusals import only, refusal, stands_before, written
 from timely.differential.tables.values.special_calls import bare
@@ -80,7 +81,7 @@ _NUMBER: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 def check_clauses(tree: exp.Expr) -> None:
     """Raise ``SqlError`` for what no query has, or is not kept up to date; move clauses of parentheses to their query."""
-    for node in list(tree.walk()):
+    for node in nodes_in(tree):
         if isinstance(node, exp.Subquery):
             _move_inside(node)
         names = READ.get(type(node))

@@ -8,13 +8,9 @@ from sqlglot import exp
 
 from timely.differential.tables.expressions.join_order import columns_in, conjuncts, unwrapped
 from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.expressions.tree_nodes import columns_of, has_node, has_query
 from timely.differential.tables.operators.groups import aggregates_in
 from timely.differential.tables.values.refusals import refusal
-
-
-def has_query(node: exp.Expr) -> bool:
-    """Return whether an expression has a subquery."""
-    return node.find(exp.Query) is not None
 
 
 def query_in(node: exp.Expr) -> exp.Query:
@@ -27,7 +23,7 @@ def query_in(node: exp.Expr) -> exp.Query:
 
 def outer_columns(query: exp.Expr, relation: Relation) -> list[exp.Expr]:
     """Return the columns of ``relation`` that a query reads, each once."""
-    return list(dict.fromkeys(column for column in query.find_all(exp.Column) if column.table in relation.tables))
+    return list(dict.fromkeys(column for column in columns_of(query) if column.table in relation.tables))
 
 
 def outer_conditions(query: exp.Expr, relation: Relation) -> list[exp.Expr]:
@@ -42,7 +38,7 @@ def is_plain(query: exp.Expr, relation: Relation, *, aggregates: bool = False) -
         return False
     parts = {name for name, value in query.args.items() if value not in (None, False, [])}
     allowed = {"expressions", "from_", "joins", "where", "with_"}
-    if any(output.find(exp.Query, exp.Window, exp.Explode) for output in query.expressions):
+    if any(has_node(output, exp.Query, exp.Window, exp.Explode) for output in query.expressions):
         return False
     if not aggregates and (query.args.get("distinct") is None or query.args["distinct"].args.get("on") is None):
         allowed |= {"distinct", "order"}
@@ -68,7 +64,7 @@ def equal_to_outer(query: exp.Expr, relation: Relation) -> list[tuple[exp.Expr, 
 
 def rows_at_most(query: exp.Expr) -> tuple[int, float]:
     """Return how many rows a query has at least, and at most."""
-    if not isinstance(query, exp.Select) or any(output.find(exp.Explode) for output in query.expressions):
+    if not isinstance(query, exp.Select) or any(has_node(output, exp.Explode) for output in query.expressions):
         return 0, float("inf")
     limit: Any = query.args.get("limit")
     most = float("inf")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from timely.differential.tables.expressions.tree_nodes import nodes_in
 from timely.differential.tables.operators.groups import aggregates_in
 from timely.differential.tables.operators.window_functions import windows_in
 from timely.differential.tables.values.refusals import name_of, refusal
@@ -11,7 +12,7 @@ from timely.differential.tables.values.refusals import name_of, refusal
 
 def references(node: exp.Expr, name: str) -> list[exp.Table]:
     """Return where a query reads the table ``name``."""
-    return [table for table in node.find_all(exp.Table) if table.name == name and not table.args.get("db")]
+    return [part for part in nodes_in(node) if isinstance(part, exp.Table) and part.name == name]
 
 
 def check_step(step: exp.Expr, name: str, distinct: bool) -> None:
@@ -84,5 +85,5 @@ def _check_linear(node: exp.Expr, found: exp.Expr, distinct: bool) -> None:
         raise refusal(found, "recursion by UNION ALL through DISTINCT is not supported")
     for other in node.args.get("joins") or []:
         # the recursive table stands before this join, which keeps rows of its own when nothing matches, or counts what is missing
-        if str(other.args.get("side") or "").upper() in ("RIGHT", "FULL") and found not in list(other.walk()):
+        if str(other.args.get("side") or "").upper() in ("RIGHT", "FULL") and not any(part is found for part in nodes_in(other)):
             raise refusal(found, "recursion through the optional side of a join is not monotone")

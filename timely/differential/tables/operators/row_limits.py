@@ -10,6 +10,7 @@ from typing import Any
 from sqlglot import exp
 
 from timely.differential.tables.expressions.join_order import conjuncts, unwrapped
+from timely.differential.tables.expressions.tree_nodes import nodes_in
 
 
 def limit_of(condition: exp.Expr, number: exp.Expr) -> int | None:
@@ -27,8 +28,13 @@ def limit_of(condition: exp.Expr, number: exp.Expr) -> int | None:
 
 def limit_inside(tree: exp.Query) -> exp.Query:
     """Return a query in which conditions on row numbers of a subquery, or of a ``WITH`` read once, stand inside it too."""
-    tables = [table.name for table in tree.find_all(exp.Table)]
-    for select in list(tree.find_all(exp.Select)):
+    nodes = nodes_in(tree)
+    if not any(type(node) is exp.RowNumber for node in nodes):
+        return tree
+    tables = [node.name for node in nodes if isinstance(node, exp.Table)]
+    for select in nodes:
+        if not isinstance(select, exp.Select):
+            continue
         clause = select.args.get("from_")
         if clause is None or select.args.get("where") is None:
             continue

@@ -29,6 +29,7 @@ from timely.differential.tables.expressions.column_stages import (
 from timely.differential.tables.expressions.join_order import columns_in
 from timely.differential.tables.expressions.relation import Relation, beside
 from timely.differential.tables.expressions.scalar_compiler import NameScope, Row, compile_scalar, unify
+from timely.differential.tables.expressions.tree_nodes import has_query
 from timely.differential.updates.row_columns import Columns, RowColumns
 
 
@@ -90,7 +91,7 @@ def _sides(condition: exp.Expr, left: Relation, right: Relation) -> tuple[exp.Ex
 
 def _belongs(node: exp.Expr, relation: Relation) -> bool:
     tables = columns_in(node)
-    return bool(tables) and tables <= relation.tables and node.find(exp.Query) is None
+    return bool(tables) and tables <= relation.tables and not has_query(node)
 
 
 def matches(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, compile_scalar
+from timely.differential.tables.expressions.tree_nodes import nodes_in
 from timely.differential.tables.values.kinds import Column, Kind
 from timely.differential.tables.values.refusals import refusal
 
@@ -18,7 +19,7 @@ def unnests_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Return the calls of ``unnest`` in selected expressions, each once; those of subqueries are not among them."""
     found: dict[exp.Expr, None] = {}
     for node in nodes:
-        for part in node.walk(prune=lambda inner: isinstance(inner, exp.Query | exp.Explode)):
+        for part in nodes_in(node, (exp.Query, exp.Explode)):
             if isinstance(part, exp.Explode):
                 found[part] = None
     return list(found)

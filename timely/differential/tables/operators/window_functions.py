@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import NameScope, Row, Scalar, as_kind, compile_scalar, strict, unify
+from timely.differential.tables.expressions.tree_nodes import has_node, nodes_in
 from timely.differential.tables.operators.aggregations import WRAPPERS, Aggregation, First, Sums, aggregation
 from timely.differential.tables.operators.groups import summands
 from timely.differential.tables.operators.row_limits import limit_of
@@ -38,7 +39,7 @@ def windows_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Return the window functions in expressions, each once; those of subqueries are not among them."""
     found: dict[exp.Expr, None] = {}
     for node in nodes:
-        for part in node.walk(prune=lambda inner: isinstance(inner, exp.Query | exp.Window)):
+        for part in nodes_in(node, (exp.Query, exp.Window)):
             if isinstance(part, exp.Window):
                 found[part] = None
     return list(found)
@@ -59,7 +60,7 @@ def with_windows(
     together: dict[Any, list[tuple[exp.Expr, exp.Window]]] = {}
     for node in nodes:
         window = _resolved(node, definitions, ())
-        if any(isinstance(part, exp.Window) for child in window.iter_expressions() for part in child.walk()):
+        if any(has_node(child, exp.Window) for child in window.iter_expressions()):
             raise refusal(node, "a window function cannot stand in another: use a subquery")
         partition, order = [*outer, *(window.args.get("partition_by") or [])], window.args.get("order")
         together.setdefault((tuple(partition), order), []).append((node, window))
