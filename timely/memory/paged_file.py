@@ -68,10 +68,11 @@ class PagedFile:
 
     def read(self, page: Page) -> list[memoryview]:
         """Return the pieces of a page, in memory of their own."""
-        starts = [page.at]
+        starts, end = [], page.at
         for size in page.sizes:
-            starts.append(self._aligned(starts[-1] + size))
-        data = memoryview(bytearray(starts[-2] + page.sizes[-1] - page.at))
+            starts.append(self._aligned(end))
+            end = starts[-1] + size
+        data = memoryview(bytearray(end - page.at))
         with self._blamed(len(data)):
             self._file.seek(page.at)
             rest = data
@@ -80,7 +81,7 @@ class PagedFile:
                 if not count:
                     raise OSError(errno.EIO, "the temporary file ends too early")
                 rest = rest[count:]
-        return [data[start - page.at :][:size] for start, size in zip(starts, page.sizes, strict=False)]
+        return [data[start - page.at :][:size] for start, size in zip(starts, page.sizes, strict=True)]
 
     def load(self, page: Page) -> Any:
         """Return the object whose pickle is the first piece, with the others as its buffers."""
