@@ -232,8 +232,8 @@ class _Components:
             graph.log(graph.change(new, absorbed, np.vstack((nodes[changed], names[changed])).T))
         if not changed.any():
             return [[]]
-        found = {"node": nodes[changed], "component": names[changed]}
-        return [pa.record_batch({name: graph.values.take(codes) for name, codes in found.items()})]
+        changes = {"node": nodes[changed], "component": names[changed]}
+        return [pa.record_batch({name: graph.values.take(codes) for name, codes in changes.items()})]
 
     def _merge_names(self, absorbed: Column, new: int) -> bool:
         """Give each root that absorbed others the least of their names; return whether any node below ``new`` is renamed."""

@@ -44,8 +44,8 @@ def breadth_first_search(edges: Stream[T, Any], source: Any, src: str = "src", d
     1 [('c', 1), ('d', 2)]
     """
     numbers, names = encode(edges, src, dst, lasting=True, narrow=True)
-    found = relax(numbers, names.map_batch(lambda batch: _seed(batch, source, src)), weighted=False)
-    return name_values(names, found, "distance", _as_integers)
+    distances = relax(numbers, names.map_batch(lambda batch: _seed(batch, source, src)), weighted=False)
+    return name_values(names, distances, "distance", _as_integers)
 
 
 def shortest_paths(
@@ -69,8 +69,8 @@ def shortest_paths(
     [(0, [(1, 0.0), (2, 0.5), (3, 2.5)])]
     """
     numbers, names = encode(edges, src, dst, weight=weight, lasting=True)
-    found = relax(numbers, names.map_batch(lambda batch: _seed(batch, source, src)))
-    return name_values(names, found, "distance", floats)
+    distances = relax(numbers, names.map_batch(lambda batch: _seed(batch, source, src)))
+    return name_values(names, distances, "distance", floats)
 
 
 def _seed(names: pa.RecordBatch, source: Any, src: str) -> Rows:

@@ -84,7 +84,7 @@ def _in_order(numbers: Stream[T, Any], names: Stream[T, Any]) -> tuple[Stream[T,
     routed = names.map_batch(lambda batch: batch.append_column("to", pa.array(np.zeros(len(batch), np.int64))))
     places, ordered = gather("labels: order", [(routed, Exchange("to"))], 2, _sort)
     attached = attach(attach(numbers, places, 0), places, 1).map_batch(lambda rows: rows[:, 2:])
-    (named,) = gather("labels: names", [(ordered, Exchange("id"))], 1, lambda _, __, found: [pa.concat_batches(found[0])])
+    (named,) = gather("labels: names", [(ordered, Exchange("id"))], 1, lambda _, __, collected: [pa.concat_batches(collected[0])])
     return attached, named
 
 
@@ -128,13 +128,13 @@ class _Part:
         for _, nodes, labels in (rows.T for rows in messages):
             self._labels[nodes] = labels
             changed.append(nodes)
-        found = (nodes for (nodes,) in self._by_neighbour.columns_of(np.concatenate(changed)))
-        return distinct(found, len(self.own) * self._peers)
+        neighbours = (nodes for (nodes,) in self._by_neighbour.columns_of(np.concatenate(changed)))
+        return distinct(neighbours, len(self.own) * self._peers)
 
     def vote(self, nodes: Column) -> Rows:
         """Give ``nodes`` the labels that most of their edges lead to; return ``(node, label)`` for those that change."""
-        found = [self._elect(nodes, places, neighbours) for places, (neighbours,) in self._by_node.find(nodes)]
-        changed = np.concatenate([np.empty((0, 2), np.int64), *found])
+        elected = [self._elect(nodes, places, neighbours) for places, (neighbours,) in self._by_node.find(nodes)]
+        changed = np.concatenate([np.empty((0, 2), np.int64), *elected])
         self.own[changed[:, 0] // self._peers] = changed[:, 1]
         return changed
 
@@ -154,8 +154,8 @@ class _Part:
 
     def messages(self, changed: Rows) -> Rows:
         """Return ``(worker, node, label)`` for every worker that has neighbours of a changed node."""
-        found = [np.vstack((workers, changed[places].T)).T for places, (workers,) in self._workers.find(changed[:, 0])]
-        return np.concatenate([np.empty((0, 3), np.int64), *found])
+        parts = [np.vstack((workers, changed[places].T)).T for places, (workers,) in self._workers.find(changed[:, 0])]
+        return np.concatenate([np.empty((0, 3), np.int64), *parts])
 
 
 class _Voting(Generic[T]):

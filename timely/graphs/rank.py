@@ -75,10 +75,10 @@ def pagerank(
     nodes = names.map_batch(lambda batch: batch.column("id").to_numpy())
     ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
     inputs: list[tuple[Stream[T, Any], Pact]] = [(numbers, Exchange(first)), (nodes, Exchange(_itself))]
-    found = gather_loop(
+    ranks = gather_loop(
         "pagerank", inputs, Exchange(_receiver), ranking.finish, keep=ranking.register, whole=_all_came, meanwhile=ranking.add_up
     )
-    return name_values(names, found, "rank", floats, lasting=False)
+    return name_values(names, ranks, "rank", floats, lasting=False)
 
 
 def check_parameters(damping: float, tolerance: float, rounds: int | None) -> None:
@@ -146,12 +146,12 @@ class _Edges:
         count = len(self._sources)
         self._length = int(self._slots.max()) + 1 if count else 0
         self.places: Places = slice(0, self._length)
-        found = distinct([self._slots], self._length)
-        if self._length > 2 * len(found):
+        used = distinct([self._slots], self._length)
+        if self._length > 2 * len(used):
             slots = np.empty(self._length, self._slots.dtype)
-            slots[found] = np.arange(len(found))
+            slots[used] = np.arange(len(used))
             self._slots = slots.take(self._slots)
-            self.places, self._length = found, len(found)
+            self.places, self._length = used, len(used)
         shift = _block_shift(max(nodes, self._length))
         across, down = (-(-places >> shift) if places else 0 for places in (nodes, self._length))
         starts = [0, count]
@@ -200,10 +200,10 @@ class _Edges:
             add_counts(degrees[block], self._sources[some])
         return degrees
 
-    def sums(self, given: Floats, space: Floats) -> Floats:
-        """Return the sums of what each source has ``given`` to each of its targets; ``space`` is for a float per edge."""
+    def sums(self, shares: Floats, space: Floats) -> Floats:
+        """Return the sums of the ``shares`` of the sources of each target; ``space`` is for a float per edge."""
         for block, some in self._reads:
-            np.take(given[block], self._sources[some], out=space[some], mode="clip")
+            np.take(shares[block], self._sources[some], out=space[some], mode="clip")
         sums = np.zeros(self._length)
         for block, some in self._adds:
             np.add.at(sums[block], self._slots[some].astype(np.intp), space[some])
@@ -259,11 +259,11 @@ class _SpooledEdges:
             add_counts(degrees, sources)
         return degrees
 
-    def sums(self, given: Floats, space: Floats) -> Floats:
-        """Return the sums of what each source has ``given`` to each of its targets."""
+    def sums(self, shares: Floats, space: Floats) -> Floats:
+        """Return the sums of the ``shares`` of the sources of each target."""
         sums = np.zeros(self._length)
         for sources, slots in self._blocks:
-            np.add.at(sums, slots.astype(np.intp), given.take(sources))
+            np.add.at(sums, slots.astype(np.intp), shares.take(sources))
         return sums
 
 

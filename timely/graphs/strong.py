@@ -82,9 +82,9 @@ def strong_members(edges: Stream[T, Any]) -> Stream[T, Any]:
         left = edges.enter(loop).concat(again)
         colours = propagate(left, _draw, "forward")
         coloured = attach(attach(left, colours, 0), colours, 1).map_batch(_of_one_colour)
-        found = propagate(coloured.map_batch(_reversed), colours.map_batch(_roots), "backward")
-        without(coloured, found, 0).connect_loop(handle)
-        return found.leave()
+        reached = propagate(coloured.map_batch(_reversed), colours.map_batch(_roots), "backward")
+        without(coloured, reached, 0).connect_loop(handle)
+        return reached.leave()
 
 
 def _draw(nodes: Column, time: Product[Any, int]) -> Column:

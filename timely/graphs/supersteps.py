@@ -127,13 +127,13 @@ class _Supersteps(Generic[T]):
         outboxes: defaultdict[Any, list[Any]] = defaultdict(list)
         for node in list(part.states) if superstep == 0 else inboxes:
             vertex = PregelVertex(node, part.states[node], part.edges.get(node, []), superstep)
-            found = self._compute(vertex, self._combined(inboxes.get(node, [])))
+            result = self._compute(vertex, self._combined(inboxes.get(node, [])))
             try:
-                part.states[node], sent = found
+                part.states[node], sent = result
                 messages = iter(sent)
             except (TypeError, ValueError) as error:
                 raise SchemaError(
-                    f"{info.path}: compute returns a state and pairs (node, message), and for {node!r} it returned {found!r}"
+                    f"{info.path}: compute returns a state and pairs (node, message), and for {node!r} it returned {result!r}"
                 ) from error
             for target, message in messages:
                 outboxes[target].append(message)

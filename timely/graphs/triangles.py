@@ -135,8 +135,8 @@ class _Triangles:
         """Yield ``(packed far and third, near, version of the edge at far)`` for the neighbours of ``near`` by older edges."""
         for rows in _by_key(collected[0], 3):
             if isinstance(collected[0], Spool):
-                found = np.cumsum(self._degrees[rows[0] // info.peers]) // (2 * BLOCK)
-                some = np.split(rows, run_starts(found)[1:], axis=1)
+                blocks = np.cumsum(self._degrees[rows[0] // info.peers]) // (2 * BLOCK)
+                some = np.split(rows, run_starts(blocks)[1:], axis=1)
             else:
                 some = [rows]
             for near, far, far_version in some:
@@ -151,8 +151,8 @@ class _Triangles:
         for edges, near, mine in _by_key(collected[0], 3):
             far, third = edges >> 32, edges & 0xFFFFFFFF
             version = self._edges.versions(edges)
-            found = (version >= 0) & _older(version, far, third, mine, near)
-            yield [np.vstack(value_counts(np.concatenate((near[found], far[found], third[found])))).T]
+            older = (version >= 0) & _older(version, far, third, mine, near)
+            yield [np.vstack(value_counts(np.concatenate((near[older], far[older], third[older])))).T]
 
     def count(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
         """Add up the counts; return ``(node, triangles)`` for the nodes that are new or have more."""
@@ -168,10 +168,10 @@ class _Triangles:
                 yield places
 
         changed = distinct(corners(), self._named)
-        found = np.vstack((changed * info.peers + info.worker, self._counts[changed])).T
+        counts = np.vstack((changed * info.peers + info.worker, self._counts[changed])).T
         if self._counts_log is not None:
-            self._counts_log(found)
-        return [found]
+            self._counts_log(counts)
+        return [counts]
 
     def register_edges(self, info: OperatorInfo) -> None:
         """Register the edges, with their versions, since messages in flight have such.

@@ -54,16 +54,16 @@ def aggregated_messages(
         raise ConfigurationError("aggregateMessages: aggCol must have an aggregate, such as F.sum(AggregateMessages.msg)")
     sent = [
         triplets.select(F.col(f"{end}.id").alias("id"), (messages[0] if len(messages) == 1 else F.struct(*messages)).alias("MSG"))
-        for end, name, given in (("src", "sendToSrc", to_src), ("dst", "sendToDst", to_dst))
-        if (messages := _columns(name, given))
+        for end, name, sent_along in (("src", "sendToSrc", to_src), ("dst", "sendToDst", to_dst))
+        if (messages := _columns(name, sent_along))
     ]
     if not sent:
         raise ConfigurationError("aggregateMessages: there are no messages: give sendToSrc, sendToDst, or both")
     return reduce(DataFrame.unionAll, sent).groupBy("id").agg(*wanted)
 
 
-def _columns(name: str, given: Expressions | None) -> list[Column]:
-    several: Sequence[Any] = [] if given is None else [given] if isinstance(given, Column | str) else list(given)
+def _columns(name: str, columns: Expressions | None) -> list[Column]:
+    several: Sequence[Any] = [] if columns is None else [columns] if isinstance(columns, Column | str) else list(columns)
     for one in several:
         if not isinstance(one, Column | str):
             raise ConfigurationError(f"aggregateMessages: {name} takes columns and SQL expressions, not {one!r}")

@@ -29,8 +29,8 @@ def clusters(tables: GraphTables, k: int, rounds: int, weight: str | None) -> Da
             edges = edges.join(numbered, end)
         edges = edges.select(F.col("src_number").alias(SRC), F.col("dst_number").alias(DST), "weight")
     clustering = PowerIterationClustering(k=k, maxIter=rounds, weightCol="weight")
-    found = clustering.assignClusters(edges)
+    assigned = clustering.assignClusters(edges)
     if names is None:
-        return found
-    found = found.select(F.col("id").alias("number"), "cluster")
-    return names.join(found, "number").select(ID, "cluster")
+        return assigned
+    assigned = assigned.select(F.col("id").alias("number"), "cluster")
+    return names.join(assigned, "number").select(ID, "cluster")

@@ -303,10 +303,10 @@ class GraphFrame:
         """Return the vertices with the columns of a compiled program; :meth:`Pregel.run` compiles it, and calls this."""
         edges = self._tables.inner_edges(*(F.col(quoted(name)) for name in edge_attributes))
         vertices = self._tables.node_column(*(F.col(quoted(name)) for name in attributes))
-        found = self._tables.run(
+        table = self._tables.run(
             "pregel", partial(column_pregel, program=program), states, options, edges=edges, vertices=vertices
         )
-        return self._tables.beside(found, level, found._result)
+        return self._tables.beside(table, level, table._result)
 
     # -- algorithms ------------------------------------------------------------------------------------------------------
 
@@ -327,8 +327,10 @@ class GraphFrame:
         algorithms run the same dataflow, to the end, and need no checkpoints.
         """
         check_algorithm("connectedComponents", algorithm, ("graphframes", "graphx", "two_phase", "randomized_contraction"))
-        found = algorithms.connected_components(**self._tables.arguments(options))
-        return self._tables.with_column(found, "component", storage_level, found._result, as_long=not useLabelsAsComponents)
+        components = algorithms.connected_components(**self._tables.arguments(options))
+        return self._tables.with_column(
+            components, "component", storage_level, components._result, as_long=not useLabelsAsComponents
+        )
 
     def stronglyConnectedComponents(self, maxIter: int, **options: Unpack[RunOptions]) -> GraphResult:
         """Return the vertices with a column ``component``: the smallest id among those that reach each other.
@@ -336,8 +338,8 @@ class GraphFrame:
         The result is that of any ``maxIter`` that is large enough: the dataflow runs to its end.
         """
         check_positive("stronglyConnectedComponents", "maxIter", maxIter)
-        found = algorithms.strongly_connected_components(**self._tables.arguments(options))
-        return self._tables.with_column(found, "component", DEFAULT_LEVEL, found._result, as_long=True)
+        components = algorithms.strongly_connected_components(**self._tables.arguments(options))
+        return self._tables.with_column(components, "component", DEFAULT_LEVEL, components._result, as_long=True)
 
     def labelPropagation(
         self,
@@ -353,8 +355,8 @@ class GraphFrame:
         Of several the smallest, so that results are the same in each run.
         """
         check_algorithm("labelPropagation", algorithm, ("graphx", "graphframes"))
-        found = algorithms.label_propagation(**self._tables.arguments(options), rounds=maxIter)
-        return self._tables.with_column(found, "label", storage_level, found._result)
+        labels = algorithms.label_propagation(**self._tables.arguments(options), rounds=maxIter)
+        return self._tables.with_column(labels, "label", storage_level, labels._result)
 
     def triangleCount(
         self,
@@ -368,8 +370,8 @@ class GraphFrame:
         The count is exact, also for ``algorithm="approx"``, for which ``lg_nom_entries`` would be the size of sketches.
         """
         check_algorithm("triangleCount", algorithm, ("exact", "approx"))
-        found = algorithms.triangle_count(**self._tables.arguments(options))
-        return self._tables.with_column(found, "count", storage_level, found._result)
+        counts = algorithms.triangle_count(**self._tables.arguments(options))
+        return self._tables.with_column(counts, "count", storage_level, counts._result)
 
     def pageRank(
         self,
@@ -399,13 +401,13 @@ class GraphFrame:
         if total is not None and not total > 0:
             raise ConfigurationError(f"pageRank: total must be above 0, not {total!r}")
         sources = [] if sourceId is None else [sourceId]
-        found = ranks(self._tables, "pageRank", sources, resetProbability, maxIter, tol, dangling, options)
+        table = ranks(self._tables, "pageRank", sources, resetProbability, maxIter, tol, dangling, options)
         rank = F.element_at("ranks", 1)
         if total is not None:
             whole = F.lit(1.0) if sourceId is not None else F.lit(float(self.vertices.count()))
             rank = rank * (F.lit(float(total)) / whole)
-        column = found.select("node", rank.alias("pagerank"))
-        return self._derived(*ranked(self._tables, column, "pagerank", found._result), whole=True)
+        column = table.select("node", rank.alias("pagerank"))
+        return self._derived(*ranked(self._tables, column, "pagerank", table._result), whole=True)
 
     def parallelPersonalizedPageRank(
         self,
@@ -425,9 +427,9 @@ class GraphFrame:
 
         if not sourceIds:
             raise ConfigurationError("parallelPersonalizedPageRank: sourceIds must have an id: give a list of vertices' ids")
-        found = ranks(self._tables, "parallelPersonalizedPageRank", sourceIds, resetProbability, maxIter, None, dangling, options)
-        vectors = found.select("node", array_to_vector(F.col("ranks")).alias("pageranks"))
-        return self._derived(*ranked(self._tables, vectors, "pageranks", found._result), whole=True)
+        table = ranks(self._tables, "parallelPersonalizedPageRank", sourceIds, resetProbability, maxIter, None, dangling, options)
+        vectors = table.select("node", array_to_vector(F.col("ranks")).alias("pageranks"))
+        return self._derived(*ranked(self._tables, vectors, "pageranks", table._result), whole=True)
 
     def shortestPaths(
         self,
@@ -458,8 +460,8 @@ class GraphFrame:
         towards = self._tables.inner_edges().select(F.col(self.DST).alias(self.SRC), F.col(self.SRC).alias(self.DST))
         apply = partial(landmark_distances, landmarks=len(landmarks), both_ways=not is_directed)
         vertices = self._tables.node_column(numbers)
-        found = self._tables.run(
-            "shortestPaths", apply, DISTANCES, options, edges=towards, vertices=vertices, given=repr(landmarks)
+        pairs = self._tables.run(
+            "shortestPaths", apply, DISTANCES, options, edges=towards, vertices=vertices, parameters=repr(landmarks)
         )
         names = self._tables.id_array("shortestPaths", "landmarks", landmarks)
 
@@ -467,8 +469,8 @@ class GraphFrame:
             return F.struct(F.element_at(names, pair["landmark"] + 1), pair["distance"])
 
         distances = F.map_from_entries(F.transform("distances", entry))
-        maps = found.select("node", distances.alias("distances"))
-        return self._tables.with_column(maps, "distances", storage_level, found._result)
+        maps = pairs.select("node", distances.alias("distances"))
+        return self._tables.with_column(maps, "distances", storage_level, pairs._result)
 
     def bfs(
         self,
@@ -516,15 +518,15 @@ class GraphFrame:
         """
         check_positive("all_paths", "max_path_length", max_path_length)
         graph = self if edge_filter is None else self.filterEdges(edge_filter)
-        start, end = (F.coalesce(condition(given), F.lit(False)) for given in (from_expr, to_expr))
+        start, end = (F.coalesce(condition(expression), F.lit(False)) for expression in (from_expr, to_expr))
         apply = partial(simple_paths, limit=max_path_length, both_ways=not is_directed)
         vertices = self._tables.node_column(start.alias("start"), end.alias("end"))
-        given = f"{from_expr}, {to_expr}, {edge_filter}"
-        found = graph._tables.run(
-            "all_paths", apply, self._tables.path_column(), options, vertices=vertices, node=False, given=given
+        parameters = f"{from_expr}, {to_expr}, {edge_filter}"
+        table = graph._tables.run(
+            "all_paths", apply, self._tables.path_column(), options, vertices=vertices, node=False, parameters=parameters
         )
-        paths = found.select("path", (F.size("path") - 1).cast("long").alias("len"))
-        return derived_result(paths.persist(storage_level), found._result)
+        paths = table.select("path", (F.size("path") - 1).cast("long").alias("len"))
+        return derived_result(paths.persist(storage_level), table._result)
 
     def detectingCycles(
         self,
@@ -537,10 +539,10 @@ class GraphFrame:
 
         The smallest id is the first and the last. There may be exponentially many.
         """
-        found = self._tables.run("detectingCycles", partial(simple_cycles), self._tables.path_column(), options, node=False)
-        cycles = found.select(F.col("path").alias("found_cycles"), F.element_at("path", 1).alias(self.ID))
+        paths = self._tables.run("detectingCycles", partial(simple_cycles), self._tables.path_column(), options, node=False)
+        cycles = paths.select(F.col("path").alias("found_cycles"), F.element_at("path", 1).alias(self.ID))
         cycles = cycles.select("found_cycles")  # and sort("id") is possible all the same, as it is in GraphFrames
-        return derived_result(cycles.persist(storage_level), found._result)
+        return derived_result(cycles.persist(storage_level), paths._result)
 
     def k_core(
         self,
@@ -553,9 +555,9 @@ class GraphFrame:
 
         Degrees are those of :attr:`degrees`: repeated edges count, and a loop counts twice.
         """
-        found = self._tables.run("k_core", partial(k_core), "core long", options)
-        cores = found.select(F.col("node").alias(self.ID), F.col("core").cast("int").alias("kcore"))
-        return derived_result(cores.persist(storage_level), found._result)
+        table = self._tables.run("k_core", partial(k_core), "core long", options)
+        cores = table.select(F.col("node").alias(self.ID), F.col("core").cast("int").alias("kcore"))
+        return derived_result(cores.persist(storage_level), table._result)
 
     def maximal_independent_set(
         self,
@@ -570,8 +572,8 @@ class GraphFrame:
         ``seed`` chooses one of the many sets, the same in each run.
         """
         apply = partial(maximal_independent_set, seed=seed)
-        found = self._tables.run("maximal_independent_set", apply, "", options)
-        return derived_result(found.select(F.col("node").alias(self.ID)).persist(storage_level), found._result)
+        members = self._tables.run("maximal_independent_set", apply, "", options)
+        return derived_result(members.select(F.col("node").alias(self.ID)).persist(storage_level), members._result)
 
     def powerIterationClustering(self, k: int, maxIter: int, weightCol: str | None = None) -> DataFrame:
         """Return ``(id, cluster)``: a cluster from 0 up to ``k - 1`` for each vertex with an edge, as Spark's MLlib finds it."""
@@ -665,10 +667,10 @@ class GraphFrame:
         check_votes(structural_similarity_multiplier, apply.keywords["direct"])
         vertices = self._tables.node_column(F.col(quoted(initial_label_col or self.ID)).alias("label"))
         schema = StructType([StructField("label", kind)])
-        found = self._tables.run(
-            "neighborhood_aware_cdlp", apply, schema, options, vertices=vertices, given=str(initial_label_col)
+        labels = self._tables.run(
+            "neighborhood_aware_cdlp", apply, schema, options, vertices=vertices, parameters=str(initial_label_col)
         )
-        return self._tables.with_column(found, "label", storage_level, found._result)
+        return self._tables.with_column(labels, "label", storage_level, labels._result)
 
     def hyper_anf(
         self,

@@ -115,11 +115,11 @@ class GraphTables:
         edges: DataFrame | None = None,
         vertices: DataFrame | None = None,
         node: bool = True,
-        given: str = "",
+        parameters: str = "",
     ) -> GraphResult:
         """Return ``(node, columns)`` from ``apply(edges, vertices)``, or the columns alone, of all ids by default.
 
-        ``given`` says what the user gave that is in the vertices: a checkpoint of other parameters is refused.
+        ``parameters`` says what the user gave that is in the vertices: a checkpoint of other parameters is refused.
         """
         edges = self.inner_edges() if edges is None else edges
         vertices = self.node_column() if vertices is None else vertices
@@ -136,8 +136,8 @@ class GraphTables:
         build.__name__ = method  # what Spark's plans and descriptions of jobs say
         inputs = {"edges": edges, "vertices": vertices}
         settings: RunOptions = {"workers": self.workers, **options}
-        parameters = sha256(f"{sorted(apply.keywords.items())} {given}".encode()).hexdigest()  # a Pregel program is long
-        return graph_result(run(build, inputs, {"found": schema}, version=f"{method}({parameters[:16]})", **settings))
+        digest = sha256(f"{sorted(apply.keywords.items())} {parameters}".encode()).hexdigest()  # a Pregel program is long
+        return graph_result(run(build, inputs, {"found": schema}, version=f"{method}({digest[:16]})", **settings))
 
     def path_column(self) -> str:
         """Return the column of a path: its ids."""
@@ -160,26 +160,26 @@ class GraphTables:
         return F.when(at > 0, at - 1).cast("int")
 
     def with_column(
-        self, found: DataFrame, name: str, level: StorageLevel, result: Result, *, as_long: bool = False
+        self, values: DataFrame, name: str, level: StorageLevel, result: Result, *, as_long: bool = False
     ) -> GraphResult:
-        """Return the vertices with what a run ``found`` of each, ``(node, value)``, in a column of that name."""
-        node, value = found.columns
-        values = F.col(value)
-        if as_long and isinstance(found.schema[value].dataType, IntegralType):
-            values = values.cast("long")
-        return self.beside(found.select(node, values.alias(name)), level, result)
+        """Return the vertices with what a run returned of each, ``(node, value)``, in a column of that name."""
+        node, value = values.columns
+        column = F.col(value)
+        if as_long and isinstance(values.schema[value].dataType, IntegralType):
+            column = column.cast("long")
+        return self.beside(values.select(node, column.alias(name)), level, result)
 
-    def beside(self, found: DataFrame, level: StorageLevel, result: Result) -> GraphResult:
-        """Return the vertices with the columns that a run ``found`` of each, beside the first, its node."""
-        node, *names = found.columns
+    def beside(self, columns: DataFrame, level: StorageLevel, result: Result) -> GraphResult:
+        """Return the vertices with the columns that a run returned of each, beside the first, its node."""
+        node, *names = columns.columns
         there = {column.lower(): column for column in self.vertices.columns}
         for name in names:
             if name.lower() in there:
                 column = there[name.lower()]
                 raise SchemaError(f"the vertices have a column {column!r}, and the result is to have {name!r}: rename or drop it")
-        columns = map(quoted, [*self.vertices.columns, *names])
-        joined = self.vertices.join(found.withColumnRenamed(node, ID), ID, "left")
-        return derived_result(joined.select(*columns).persist(level), result)
+        chosen = map(quoted, [*self.vertices.columns, *names])
+        joined = self.vertices.join(columns.withColumnRenamed(node, ID), ID, "left")
+        return derived_result(joined.select(*chosen).persist(level), result)
 
 
 def _without_null(name: str, what: str) -> Column:

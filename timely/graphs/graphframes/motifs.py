@@ -108,14 +108,14 @@ def _directions(match: re.Match[str]) -> int:
 def _find(vertices: DataFrame, edges: DataFrame, pattern: str) -> DataFrame:
     terms = list(_parsed(pattern)) if pattern.strip() else []
     _check_names(pattern, terms)
-    given = {name for term in terms if not _negated(term) for name in _vertices(term)}
-    free = sorted({name for term in terms if _negated(term) for name in _vertices(term)} - given)
-    found: DataFrame | None = None
+    bound = {name for term in terms if not _negated(term) for name in _vertices(term)}
+    free = sorted({name for term in terms if _negated(term) for name in _vertices(term)} - bound)
+    instances: DataFrame | None = None
     for term in [*map(_Vertex, free), *terms]:
-        found = _added(vertices, edges, found, term)
-    if found is None:
+        instances = _added(vertices, edges, instances, term)
+    if instances is None:
         return vertices.sparkSession.createDataFrame([], StructType())
-    return found.select(*map(quoted, _columns(terms)))
+    return instances.select(*map(quoted, _columns(terms)))
 
 
 def _parsed(pattern: str) -> Iterator[_Term]:
@@ -208,27 +208,27 @@ def _columns(terms: Sequence[_Term]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name and not name.startswith(_HIDDEN)]
 
 
-def _added(vertices: DataFrame, edges: DataFrame, found: DataFrame | None, term: _Term) -> DataFrame:
+def _added(vertices: DataFrame, edges: DataFrame, instances: DataFrame | None, term: _Term) -> DataFrame:
     """Return what was found, with one term more."""
     if isinstance(term, _Vertex):
-        if found is not None and term.name in found.columns:
-            return found
+        if instances is not None and term.name in instances.columns:
+            return instances
         alone = nested(vertices, term.name)
-        return alone if found is None else found.crossJoin(alone)
+        return alone if instances is None else instances.crossJoin(alone)
     if term.negated:
-        assert found is not None  # the vertices of negated terms come first
+        assert instances is not None  # the vertices of negated terms come first
         for one in [term, _swapped(term)] if term.undirected else [term]:
-            found = found.join(nested(edges, one.name), _meets(one, one.named()), "left_anti")
-        return found
+            instances = instances.join(nested(edges, one.name), _meets(one, one.named()), "left_anti")
+        return instances
     if not term.undirected:
-        return _joined(vertices, edges, found, term)
+        return _joined(vertices, edges, instances, term)
     edge = "" if term.name.startswith(_HIDDEN) else term.name
     ways = [
         (_swapped(term), f"({term.src})<-[{edge}]-({term.dst})", "in"),
         (term, f"({term.src})-[{edge}]->({term.dst})", "out"),
     ]
     parts = [
-        _joined(vertices, edges, found, one).withColumns({"_pattern": F.lit(text), "_direction": F.lit(direction)})
+        _joined(vertices, edges, instances, one).withColumns({"_pattern": F.lit(text), "_direction": F.lit(direction)})
         for one, text, direction in ways
     ]
     return parts[0].unionByName(parts[1])
@@ -238,19 +238,19 @@ def _swapped(edge: _Edge) -> _Edge:
     return attrs.evolve(edge, src=edge.dst, dst=edge.src)
 
 
-def _joined(vertices: DataFrame, edges: DataFrame, found: DataFrame | None, edge: _Edge) -> DataFrame:
+def _joined(vertices: DataFrame, edges: DataFrame, instances: DataFrame | None, edge: _Edge) -> DataFrame:
     along = nested(edges, edge.name)
-    known = [] if found is None else [name for name in edge.named() if name in found.columns]
-    if found is None:
-        found = along
+    known = [] if instances is None else [name for name in edge.named() if name in instances.columns]
+    if instances is None:
+        instances = along
     elif known:
-        found = found.join(along, _meets(edge, known))
+        instances = instances.join(along, _meets(edge, known))
     else:
-        found = found.crossJoin(along)
+        instances = instances.crossJoin(along)
     for name in edge.named():
         if name not in known:
-            found = found.join(nested(vertices, name), _meets(edge, [name]))
-    return found
+            instances = instances.join(nested(vertices, name), _meets(edge, [name]))
+    return instances
 
 
 def _meets(edge: _Edge, names: Sequence[str]) -> Column:

@@ -22,9 +22,9 @@ def neighborhood_sketches(edges: DataFrame, hops: int, size: int) -> DataFrame:
         raise SchemaError(f"hyper_anf: the ids are {kind.simpleString()}, which Spark has no sketches of: cast them to string")
     value = "int" if isinstance(kind, ByteType | ShortType) else kind.simpleString()
     own, first = (F.hll_sketch_agg(F.col(end).cast(value), size) for end in ("src", "dst"))
-    found = edges.groupBy(F.col("src").alias("id")).agg(own.alias("hop_0"), first.alias("hop_1"))
+    sketches = edges.groupBy(F.col("src").alias("id")).agg(own.alias("hop_0"), first.alias("hop_1"))
     for hop in range(2, hops + 1):
-        before = found.select(F.col("id").alias("dst"), F.col(f"hop_{hop - 1}").alias("sketch"))
+        before = sketches.select(F.col("id").alias("dst"), F.col(f"hop_{hop - 1}").alias("sketch"))
         reached = edges.join(before, "dst", "left").groupBy(F.col("src").alias("id"))
-        found = found.join(reached.agg(F.hll_union_agg("sketch").alias(f"hop_{hop}")), "id")
-    return found
+        sketches = sketches.join(reached.agg(F.hll_union_agg("sketch").alias(f"hop_{hop}")), "id")
+    return sketches

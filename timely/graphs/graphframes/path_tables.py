@@ -14,18 +14,18 @@ from timely.graphs.spark.result import RunOptions
 
 
 def shortest_paths_between(
-    tables: GraphTables, start: str | Column, end: str | Column, longest: int, given: str, options: RunOptions
+    tables: GraphTables, start: str | Column, end: str | Column, longest: int, parameters: str, options: RunOptions
 ) -> DataFrame:
     """Return the shortest paths of up to ``longest`` edges; where there is none, no row, with the columns of the vertices.
 
-    ``given`` is that of ``GraphTables.run``.
+    ``parameters`` are those of ``GraphTables.run``.
     """
     ends = condition(end)
     vertices = tables.node_column(F.when(condition(start), 0).alias("landmark"))
     apply = partial(landmark_distances, landmarks=1, limit=longest)
-    found = tables.run("bfs", apply, DISTANCES, options, vertices=vertices, given=given)
+    distances = tables.run("bfs", apply, DISTANCES, options, vertices=vertices, parameters=parameters)
     # not persist(): the table goes when the result does, with which nobody could unpersist it
-    levels = found.select("node", F.explode(F.col("distances.distance")).alias("level")).localCheckpoint()
+    levels = distances.select("node", F.explode(F.col("distances.distance")).alias("level")).localCheckpoint()
     reached = tables.vertices.filter(ends).join(levels, F.col(ID) == F.col("node"))
     (length,) = first_row(reached.select(F.min("level")))
     if length is None:

@@ -271,7 +271,7 @@ def _empty(session: SparkSession, schema: StructType) -> DataFrame:
     return session.createDataFrame([], schema)
 
 
-def _column(what: str, given: Any) -> Column:
-    if not isinstance(given, Column):
-        raise ConfigurationError(f"pregel: {what} takes a column expression, such as F.lit(1), not {given!r}")
-    return given
+def _column(what: str, expression: Any) -> Column:
+    if not isinstance(expression, Column):
+        raise ConfigurationError(f"pregel: {what} takes a column expression, such as F.lit(1), not {expression!r}")
+    return expression

@@ -44,12 +44,12 @@ def ranks(
     )
     numbers = tables.numbered(method, "sourceIds", sources).alias("source")
     vertices = tables.node_column(numbers)
-    return tables.run(method, apply, "ranks array<double>", options, vertices=vertices, given=repr(sources))
+    return tables.run(method, apply, "ranks array<double>", options, vertices=vertices, parameters=repr(sources))
 
 
-def ranked(tables: GraphTables, found: DataFrame, name: str, result: Result) -> tuple[DataFrame, DataFrame]:
-    """Return the vertices with the ranks that a run ``found``, and the edges with a weight, 1 / out-degree of ``src``."""
-    vertices = tables.with_column(found, name, DEFAULT_LEVEL, result)
+def ranked(tables: GraphTables, table: DataFrame, name: str, result: Result) -> tuple[DataFrame, DataFrame]:
+    """Return the vertices with the ranks that a run returned, and the edges with a weight, 1 / out-degree of ``src``."""
+    vertices = tables.with_column(table, name, DEFAULT_LEVEL, result)
     if WEIGHT in tables.edges.columns:
         raise SchemaError(f"the edges have a column {WEIGHT!r} already, and the result is to have one: rename or drop it")
     rest = [name for name in tables.edges.columns if name not in (SRC, DST)]

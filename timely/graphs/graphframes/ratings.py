@@ -34,8 +34,8 @@ def factorized(tables: GraphTables, parameters: Factorization, options: RunOptio
     apply = partial(svd_plus_plus, parameters=parameters)
     edges = tables.inner_edges(F.col(WEIGHT).cast("double").alias("weight"))
     result = tables.run("svdPlusPlus", apply, _MODEL, options, edges=edges)
-    found = result.localCheckpoint()  # not persist(): the table goes when the result does
+    table = result.localCheckpoint()  # not persist(): the table goes when the result does
     columns = [F.col(name).alias(f"column{at}") for at, name in enumerate(("explicit", "implicit", "bias"), 1)]
-    model = found.select("node", *columns, F.coalesce("error", "norm").alias("column4"))
-    error, ratings = first_row(found.select(F.coalesce(F.sum("error"), F.lit(0.0)), F.sum("ratings")))
+    model = table.select("node", *columns, F.coalesce("error", "norm").alias("column4"))
+    error, ratings = first_row(table.select(F.coalesce(F.sum("error"), F.lit(0.0)), F.sum("ratings")))
     return tables.beside(model, DEFAULT_LEVEL, result._result), error / ratings if ratings else float("nan")

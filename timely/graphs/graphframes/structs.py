@@ -21,6 +21,6 @@ def field(struct: str, name: str) -> Column:
     return F.col(quoted(struct)).getField(name)
 
 
-def condition(given: str | Column) -> Column:
+def condition(expression: str | Column) -> Column:
     """Return a condition of the user's: an SQL expression or a column."""
-    return F.expr(given) if isinstance(given, str) else given
+    return F.expr(expression) if isinstance(expression, str) else expression

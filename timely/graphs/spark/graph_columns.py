@@ -56,12 +56,12 @@ def source_value(source: Any, node: DataType, src: str) -> Any:
     try:
         if isinstance(node, TimestampType) and isinstance(source, datetime) and source.tzinfo is None:
             source = datetime.combine(source.date(), source.time()).astimezone(UTC)
-        found = pa.array([source], kind)
+        values = pa.array([source], kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ConfigurationError(
             f"the source is {source!r}, and the nodes are {node.simpleString()}: give one of these ({error})"
         ) from error
-    if found.null_count:
+    if values.null_count:
         raise ConfigurationError(f"the source is {source!r}, which is no node")
     try:
         as_node(source, kind, src)
@@ -73,16 +73,16 @@ def source_value(source: Any, node: DataType, src: str) -> Any:
 def column_type(frame: object, name: object, what: str) -> DataType:
     """Return the type of the one column of that name; ``SchemaError`` where there is none, or more than one."""
     if not isinstance(frame, DataFrame):
-        given = f"{type(frame)!r}: session.createDataFrame(...) makes one"
-        raise ConfigurationError(f"the {what} must be a Spark DataFrame, not {given}")
+        what_came = f"{type(frame)!r}: session.createDataFrame(...) makes one"
+        raise ConfigurationError(f"the {what} must be a Spark DataFrame, not {what_came}")
     if not isinstance(name, str):
         raise ConfigurationError(f"a column of the {what} is chosen by its name, a string, not by {name!r}")
-    found: list[DataType] = [field.dataType for field in frame.schema if field.name == name]
-    if not found:
+    types: list[DataType] = [field.dataType for field in frame.schema if field.name == name]
+    if not types:
         raise SchemaError(f"the {what} have no column {name!r}; they have {', '.join(map(repr, frame.columns))}")
-    if len(found) > 1:
-        raise SchemaError(f"the {what} have {len(found)} columns {name!r}: rename or drop all but one")
-    return found[0]
+    if len(types) > 1:
+        raise SchemaError(f"the {what} have {len(types)} columns {name!r}: rename or drop all but one")
+    return types[0]
 
 
 def chosen_columns(frame: DataFrame, chosen: dict[str, str]) -> DataFrame:

@@ -76,9 +76,9 @@ def graph_result(result: Result) -> GraphResult:
 def derived_result(frame: DataFrame, result: Result) -> GraphResult:
     """Return a DataFrame that is made of a run's output, as a ``GraphResult`` of that run."""
     kind = type("GraphResult", (GraphResult, type(frame)), {"__module__": __name__, "__doc__": GraphResult.__doc__})
-    found: Any = object.__new__(kind)
-    vars(found).update(vars(frame), _result=result)
-    return cast("GraphResult", found)
+    derived: Any = object.__new__(kind)
+    vars(derived).update(vars(frame), _result=result)
+    return cast("GraphResult", derived)
 
 
 def check_algorithm(method: str, algorithm: str, known: Sequence[str]) -> None:

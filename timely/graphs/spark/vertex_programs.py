@@ -88,8 +88,8 @@ def pregel(
     schema = StructType([StructField("node", node), StructField("state", kind)])
 
     def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
-        given, along = streams["vertices"].map_batch(_states), streams["edges"].map_batch(_edges)
-        ended = graphs.pregel(given, along, compute, combine)
+        states, along = streams["vertices"].map_batch(_states), streams["edges"].map_batch(_edges)
+        ended = graphs.pregel(states, along, compute, combine)
         return {"found": ended.map_batch(lambda records: _table(records, schema))}
 
     build.__name__ = "pregel"

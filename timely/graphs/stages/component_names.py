@@ -85,11 +85,11 @@ class _Naming(Generic[T]):
             part.names.append(batch)
         for rows in drained(collected[1]):
             self._set_roots(info, part, rows)
-        found = _Least()
+        least = _Least()
         for batch in part.names:
             ids = batch.column("id").to_numpy()
-            found.add(part.roots_of(ids // info.peers, ids), ids, batch.column("value"))
-        for some in found.batches():
+            least.add(part.roots_of(ids // info.peers, ids), ids, batch.column("value"))
+        for some in least.batches():
             yield [some.append_column("to", pa.array(np.full(len(some), info.worker)))]
 
     def _set_roots(self, info: OperatorInfo, part: _Part, rows: Any) -> None:
@@ -184,17 +184,17 @@ class _Least:
 def _least(roots: Column, ids: Column, values: pa.Array) -> pa.RecordBatch:
     """Return the rows with the least value of each root, by root."""
     order = pc.sort_indices(values).to_numpy()
-    found, at = np.unique(roots[order], return_index=True)
+    distinct_roots, at = np.unique(roots[order], return_index=True)
     rows = order[at].astype(np.int64)
-    return pa.record_batch({"root": found, "id": ids[rows], "value": values.take(pa.array(rows))})
+    return pa.record_batch({"root": distinct_roots, "id": ids[rows], "value": values.take(pa.array(rows))})
 
 
 def _least_of_all(info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Any]]:
     """Yield ``(to, root, id, value)`` for each row, with the least value of its root."""
-    found = _Least()
+    candidates = _Least()
     for batch in collected[0]:
-        found.add(batch.column("root").to_numpy(), batch.column("id").to_numpy(), batch.column("value"))
-    least = pa.concat_batches(list(found.batches()))
+        candidates.add(batch.column("root").to_numpy(), batch.column("id").to_numpy(), batch.column("value"))
+    least = pa.concat_batches(list(candidates.batches()))
     roots = least.column("root").to_numpy()
     for batch in drained(collected[0]):
         rows = least.take(pa.array(np.searchsorted(roots, batch.column("root").to_numpy())))

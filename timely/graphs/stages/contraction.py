@@ -53,8 +53,8 @@ def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any]
     (few,) = gather("components: forest", [(numbers, Pipeline)], 1, _forest)
     (half,) = gather("components: roots of sources", [(few, Exchange(first))], 1, forest.lift, keep=forest.register)
     (joined,) = gather("components: roots of targets", [(half, Exchange(first))], 1, forest.lift_again)
-    found: list[tuple[Stream[T, Any], Pact]] = [(joined, Exchange(first))]
-    ended = gather_loop("components: contract", found, Exchange(first), forest.contract, keep=_registered)
+    joins: list[tuple[Stream[T, Any], Pact]] = [(joined, Exchange(first))]
+    ended = gather_loop("components: contract", joins, Exchange(first), forest.contract, keep=_registered)
     every: list[tuple[Stream[T, Any], Pact]] = [(ticks, Exchange(first)), (ended, Pipeline)]
     jumped = gather_loop("components: jump", every, Exchange(first), forest.jump, keep=_registered)
     (members,) = gather("components: members", [(ticks, Exchange(first)), (jumped, Pipeline)], 1, forest.members)
@@ -197,8 +197,8 @@ class _Forest:
             if time.inner % 2 == 0:
                 yield [np.vstack((rows[:, 1], parents)).T, []]
                 continue
-            found = np.vstack((parents, rows[:, 1])).T
-            yield [_distinct(found[found[:, 0] != found[:, 1]]), []]
+            links = np.vstack((parents, rows[:, 1])).T
+            yield [_distinct(links[links[:, 0] != links[:, 1]]), []]
 
     def _choose(self, info: OperatorInfo, level: int, edges: Collected) -> None:
         """Give each node with edges the node of least priority as parent, of itself and its neighbours."""

@@ -155,10 +155,10 @@ class _Requester:
 
     def _split(self, info: OperatorInfo, parts: NodeParts, columns: list[pa.Array], keys: list[Spool]) -> Any:
         """Append the keys of a block of nodes to each part; return the part of each."""
-        which, found = parts.split(info, pa.concat_arrays(columns), self._src)
+        which, encoded = parts.split(info, pa.concat_arrays(columns), self._src)
         for part, places in enumerate(by_part(which)):
             if len(places):
-                some = found.take(pa.array(places))
+                some = encoded.take(pa.array(places))
                 keys[part].append(some.to_numpy() if pa.types.is_int64(some.type) else some)
         return which
 
@@ -195,8 +195,8 @@ class _Owner:
             names = self._number(info, part, new)
             numbers = np.concatenate((ids, *(batch.column("id").to_numpy() for batch in names))).take(places)
             ends = np.cumsum([len(request.content) for request in wanted])
-            for request, found in zip(wanted, np.split(numbers, ends[:-1]), strict=True):
-                yield [_Message(request.sender, info.worker, part, found), names.pop() if names else []]
+            for request, replies in zip(wanted, np.split(numbers, ends[:-1]), strict=True):
+                yield [_Message(request.sender, info.worker, part, replies), names.pop() if names else []]
 
     def _number(self, info: OperatorInfo, part: int, new: pa.Array) -> list[pa.RecordBatch]:
         """Give the next numbers to new keys of a part; return the batch ``(id, value)`` of their names, if there are any."""

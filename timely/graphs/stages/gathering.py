@@ -105,10 +105,10 @@ class _Gather(Generic[T]):
     def shortage(self, error: MemoryError) -> str:
         """Return what to say where memory is short."""
         budget = MemoryBudget.current()
-        kept = f"its process keeps {size_text(budget.used)} in memory and {size_text(budget.on_disk)} on disk"
+        held = f"its process keeps {size_text(budget.used)} in memory and {size_text(budget.on_disk)} on disk"
         limit = ", without a limit" if budget.limit is None else f", with a limit of {size_text(budget.limit)}"
         return (
-            f"{self.info.path}: out of memory after {self.rows:,} rows on this worker ({error}); {kept}{limit}. {OUT_OF_MEMORY}"
+            f"{self.info.path}: out of memory after {self.rows:,} rows on this worker ({error}); {held}{limit}. {OUT_OF_MEMORY}"
         )
 
     def run(self, *ports: Any) -> None:

@@ -139,10 +139,10 @@ def _name_in_blocks(
     for batch in names.drain():
         ids = batch.column("id").to_numpy() // info.peers
         here = slice(*np.searchsorted(places, (ids[0], ids[-1] + 1)))
-        found = batch.column("value").take(pa.array(np.searchsorted(ids, places[here])))
-        for start in range(0, len(found), BLOCK):
+        values = batch.column("value").take(pa.array(np.searchsorted(ids, places[here])))
+        for start in range(0, len(values), BLOCK):
             some = slice(start, start + BLOCK)
-            yield [pa.record_batch({"node": found[some], column: convert(rows[here, 1][some])})]
+            yield [pa.record_batch({"node": values[some], column: convert(rows[here, 1][some])})]
 
 
 def _append(known: Values, batch: pa.RecordBatch, info: OperatorInfo) -> None:

@@ -91,10 +91,10 @@ def dense(places: Column, values: Any) -> Column:
 
 def look_up(table: Column, places: Column) -> Column:
     """Return the values of a dense array at ``places``, ``MISSING`` beyond its end."""
-    found = np.full(len(places), MISSING, np.int64)
+    values = np.full(len(places), MISSING, np.int64)
     inside = places < len(table)
-    found[inside] = table[places[inside]]
-    return found
+    values[inside] = table[places[inside]]
+    return values
 
 
 def marked(table: Mask, places: npt.NDArray[np.integer[Any]]) -> Column:
@@ -103,8 +103,8 @@ def marked(table: Mask, places: npt.NDArray[np.integer[Any]]) -> Column:
     >>> marked(np.array([True, False, True]), np.array([1, 2, 0, 2], np.int32)).tolist()
     [1, 2, 3]
     """
-    found = [np.flatnonzero(table.take(places[at : at + BLOCK])) + at for at in range(0, len(places), BLOCK)]
-    return np.concatenate([np.empty(0, np.int64), *found])
+    parts = [np.flatnonzero(table.take(places[at : at + BLOCK])) + at for at in range(0, len(places), BLOCK)]
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def grow(table: Column, places: int, fill: int = MISSING) -> Column:

@@ -185,8 +185,8 @@ class Values:
         """Return the values of ``codes``."""
         if len(self.chunks) == 1:
             return self.chunks[0].take(pa.array(codes))
-        found = pa.chunked_array(self.chunks).take(pa.array(codes))
-        return pa.concat_arrays(found.chunks) if found.num_chunks else self.chunks[0].slice(0, 0)
+        values = pa.chunked_array(self.chunks).take(pa.array(codes))
+        return pa.concat_arrays(values.chunks) if values.num_chunks else self.chunks[0].slice(0, 0)
 
 
 def ranks(values: pa.Array) -> Column:

@@ -54,14 +54,14 @@ class EdgeSet:
 
     def versions(self, edges: Column) -> Column:
         """Return the version that added each of ``edges``, ``MISSING`` for those that are not in the set."""
-        found = np.full(len(edges), MISSING)
+        latest = np.full(len(edges), MISSING)
         for segment in self._segments:
             for places, block in segment.touched(edges):
                 wanted = edges[places]
                 at = np.searchsorted(block[0], wanted)
                 at[at == block.shape[1]] = 0
-                found[places] = np.where(block[0, at] == wanted, block[1, at], found[places])
-        return found
+                latest[places] = np.where(block[0, at] == wanted, block[1, at], latest[places])
+        return latest
 
     def find(self, nodes: Column) -> Rows:
         """Return the edges of ``nodes``: columns with the place in ``nodes`` of each source, the target, and the version."""

@@ -42,13 +42,13 @@ class UnionFind:
 
     def find(self, nodes: Column) -> Column:
         """Return the root of each of ``nodes``, and shorten their paths to it."""
-        found = self._parents[nodes]
+        roots = self._parents[nodes]
         while True:
-            above = self._parents[found]
-            if np.array_equal(above, found):
-                self._parents[nodes] = found
-                return found
-            found = above
+            above = self._parents[roots]
+            if np.array_equal(above, roots):
+                self._parents[nodes] = roots
+                return roots
+            roots = above
 
     def union(self, sources: Column, targets: Column) -> Column:
         """Connect the ends of edges; return the nodes that are no longer roots, in ascending order."""

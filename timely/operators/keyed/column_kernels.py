@@ -126,24 +126,14 @@ def _may_be_nan(semantics: Semantics, values: Any) -> bool:
     return semantics.nan == "greatest" and bool(pa.types.is_floating(values.type))
 
 
-def not_equal(semantics: Semantics, left: Any, right: Any) -> Any:
-    """Return which values differ."""
-    return pc.invert(equal(semantics, left, right))
-
-
-def less_equal(semantics: Semantics, left: Any, right: Any) -> Any:
-    """Return which values are less or equal."""
-    return pc.invert(less(semantics, right, left))
-
-
 def greater(semantics: Semantics, left: Any, right: Any) -> Any:
     """Return which values are greater."""
     return less(semantics, right, left)
 
 
-def greater_equal(semantics: Semantics, left: Any, right: Any) -> Any:
-    """Return which values are greater or equal."""
-    return pc.invert(less(semantics, left, right))
+def opposite(kernel: Kernel) -> Kernel:
+    """Return the kernel of what is not so: of ``less`` that of greater or equal."""
+    return lambda semantics, *values: pc.invert(kernel(semantics, *values))
 
 
 def null_safe_equal(semantics: Semantics, left: Any, right: Any) -> Any:
@@ -156,18 +146,20 @@ def one_of(semantics: Semantics, value: Any, *others: Any) -> Any:
     return reduce(pc.or_kleene, (equal(semantics, value, other) for other in others), pa.scalar(False))
 
 
-def greatest(semantics: Semantics, *values: Any) -> Any:
-    """Return the greatest value of each row that is not null."""
-    return reduce(lambda best, other: _better(best, other, less(semantics, best, other)), values)
+def extreme(better: Kernel) -> Kernel:
+    """Return the kernel of the value of each row that is ``better`` than the others, of those that are not null.
 
+    >>> extreme(less)(SPARK_ANSI, pa.array([3, None]), pa.array([2, 5])).to_pylist()
+    [2, 5]
+    """
 
-def least(semantics: Semantics, *values: Any) -> Any:
-    """Return the least value of each row that is not null."""
-    return reduce(lambda best, other: _better(best, other, less(semantics, other, best)), values)
+    def choose(semantics: Semantics, best: Any, *values: Any) -> Any:
+        for value in values:
+            chosen = pc.or_(pc.fill_null(better(semantics, value, best), False), pc.is_null(best))
+            best = pc.if_else(chosen, value, best)
+        return best
 
-
-def _better(best: Any, other: Any, better: Any) -> Any:
-    return pc.if_else(pc.or_(pc.fill_null(better, False), pc.is_null(best)), other, best)
+    return choose
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
@@ -176,13 +168,6 @@ def _better(best: Any, other: Any, better: Any) -> Any:
 def same_everywhere(function: Callable[..., Any]) -> Kernel:
     """Return the kernel of a function that is the same in all systems."""
     return lambda semantics, *values: function(*values)
-
-
-both = same_everywhere(pc.and_kleene)
-either = same_everywhere(pc.or_kleene)
-negation = same_everywhere(pc.invert)
-is_null = same_everywhere(pc.is_null)
-is_not_null = same_everywhere(pc.is_valid)
 
 
 def coalesce(semantics: Semantics, *values: Any) -> Any:

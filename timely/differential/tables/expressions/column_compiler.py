@@ -299,15 +299,19 @@ def _negative(node: exp.Expr, scope: NameScope) -> _Vectorized:
 
 _OF_ONE_KIND: Final[dict[Any, kernels.Kernel]] = {
     exp.EQ: kernels.equal,
-    exp.NEQ: kernels.not_equal,
+    exp.NEQ: kernels.opposite(kernels.equal),
     exp.LT: kernels.less,
-    exp.LTE: kernels.less_equal,
+    exp.LTE: kernels.opposite(kernels.greater),
     exp.GT: kernels.greater,
-    exp.GTE: kernels.greater_equal,
+    exp.GTE: kernels.opposite(kernels.less),
     exp.In: kernels.one_of,
 }
 
-_CONNECTIVES: Final[dict[Any, kernels.Kernel]] = {exp.And: kernels.both, exp.Or: kernels.either, exp.Not: kernels.negation}
+_CONNECTIVES: Final[dict[Any, kernels.Kernel]] = {
+    exp.And: kernels.same_everywhere(pc.and_kleene),
+    exp.Or: kernels.same_everywhere(pc.or_kleene),
+    exp.Not: kernels.same_everywhere(pc.invert),
+}
 
 
 def _comparison(node: exp.Expr, scope: NameScope) -> _Vectorized:
@@ -324,7 +328,7 @@ def _connective(node: exp.Expr, scope: NameScope) -> _Vectorized:
 
 def _is(node: exp.Expr, scope: NameScope) -> _Vectorized:
     if isinstance(node.expression, exp.Null):
-        return _applied(kernels.is_null, Kind.BOOLEAN, _compiled(node.this, scope))
+        return _applied(kernels.same_everywhere(pc.is_null), Kind.BOOLEAN, _compiled(node.this, scope))
     if not isinstance(node.expression, exp.Boolean):
         raise NoKernel
     expected = _constant(Kind.BOOLEAN, bool(node.expression.this))

@@ -50,9 +50,9 @@ def staged(
 
     def either(updates: Any) -> Any:
         if by_columns is not None and isinstance(updates, RowColumns) and len(updates) >= FEW:
-            found = by_columns(updates)
-            if found is not None:
-                return found
+            results = by_columns(updates)
+            if results is not None:
+                return results
         return by_rows(updates)
 
     return Collection(linear(rows.stream, name, either), ring)
@@ -76,13 +76,13 @@ def checked(
     """
 
     def by_columns(table: RowColumns) -> RowColumns | None:
-        found = []
+        read = []
         for column, field, lazy in zip(columns, schema, table.columns, strict=True):
             values = lazy.get()
             if values.type != field.type or (values.null_count and not field.nullable):
                 return None
             if is_lossless(field.type):
-                found.append(LazyColumn(values, make=partial(canonical, kind=column.kind)))
+                read.append(LazyColumn(values, make=partial(canonical, kind=column.kind)))
                 continue
             try:
                 made = canonical(values, column.kind)
@@ -90,8 +90,8 @@ def checked(
                 return None
             if made is None:
                 return None
-            found.append(LazyColumn(made))
-        return table.with_columns(found)
+            read.append(LazyColumn(made))
+        return table.with_columns(read)
 
     def by_rows(updates: Iterable[Update]) -> list[Update]:
         if by_session and isinstance(updates, list):
@@ -101,9 +101,9 @@ def checked(
     return staged(rows, name, by_rows, by_columns)
 
 
-def pruned(rows: Collection[Any, Row], kept: Sequence[int]) -> Collection[Any, Row]:
+def pruned(rows: Collection[Any, Row], columns: Sequence[int]) -> Collection[Any, Row]:
     """Return the rows of some of the columns."""
-    places = tuple(kept)
+    places = tuple(columns)
     if len(places) == 1:
         (only,) = places
         by_rows: Callable[[Iterable[Update]], list[Update]] = lambda updates: [((row[only],), diff) for row, diff in updates]  # noqa: E731
@@ -142,10 +142,10 @@ def filtered(rows: Collection[Any, Row], conditions: Sequence[Predicate]) -> Col
         return list(left)
 
     def by_columns(table: RowColumns) -> RowColumns | None:
-        found = [None if kernel is None else kernel(table) for kernel in kernels]
-        if any(columns is None for columns in found):
+        results = [None if kernel is None else kernel(table) for kernel in kernels]
+        if any(columns is None for columns in results):
             return None
-        return table.chosen(chosen_rows([columns[0] for columns in found if columns is not None]))
+        return table.chosen(chosen_rows([columns[0] for columns in results if columns is not None]))
 
     return staged(rows, "where", by_rows, by_columns if all(kernels) else None)
 
@@ -157,8 +157,8 @@ def projected(
     kernels = column_expressions(nodes, scope)
 
     def by_columns(table: RowColumns) -> RowColumns | None:
-        found = None if kernels is None else kernels(table)
-        return None if found is None else table.with_columns(map(LazyColumn, found))
+        columns = None if kernels is None else kernels(table)
+        return None if columns is None else table.with_columns(map(LazyColumn, columns))
 
     def one(updates: Iterable[Update]) -> list[Update]:
         (only,) = functions
@@ -184,10 +184,10 @@ def padded(rows: Collection[Any, Row], kinds: Sequence[Kind], *, after: bool) ->
         return [(row + missing if after else missing + row, diff) for row, diff in updates]
 
     def by_columns(table: RowColumns) -> RowColumns | None:
-        found = [nulls(kind, len(table)) for kind in kinds]
-        if any(column is None for column in found):
+        columns = [nulls(kind, len(table)) for kind in kinds]
+        if any(column is None for column in columns):
             return None
-        more = tuple(map(LazyColumn, found))
+        more = tuple(map(LazyColumn, columns))
         return table.with_columns((*table.columns, *more) if after else (*more, *table.columns))
 
     return staged(rows, "no match", by_rows, by_columns)
@@ -238,17 +238,17 @@ def keys_of(
     expressions = column_expressions(nodes, scope, kinds) if whole else None
 
     def by_columns(table: RowColumns) -> tuple[Any, RowColumns] | None:
-        found = None if expressions is None else expressions(table)
-        if found is None:
+        columns = None if expressions is None else expressions(table)
+        if columns is None:
             return None
-        if any(column.null_count and not matches_none for column, matches_none in zip(found, strict, strict=True)):
+        if any(column.null_count and not matches_none for column, matches_none in zip(columns, strict, strict=True)):
             return None
-        valid = [column.is_valid() for column in found if column.null_count]
+        valid = [column.is_valid() for column in columns if column.null_count]
         if valid:
             rows = chosen_rows(valid)
             table, indices = table.chosen(rows), pa.array(rows)
-            found = [column.take(indices) for column in found]
-        numbers = [column.to_numpy() for column in found]
+            columns = [column.take(indices) for column in columns]
+        numbers = [column.to_numpy() for column in columns]
         if len(numbers) == 1:
             return numbers[0], table
         if any(len(part) and (part.min() < 0 or part.max() >= _LIMIT) for part in numbers):
@@ -278,11 +278,11 @@ def keyed(rows: Collection[Any, Row], keys: Keys) -> Collection[Any, Any]:
     key, columns = keys.function, keys.columns
 
     def by_rows(updates: Iterable[Update]) -> list[Update]:
-        return [((found, row), diff) for row, diff in updates if (found := key(row)) is not None]
+        return [((value, row), diff) for row, diff in updates if (value := key(row)) is not None]
 
     def by_columns(table: RowColumns) -> KeyedRows | None:
-        found = None if columns is None else columns(table)
-        return None if found is None else KeyedRows(*found)
+        keyed_columns = None if columns is None else columns(table)
+        return None if keyed_columns is None else KeyedRows(*keyed_columns)
 
     return staged(rows, "key", by_rows, by_columns)
 
@@ -292,13 +292,13 @@ def only_keys(rows: Collection[Any, Row], keys: Keys) -> Collection[Any, Any]:
     key, columns = keys.function, keys.columns
 
     def by_rows(updates: Iterable[Update]) -> list[Update]:
-        return [(found, diff) for row, diff in updates if (found := key(row)) is not None]
+        return [(value, diff) for row, diff in updates if (value := key(row)) is not None]
 
     def by_columns(table: RowColumns) -> Any:
-        found = None if columns is None or abs(table.diff) >= LARGE else columns(table)
-        if found is None:
+        keyed_columns = None if columns is None or abs(table.diff) >= LARGE else columns(table)
+        if keyed_columns is None:
             return None
-        return Updates(found[0], None, None if table.diff == 1 else np.full(len(found[0]), table.diff))
+        return Updates(keyed_columns[0], None, None if table.diff == 1 else np.full(len(keyed_columns[0]), table.diff))
 
     return staged(rows, "key", by_rows, by_columns)
 

@@ -104,7 +104,7 @@ class _Saved(NamedTuple):
     """A program between two steps: its phase, what that began with, and the messages of the steps since."""
 
     phase: _Phase
-    given: Any
+    argument: Any
     received: list[list[Any]]
 
 
@@ -113,27 +113,27 @@ class _Execution:
 
     result: Any
 
-    def __init__(self, program: StepProgram[Any], info: OperatorInfo, phase: _Phase, given: Any) -> None:
+    def __init__(self, program: StepProgram[Any], info: OperatorInfo, phase: _Phase, argument: Any) -> None:
         self._program, self._info = program, info
-        self._enter(phase, given)
+        self._enter(phase, argument)
 
     @classmethod
     def restored(cls, program: StepProgram[Any], info: OperatorInfo, saved: _Saved) -> _Execution:
         """Return what was saved. What its steps send is in flight already."""
-        execution = cls(program, info, saved.phase, saved.given)
+        execution = cls(program, info, saved.phase, saved.argument)
         execution.step(None)
         for messages in saved.received:
             execution.step(messages)
         return execution
 
-    def _enter(self, phase: _Phase, given: Any) -> None:
-        self.saved = _Saved(phase, given, [])
+    def _enter(self, phase: _Phase, argument: Any) -> None:
+        self.saved = _Saved(phase, argument, [])
         run: dict[_Phase, Callable[..., Steps[Any]]] = {
             _Phase.BEGIN: self._program.begin,
             _Phase.ROUND: self._program.round,
             _Phase.END: self._program.end,
         }
-        self._steps = run[phase](self._info, given)
+        self._steps = run[phase](self._info, argument)
 
     def step(self, messages: list[Any] | None) -> Sequence[Any] | None:
         """Take a step, the first of a phase without messages; return what to send, and after the last nothing but a result."""
@@ -143,14 +143,14 @@ class _Execution:
             try:
                 return next(self._steps) if messages is None else self._steps.send(messages)
             except StopIteration as end:
-                phase, given, _ = self.saved
+                phase, argument, _ = self.saved
                 if phase is _Phase.END:
                     self.result = end.value
                     return None
                 if phase is _Phase.BEGIN:
                     self._enter(_Phase.ROUND, end.value)
                 else:
-                    self._enter(_Phase.ROUND if end.value else _Phase.END, given)
+                    self._enter(_Phase.ROUND if end.value else _Phase.END, argument)
                 messages = None
 
 

@@ -130,7 +130,7 @@ class _Vertices:
     """One worker's vertices: what does not change, their states, and the columns of mirrors that do not change."""
 
     part: GraphPartition
-    given: pa.Table
+    attributes: pa.Table
     states: pa.Table
     mirrored: dict[str, pa.Array]
     superstep: int = 0
@@ -143,16 +143,16 @@ class _Supersteps(StepProgram[_Vertices]):
     def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Vertices]:
         part = yield from partitioned(info, *collected)
         program = self._program
-        given = pa.table({"id": part.nodes, **{name: part.attributes[name] for name in part.attributes.column_names}})
-        states = _states(given, {name: state.initial for name, state in program.states.items()}, program)
+        attributes = pa.table({"id": part.nodes, **{name: part.attributes[name] for name in part.attributes.column_names}})
+        states = _states(attributes, {name: state.initial for name, state in program.states.items()}, program)
         fixed = [name for name in program.read_at("dst") if name not in program.states]
-        return _Vertices(part, given, states, (yield from _mirrored(part, given, fixed)))
+        return _Vertices(part, attributes, states, (yield from _mirrored(part, attributes, fixed)))
 
     def round(self, info: OperatorInfo, state: _Vertices) -> Steps[bool]:
         program, part = self._program, state.part
         if state.superstep == program.supersteps:
             return False
-        vertices = _beside(state.given, state.states)
+        vertices = _beside(state.attributes, state.states)
         changing = [name for name in program.read_at("dst") if name in program.states]
         mirrors = {**state.mirrored, **(yield from _mirrored(part, vertices, changing))}
         outgoing, local = _messages(part, program, vertices, mirrors)
@@ -174,8 +174,8 @@ class _Supersteps(StepProgram[_Vertices]):
 
     def end(self, info: OperatorInfo, state: _Vertices) -> Steps[Any]:
         yield from ()
-        found = {name: state.states[name].combine_chunks() for name in self._program.states if name != ACTIVE}
-        return result_batch(state.part, **found)
+        states = {name: state.states[name].combine_chunks() for name in self._program.states if name != ACTIVE}
+        return result_batch(state.part, **states)
 
 
 def _states(table: pa.Table, expressions: Mapping[str, ColumnExpression], program: ColumnProgram) -> pa.Table:
@@ -186,8 +186,8 @@ def _active(table: pa.Table) -> Mask:
     return np.asarray(table[ACTIVE].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _beside(given: pa.Table, states: pa.Table) -> pa.Table:
-    return pa.table({table_name: table[table_name] for table in (given, states) for table_name in table.column_names})
+def _beside(attributes: pa.Table, states: pa.Table) -> pa.Table:
+    return pa.table({table_name: table[table_name] for table in (attributes, states) for table_name in table.column_names})
 
 
 def _mirrored(part: GraphPartition, table: pa.Table, names: Sequence[str]) -> Steps[dict[str, pa.Array]]:
@@ -263,10 +263,10 @@ def _merged(part: GraphPartition, program: ColumnProgram, arrived: Sequence[tupl
     for at, one in enumerate(program.aggregates):
         partials = [[batch[name] for name in batch.schema.names if name.startswith(f"{at}.")] for _, batch in arrived]
         columns[str(at)] = merged_aggregate(one, groups, len(there), partials)
-    found = evaluate(program.combined, pa.table({"id": part.nodes.take(pa.array(there)), **columns}))
+    messages = evaluate(program.combined, pa.table({"id": part.nodes.take(pa.array(there)), **columns}))
     at_vertex = np.full(len(part), -1)
     at_vertex[there] = np.arange(len(there))
-    return found.take(pa.array(at_vertex, mask=at_vertex < 0))
+    return messages.take(pa.array(at_vertex, mask=at_vertex < 0))
 
 
 def _groups(ends: Column, count: int) -> tuple[Column, Column]:

@@ -105,18 +105,18 @@ def partitioned(
     table, joined = _together([vertex for vertex, _ in received]), _together([edge for _, edge in received])
     if table is None:  # no worker has a vertex, so edges have ends that are none
         table = pa.table({"node": joined["src"][:0] if joined is not None else pa.array([], pa.int64())})
-    given = table["node"].combine_chunks()
+    values = table["node"].combine_chunks()
     places = Dictionary()
-    codes, nodes = places.encode(given)
-    if len(nodes) < len(given):
-        raise SchemaError(f"{info.path}: there are two vertices {_repeated(given)!r}; a vertex has one row: drop the others")
+    codes, nodes = places.encode(values)
+    if len(nodes) < len(values):
+        raise SchemaError(f"{info.path}: there are two vertices {_repeated(values)!r}; a vertex has one row: drop the others")
     if joined is None:
         joined = pa.table({"src": nodes[:0], "dst": nodes[:0]})
     sources, targets, mirrors = _numbered(info, places, joined)
     owners = _places_by_owner(info, mirrors)
     at = inverse(join_columns(owners))
     asked: list[pa.Array] = yield [mirrors.take(pa.array(chosen)) for chosen in owners]
-    mirrored = [_known(info, places, values, "leads to") for values in asked]
+    mirrored = [_known(info, places, others, "leads to") for others in asked]
     return GraphPartition(
         nodes,
         table.drop_columns(["node"]).take(pa.array(inverse(codes))),
@@ -190,10 +190,10 @@ def _numbered(info: OperatorInfo, places: Dictionary, edges: pa.Table) -> tuple[
 
 def _known(info: OperatorInfo, places: Dictionary, nodes: pa.Array, what: str) -> Column:
     """Return the places of nodes; ``SchemaError`` for one that is no vertex."""
-    found, new = places.encode(nodes)
+    codes, new = places.encode(nodes)
     if len(new):
         raise SchemaError(f"{info.path}: an edge {what} {new[0].as_py()!r}, which is no vertex: add it to the vertices")
-    return found
+    return codes
 
 
 def _repeated(nodes: pa.Array) -> Any:

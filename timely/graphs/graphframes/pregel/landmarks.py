@@ -70,8 +70,8 @@ class _Searching(StepProgram[_Near]):
 
     def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Near]:
         part = yield from partitioned(info, *collected, both_ways=self._both_ways)
-        given = part.attributes["landmark"].combine_chunks() if len(part) else pa.array([], pa.int32())
-        near = np.flatnonzero(given.is_valid()) * self._landmarks + given.drop_null().to_numpy()
+        numbers = part.attributes["landmark"].combine_chunks() if len(part) else pa.array([], pa.int32())
+        near = np.flatnonzero(numbers.is_valid()) * self._landmarks + numbers.drop_null().to_numpy()
         distances = np.full(len(part) * self._landmarks, MISSING, np.int32)
         distances[near] = 0
         return _Near(part, *part.by_source(), near, distances)
@@ -101,9 +101,9 @@ class _Searching(StepProgram[_Near]):
 
 def _lists(distances: Distances, landmarks: int) -> pa.Array:
     """Return the list of each node."""
-    found = np.flatnonzero(distances != MISSING)
-    counts = np.bincount(found // landmarks, minlength=len(distances) // landmarks)
+    reached = np.flatnonzero(distances != MISSING)
+    counts = np.bincount(reached // landmarks, minlength=len(distances) // landmarks)
     pairs = pa.StructArray.from_arrays(
-        [pa.array((found % landmarks).astype(np.int32)), pa.array(distances[found], pa.int32())], fields=list(_PAIR)
+        [pa.array((reached % landmarks).astype(np.int32)), pa.array(distances[reached], pa.int32())], fields=list(_PAIR)
     )
     return pa.ListArray.from_arrays(np.concatenate(([0], np.cumsum(counts))).astype(np.int32), pairs)

@@ -134,10 +134,10 @@ def _tallied(ends: Column, labels: Column, direct: Column, common: Column) -> tu
 
 def _numbered_labels(info: OperatorInfo, part: GraphPartition) -> Steps[tuple[Column, pa.Array]]:
     """Return the number of each node's label, and on worker 0 the labels by number."""
-    given = part.attributes["label"].combine_chunks() if len(part) else None
-    if given is not None and given.null_count:
-        raise SchemaError(f"{info.path}: {given.null_count} vertices have no label: filter them out, or give them one")
-    own = None if given is None else given.unique()
+    labels = part.attributes["label"].combine_chunks() if len(part) else None
+    if labels is not None and labels.null_count:
+        raise SchemaError(f"{info.path}: {labels.null_count} vertices have no label: filter them out, or give them one")
+    own = None if labels is None else labels.unique()
     received: list[pa.Array | None] = yield [own if peer == 0 else None for peer in range(info.peers)]
     there = [values for values in received if values is not None]
     names = pa.concat_arrays(there).unique() if there else pa.array([], pa.int64())
@@ -148,9 +148,9 @@ def _numbered_labels(info: OperatorInfo, part: GraphPartition) -> Steps[tuple[Co
         else [None] * info.peers
     )
     numbers = replies[0]
-    if given is None or numbers is None:
+    if labels is None or numbers is None:
         return np.empty(0, np.int64), names
-    return numbers[pc.index_in(given, own).to_numpy()], names
+    return numbers[pc.index_in(labels, own).to_numpy()], names
 
 
 # -- neighbours in common ----------------------------------------------------------------------------------------------
@@ -167,11 +167,11 @@ def _common_neighbours(info: OperatorInfo, part: GraphPartition, sources: Column
     far = _Lists(np.concatenate(([0], np.cumsum(counts))), join_columns([values for _, values in received]))
     heads, tails = _distinct_pairs(sources, targets)
     shorter = near.lengths(heads) <= far.lengths(tails)
-    found = np.zeros(len(heads), np.int64)
-    found[shorter] = near.shared(heads[shorter], far, tails[shorter])
-    found[~shorter] = far.shared(tails[~shorter], near, heads[~shorter])
+    shared = np.zeros(len(heads), np.int64)
+    shared[shorter] = near.shared(heads[shorter], far, tails[shorter])
+    shared[~shorter] = far.shared(tails[~shorter], near, heads[~shorter])
     width = max(part.mirrors, 1)
-    common: Column = found[np.searchsorted(heads * width + tails, sources * width + targets)]
+    common: Column = shared[np.searchsorted(heads * width + tails, sources * width + targets)]
     return common
 
 
@@ -207,14 +207,14 @@ class _Lists:
         """Return, for each of ``places``, how many of its values are in the list of ``other`` that is ``at`` the same index."""
         bound = max(int(self.values.max(initial=0)), int(other.values.max(initial=0))) + 1
         keys = np.repeat(np.arange(len(other.starts) - 1), np.diff(other.starts)) * bound + other.values
-        found = np.zeros(len(places), np.int64)
+        counts_in_common = np.zeros(len(places), np.int64)
         if not len(keys):
-            return found
+            return counts_in_common
         ends = np.cumsum(self.lengths(places))
         for cut in range(0, int(ends[-1]) if len(ends) else 0, BLOCK):  # all values at once may be many times the edges
             begin, end = np.searchsorted(ends, (cut, cut + BLOCK), side="right")
             counts, values = self.chosen(places[begin:end])
             wanted = np.repeat(at[begin:end], counts) * bound + values
             hits = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
-            found[begin:end] = np.bincount(np.repeat(np.arange(end - begin), counts), hits, end - begin)
-        return found
+            counts_in_common[begin:end] = np.bincount(np.repeat(np.arange(end - begin), counts), hits, end - begin)
+        return counts_in_common

@@ -75,7 +75,7 @@ class _Paths:
     starts: Column
     numbers: Column
     paths: Rows
-    found: list[Rows] = attrs.field(factory=list)
+    results: list[Rows] = attrs.field(factory=list)
     length: int = 0
 
     def longer(self) -> tuple[Rows, Column]:
@@ -111,7 +111,7 @@ class _Cycles(StepProgram[_Paths]):
         closed = paths[paths[:, 0] == paths[:, -1]]
         fresh = (paths[:, -1] > paths[:, 0]) & ~(paths[:, :-1] == paths[:, -1:]).any(axis=1)
         state.paths, going = yield from _moved(state.part, paths[fresh], mirrors[fresh])
-        state.found.append(closed)
+        state.results.append(closed)
         state.length += 1
         return going
 
@@ -128,7 +128,7 @@ class _PathsBetween(StepProgram[_Paths]):
     def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Paths]:
         state = yield from _begin(info, collected, self._both_ways)
         state.paths = state.paths[_mask(state.part, "start")]
-        state.found.append(_ended(state.part, state.paths))
+        state.results.append(_ended(state.part, state.paths))
         return state
 
     def round(self, info: OperatorInfo, state: _Paths) -> Steps[bool]:
@@ -137,7 +137,7 @@ class _PathsBetween(StepProgram[_Paths]):
         paths, mirrors = state.longer()
         fresh = ~(paths[:, :-1] == paths[:, -1:]).any(axis=1)
         state.paths, going = yield from _moved(state.part, paths[fresh], mirrors[fresh])
-        state.found.append(_ended(state.part, state.paths))
+        state.results.append(_ended(state.part, state.paths))
         state.length += 1
         return going
 
@@ -168,14 +168,14 @@ def _moved(part: GraphPartition, paths: Rows, mirrors: Column) -> Steps[tuple[Ro
 
 def _named(info: OperatorInfo, state: _Paths) -> Steps[list[list[Any]]]:
     """Return the nodes of each path that was found."""
-    part, found = state.part, state.found
-    numbers = sorted_distinct(join_columns([paths.ravel() for paths in found]))
+    part, results = state.part, state.results
+    numbers = sorted_distinct(join_columns([paths.ravel() for paths in results]))
     asked: list[Column] = yield [numbers[numbers % info.peers == peer] for peer in range(info.peers)]
     replies: list[pa.Array] = yield [part.nodes.take(pa.array(wanted // info.peers)) for wanted in asked]
     names: dict[int, Any] = {}
     for peer, values in enumerate(replies):
         names.update(zip(numbers[numbers % info.peers == peer].tolist(), values.to_pylist(), strict=True))
-    return [[names[number] for number in path] for paths in found for path in paths.tolist()]
+    return [[names[number] for number in path] for paths in results for path in paths.tolist()]
 
 
 def _from_smallest(cycle: list[Any]) -> list[Any]:

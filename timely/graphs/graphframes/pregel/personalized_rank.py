@@ -112,16 +112,16 @@ class _Ranking(StepProgram[_Ranks]):
         degrees = part.degrees()
         away = state.ranks[degrees == 0].sum(axis=0)
         shares = state.ranks / np.maximum(degrees, 1)[:, np.newaxis]
-        received = yield [(given, away, state.moved) for given in part.by_owner(_sums(part, shares))]
+        received = yield [(inflow, away, state.moved) for inflow in part.by_owner(_sums(part, shares))]
         if self._tolerance is not None and max(change for _, _, change in received) <= self._tolerance:
             return False
-        given = np.zeros_like(state.ranks)
+        inflow = np.zeros_like(state.ranks)
         for places, (sums, _, _) in zip(part.mirrored, received, strict=True):
-            given[places] += sums
+            inflow[places] += sums
         back = 1 - self._damping
         if not self._lost:
             back = back + self._damping * sum(away for _, away, _ in received) / state.totals
-        before, state.ranks = state.ranks, self._damping * given + back * state.reset
+        before, state.ranks = state.ranks, self._damping * inflow + back * state.reset
         state.moved = float(np.abs(state.ranks - before).max(initial=0))
         state.done += 1
         return True
@@ -129,8 +129,8 @@ class _Ranking(StepProgram[_Ranks]):
     def end(self, info: OperatorInfo, state: _Ranks) -> Steps[Any]:
         ranks = state.ranks
         if self._lost:
-            kept: Floats = np.sum((yield [ranks.sum(axis=0)] * info.peers), axis=0)
-            ranks = ranks * (state.totals / np.where(kept > 0, kept, 1))
+            totals: Floats = np.sum((yield [ranks.sum(axis=0)] * info.peers), axis=0)
+            ranks = ranks * (state.totals / np.where(totals > 0, totals, 1))
         lists = pa.FixedSizeListArray.from_arrays(ranks.ravel(), ranks.shape[1]).cast(pa.list_(pa.float64()))
         return result_batch(state.part, ranks=lists)
 
@@ -146,7 +146,7 @@ def _reset(part: GraphPartition, sources: int) -> Matrix:
     return reset
 
 
-def _sums(part: GraphPartition, given: Matrix) -> Matrix:
-    """Return, for each mirror, the sum of what each of its sources has ``given``."""
-    columns = [np.bincount(part.targets, column[part.sources], part.mirrors) for column in given.T]
+def _sums(part: GraphPartition, shares: Matrix) -> Matrix:
+    """Return, for each mirror, the sum of the ``shares`` of its sources."""
+    columns = [np.bincount(part.targets, column[part.sources], part.mirrors) for column in shares.T]
     return np.stack(columns, axis=1) if columns else np.empty((part.mirrors, 0))

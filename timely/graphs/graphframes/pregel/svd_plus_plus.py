@@ -110,7 +110,7 @@ class _Learning(StepProgram[_Model]):
     def round(self, info: OperatorInfo, state: _Model) -> Steps[bool]:
         if state.done == self._parameters.rounds:
             return False
-        part, given, rank = state.part, self._parameters, self._parameters.rank
+        part, rates, rank = state.part, self._parameters, self._parameters.rank
         sources, targets = part.sources, part.targets
         added = np.concatenate((yield part.to_mirrors(state.implicit)))
         with_feedback = state.explicit + state.norm[:, np.newaxis] * _sums(sources, added[targets], len(part))
@@ -120,12 +120,12 @@ class _Learning(StepProgram[_Model]):
         item, item_added, item_bias = mirrors[targets, :rank], mirrors[targets, rank:-1], mirrors[targets, -1]
         error = state.ratings - self._predicted(state.mean + user_bias + item_bias, user, item)
         wrong = error[:, np.newaxis]
-        penalty = given.factor_penalty
-        to_user = given.factor_rate * (wrong * item - penalty * state.explicit[sources])
-        to_item = given.factor_rate * (wrong * user - penalty * item)
-        to_added = given.factor_rate * (wrong * state.norm[sources, np.newaxis] * item - penalty * item_added)
-        bias_of_user = given.bias_rate * (error - given.bias_penalty * user_bias)
-        bias_of_item = given.bias_rate * (error - given.bias_penalty * item_bias)
+        penalty = rates.factor_penalty
+        to_user = rates.factor_rate * (wrong * item - penalty * state.explicit[sources])
+        to_item = rates.factor_rate * (wrong * user - penalty * item)
+        to_added = rates.factor_rate * (wrong * state.norm[sources, np.newaxis] * item - penalty * item_added)
+        bias_of_user = rates.bias_rate * (error - rates.bias_penalty * user_bias)
+        bias_of_item = rates.bias_rate * (error - rates.bias_penalty * item_bias)
         changes = yield from _at_both(
             part, np.column_stack((to_user, to_added, bias_of_user)), np.column_stack((to_item, to_added, bias_of_item))
         )
@@ -162,30 +162,30 @@ class _Learning(StepProgram[_Model]):
 def _ratings(info: OperatorInfo, part: GraphPartition) -> Floats:
     if "weight" not in part.edge_attributes.column_names:  # where no worker has an edge
         return np.empty(0)
-    given = part.edge_attributes["weight"].combine_chunks()
-    if given.null_count:
+    weights = part.edge_attributes["weight"].combine_chunks()
+    if weights.null_count:
         raise SchemaError(
-            f"{info.path}: {given.null_count} edges have no weight, and a rating must have a value: filter them out"
+            f"{info.path}: {weights.null_count} edges have no weight, and a rating must have a value: filter them out"
         )
-    ratings: Floats = given.to_numpy()
+    ratings: Floats = weights.to_numpy()
     return ratings
 
 
-def _first_factors(nodes: pa.Array, given: Factorization) -> tuple[Matrix, Matrix]:
+def _first_factors(nodes: pa.Array, parameters: Factorization) -> tuple[Matrix, Matrix]:
     """Return numbers between 0 and 1, the same for any number of workers."""
-    names = mixed(value_hashes(nodes), given.seed)
-    columns = [(mixed(names, number) >> np.uint64(11)) * _UNIT for number in range(1, 2 * given.rank + 1)]
+    names = mixed(value_hashes(nodes), parameters.seed)
+    columns = [(mixed(names, number) >> np.uint64(11)) * _UNIT for number in range(1, 2 * parameters.rank + 1)]
     factors: Matrix = np.column_stack(columns)
-    return factors[:, : given.rank], factors[:, given.rank :]
+    return factors[:, : parameters.rank], factors[:, parameters.rank :]
 
 
 def _at_both(part: GraphPartition, to_source: Matrix, to_target: Matrix) -> Steps[Matrix]:
     """Return, for each vertex, the sum of the rows of ``to_source`` of the edges that start there, and of ``to_target``."""
-    found = _sums(part.sources, to_source, len(part))
+    totals = _sums(part.sources, to_source, len(part))
     received = yield part.by_owner(_sums(part.targets, to_target, part.mirrors))
     for places, sums in zip(part.mirrored, received, strict=True):
-        found[places] += sums
-    return found
+        totals[places] += sums
+    return totals
 
 
 def _sums(groups: Column, rows: Matrix, count: int) -> Matrix:
