@@ -25,7 +25,7 @@ Expression = str | exp.Expr
 def parsed(expression: Expression) -> exp.Expr:
     """Return an expression as a tree of its own."""
     if isinstance(expression, exp.Expr):
-        return expression.copy()
+        expression = expression.sql(dialect="duckdb")  # as a user would have written it
     try:
         found = parse(f"SELECT {expression}", begin=len("SELECT "))
     except SqlError as error:

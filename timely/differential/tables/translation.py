@@ -45,7 +45,7 @@ from timely.differential.tables.operators.unnesting import joined_elements, unne
 from timely.differential.tables.operators.window_functions import windows_in, with_windows
 from timely.differential.tables.values.kinds import Column, Kind
 from timely.differential.tables.values.refusals import only, refusal
-from timely.differential.tables.values.special_calls import bare
+from timely.differential.tables.values.written_calls import bare
 from timely.errors import SqlError
 
 Names = Mapping[str, Relation]

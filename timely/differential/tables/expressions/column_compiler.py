@@ -20,6 +20,7 @@ from sqlglot import exp
 from timely.differential.tables.expressions.scalar_compiler import NameScope, compile_scalar
 from timely.differential.tables.values import scalars
 from timely.differential.tables.values.kinds import NUMBERS, Kind, common, conversion
+from timely.differential.tables.values.written_calls import call_of
 from timely.differential.updates.row_columns import Fixed, RowColumns
 from timely.errors import SqlError
 from timely.operators.keyed import column_kernels as kernels
@@ -167,7 +168,8 @@ def _compiled(node: exp.Expr, scope: NameScope) -> _Vectorized:
     if _is_constant(node, scope):
         scalar = compile_scalar(node, scope)
         return _constant(scalar.kind, scalar.function(()), scalar.literal)
-    compiler = _COMPILERS.get(type(node))
+    call = call_of(node)
+    compiler = _COMPILERS.get(call.name if call is not None and call.name in _COMPILERS else type(node))
     if compiler is None:
         raise NoKernel
     return compiler(node, scope)
@@ -388,8 +390,14 @@ def _if(node: exp.Expr, scope: NameScope) -> _Vectorized:
     return _conditional([node.this], [node.args["true"], node.args.get("false") or exp.Null()], scope)
 
 
+def _arguments(node: exp.Expr) -> Sequence[exp.Expr]:
+    call = call_of(node)
+    assert call is not None
+    return call.arguments
+
+
 def _coalesce(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    parts = _unified([node.this, *node.expressions], scope)
+    parts = _unified(_arguments(node), scope)
     return _applied(kernels.coalesce, parts[0].kind, *parts)
 
 
@@ -401,10 +409,10 @@ _PARTS: Final = {"YEAR": pc.year, "MONTH": pc.month, "DAY": pc.day, "QUARTER": p
 
 
 def _part(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    if isinstance(node, exp.Extract):
-        unit, argument = str(node.this).upper(), node.expression
-    else:
-        unit, argument = node.key.upper(), node.this
+    call = call_of(node)
+    assert call is not None
+    *units, argument = call.arguments
+    unit = units[0].name.upper() if units else call.name.upper()
     inner = _compiled(argument, scope)
     if unit not in _PARTS or inner.kind not in (Kind.DATE, Kind.TIMESTAMP):
         raise NoKernel
@@ -413,10 +421,12 @@ def _part(node: exp.Expr, scope: NameScope) -> _Vectorized:
 
 
 def _substring(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    text = _as_kind(_compiled(node.this, scope), Kind.TEXT).kernel
-    start, length = (_compiled(node.args[name], scope) if node.args.get(name) else None for name in ("start", "length"))
-    if start is None or length is None or not (start.constant and length.constant):
+    written, *bounds = _arguments(node)
+    text = _as_kind(_compiled(written, scope), Kind.TEXT).kernel
+    compiled = [_compiled(bound, scope) for bound in bounds]
+    if len(compiled) != 2 or not all(bound.constant for bound in compiled):
         raise NoKernel
+    start, length = compiled
     if type(start.value) is not int or type(length.value) is not int or start.value < 1 or length.value < 0:
         raise NoKernel
     first, last = start.value - 1, start.value - 1 + length.value
@@ -435,10 +445,7 @@ _COMPILERS: Final[dict[Any, Callable[[Any, NameScope], _Vectorized]]] = {
     exp.Escape: _like,
     exp.Case: _case,
     exp.If: _if,
-    exp.Coalesce: _coalesce,
-    exp.Extract: _part,
-    exp.Year: _part,
-    exp.Month: _part,
-    exp.Day: _part,
-    exp.Substring: _substring,
+    **dict.fromkeys(("coalesce", "ifnull"), _coalesce),
+    **dict.fromkeys(("date_part", "year", "month", "day", "quarter"), _part),
+    **dict.fromkeys(("substring", "substr"), _substring),
 }

@@ -15,7 +15,7 @@ from sqlglot import exp
 from timely.differential.tables.expressions.tree_nodes import nodes_in
 from timely.differential.tables.values.kinds import lower_case
 from timely.differential.tables.values.refusals import only, refusal, stands_before, written
-from timely.differential.tables.values.special_calls import bare
+from timely.differential.tables.values.written_calls import bare
 
 _SET_OPERATION: Final = ("this", "expression", "distinct", "order", "limit", "offset", "with_")
 

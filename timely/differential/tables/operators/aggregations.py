@@ -27,7 +27,7 @@ from timely.differential.tables.expressions.scalar_compiler import (
 )
 from timely.differential.tables.operators.sorting import Ordering, ordering, turned
 from timely.differential.tables.values.kinds import NUMBERS, Column, Kind, canonical_float, fitting, list_of, sortable
-from timely.differential.tables.values.refusals import name_of, only, refusal
+from timely.differential.tables.values.refusals import only, refusal
 from timely.differential.tables.values.scalars import decimal_of
 from timely.differential.tables.values.sizes import joined
 from timely.operators.keyed.numbers import NAN, float_of_parts, float_parts
@@ -79,7 +79,6 @@ def aggregation(node: exp.Expr, scope: NameScope) -> Aggregation:
     inner = node
     condition: Function | None = None
     order: exp.Order | None = None
-    nulls: list[exp.Expr] = []
     within = False
     while isinstance(inner, WRAPPERS):
         if isinstance(inner, exp.Filter):
@@ -87,29 +86,27 @@ def aggregation(node: exp.Expr, scope: NameScope) -> Aggregation:
         elif isinstance(inner, exp.WithinGroup):
             order, within = inner.expression, True
         else:
-            nulls.append(inner)
+            raise refusal(inner, "IGNORE NULLS and RESPECT NULLS belong to window functions")
         inner = inner.this
-    if len(nulls) > isinstance(inner, exp.AnyValue):  # the parser gives that one
-        raise refusal(nulls[0], "IGNORE NULLS and RESPECT NULLS belong to window functions")
-    make = _MAKERS.get(type(inner))
-    if make is None:
-        raise refusal(node, f"the aggregate {name_of(inner)} is not supported{_ADVICE.get(type(inner), '')}")
-    if within and not isinstance(inner, exp.PercentileCont | exp.PercentileDisc | exp.Quantile):
-        raise refusal(node, f"{name_of(inner)} takes no WITHIN GROUP: write ORDER BY behind its argument")
-    argument, distinct = inner.this, False
-    if isinstance(argument, exp.Order):
-        if within:
+    name = inner.name.lower()
+    function = AGGREGATES.get(name) if isinstance(inner, exp.AggFunc) else None
+    if function is None:
+        raise refusal(node, f"the aggregate {name} is not supported{_ADVICE.get(name, '')}")
+    arguments, distinct = list(inner.expressions), False
+    if arguments and isinstance(arguments[-1], exp.Order):
+        if within and name in _QUANTILES:
             raise refusal(node, "it is ordered twice")
-        order, argument = argument, argument.this
-    if isinstance(argument, exp.Distinct):
-        if len(argument.expressions) != 1 or argument.expressions[0].is_star:
-            raise refusal(node, "DISTINCT in an aggregate takes one expression")
-        argument, distinct = argument.expressions[0], True
-    found = make(_Call(node, inner, argument, order, distinct, within, scope))
+        order = arguments[-1]
+        arguments[-1] = order.this
+    if arguments and isinstance(arguments[0], exp.Distinct):
+        arguments, distinct = arguments[0].expressions, True
+    call = _Call(node, name, arguments, order, distinct, within, scope)
+    call.check(function)
+    made = function.make(call)
     if condition is not None:
-        entry, counts = found.entry, condition
-        found = attrs.evolve(found, entry=lambda row: entry(row) if counts(row) else None)
-    return attrs.evolve(found, distinct=distinct and not isinstance(found.form, First))
+        entry, counts = made.entry, condition
+        made = attrs.evolve(made, entry=lambda row: entry(row) if counts(row) else None)
+    return attrs.evolve(made, distinct=distinct and not isinstance(made.form, First))
 
 
 @attrs.frozen
@@ -117,50 +114,75 @@ class _Call:
     """An aggregate as it is written."""
 
     node: exp.Expr
-    inner: Any
-    argument: Any
+    name: str
+    arguments: list[exp.Expr]
     order: exp.Order | None
     distinct: bool
     within: bool
     scope: NameScope
 
-    def scalar(self, node: exp.Expr | None = None) -> Scalar:
-        """Return the argument, or another expression."""
-        given = self.argument if node is None else node
-        if given is None:
-            raise refusal(self.node, "it takes an argument")
-        found = compile_scalar(given, self.scope)
-        if found.kind is Kind.NULL:
-            raise refusal(self.node, "NULL has no kind here: cast it")
-        return found
-
-    def number(self, node: exp.Expr | None = None) -> Scalar:
-        """Return an argument that is a number."""
-        found = self.scalar(node)
-        if found.kind.base not in NUMBERS:
-            raise refusal(self.node, f"{self.name} takes numbers, not {found.kind.value}")
-        return found
+    def check(self, function: AggregateFunction) -> None:
+        """Refuse what the function does not take."""
+        takes = (1,) if self.within else function.takes
+        if self.distinct and (len(self.arguments) not in takes or self.is_star):
+            raise refusal(self.node, "DISTINCT in an aggregate takes one expression")
+        for part, there in (("DISTINCT", self.distinct), ("WITHIN GROUP", self.within), ("ORDER BY", self.order is not None)):
+            if there and (part in function.refuses or self.is_star):
+                advice = ": write ORDER BY behind its argument" if part == "WITHIN GROUP" else ""
+                raise refusal(self.node, f"{self.name} takes no {part}{advice}")
+        if len(self.arguments) not in takes:
+            raise refusal(self.node, f"{self.name} takes {_COUNTS[takes]}")
+        self.ordering()
 
     @property
-    def name(self) -> str:
-        return name_of(self.inner)
+    def is_star(self) -> bool:
+        return bool(self.arguments) and isinstance(self.arguments[0], exp.Star)
 
-    def only(self, *allowed: str) -> None:
-        """Refuse other parts of the call, and check the order, which changes nothing here."""
-        only(self.inner, "this", *allowed)
-        self.ordering()
+    def scalar(self, place: int = 0) -> Scalar:
+        """Return an argument."""
+        return self.compiled(self.arguments[place])
+
+    def compiled(self, node: exp.Expr) -> Scalar:
+        argument = compile_scalar(node, self.scope)
+        if argument.kind is Kind.NULL:
+            raise refusal(self.node, "NULL has no kind here: cast it")
+        return argument
+
+    def number(self, place: int = 0) -> Scalar:
+        """Return an argument that is a number."""
+        argument = self.scalar(place)
+        if argument.kind.base not in NUMBERS:
+            raise refusal(self.node, f"{self.name} takes numbers, not {argument.kind.value}")
+        return argument
+
+    def condition(self) -> Function:
+        return compile_condition(self.arguments[0], self.scope)
 
     def ordering(self) -> Ordering | None:
         return None if self.order is None else ordering(self.order.expressions, self.scope)
 
-    def unordered(self) -> None:
-        """Refuse an order, by which DuckDB decides between values that tie."""
-        if self.order is not None:
-            raise refusal(self.node, f"{self.name} takes no ORDER BY")
-
     def made(self, kind: Kind, form: Sums | First | Whole, entry: Function, empty: Any = None) -> Aggregation:
         return Aggregation(self.node, Column(self.name, kind, empty is None), form, entry, empty)
 
+
+@attrs.frozen
+class AggregateFunction:
+    """An aggregate of SQL: what makes it of a call, how many arguments it takes, and which parts of a call it does not take.
+
+    What DuckDB decides by an order where values tie takes no order here.
+    """
+
+    make: Callable[[_Call], Aggregation]
+    takes: tuple[int, ...] = (1,)
+    refuses: tuple[str, ...] = ("WITHIN GROUP",)
+
+
+_COUNTS: Final = {
+    (0, 1): "one argument, or none",
+    (1,): "one argument",
+    (1, 2): "one or two arguments",
+    (2,): "two arguments",
+}
 
 # -- sums ----------------------------------------------------------------------------------------------------------
 
@@ -203,25 +225,18 @@ _OF_SUM: Final[dict[Kind, Callable[[Any], Any]]] = {Kind.INTEGER: int, Kind.DECI
 
 
 def _count(call: _Call) -> Aggregation:
-    call.only("big_int")
-    if isinstance(call.argument, exp.Star):
-        only(call.argument)
-        call.unordered()
-    if call.argument is None or isinstance(call.argument, exp.Star):
+    if call.is_star:
+        only(call.arguments[0])
+    if call.is_star or not call.arguments:
         return call.made(Kind.INTEGER, Sums(1, _one, _first_of), lambda row: True, 0)
     return call.made(Kind.INTEGER, Sums(1, _one, _first_of), call.scalar().function, 0)
 
 
 def _count_if(call: _Call) -> Aggregation:
-    call.only()
-    if call.distinct:
-        raise refusal(call.node, "count_if takes no DISTINCT")
-    condition = compile_condition(call.argument, call.scope)
-    return call.made(Kind.INTEGER, Sums(2, _summand, lambda sums: sums[1] if sums[0] else None), condition)
+    return call.made(Kind.INTEGER, Sums(2, _summand, lambda sums: sums[1] if sums[0] else None), call.condition())
 
 
 def _sum(call: _Call) -> Aggregation:
-    call.only()
     argument = call.scalar()
     if argument.kind is Kind.BOOLEAN:
         argument = attrs.evolve(argument, kind=Kind.INTEGER)
@@ -236,7 +251,6 @@ def _sum(call: _Call) -> Aggregation:
 
 
 def _avg(call: _Call) -> Aggregation:
-    call.only()
     argument = call.number()
     form = Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None)
     if argument.kind is Kind.DOUBLE:
@@ -256,9 +270,7 @@ def _squares(entry: Any) -> tuple[Any, ...]:
 
 
 def _spread(call: _Call) -> Aggregation:
-    call.only()
-    sample = 0 if isinstance(call.inner, exp.VariancePop | exp.StddevPop) else 1
-    root = isinstance(call.inner, exp.Stddev | exp.StddevPop | exp.StddevSamp)
+    sample, root = 0 if call.name.endswith("_pop") else 1, call.name.startswith("stddev")
 
     def result(sums: Sequence[Any]) -> Any:
         n = sums[0]
@@ -280,11 +292,8 @@ def _products(entry: Any) -> tuple[Any, ...]:
 
 
 def _covariance(call: _Call) -> Aggregation:
-    call.only("expression")
-    if call.distinct:
-        raise refusal(call.node, f"{call.name} takes no DISTINCT")
-    y, x = call.number().function, call.number(call.inner.expression).function
-    sample = 1 if isinstance(call.inner, exp.CovarSamp) else 0
+    y, x = call.number().function, call.number(1).function
+    sample = 1 if call.name == "covar_samp" else 0
 
     def result(sums: Sequence[Any]) -> Any:
         n = sums[0]
@@ -300,13 +309,12 @@ def _covariance(call: _Call) -> Aggregation:
 
 
 def _quantifier(call: _Call) -> Aggregation:
-    call.only()
-    every = isinstance(call.inner, exp.LogicalAnd)
+    every = call.name == "bool_and"
 
     def result(sums: Sequence[Any]) -> Any:
         return None if not sums[0] else sums[1] == sums[0] if every else sums[1] > 0
 
-    return call.made(Kind.BOOLEAN, Sums(2, _summand, result), compile_condition(call.argument, call.scope))
+    return call.made(Kind.BOOLEAN, Sums(2, _summand, result), call.condition())
 
 
 # -- the first in an order -----------------------------------------------------------------------------------------
@@ -322,23 +330,14 @@ def _order(kind: Kind, descending: bool = False) -> Callable[[Any], Any]:
 
 
 def _extreme(call: _Call) -> Aggregation:
-    call.only("expressions")
-    if call.inner.expressions:
-        raise refusal(call.node, f"{call.name} of several values in a list is not supported")
     argument = call.scalar()
-    order = _order(argument.kind, isinstance(call.inner, exp.Max))
+    order = _order(argument.kind, call.name == "max")
     return call.made(argument.kind, First(order, _same), argument.function)
 
 
 def _extreme_by(call: _Call) -> Aggregation:
-    only(call.inner, "this", "expression")
-    call.unordered()
-    if call.distinct:
-        raise refusal(call.node, f"{call.name} takes no DISTINCT")
-    if call.inner.args.get("expression") is None:
-        raise refusal(call.node, f"{call.name} takes two arguments")
-    value, by = call.scalar(), call.scalar(call.inner.expression)
-    wrap, of_value = _order(by.kind, isinstance(call.inner, exp.ArgMax)), _order(value.kind)
+    value, by = call.scalar(), call.scalar(1)
+    wrap, of_value = _order(by.kind, "max" in call.name), _order(value.kind)
 
     def entry(row: Row) -> Any:
         found = value.function(row), by.function(row)
@@ -348,13 +347,11 @@ def _extreme_by(call: _Call) -> Aggregation:
 
 
 def _ordered_first(call: _Call) -> Aggregation:
-    only(call.inner, "this")
     order = call.ordering()
     if order is None:
         raise refusal(call.node, f"{call.name} needs ORDER BY inside: which value it takes is unspecified")
     value = call.scalar()
-    skips = isinstance(call.inner, exp.AnyValue)
-    last = isinstance(call.inner, exp.Last)
+    skips, last = call.name == "any_value", call.name == "last"
 
     def entry(row: Row) -> Any:
         found = value.function(row)
@@ -371,8 +368,6 @@ def _ordered_first(call: _Call) -> Aggregation:
 
 
 def _mode(call: _Call) -> Aggregation:
-    call.only()
-    call.unordered()
     argument = call.scalar()
 
     def result(entries: list[Any]) -> Any:
@@ -382,34 +377,22 @@ def _mode(call: _Call) -> Aggregation:
     return call.made(argument.kind, Whole(_order(argument.kind), result), argument.function)
 
 
-def _position(call: _Call, node: exp.Expr | None) -> Fraction:
-    if not isinstance(node, exp.Literal) or node.is_string or not 0 <= Fraction(str(node.this)) <= 1:
-        raise refusal(call.node, "the quantile is a literal number from 0 to 1")
-    return Fraction(str(node.this))
-
-
 def _quantile(call: _Call) -> Aggregation:
     """Return a quantile: ``(value, position)``, or ``(position)`` with the value in ``WITHIN GROUP``."""
-    discrete = isinstance(call.inner, exp.PercentileDisc | exp.Quantile)
-    descending = False
-    if isinstance(call.inner, exp.Median):
-        only(call.inner, "this")
-        position, value = Fraction(1, 2), call.argument
-    elif call.within:
-        only(call.inner, "this")
-        position = _position(call, call.inner.this)
-        if call.order is None or len(call.order.expressions) != 1:
+    position, value, descending = Fraction(1, 2), call.arguments[0], False
+    if call.name != "median":
+        written = call.arguments[-1]
+        position = Fraction(str(written.this)) if isinstance(written, exp.Literal) and not written.is_string else Fraction(-1)
+        if not 0 <= position <= 1:
+            raise refusal(call.node, "the quantile is a literal number from 0 to 1")
+    if call.within and call.order is not None:
+        if len(call.order.expressions) != 1:
             raise refusal(call.node, "WITHIN GROUP orders by one expression here")
         ordered = call.order.expressions[0]
         value, descending = ordered.this, bool(ordered.args.get("desc"))
-    else:
-        only(call.inner, "this", "expression", "quantile")
-        call.ordering()
-        position = _position(call, call.inner.args.get("expression") or call.inner.args.get("quantile"))
-        value = call.argument
-    argument = call.scalar(value)
+    argument = call.compiled(value)
     order = _order(argument.kind, descending)
-    if discrete:
+    if call.name in ("quantile", "quantile_disc", "percentile_disc"):
 
         def pick(entries: list[Any]) -> Any:
             return entries[max(math.ceil(position * len(entries)) - 1, 0)]
@@ -430,7 +413,7 @@ def _quantile(call: _Call) -> Aggregation:
 
 
 def _check_distinct_order(call: _Call) -> None:
-    if call.order is not None and call.distinct and [part.this for part in call.order.expressions] != [call.argument]:
+    if call.order is not None and call.distinct and [part.this for part in call.order.expressions] != call.arguments[:1]:
         raise refusal(call.node, "with DISTINCT it is ordered by its argument")
 
 
@@ -440,11 +423,12 @@ def _by(order: Ordering | None) -> Callable[[Any], Any] | None:
 
 
 def _text(call: _Call) -> Aggregation:
-    only(call.inner, "this", "separator")
-    separator = call.inner.args.get("separator")
-    if separator is not None and not (isinstance(separator, exp.Literal) and separator.is_string):
-        raise refusal(call.node, "the separator is a literal text")
-    between = "," if separator is None else str(separator.this)
+    between = ","
+    if len(call.arguments) > 1:
+        separator = call.arguments[1]
+        if not isinstance(separator, exp.Literal) or not separator.is_string:
+            raise refusal(call.node, "the separator is a literal text")
+        between = str(separator.this)
     text = as_kind(call.scalar(), Kind.TEXT, call.node).function
     order = call.ordering()
     _check_distinct_order(call)
@@ -457,7 +441,6 @@ def _text(call: _Call) -> Aggregation:
 
 
 def _list(call: _Call) -> Aggregation:
-    only(call.inner, "this")
     argument, order = call.scalar(), call.ordering()
     _check_distinct_order(call)
 
@@ -467,32 +450,33 @@ def _list(call: _Call) -> Aggregation:
     return call.made(list_of(argument.kind), Whole(_by(order), lambda entries: tuple(entry[0] for entry in entries)), entry)
 
 
-_MAKERS: Final[dict[Any, Callable[[_Call], Aggregation]]] = {
-    exp.Count: _count,
-    exp.CountIf: _count_if,
-    exp.Sum: _sum,
-    exp.Avg: _avg,
-    exp.Min: _extreme,
-    exp.Max: _extreme,
-    **dict.fromkeys((exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp), _spread),
-    **dict.fromkeys((exp.CovarPop, exp.CovarSamp), _covariance),
-    exp.LogicalAnd: _quantifier,
-    exp.LogicalOr: _quantifier,
-    exp.ArgMax: _extreme_by,
-    exp.ArgMin: _extreme_by,
-    exp.First: _ordered_first,
-    exp.Last: _ordered_first,
-    exp.AnyValue: _ordered_first,
-    exp.Mode: _mode,
-    exp.Median: _quantile,
-    exp.Quantile: _quantile,
-    exp.PercentileCont: _quantile,
-    exp.PercentileDisc: _quantile,
-    exp.GroupConcat: _text,
-    exp.ArrayAgg: _list,
-}
+_QUANTILES: Final = ("quantile", "quantile_cont", "quantile_disc", "percentile_cont", "percentile_disc")
+_QUANTILE: Final = AggregateFunction(_quantile, (2,), ())
+_SPREAD: Final = AggregateFunction(_spread)
+_COVARIANCE: Final = AggregateFunction(_covariance, (2,), ("WITHIN GROUP", "DISTINCT"))
+_EXTREME_BY: Final = AggregateFunction(_extreme_by, (2,), ("WITHIN GROUP", "DISTINCT", "ORDER BY"))
+_TEXT: Final = AggregateFunction(_text, (1, 2))
 
-_ADVICE: Final[dict[Any, str]] = {
-    exp.Corr: ": divide covar_pop(y, x) by nullif(stddev_pop(y) * stddev_pop(x), 0)",
-    exp.ApproxDistinct: ": count(DISTINCT ...) is exact, and costs little here",
+AGGREGATES: Final[dict[str, AggregateFunction]] = {
+    "count": AggregateFunction(_count, (0, 1)),
+    **dict.fromkeys(("count_if", "countif"), AggregateFunction(_count_if, refuses=("WITHIN GROUP", "DISTINCT"))),
+    "sum": AggregateFunction(_sum),
+    "avg": AggregateFunction(_avg),
+    **dict.fromkeys(("min", "max"), AggregateFunction(_extreme)),
+    **dict.fromkeys(("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"), _SPREAD),
+    **dict.fromkeys(("covar_pop", "covar_samp"), _COVARIANCE),
+    **dict.fromkeys(("bool_and", "bool_or"), AggregateFunction(_quantifier)),
+    **dict.fromkeys(("arg_max", "argmax", "max_by", "arg_min", "argmin", "min_by"), _EXTREME_BY),
+    **dict.fromkeys(("first", "last", "any_value"), AggregateFunction(_ordered_first)),
+    "mode": AggregateFunction(_mode, refuses=("WITHIN GROUP", "ORDER BY")),
+    "median": AggregateFunction(_quantile),
+    **dict.fromkeys(_QUANTILES, _QUANTILE),
+    **dict.fromkeys(("string_agg", "group_concat", "listagg"), _TEXT),
+    **dict.fromkeys(("list", "array_agg"), AggregateFunction(_list)),
+}
+"""The aggregates, by their names as written."""
+
+_ADVICE: Final = {
+    "corr": ": divide covar_pop(y, x) by nullif(stddev_pop(y) * stddev_pop(x), 0)",
+    "approx_count_distinct": ": count(DISTINCT ...) is exact, and costs little here",
 }

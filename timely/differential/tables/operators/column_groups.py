@@ -38,14 +38,17 @@ def _argument(node: exp.Expr, scope: NameScope) -> _Argument | None:
         if condition is None:
             return None
         inner = inner.this
-    if type(inner) not in (exp.Count, exp.Sum, exp.Avg) or isinstance(inner.this, exp.Distinct | exp.Order):
+    name, arguments = inner.name.lower(), inner.expressions
+    if not isinstance(inner, exp.AggFunc) or name not in ("count", "sum", "avg"):
         return None
-    counts = isinstance(inner, exp.Count)
-    if inner.this is None or isinstance(inner.this, exp.Star):
+    if not arguments or isinstance(arguments[0], exp.Star):
         return _Argument(None, condition, True)
-    if not counts and compile_scalar(inner.this, scope).kind.base not in (Kind.INTEGER, Kind.DECIMAL):
+    if isinstance(arguments[0], exp.Distinct | exp.Order):
         return None
-    value = column_expressions([inner.this], scope)
+    counts = name == "count"
+    if not counts and compile_scalar(arguments[0], scope).kind.base not in (Kind.INTEGER, Kind.DECIMAL):
+        return None
+    value = column_expressions(arguments, scope)
     return None if value is None else _Argument(value, condition, counts)
 
 

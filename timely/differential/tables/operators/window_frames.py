@@ -18,7 +18,7 @@ from timely.differential.tables.operators.sorting import Ordering
 from timely.differential.tables.values import moment_functions, scalars
 from timely.differential.tables.values.kinds import MOMENTS, NUMBERS, Kind, canonical_float, start_of_day
 from timely.differential.tables.values.refusals import refusal
-from timely.differential.tables.values.special_calls import interval_of
+from timely.differential.tables.values.written_calls import interval_of
 
 Ranges = tuple[tuple[int, int], ...]
 """Rows of a frame: from the first number of each pair to before the second, in ascending order."""

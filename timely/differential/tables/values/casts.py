@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from timely.differential.tables.values.kinds import Kind, conversion, decimal, list_of, lower_case, rounded, struct_of, within
 from timely.differential.tables.values.number_functions import round_float
-from timely.differential.tables.values.overloads import Overload
+from timely.differential.tables.values.overloads import Overload, always
 from timely.differential.tables.values.parsing import OutOfYears
 from timely.differential.tables.values.refusals import only, refusal
 from timely.errors import SqlError
@@ -44,7 +44,7 @@ def tried(cast: Overload, node: exp.Expr) -> Overload:
         except SqlError:
             return None
 
-    return Overload(cast.kinds, cast.result, found, optional=True)
+    return Overload(cast.kinds, cast.result, found, always)
 
 
 def _then(convert: Callable[[Any], Any], narrow: Narrow) -> Callable[[Any], Any]:

@@ -1,7 +1,11 @@
-"""The dialect that texts are read in: that of DuckDB, where SQLGlot reads what is written as something else."""
+"""The dialect that texts are read in: that of DuckDB, whose functions stay as they are written.
+
+SQLGlot reads some texts as something else, or leaves parts of them out.
+"""
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from bisect import bisect_left
@@ -14,8 +18,25 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # else its notes on a query go to the stderr of users
 
-_AS_WRITTEN: Final = ("ARRAY", "DATE_TRUNC", "DATETRUNC", "DATE_DIFF", "DATEDIFF", "EPOCH_MS", "MAKE_TIMESTAMP")
-"""Functions whose nodes forget whether a unit is a text or a column, or that share one node between all queries."""
+_AGGREGATES: Final = (
+    *("any_value", "approx_count_distinct", "approx_quantile", "arbitrary", "arg_max", "arg_min", "argmax", "argmin"),
+    *("array_agg", "avg", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "corr", "count", "count_if", "countif"),
+    *("covar_pop", "covar_samp", "first", "group_concat", "kurtosis", "last", "list", "listagg", "max", "max_by", "median"),
+    *("min", "min_by", "mode", "percentile_cont", "percentile_disc", "quantile", "quantile_cont", "quantile_disc"),
+    *("regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy"),
+    *("skewness", "stddev", "stddev_pop", "stddev_samp", "string_agg", "sum", "var_pop", "var_samp", "variance"),
+)
+"""The aggregates of DuckDB: those that are not supported are refused as such."""
+
+_SPECIAL: Final = (
+    *("CUME_DIST", "DENSE_RANK", "FIRST_VALUE", "LAG", "LAST_VALUE", "LEAD", "NTH_VALUE", "NTILE", "PERCENT_RANK", "RANK"),
+    *("ROW_NUMBER", "GROUPING", "GROUPING_ID", "UNNEST", "STRUCT_PACK"),
+)
+"""Functions that have nodes of their own, as they stand at places of their own, or name their arguments."""
+
+
+def _aggregate(name: str, arguments: list[exp.Expr]) -> exp.Expr:
+    return exp.AnonymousAggFunc(this=name, expressions=arguments)
 
 
 def _typed_literal(parser: Any, value: exp.Expr, kind: exp.DataType) -> exp.Expr:
@@ -32,12 +53,21 @@ def _typed_literal(parser: Any, value: exp.Expr, kind: exp.DataType) -> exp.Expr
     return value
 
 
-def _if_null(parser: Any) -> exp.Expr:
-    """Return ``ifnull(a, b)``, which the parser takes for a ``coalesce`` of any number of values."""
-    values = parser._parse_csv(parser._parse_lambda)
-    if len(values) != 2:
-        parser.raise_error("ifnull takes two values")
-    return exp.Coalesce(this=values[0], expressions=values[1:])
+def _extract(parser: Any) -> exp.Expr:
+    """Return ``extract(unit FROM value)``: the parser takes a comma too."""
+    unit = parser._parse_var_or_string(upper=True)
+    if not parser._match(TokenType.FROM):
+        parser.raise_error("extract takes a unit FROM a value")
+    value: exp.Expr = parser.expression(exp.Extract(this=unit, expression=parser._parse_bitwise()))
+    return value
+
+
+def _position(parser: Any) -> exp.Expr:
+    part = parser._parse_bitwise()
+    if not parser._match(TokenType.IN):
+        parser.raise_error("position takes a part IN a text")
+    value: exp.Expr = parser.expression(exp.StrPosition(this=parser._parse_bitwise(), substr=part))
+    return value
 
 
 def _plus(parser: Any) -> exp.Expr:
@@ -48,8 +78,15 @@ def _plus(parser: Any) -> exp.Expr:
 
 class _Written(DuckDB):
     class Parser(DuckDBParser):
-        FUNCTION_PARSERS: ClassVar = {**DuckDBParser.FUNCTION_PARSERS, "IFNULL": _if_null}
-        FUNCTIONS: ClassVar = {name: build for name, build in DuckDBParser.FUNCTIONS.items() if name not in _AS_WRITTEN}
+        FUNCTIONS: ClassVar = {
+            **{name: DuckDBParser.FUNCTIONS[name] for name in _SPECIAL},
+            **{name.upper(): functools.partial(_aggregate, name) for name in _AGGREGATES},
+        }
+        FUNCTION_PARSERS: ClassVar = {
+            **{name: DuckDBParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "TRIM", "SUBSTRING")},
+            "EXTRACT": _extract,
+            "POSITION": _position,
+        }
         UNARY_PARSERS: ClassVar = {**DuckDBParser.UNARY_PARSERS, TokenType.PLUS: _plus}
         TYPE_LITERAL_PARSERS: ClassVar = {**dict.fromkeys(exp.DType, _typed_literal), **DuckDBParser.TYPE_LITERAL_PARSERS}
 

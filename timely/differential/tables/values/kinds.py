@@ -50,6 +50,7 @@ class Kind:
     TIMESTAMP: ClassVar[Kind]
     INSTANT: ClassVar[Kind]
     INTERVAL: ClassVar[Kind]
+    MONTHS: ClassVar[Kind]
 
     @property
     def nested(self) -> bool:
@@ -90,6 +91,7 @@ Kind.TIME = _kind("TIME")
 Kind.TIMESTAMP = _kind("TIMESTAMP")
 Kind.INSTANT = _kind("TIMESTAMPTZ")
 Kind.INTERVAL = _kind("INTERVAL")
+Kind.MONTHS = _kind("INTERVAL of months")  # of no column: a pair of months and a duration, which is added to a moment
 
 
 def decimal(scale: int) -> Kind:

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
-from sqlglot import exp
-
-from timely.differential.tables.values.kinds import NUMBERS, Kind, canonical_float, common, fitting, list_of, sortable
-from timely.differential.tables.values.overloads import Overload, Rule, SqlFunction, overload
+from timely.differential.tables.values.kinds import (
+    NUMBERS,
+    Kind,
+    canonical_float,
+    common,
+    fitting,
+    list_of,
+    lower_case,
+    sortable,
+    struct_of,
+)
+from timely.differential.tables.values.overloads import (
+    NO_LENGTH,
+    Arguments,
+    Overload,
+    Rule,
+    always,
+    named,
+    overload,
+    seeing_nulls,
+    taking,
+)
 from timely.differential.tables.values.sizes import check_length, joined
 from timely.differential.tables.values.text_functions import as_text
+from timely.errors import SqlError
 from timely.operators.keyed.numbers import ExactSum
 
 Values = tuple[Any, ...]
@@ -98,34 +117,36 @@ def ordered(values: Values, descending: bool = False, nulls_first: bool = False)
 def _of_list(f: Callable[..., Any], result: Callable[[Kind], Kind], *more: Kind, optional: bool = False) -> Rule:
     """Return the rule of a function of a list and other arguments."""
 
-    def rule(kinds: Sequence[Kind]) -> Overload | None:
-        inner = kinds[0].element if len(kinds) == 1 + len(more) else None
+    def rule(kinds: Arguments) -> Overload | None:
+        inner = kinds[0].element
         return None if inner is None else overload(f, result(inner), kinds[0], *more, optional=optional)
 
-    return rule
+    return taking(1 + len(more), rule)
 
 
-def _of_element(f: Callable[..., Any], result: Kind, *, sees_null: bool = False) -> Rule:
+def _of_element(f: Callable[..., Any], result: Kind) -> Rule:
     """Return the rule of a function of a list and a value that could be in it; its result may be ``None``."""
 
-    def rule(kinds: Sequence[Kind]) -> Overload | None:
-        inner = kinds[0].element if len(kinds) == 2 else None
+    def rule(kinds: Arguments) -> Overload | None:
+        inner = kinds[0].element
         kind = None if inner is None else common(inner, kinds[1])
-        return None if kind is None else Overload((list_of(kind), kind), result, f, True, sees_null)
+        return None if kind is None else seeing_nulls(f, result, (list_of(kind), kind))
 
-    return rule
+    return taking(2, rule)
 
 
-def _of_lists(f: Callable[..., Any], result: Kind | None, sees_null: bool = False) -> Rule:
+def _of_lists(f: Callable[..., Any], result: Kind | None = None) -> Rule:
     """Return the rule of a function of lists that are alike; without ``result``, that is another one like them."""
 
-    def rule(kinds: Sequence[Kind]) -> Overload | None:
+    def rule(kinds: Arguments) -> Overload | None:
         kind: Kind | None = Kind.NULL
-        for found in kinds:
-            kind = None if kind is None else common(kind, found)
+        for own in kinds:
+            kind = None if kind is None else common(kind, own)
         if kind is None or kind.element is None:
             return None
-        return Overload((kind,) * len(kinds), kind if result is None else result, f, sees_null=sees_null)
+        if result is None:
+            return seeing_nulls(f, kind, [kind] * len(kinds), optional=False)
+        return overload(f, result, *[kind] * len(kinds)) if len(kinds) == 2 else None
 
     return rule
 
@@ -136,101 +157,127 @@ def concatenated(*lists: Values | None) -> Values:
     return tuple(value for values in lists for value in values or ())
 
 
-def _with_element(at_end: bool) -> Rule:
-    def added(values: Values | None, value: Any) -> Values:
-        return (*(values or ()), value) if at_end else (value, *(values or ()))
+def _with_element(place: int, added: Callable[[Any, Any], Values]) -> Rule:
+    """Return the rule of a function of a list, which is the argument at ``place``, and a value that it has then."""
 
-    def rule(kinds: Sequence[Kind]) -> Overload | None:
-        inner = kinds[0].element
-        kind = None if inner is None else common(inner, kinds[1])
-        return None if kind is None else Overload((list_of(kind), kind), list_of(kind), added, sees_null=True)
+    def rule(kinds: Arguments) -> Overload | None:
+        inner = kinds[place].element
+        kind = None if inner is None else common(inner, kinds[1 - place])
+        if kind is None:
+            return None
+        expected = (list_of(kind), kind)
+        return seeing_nulls(added, list_of(kind), expected if place == 0 else expected[::-1], optional=False)
 
-    return rule
+    return taking(2, rule)
 
 
-def _flat(kinds: Sequence[Kind]) -> Overload | None:
+def _flat(kinds: Arguments) -> Overload | None:
     inner = kinds[0].element
     if inner is None or inner.element is None:
         return None
     return overload(lambda lists: concatenated(*lists), inner, kinds[0])
 
 
-def _joined(kinds: Sequence[Kind]) -> Overload | None:
+def _joined(kinds: Arguments) -> Overload | None:
     inner = kinds[0].element
     convert = None if inner is None else as_text(inner)
-    if convert is None or len(kinds) != 2:
-        return None
-    return Overload((kinds[0], Kind.TEXT), Kind.TEXT, _join(convert), optional=True, sees_null=True)
+    return None if convert is None else seeing_nulls(_join(convert), Kind.TEXT, (kinds[0], Kind.TEXT))
 
 
 def _numeric(f: Callable[[Values], Any], result: Kind | None = None) -> Rule:
-    def rule(kinds: Sequence[Kind]) -> Overload | None:
+    def rule(kinds: Arguments) -> Overload | None:
         inner = kinds[0].element
-        if len(kinds) != 1 or inner is None or inner.base not in NUMBERS:
+        if inner is None or inner.base not in NUMBERS:
             return None
         if result is None and inner.scale is not None:
             fit = fitting(38, inner.scale)
-            return overload(lambda values: None if (found := f(values)) is None else fit(found), inner, kinds[0], optional=True)
+            return overload(lambda values: None if (total := f(values)) is None else fit(total), inner, kinds[0], optional=True)
         return overload(f, result or inner, kinds[0], optional=True)
 
+    return taking(1, rule)
+
+
+def _sorted(*fixed: str) -> Rule:
+    """Return the rule of sorting: an order and the place of ``NULL`` are literal texts."""
+
+    def rule(kinds: Arguments) -> Overload | None:
+        options = [text.upper() if isinstance(text, str) else "" for text in kinds.written[1:]]
+        order, nulls, *more = [*fixed, *options, *("ASC", "NULLS LAST")[len(fixed) + len(options) :]]
+        if more or kinds[0].element is None or order not in ("ASC", "DESC") or nulls not in ("NULLS FIRST", "NULLS LAST"):
+            return None
+        descending, nulls_first = order == "DESC", nulls == "NULLS FIRST"
+        kept = (kinds[0], *[None] * len(options))
+        return Overload(kept, kinds[0], lambda values: ordered(values, descending, nulls_first))
+
     return rule
+
+
+def _made(kinds: Arguments) -> Overload:
+    kind = kinds.together()
+    return seeing_nulls(lambda *values: values, list_of(kind), [kind] * len(kinds), optional=False)
+
+
+def _struct(kinds: Arguments) -> Overload:
+    names, values = [lower_case(name) for name in kinds.written[::2]], kinds[1::2]
+    if len(set(names)) < len(names):
+        raise SqlError("the struct has a field twice")
+    if Kind.MONTHS in values:
+        raise SqlError(NO_LENGTH)
+    expected = [kind for value in values for kind in (None, value)]
+    return Overload(
+        tuple(expected), struct_of(tuple(zip(names, values))), lambda *fields: fields, lambda nullables: False, "nulls"
+    )
+
+
+def _field(kinds: Arguments) -> Overload:
+    struct, name = kinds[0], kinds.written[1]
+    if not isinstance(name, str):
+        raise SqlError("struct_extract takes the literal name of a field")
+    names = [field for field, _ in struct.fields]
+    if lower_case(name) not in names:
+        raise SqlError(f"{struct.value} has no field {name}" if names else f"{struct.value} has no fields")
+    place = names.index(lower_case(name))
+    return Overload((struct, None), struct.fields[place][1], lambda value: value[place], always)
 
 
 def _identity(kind: Kind) -> Kind:
     return kind
 
 
-def _same_list(kind: Kind) -> Kind:
-    return list_of(kind)
+def _whole(kind: Kind) -> Kind:
+    return Kind.INTEGER
 
 
 _I, _B, _T = Kind.INTEGER, Kind.BOOLEAN, Kind.TEXT
 
-LENGTH: Final[tuple[Rule, ...]] = (overload(len, _I, _T), _of_list(len, lambda kind: _I))
-_ELEMENT: Final[tuple[Rule, ...]] = (
-    _of_list(element, _identity, _I, optional=True),
-    overload(lambda text, number: element(tuple(text), number) or "", _T, _T, _I),
-)
-_PART: Final[tuple[Rule, ...]] = (_of_list(part, _same_list, _I, _I), overload(text_part, _T, _T, _I, _I))
-_POSITION: Final[tuple[Rule, ...]] = (_of_element(_position, _I, sees_null=True),)
-
-LIST_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
-    exp.Length: SqlFunction(("this",), LENGTH),
-    exp.ArraySize: SqlFunction(("this",), LENGTH[1:]),
-    exp.ArrayContains: SqlFunction(
-        ("this", "expression"), (_of_element(_contains, _B, sees_null=True),), ("check_null", "ensure_variant")
+LIST_FUNCTIONS: Final = {
+    **named("length, len, char_length, character_length", overload(len, _I, _T), _of_list(len, _whole)),
+    **named("array_length", _of_list(len, _whole)),
+    **named(
+        "list_extract, list_element, array_extract",
+        _of_list(element, _identity, _I, optional=True),
+        overload(lambda text, number: element(tuple(text), number) or "", _T, _T, _I),
     ),
-    exp.ArrayPosition: SqlFunction(("this", "expression"), _POSITION, ("zero_based",)),
-    exp.ArrayConcat: SqlFunction(("this", "expressions"), (_of_lists(concatenated, None, True),), ("null_propagation",)),
-    exp.ArrayAppend: SqlFunction(("this", "expression"), (_with_element(True),), ("null_propagation",)),
-    exp.ArrayPrepend: SqlFunction(("this", "expression"), (_with_element(False),), ("null_propagation",)),
-    exp.ArrayMin: SqlFunction(("this",), (_of_list(_extreme(min), _identity, optional=True),)),
-    exp.ArrayMax: SqlFunction(("this",), (_of_list(_extreme(max), _identity, optional=True),)),
-    exp.ArraySlice: SqlFunction(("this", "start", "end"), _PART, ("is_length", "zero_based")),
-    exp.ArrayOverlaps: SqlFunction(
-        ("this", "expression"),
-        (_of_lists(lambda one, other: any(value in other for value in one if value is not None), _B),),
-        ("null_safe",),
-    ),
-    exp.Flatten: SqlFunction(("this",), (_flat,)),
-    exp.ArrayToString: SqlFunction(("this", "expression"), (_joined,)),
+    **named("list_slice, array_slice", _of_list(part, list_of, _I, _I), overload(text_part, _T, _T, _I, _I)),
+    **named("list_contains, list_has, array_contains, array_has", _of_element(_contains, _B)),
+    **named("list_position, list_indexof, array_position", _of_element(_position, _I)),
+    **named("list_concat, list_cat, array_concat, array_cat", _of_lists(concatenated)),
+    **named("list_append, array_append", _with_element(0, lambda values, value: (*(values or ()), value))),
+    **named("list_prepend, array_prepend", _with_element(1, lambda value, values: (value, *(values or ())))),
+    **named("list_min", _of_list(_extreme(min), _identity, optional=True)),
+    **named("list_max", _of_list(_extreme(max), _identity, optional=True)),
+    **named("list_sum", _numeric(_sum)),
+    **named("list_avg", _numeric(_average, Kind.DOUBLE)),
+    **named("list_count", _of_list(lambda values: sum(value is not None for value in values), _whole)),
+    **named("list_unique", _of_list(lambda values: len({value for value in values if value is not None}), _whole)),
+    **named("list_has_any", _of_lists(lambda one, other: any(value in other for value in one if value is not None), _B)),
+    **named("list_has_all", _of_lists(lambda one, other: all(value in one for value in other if value is not None), _B)),
+    **named("list_reverse, array_reverse", _of_list(lambda values: values[::-1], list_of)),
+    **named("list_sort, array_sort", _sorted()),
+    **named("list_reverse_sort, array_reverse_sort", _sorted("DESC")),
+    **named("flatten", taking(1, _flat)),
+    **named("array_to_string", taking(2, _joined)),
+    **named("list_value", Overload((), list_of(Kind.NULL), lambda: ()), _made),
+    **named("struct_pack", _struct),
+    **named("struct_extract", taking(2, _field)),
 }
-"""The functions that sqlglot has a node for."""
-
-NAMED_LIST_FUNCTIONS: Final[dict[str, tuple[Rule, ...]]] = {
-    "list_extract": _ELEMENT,
-    "list_element": _ELEMENT,
-    "array_extract": _ELEMENT,
-    "list_slice": _PART,
-    "list_position": _POSITION,
-    "list_indexof": _POSITION,
-    "list_cat": (_of_lists(concatenated, None, True),),
-    "list_reverse": (_of_list(lambda values: values[::-1], _same_list),),
-    "array_reverse": (_of_list(lambda values: values[::-1], _same_list),),
-    "list_sum": (_numeric(_sum),),
-    "list_avg": (_numeric(_average, Kind.DOUBLE),),
-    "list_count": (_of_list(lambda values: sum(value is not None for value in values), lambda kind: _I),),
-    "list_has_all": (_of_lists(lambda one, other: all(value in one for value in other if value is not None), _B),),
-    "list_unique": (_of_list(lambda values: len({value for value in values if value is not None}), lambda kind: _I),),
-}
-"""The others, by name."""

@@ -6,15 +6,15 @@ import calendar
 import datetime
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
-from sqlglot import exp
+import attrs
 
 from timely.differential.tables.values import scalars
-from timely.differential.tables.values.kinds import Kind, start_of_day
+from timely.differential.tables.values.kinds import MOMENTS, Kind, start_of_day
 from timely.differential.tables.values.number_functions import round_whole
-from timely.differential.tables.values.overloads import Overload, Rule, SqlFunction, overload
+from timely.differential.tables.values.overloads import Arguments, Overload, Rule, SqlFunction, named, overload, taking
 from timely.differential.tables.values.zones import clock_in, in_zone, zone
 from timely.errors import SqlError, brief
 
@@ -388,28 +388,24 @@ def _format(text: str) -> tuple[str | Callable[[datetime.datetime], str], ...]:
     return tuple(found)
 
 
-def strftime(value: datetime.date, format: str) -> str:
-    """Return a date or timestamp in a format.
-
-    >>> strftime(datetime.datetime(2024, 2, 3, 16, 5), "%d.%m.%Y %I:%M %p, %A")
-    '03.02.2024 04:05 PM, Saturday'
-    """
+def _strftime(value: datetime.date, format: tuple[str | Callable[[datetime.datetime], str], ...]) -> str:
     moment = naive(value)
-    return "".join(item if isinstance(item, str) else item(moment) for item in _format(format))
+    return "".join(item if isinstance(item, str) else item(moment) for item in format)
 
 
 @functools.lru_cache(maxsize=1000)
-def _check_parsed(format: str) -> None:
+def _parsed_format(format: str) -> str:
+    """Return a format that texts are parsed by; ``SqlError`` for others."""
     directives = re.findall(r"%(-?.|$)", format, re.DOTALL)
     for directive in directives:
         if directive not in ("Y", "m", "d", "H", "M", "S", "b", "B", "y", "j", "f", "%"):
             raise SqlError(f"%{directive} in the format {brief(format)} is not supported")
         if directive != "%" and directives.count(directive) > 1:
             raise SqlError(f"%{directive} is in the format {brief(format)} twice")
+    return format
 
 
 def _strptime(text: str, format: str) -> datetime.datetime:
-    _check_parsed(format)
     try:
         return datetime.datetime.strptime(text, format)
     except ValueError as error:
@@ -431,76 +427,93 @@ def _date(year: int, month: int, day: int) -> datetime.date:
 
 
 def _of_moments(f: Callable[..., Any], result: Kind, *more: Kind) -> tuple[Rule, ...]:
-    return tuple(overload(f, result, kind, *more) for kind in (_DATE, _STAMP, _INSTANT))
+    return tuple(overload(f, result, kind, *more) for kind in MOMENTS)
 
 
-def _part_of(name: str) -> SqlFunction:
-    return SqlFunction(("this",), (lambda kinds: part(name, kinds[0]),))
+def _part_of(names: str, part_name: str) -> dict[str, SqlFunction]:
+    return named(names, taking(1, lambda kinds: part(part_name, kinds[0])))
 
 
-def _to_zone(kinds: Sequence[Kind]) -> Overload | None:
-    if kinds[0] is _INSTANT:
-        return overload(clock_in, _STAMP, _INSTANT, _TEXT)
-    return overload(lambda value, name: in_zone(naive(value), name), _INSTANT, _STAMP, _TEXT)
+def _date_part(kinds: Arguments) -> Overload:
+    name, kind = kinds.written[0], kinds[1]
+    if not isinstance(name, str):
+        raise SqlError("date_part takes a literal part, and a date or timestamp")
+    overload_of_part = part(name.upper(), kind)
+    if overload_of_part is None:
+        raise SqlError(f"the part {name} of {kind.value} is not supported")
+    return attrs.evolve(overload_of_part, kinds=(None, *overload_of_part.kinds))
 
 
-def _span(unit: str) -> tuple[Rule, ...]:
+def _bucket(kinds: Arguments) -> Overload | None:
+    if len(kinds) not in (2, 3) or kinds.written[0] is None or kinds[1] not in MOMENTS:
+        return None
+    return Overload((None, *[kinds[1]] * (len(kinds) - 1)), kinds[1], bucket(*kinds.written[0]))
+
+
+def _span(name: str, unit: str) -> dict[str, SqlFunction]:
     step = UNITS[unit][1]
-    return (overload(lambda count: duration(count * step), _SPAN, _INT),)
+    return named(name, overload(lambda count: duration(count * step), _SPAN, _INT))
 
 
-MOMENT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
-    exp.Year: _part_of("YEAR"),
-    exp.Month: _part_of("MONTH"),
-    exp.Day: _part_of("DAY"),
-    exp.Quarter: _part_of("QUARTER"),
-    exp.Week: _part_of("WEEK"),
-    exp.WeekOfYear: _part_of("WEEK"),
-    exp.DayOfWeek: _part_of("DOW"),
-    exp.DayOfWeekIso: _part_of("ISODOW"),
-    exp.DayOfMonth: _part_of("DAY"),
-    exp.DayOfYear: _part_of("DOY"),
-    exp.Hour: _part_of("HOUR"),
-    exp.Minute: _part_of("MINUTE"),
-    exp.Second: _part_of("SECOND"),
-    exp.TimeToUnix: _part_of("EPOCH"),
-    exp.TimeToStr: SqlFunction(("this", "format"), _of_moments(strftime, _TEXT, _TEXT), checks={1: _format}),
-    exp.StrToTime: SqlFunction(("this", "format"), (overload(_strptime, _STAMP, _TEXT, _TEXT),), checks={1: _check_parsed}),
-    exp.LastDay: SqlFunction(("this",), _of_moments(_last_day, _DATE)),
-    exp.Dayname: SqlFunction(("this",), _of_moments(lambda value: _DAYS[value.weekday()], _TEXT)),
-    exp.Monthname: SqlFunction(("this",), _of_moments(lambda value: _MONTHS[value.month - 1], _TEXT)),
-    exp.DateFromParts: SqlFunction(("year", "month", "day"), (overload(_date, _DATE, _INT, _INT, _INT),)),
-    exp.AtTimeZone: SqlFunction(("this", "zone"), (_to_zone,), checks={1: zone}),
-    exp.ToDays: SqlFunction(("this",), _span("DAY")),
+def _epoch(scale: int) -> tuple[Rule, ...]:
+    """Return what counts units since 1970, or makes a timestamp of such a count: ``scale`` digits of a second are the unit."""
+    power = 10 ** (6 - scale)
+    counted = _of_moments(lambda value: round_whole(_microseconds(value), scale - 6) // power, _INT)
+    return (*counted, overload(_from_epoch(power, False), _STAMP, _INT))
+
+
+def _of_unit(start: Callable[..., Any], *moments: datetime.date) -> Any:
+    return start(*moments)
+
+
+MOMENT_FUNCTIONS: Final = {
+    **_part_of("year", "YEAR"),
+    **_part_of("month", "MONTH"),
+    **_part_of("day, dayofmonth", "DAY"),
+    **_part_of("quarter", "QUARTER"),
+    **_part_of("week, weekofyear", "WEEK"),
+    **_part_of("dayofweek, weekday", "DOW"),
+    **_part_of("isodow", "ISODOW"),
+    **_part_of("dayofyear", "DOY"),
+    **_part_of("hour", "HOUR"),
+    **_part_of("minute", "MINUTE"),
+    **_part_of("second", "SECOND"),
+    **_part_of("millisecond", "MILLISECOND"),
+    **_part_of("microsecond", "MICROSECOND"),
+    **_part_of("epoch", "EPOCH"),
+    **_part_of("isoyear", "ISOYEAR"),
+    **_part_of("yearweek", "YEARWEEK"),
+    **_part_of("decade", "DECADE"),
+    **_part_of("century", "CENTURY"),
+    **named("date_part, datepart", taking(2, _date_part)),
+    **named(
+        "date_trunc, datetrunc",
+        *(overload(_of_unit, _STAMP if kind is _DATE else kind, _TEXT, kind) for kind in MOMENTS),
+        prepared={0: truncated},
+    ),
+    **named("date_diff, datediff", *(overload(_of_unit, _INT, _TEXT, kind, kind) for kind in MOMENTS), prepared={0: boundaries}),
+    **named("time_bucket", _bucket),
+    **named("strftime", *_of_moments(_strftime, _TEXT, _TEXT), prepared={1: _format}),
+    **named("strptime", overload(_strptime, _STAMP, _TEXT, _TEXT), prepared={1: _parsed_format}),
+    **named("last_day", *_of_moments(_last_day, _DATE)),
+    **named("dayname", *_of_moments(lambda value: _DAYS[value.weekday()], _TEXT)),
+    **named("monthname", *_of_moments(lambda value: _MONTHS[value.month - 1], _TEXT)),
+    **named("make_date", overload(_date, _DATE, _INT, _INT, _INT)),
+    **named(
+        "at time zone",
+        overload(in_zone, _INSTANT, _STAMP, _TEXT),
+        overload(clock_in, _STAMP, _INSTANT, _TEXT),
+        prepared={1: zone},
+    ),
+    **named("epoch_us", *_of_moments(_microseconds, _INT)),
+    **named("epoch_ms", *_epoch(3)),
+    **named("make_timestamp", *_epoch(6)),
+    **named("to_timestamp", overload(_from_epoch(1_000_000, True), _INSTANT, _FLOAT)),
+    **_span("to_days", "DAY"),
+    **_span("to_weeks", "WEEK"),
+    **_span("to_hours", "HOUR"),
+    **_span("to_minutes", "MINUTE"),
+    **_span("to_seconds", "SECOND"),
+    **_span("to_milliseconds", "MILLISECOND"),
+    **_span("to_microseconds", "MICROSECOND"),
 }
-"""The functions that sqlglot has a node for, and that need no unit."""
-
-NAMED_MOMENT_FUNCTIONS: Final[dict[str, tuple[Rule, ...]]] = {
-    "to_weeks": _span("WEEK"),
-    "to_hours": _span("HOUR"),
-    "to_minutes": _span("MINUTE"),
-    "to_seconds": _span("SECOND"),
-    "to_milliseconds": _span("MILLISECOND"),
-    "to_microseconds": _span("MICROSECOND"),
-    "epoch_us": _of_moments(_microseconds, _INT),
-    "isoyear": (lambda kinds: part("ISOYEAR", kinds[0]),),
-    "yearweek": (lambda kinds: part("YEARWEEK", kinds[0]),),
-    "decade": (lambda kinds: part("DECADE", kinds[0]),),
-    "century": (lambda kinds: part("CENTURY", kinds[0]),),
-    "millisecond": (lambda kinds: part("MILLISECOND", kinds[0]),),
-    "microsecond": (lambda kinds: part("MICROSECOND", kinds[0]),),
-}
-"""The others, by name."""
-
-
-def of_epoch(scale: int | None, kind: Kind) -> Overload | None:
-    """Return what ``to_timestamp``, ``epoch_ms`` and ``make_timestamp`` do: ``scale`` digits of a second are the unit.
-
-    >>> of_epoch(3, Kind.DATE).f(datetime.date(1970, 1, 2))
-    86400000
-    """
-    if scale is None:
-        return overload(_from_epoch(1_000_000, True), _INSTANT, _FLOAT)
-    if kind in (_DATE, _STAMP, _INSTANT):
-        return overload(lambda value: round_whole(_microseconds(value), scale - 6) // 10 ** (6 - scale), _INT, kind)
-    return overload(_from_epoch(10 ** (6 - scale), False), _STAMP, _INT)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from sqlglot import exp
-
 from timely.differential.tables.values import scalars
 from timely.differential.tables.values.kinds import Kind, canonical_float, decimal
-from timely.differential.tables.values.overloads import Overload, Rule, SqlFunction, overload
+from timely.differential.tables.values.overloads import Arguments, Overload, Rule, SqlFunction, named, overload
 from timely.errors import SqlError
 from timely.operators.keyed.numbers import NAN
 
@@ -139,41 +137,27 @@ def _sign(value: Any) -> int:
     return 0 if value is NAN else int(value > 0) - int(value < 0)
 
 
-def _numbers(whole: Callable[..., Any], of_decimal: Callable[..., Any], double: Callable[..., Any], *more: Kind) -> list[Rule]:
-    """Return the overloads of a function whose result is a number like the first argument."""
-    return [overload(whole, _I, _I, *more), _of_decimal(of_decimal, None, *more), overload(double, _F, _F, *more)]
+def _numbers(whole: Callable[..., Any], of_decimal: Callable[..., Any], double: Callable[..., Any]) -> list[Rule]:
+    """Return the overloads of a function whose result is a number like the argument."""
+    return [overload(whole, _I, _I), _of_decimal(of_decimal, None), overload(double, _F, _F)]
 
 
-def _of_decimal(f: Callable[..., Any], result: Kind | None, *more: Kind) -> Rule:
+def _of_decimal(f: Callable[..., Any], result: Kind | None) -> Rule:
     """Return the rule of a function of a decimal; without a ``result``, that is a decimal with as many digits."""
 
-    def rule(kinds: Sequence[Kind]) -> Overload | None:
-        kind = kinds[0]
-        return None if kind.scale is None else overload(f, result or kind, kind, *more)
+    def rule(kinds: Arguments) -> Overload | None:
+        return None if len(kinds) != 1 or kinds[0].scale is None else overload(f, result or kinds[0], kinds[0])
 
     return rule
 
 
-def rounding(digits: int | None) -> list[Rule]:
-    """Return the overloads of ``round`` to a number of digits; ``None`` is one that rows have.
-
-    A decimal has as many digits behind the point as it is rounded to, where that is written.
-    """
-    whole, double = overload(round_whole, _I, _I, _I), overload(round_float, _F, _F, _I)
-
-    def of_decimal(kinds: Sequence[Kind]) -> Overload | None:
-        kind = kinds[0]
-        if kind.scale is None:
-            return None
-        result = kind if digits is None else decimal(min(max(digits, 0), kind.scale))
-        return overload(round_decimal, result, kind, _I)
-
-    return [whole, of_decimal, double]
-
-
-def round_to_whole() -> list[Rule]:
-    """Return the overloads of ``round`` without digits."""
-    return _wholes(round_decimal, overload(int, _I, _I), round_float)
+def _rounded_decimal(kinds: Arguments) -> Overload | None:
+    """Return ``round`` of a decimal, which has as many digits behind the point as it is rounded to, where that is written."""
+    if len(kinds) != 2 or kinds[0].scale is None:
+        return None
+    kind, digits = kinds[0], kinds.written[1]
+    result = decimal(min(max(digits, 0), kinds[0].scale)) if isinstance(digits, int) else kind
+    return overload(round_decimal, result, kind, _I)
 
 
 def _wholes(of_decimal: Callable[..., Any], whole: Rule, double: Callable[..., Any]) -> list[Rule]:
@@ -181,54 +165,45 @@ def _wholes(of_decimal: Callable[..., Any], whole: Rule, double: Callable[..., A
     return [whole, _of_decimal(of_decimal, decimal(0)), overload(double, _F, _F)]
 
 
-def _doubles(f: Callable[..., float], count: int = 1) -> list[Rule]:
-    return [overload(f, _F, *([_F] * count))]
-
-
-def _of(*arguments: str, rules: Sequence[Rule], ignored: tuple[str, ...] = ()) -> SqlFunction:
-    return SqlFunction(arguments, tuple(rules), ignored)
+def _of_doubles(names: str, f: Callable[..., float], count: int = 1) -> dict[str, SqlFunction]:
+    return named(names, overload(f, _F, *([_F] * count)))
 
 
 _LOG10: Final = _logarithm(math.log10)
 
-NUMBER_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
-    exp.Abs: _of("this", rules=_numbers(abs, scalars.EXACT.abs, lambda value: canonical_float(abs(value)))),
-    exp.Sign: _of("this", rules=[overload(_sign, _I, _I), _of_decimal(_sign, _I), overload(_sign, _I, _F)]),
-    exp.Floor: _of("this", rules=_wholes(_to_whole(ROUND_FLOOR), overload(float, _F, _I), floor_float)),
-    exp.Ceil: _of("this", rules=_wholes(_to_whole(ROUND_CEILING), overload(float, _F, _I), ceiling_float)),
-    exp.Trunc: _of(
-        "this", rules=_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _truncated_float), ignored=("fractions_supported",)
+NUMBER_FUNCTIONS: Final = {
+    **named("abs", *_numbers(abs, scalars.EXACT.abs, lambda value: canonical_float(abs(value)))),
+    **named("sign", overload(_sign, _I, _I), _of_decimal(_sign, _I), overload(_sign, _I, _F)),
+    **named("floor", *_wholes(_to_whole(ROUND_FLOOR), overload(float, _F, _I), floor_float)),
+    **named("ceil, ceiling", *_wholes(_to_whole(ROUND_CEILING), overload(float, _F, _I), ceiling_float)),
+    **named("trunc", *_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _truncated_float)),
+    **named(
+        "round",
+        *_wholes(round_decimal, overload(int, _I, _I), round_float),
+        overload(round_whole, _I, _I, _I),
+        _rounded_decimal,
+        overload(round_float, _F, _F, _I),
     ),
-    exp.Sqrt: _of("this", rules=_doubles(real(math.sqrt))),
-    exp.Cbrt: _of("this", rules=_doubles(real(math.cbrt))),
-    exp.Exp: _of("this", rules=_doubles(real(math.exp))),
-    exp.Ln: _of("this", rules=_doubles(_logarithm(math.log))),
-    exp.Log: _of("this", "expression", rules=[*_doubles(_LOG10), *_doubles(_log, 2)]),
-    exp.Pow: _of("this", "expression", rules=_doubles(real(_power, _power_of_zero), 2)),
-    exp.Pi: _of(rules=[Overload((), _F, lambda: math.pi)]),
-    exp.Degrees: _of("this", rules=_doubles(real(math.degrees))),
-    exp.Radians: _of("this", rules=_doubles(real(math.radians))),
-    exp.Sin: _of("this", rules=_doubles(real(math.sin))),
-    exp.Cos: _of("this", rules=_doubles(real(math.cos))),
-    exp.Tan: _of("this", rules=_doubles(real(math.tan))),
-    exp.Asin: _of("this", rules=_doubles(real(math.asin))),
-    exp.Acos: _of("this", rules=_doubles(real(math.acos))),
-    exp.Atan: _of("this", rules=_doubles(real(math.atan))),
-    exp.Atan2: _of("this", "expression", rules=_doubles(real(math.atan2), 2)),
-    exp.BitwiseAnd: _of("this", "expression", rules=[overload(lambda one, other: one & other, _I, _I, _I)]),
-    exp.BitwiseOr: _of("this", "expression", rules=[overload(lambda one, other: one | other, _I, _I, _I)]),
-    exp.BitwiseXor: _of("this", "expression", rules=[overload(lambda one, other: one ^ other, _I, _I, _I)]),
-    exp.BitwiseNot: _of("this", rules=[overload(lambda value: ~value, _I, _I)]),
-    exp.IsInf: _of("this", rules=[overload(math.isinf, Kind.BOOLEAN, _F)]),
-    exp.IsNan: _of("this", rules=[overload(math.isnan, Kind.BOOLEAN, _F)]),
+    **_of_doubles("sqrt", real(math.sqrt)),
+    **_of_doubles("cbrt", real(math.cbrt)),
+    **_of_doubles("exp", real(math.exp)),
+    **_of_doubles("ln", _logarithm(math.log)),
+    **_of_doubles("log10", _LOG10),
+    **_of_doubles("log2", _logarithm(math.log2)),
+    **named("log", overload(_LOG10, _F, _F), overload(_log, _F, _F, _F)),
+    **_of_doubles("pow, power", real(_power, _power_of_zero), 2),
+    **named("pi", Overload((), _F, lambda: math.pi)),
+    **_of_doubles("degrees", real(math.degrees)),
+    **_of_doubles("radians", real(math.radians)),
+    **_of_doubles("sin", real(math.sin)),
+    **_of_doubles("cos", real(math.cos)),
+    **_of_doubles("tan", real(math.tan)),
+    **_of_doubles("asin", real(math.asin)),
+    **_of_doubles("acos", real(math.acos)),
+    **_of_doubles("atan", real(math.atan)),
+    **_of_doubles("atan2", real(math.atan2), 2),
+    **named("isinf", overload(math.isinf, Kind.BOOLEAN, _F)),
+    **named("isnan", overload(math.isnan, Kind.BOOLEAN, _F)),
+    **named("gcd", overload(math.gcd, _I, _I, _I)),
+    **named("lcm", overload(math.lcm, _I, _I, _I)),
 }
-"""The functions that sqlglot has a node for."""
-
-NAMED_NUMBER_FUNCTIONS: Final[dict[str, tuple[Rule, ...]]] = {
-    "log10": tuple(_doubles(_LOG10)),
-    "log2": tuple(_doubles(_logarithm(math.log2))),
-    "pow": tuple(_doubles(real(_power, _power_of_zero), 2)),
-    "gcd": (overload(math.gcd, _I, _I, _I),),
-    "lcm": (overload(math.lcm, _I, _I, _I),),
-}
-"""The others, by name."""

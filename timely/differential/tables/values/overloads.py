@@ -1,51 +1,101 @@
-"""Functions of SQL as data: for which kinds of arguments there is which function of Python values."""
+"""Functions of SQL as data: a row for each, by its names as written.
+
+A row says for which kinds of arguments there is which function of values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
-from timely.differential.tables.values.kinds import Kind
+from timely.differential.tables.values.kinds import Kind, common
+from timely.errors import SqlError
+
+
+def always(nullables: Iterable[bool]) -> bool:
+    """Return that a result may be ``None`` whatever the arguments are."""
+    return True
 
 
 @attrs.frozen
 class Overload:
     """One way to call a function: the kinds of its arguments, that of its result, and the function of values.
 
-    The function sees no ``None``, unless it ``sees_null``. Its result may be ``None`` where it is ``optional``.
+    An argument without a kind is read when the call is compiled, and not passed. ``nullable`` says whether the result may be
+    ``None`` where those arguments may. A strict function sees no ``None``. A lazy one takes the functions of a row that its
+    arguments are, and returns one.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Kind | None, ...]
     result: Kind
     f: Callable[..., Any]
-    optional: bool = False
-    sees_null: bool = False
+    nullable: Callable[[Iterable[bool]], bool] = any
+    sees: Literal["values", "nulls", "functions"] = "values"
 
 
-Rule = Overload | Callable[[Sequence[Kind]], Overload | None]
-"""An overload, or what makes one for the kinds that a call has."""
+class Arguments(tuple[Kind, ...]):
+    """The kinds of the arguments of a call; ``written`` has the literal of each: a text, a whole number, or an interval."""
+
+    written: Sequence[Any]
+
+    def __new__(cls, kinds: Iterable[Kind], written: Sequence[Any]) -> Arguments:
+        arguments = super().__new__(cls, kinds)
+        arguments.written = written
+        return arguments
+
+    def at(self, places: Sequence[int]) -> Arguments:
+        """Return some of the arguments."""
+        return Arguments([self[place] for place in places], [self.written[place] for place in places])
+
+    def together(self) -> Kind:
+        """Return the kind that all arguments become where they meet: literal texts become what the others are.
+
+        >>> Arguments([Kind.TEXT, Kind.DATE], ["2024-01-01", None]).together()
+        DATE
+        """
+        kind = Kind.NULL
+        for own, literal in zip(self, self.written):
+            if own is Kind.MONTHS:
+                raise SqlError(NO_LENGTH)
+            both = kind if isinstance(literal, str) else common(kind, own)
+            if both is None:
+                raise SqlError(f"{kind.value} and {own.value} do not go together: cast one")
+            kind = both
+        return Kind.TEXT if kind is Kind.NULL and any(isinstance(literal, str) for literal in self.written) else kind
 
 
-Checks = Mapping[int, Callable[[str], object]]
-"""What raises ``SqlError`` for a text that an argument cannot be, by the place of the argument, when it is written there."""
+class WrongArgumentError(SqlError):
+    """An argument of a call, at ``place``, is none that the function takes."""
 
-NO_CHECKS: Final[Checks] = MappingProxyType({})
+    def __init__(self, why: str, place: int) -> None:
+        super().__init__(why)
+        self.place = place
+
+
+NO_LENGTH: Final = "months have no fixed length: such an interval is only added to a date or timestamp"
+
+Rule = Overload | Callable[[Arguments], Overload | None]
+"""An overload, or what makes one for the arguments that a call has; ``SqlError`` for those that no function takes."""
 
 
 @attrs.frozen
 class SqlFunction:
-    """A function of SQL: where its arguments stand in a node of sqlglot, and its overloads, of which the first that fits counts.
+    """A function of SQL. Of its overloads the first counts that has the kinds of the arguments, or else that they can become.
 
-    ``ignored`` are parts of the node that say nothing more than its name does.
+    ``prepared`` says what becomes of a text before the function has it, by the place of the argument: a pattern, a unit, a
+    zone. Where the text is a literal that is done once, and ``SqlError`` names the literal.
     """
 
-    arguments: tuple[str, ...]
     rules: tuple[Rule, ...]
-    ignored: tuple[str, ...] = ()
-    checks: Checks = NO_CHECKS
+    prepared: Mapping[int, Callable[..., Any]] = MappingProxyType({})
+
+
+def named(names: str, *rules: Rule, prepared: Mapping[int, Callable[..., Any]] = MappingProxyType({})) -> dict[str, SqlFunction]:
+    """Return a function by each of its names."""
+    return dict.fromkeys(names.split(", "), SqlFunction(rules, prepared))
 
 
 def overload(f: Callable[..., Any], result: Kind, *kinds: Kind, optional: bool = False) -> Overload:
@@ -54,4 +104,14 @@ def overload(f: Callable[..., Any], result: Kind, *kinds: Kind, optional: bool =
     >>> overload(len, Kind.INTEGER, Kind.TEXT).kinds
     (VARCHAR,)
     """
-    return Overload(kinds, result, f, optional)
+    return Overload(kinds, result, f, always if optional else any)
+
+
+def seeing_nulls(f: Callable[..., Any], result: Kind, kinds: Iterable[Kind], optional: bool = True) -> Overload:
+    """Return the overload of a function that has to see ``None`` too; its result is one only where it is ``optional``."""
+    return Overload(tuple(kinds), result, f, always if optional else lambda nullables: False, "nulls")
+
+
+def taking(count: int, rule: Callable[[Arguments], Overload | None]) -> Rule:
+    """Return a rule for calls with ``count`` arguments."""
+    return lambda kinds: rule(kinds) if len(kinds) == count else None

@@ -10,7 +10,7 @@ import re
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Final
 
-from timely.differential.tables.values.zones import in_zone, to_utc
+from timely.differential.tables.values.zones import in_zone, to_utc, zone
 from timely.errors import SqlError, brief
 from timely.operators.keyed.numbers import NAN
 
@@ -165,7 +165,7 @@ def instant_of(text: str) -> datetime.datetime:
         return timestamp_of(text).replace(tzinfo=datetime.UTC)
     moment, _, sign, hours, minutes, seconds, name = found.groups()
     if name is not None:
-        return in_zone(timestamp_of(moment), name)
+        return in_zone(timestamp_of(moment), zone(name))
     shift = datetime.timedelta(hours=int(hours or 0), minutes=int(minutes or 0), seconds=int(seconds or 0))
     if shift >= datetime.timedelta(days=1):
         raise SqlError(f"{brief(text)} has no zone like +01:00")

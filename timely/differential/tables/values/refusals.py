@@ -68,18 +68,16 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
     """Return the statements of a text, each node of which notes where it stands: counted from ``begin``."""
     try:
         tokens = tokens_of(text)
+        source = _Text(text, begin, tokens)
+        _check_brackets(source)
         trees = trees_of(tokens, text)
+    except SqlError:
+        raise
     except Exception as error:
         raise unread(error, begin) from None
     statements = [tree for tree in trees if isinstance(tree, exp.Expr)]
-    source = _Text(text, begin, tokens)
-    opened: list[Token] = []
     following: list[Token | None] = [*tokens[1:], None]
     for token, after, third in zip(tokens, following, [*following[1:], None]):
-        if token.token_type is TokenType.L_PAREN:
-            opened.append(token)
-        elif token.token_type is TokenType.R_PAREN and opened:
-            opened.pop()
         kind = after.token_type if after is not None else None
         if after is not None and token.token_type in _DROPPED.get(kind, ()):
             raise _unparsed(source, after, "this is one too many here")
@@ -91,14 +89,28 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
     whens = [token for token in tokens if token.token_type is TokenType.WHEN]
     if len(whens) > sum(token.token_type is TokenType.THEN for token in tokens):
         raise _unparsed(source, whens[0], "THEN is missing")
-    for bracket in opened[-1:]:
-        raise _unparsed(source, bracket, "it is not closed")
     for tree in statements[:2]:
         _check_aliases(tree, source)
         if len(statements) == 1 and isinstance(tree, exp.Query):
             _check_nothing_lost(tree, source)
         _mark_positions(tree, source)
     return statements
+
+
+def _check_brackets(source: _Text) -> None:
+    """Refuse brackets that nothing closes, and the second colon of ``l[1:2:]``, which the parser leaves out."""
+    opened: list[tuple[Token, list[Token]]] = []  # each bracket with its colons
+    for before, token in zip([None, *source.tokens], source.tokens):
+        if token.token_type in _OPENING:
+            opened.append((token, []))
+        elif token.token_type in _CLOSING and opened:
+            _, colons = opened.pop()
+            if token.token_type is TokenType.R_BRACKET and colons[1:2] == [before]:
+                raise _unparsed(source, colons[1], "a step is missing behind it")
+        elif token.token_type is TokenType.COLON and opened:
+            opened[-1][1].append(token)
+    if opened and opened[-1][0].token_type is TokenType.L_PAREN:
+        raise _unparsed(source, opened[-1][0], "it is not closed")
 
 
 _DROPPED: Final[dict[Any, tuple[TokenType, ...]]] = {

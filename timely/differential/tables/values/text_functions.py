@@ -13,10 +13,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from timely.differential.tables.values.kinds import Kind, conversion, list_of
-from timely.differential.tables.values.overloads import NO_CHECKS, Checks, Overload, Rule, SqlFunction, overload
+from timely.differential.tables.values.overloads import Arguments, Overload, SqlFunction, named, overload, seeing_nulls
 from timely.differential.tables.values.sizes import LONGEST, check_length, check_steps, joined, remembered
 from timely.errors import SqlError, brief
 
@@ -132,10 +131,13 @@ def _split(text: str | None, separator: str | None) -> tuple[str, ...] | None:
     return None if text is None else (text,) if separator is None else split(text, separator)
 
 
-def trimmed(position: str) -> Callable[..., str]:
-    """Return what takes letters, or spaces, away from a text: at both sides, or one."""
-    strip: Callable[[str, str], str] = {"LEADING": str.lstrip, "TRAILING": str.rstrip}.get(position, str.strip)
-    return lambda text, letters=" ": strip(text, letters) if letters else text
+def _trim(names: str, strip: Callable[[str, str], str]) -> dict[str, SqlFunction]:
+    """Return what takes letters, or spaces, away from a text."""
+
+    def trimmed(text: str, letters: str = " ") -> str:
+        return strip(text, letters) if letters else text
+
+    return named(names, overload(trimmed, _T, _T), overload(trimmed, _T, _T, _T))
 
 
 def _unicode(text: str) -> int:
@@ -189,14 +191,20 @@ def matches(text: str, pattern: str, options: str = "") -> bool:
     return bool(_kernel("matches", text, _flags(options) + pattern))
 
 
-def check_pattern(pattern: str) -> None:
-    """Raise ``SqlError`` for what is no regular expression."""
+def _pattern(pattern: str) -> str:
+    """Return a regular expression; ``SqlError`` for what is none, even if it were one with parentheses around it."""
     _kernel("matches", "", pattern)
+    return pattern
+
+
+def _options(options: str) -> str:
+    """Return the options of a regular expression; ``SqlError`` for others."""
+    _flags(options)
+    return options
 
 
 def full_match(text: str, pattern: str, options: str = "") -> bool:
     """Return whether a regular expression is the whole text."""
-    check_pattern(pattern)  # alone: with parentheses around it, others could be right
     return bool(_kernel("matches", text, rf"{_flags(options)}\A(?:{pattern})\z"))
 
 
@@ -251,12 +259,11 @@ def as_text(kind: Kind) -> Callable[[Any], str] | None:
 
 
 def _texts(kinds: Sequence[Kind]) -> list[Callable[[Any], str]] | None:
-    found = [as_text(kind) for kind in kinds]
-    known = [convert for convert in found if convert is not None]
-    return known if len(known) == len(found) else None
+    converts = [convert for kind in kinds if (convert := as_text(kind)) is not None]
+    return converts if len(converts) == len(kinds) else None
 
 
-def _concat(kinds: Sequence[Kind]) -> Overload | None:
+def _concat(kinds: Arguments) -> Overload | None:
     converts = _texts(kinds)
     if converts is None:
         return None
@@ -264,10 +271,10 @@ def _concat(kinds: Sequence[Kind]) -> Overload | None:
     def concat(*values: Any) -> str:
         return joined("", [convert(value) for convert, value in zip(converts, values) if value is not None])
 
-    return Overload(tuple(kinds), Kind.TEXT, concat, sees_null=True)
+    return seeing_nulls(concat, Kind.TEXT, kinds, optional=False)
 
 
-def _concat_ws(kinds: Sequence[Kind]) -> Overload | None:
+def _concat_ws(kinds: Arguments) -> Overload | None:
     converts = _texts(kinds)
     if converts is None or len(kinds) < 2 or kinds[0] not in (Kind.TEXT, Kind.NULL):
         return None
@@ -277,81 +284,62 @@ def _concat_ws(kinds: Sequence[Kind]) -> Overload | None:
             return None
         return joined(separator, [convert(value) for convert, value in zip(converts[1:], values) if value is not None])
 
-    return Overload(tuple(kinds), Kind.TEXT, concat, optional=True, sees_null=True)
+    return seeing_nulls(concat, Kind.TEXT, kinds)
 
 
 _T, _I, _B = Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN
 
 
-def _on(*arguments: str, ignored: tuple[str, ...] = (), rules: Sequence[Rule], checks: Checks = NO_CHECKS) -> SqlFunction:
-    return SqlFunction(arguments, tuple(rules), ignored, checks)
-
-
-TEXT_FUNCTIONS: Final[dict[Any, SqlFunction]] = {
-    exp.Upper: _on("this", rules=[overload(upper, _T, _T)]),
-    exp.Lower: _on("this", rules=[overload(lower, _T, _T)]),
-    exp.Replace: _on("this", "expression", "replacement", rules=[overload(replace, _T, _T, _T, _T)]),
-    exp.StartsWith: _on("this", "expression", rules=[overload(str.startswith, _B, _T, _T)]),
-    exp.EndsWith: _on("this", "expression", rules=[overload(str.endswith, _B, _T, _T)]),
-    exp.Contains: _on("this", "expression", rules=[overload(lambda text, part: part in text, _B, _T, _T)]),
-    exp.StrPosition: _on("this", "substr", rules=[overload(lambda text, part: text.find(part) + 1, _I, _T, _T)]),
-    exp.Substring: _on("this", "start", "length", rules=[overload(substring, _T, _T, _I), overload(substring, _T, _T, _I, _I)]),
-    exp.Left: _on("this", "expression", rules=[overload(left, _T, _T, _I)], ignored=("negative_length_returns_empty",)),
-    exp.Right: _on("this", "expression", rules=[overload(right, _T, _T, _I)], ignored=("negative_length_returns_empty",)),
-    exp.Repeat: _on("this", "times", rules=[overload(repeat, _T, _T, _I)]),
-    exp.SplitPart: _on("this", "delimiter", "part_index", rules=[overload(split_part, _T, _T, _T, _I)]),
-    exp.Split: _on("this", "expression", rules=[Overload((_T, _T), list_of(_T), _split, optional=True, sees_null=True)]),
-    exp.ConcatWs: _on("expressions", rules=[_concat_ws], ignored=("safe", "coalesce")),
-    exp.Concat: _on("expressions", rules=[_concat], ignored=("safe", "coalesce")),
-    exp.MD5: _on("this", rules=[overload(lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), _T, _T)]),
-    exp.Ascii: _on("this", rules=[overload(_ascii, _I, _T)]),
-    exp.Unicode: _on("this", rules=[overload(_unicode, _I, _T)]),
-    exp.Chr: _on("expressions", rules=[overload(_chr, _T, _I)], ignored=("charset",)),
-    exp.RegexpLike: _on(
-        "this",
-        "expression",
-        "flag",
-        rules=[overload(matches, _B, _T, _T), overload(matches, _B, _T, _T, _T)],
-        checks={1: check_pattern, 2: _flags},
+TEXT_FUNCTIONS: Final = {
+    **named("upper, ucase", overload(upper, _T, _T)),
+    **named("lower, lcase", overload(lower, _T, _T)),
+    **named("replace", overload(replace, _T, _T, _T, _T)),
+    **named("starts_with, prefix", overload(str.startswith, _B, _T, _T)),
+    **named("ends_with, suffix", overload(str.endswith, _B, _T, _T)),
+    **named("contains", overload(lambda text, part: part in text, _B, _T, _T)),
+    **named("strpos, instr", overload(lambda text, part: text.find(part) + 1, _I, _T, _T)),
+    **named("substring, substr", overload(substring, _T, _T, _I), overload(substring, _T, _T, _I, _I)),
+    **named("left", overload(left, _T, _T, _I)),
+    **named("right", overload(right, _T, _T, _I)),
+    **named("lpad", overload(pad(True), _T, _T, _I, _T)),
+    **named("rpad", overload(pad(False), _T, _T, _I, _T)),
+    **_trim("trim", str.strip),
+    **_trim("ltrim", str.lstrip),
+    **_trim("rtrim", str.rstrip),
+    **named("repeat", overload(repeat, _T, _T, _I)),
+    **named("split_part", overload(split_part, _T, _T, _T, _I)),
+    **named("split, str_split, string_split, string_to_array", seeing_nulls(_split, list_of(_T), (_T, _T))),
+    **named("concat", _concat),
+    **named("concat_ws", _concat_ws),
+    **named("md5", overload(lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), _T, _T)),
+    **named("ascii", overload(_ascii, _I, _T)),
+    **named("unicode, ord", overload(_unicode, _I, _T)),
+    **named("chr", overload(_chr, _T, _I)),
+    **named("strlen", overload(lambda text: len(text.encode()), _I, _T)),
+    **named("octet_length", overload(len, _I, Kind.BLOB)),
+    **named(
+        "regexp_matches",
+        overload(matches, _B, _T, _T),
+        overload(matches, _B, _T, _T, _T),
+        prepared={1: _pattern, 2: _options},
     ),
-    exp.RegexpFullMatch: _on(
-        "this",
-        "expression",
-        "options",
-        rules=[overload(full_match, _B, _T, _T), overload(full_match, _B, _T, _T, _T)],
-        checks={1: check_pattern, 2: _flags},
+    **named(
+        "regexp_full_match",
+        overload(full_match, _B, _T, _T),
+        overload(full_match, _B, _T, _T, _T),
+        prepared={1: _pattern, 2: _options},
     ),
-    exp.SimilarTo: _on("this", "expression", rules=[overload(full_match, _B, _T, _T)], checks={1: check_pattern}),
-    exp.RegexpReplace: _on(
-        "this",
-        "expression",
-        "replacement",
-        "modifiers",
-        rules=[overload(regexp_replace, _T, _T, _T, _T), overload(regexp_replace, _T, _T, _T, _T, _T)],
-        ignored=("single_replace",),
-        checks={1: check_pattern, 3: _flags},
+    **named(
+        "regexp_replace",
+        overload(regexp_replace, _T, _T, _T, _T),
+        overload(regexp_replace, _T, _T, _T, _T, _T),
+        prepared={1: _pattern, 3: _options},
     ),
-    exp.RegexpExtract: _on(
-        "this",
-        "expression",
-        "group",
-        "parameters",
-        rules=[
-            overload(regexp_extract, _T, _T, _T),
-            Overload((_T, _T, _I), _T, regexp_extract, optional=True, sees_null=True),
-            Overload((_T, _T, _I, _T), _T, regexp_extract, optional=True, sees_null=True),
-        ],
-        ignored=("null_if_pos_overflow",),
-        checks={1: check_pattern, 3: _flags},
+    **named(
+        "regexp_extract",
+        overload(regexp_extract, _T, _T, _T),
+        seeing_nulls(regexp_extract, _T, (_T, _T, _I)),
+        seeing_nulls(regexp_extract, _T, (_T, _T, _I, _T)),
+        prepared={1: _pattern, 3: _options},
     ),
 }
-"""The functions that sqlglot has a node for."""
-
-NAMED_TEXT_FUNCTIONS: Final[dict[str, tuple[Rule, ...]]] = {
-    "prefix": (overload(str.startswith, _B, _T, _T),),
-    "suffix": (overload(str.endswith, _B, _T, _T),),
-    "ord": (overload(_unicode, _I, _T),),
-    "strlen": (overload(lambda text: len(text.encode()), _I, _T),),
-    "octet_length": (overload(len, _I, Kind.BLOB),),
-}
-"""The others, by name."""

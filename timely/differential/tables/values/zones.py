@@ -34,15 +34,15 @@ def _names() -> Mapping[str, str]:
     return {name.lower(): name for name in available_timezones() if name != "localtime"}
 
 
-def in_zone(value: datetime.datetime, name: str) -> datetime.datetime:
+def in_zone(value: datetime.datetime, place: ZoneInfo) -> datetime.datetime:
     """Return the instant at which clocks of a zone show ``value``, as DuckDB does.
 
     In an hour that comes twice, that is the later instant; one that is skipped is as long after the change as it is written.
 
-    >>> [in_zone(datetime.datetime(2024, *day, 2, 30), "Europe/Berlin").isoformat() for day in ((3, 31), (10, 27))]
+    >>> [in_zone(datetime.datetime(2024, *day, 2, 30), ZoneInfo("Europe/Berlin")).isoformat() for day in ((3, 31), (10, 27))]
     ['2024-03-31T01:30:00+00:00', '2024-10-27T01:30:00+00:00']
     """
-    moment = value.replace(tzinfo=zone(name), fold=0)
+    moment = value.replace(tzinfo=place, fold=0)
     other = moment.replace(fold=1)
     return to_utc(moment if moment.utcoffset() == other.utcoffset() else max(moment, other, key=to_utc))
 
@@ -55,13 +55,13 @@ def to_utc(value: datetime.datetime) -> datetime.datetime:
         raise SqlError(f"{value}: {error}") from None
 
 
-def clock_in(value: datetime.datetime, name: str) -> datetime.datetime:
+def clock_in(value: datetime.datetime, place: ZoneInfo) -> datetime.datetime:
     """Return what clocks of a zone show at an instant.
 
-    >>> clock_in(datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC), "Europe/Berlin")
+    >>> clock_in(datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC), ZoneInfo("Europe/Berlin"))
     datetime.datetime(2024, 7, 1, 14, 0)
     """
     try:
-        return value.astimezone(zone(name)).replace(tzinfo=None, fold=0)
+        return value.astimezone(place).replace(tzinfo=None, fold=0)
     except OverflowError as error:
         raise SqlError(f"{value}: {error}") from None
