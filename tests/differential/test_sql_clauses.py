@@ -136,8 +136,8 @@ REFUSED = {
         "select id in from orders": "IN needs values",
         "select rank() ignore nulls over (order by id) from orders": "rank takes no IGNORE NULLS",
         "select id from orders order by 'id' limit 1": "ORDER BY of this value has no effect",
-        "select id from orders order by 0 limit 1": "order by 0 at line 1, column 23: the numbers of columns begin with 1",
-        "select id from orders group by (-1)": "group by (-1) at line 1, column 23: the numbers of columns begin with 1",
+        "select id from orders order by 0 limit 1": "0 at line 1, column 32: the numbers of columns begin with 1",
+        "select id from orders group by (-1)": "1 at line 1, column 34: the numbers of columns begin with 1",
         "select id from orders order by id, all(id) limit 1": "all at line 1, column 36: the query cannot be parsed",
         "select id from orders order by all(id) limit 1": "all at line 1, column 32: the query cannot be parsed",
         'select id as "all", id from orders order by "all" limit 1': '"all" at line 1, column 45: the query cannot be parsed',
@@ -188,8 +188,8 @@ REFUSED = {
     "sql-21": {
         "select x from orders v(x, b, c, d)": "d at line 1, column 33: the names are more than the 3 columns",
         "select x from (values (1)) v(x, y)": "y at line 1, column 33: the names are more than the 1 columns",
-        "select x from (select 1) v(x, y)": "(select 1) v(x, y) at line 1, column 16: its names are more than the 1",
-        "with v(x, y) as (select 1) select x from v": "line 1, column 6: its names are more than the 1",
+        "select x from (select 1) v(x, y)": "y at line 1, column 31: the names are more than the 1 columns",
+        "with v(x, y) as (select 1) select x from v": "y at line 1, column 11: the names are more than the 1 columns",
         "select * from (values (1, 2), (3)) v": "its rows have different numbers of columns",
     },
     "sql-22": {

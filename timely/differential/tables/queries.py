@@ -27,12 +27,12 @@ def parsed(expression: Expression) -> exp.Expr:
     if isinstance(expression, exp.Expr):
         expression = expression.sql(dialect="duckdb")  # as a user would have written it
     try:
-        found = parse(f"SELECT {expression}", begin=len("SELECT "))
+        trees = parse(f"SELECT {expression}", begin=len("SELECT "))
     except SqlError as error:
         raise SqlError(f"{brief(expression)}: {error}") from None
-    outputs = [output for select in found for output in select.expressions if isinstance(select, exp.Select)]
-    if len(found) != 1 or len(outputs) != 1 or any(value for name, value in found[0].args.items() if name != "expressions"):
-        advice = ": give each as an argument of its own" if len(found) == 1 and len(outputs) > 1 else ""
+    outputs = [output for select in trees for output in select.expressions if isinstance(select, exp.Select)]
+    if len(trees) != 1 or len(outputs) != 1 or any(value for name, value in trees[0].args.items() if name != "expressions"):
+        advice = ": give each as an argument of its own" if len(trees) == 1 and len(outputs) > 1 else ""
         raise SqlError(f"{brief(expression)} is not one expression of SQL{advice}")
     tree: exp.Expr = outputs[0].pop()
     return tree

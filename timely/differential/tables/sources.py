@@ -64,12 +64,12 @@ def table(
     if data is not None:
         if not is_arrow(data):
             raise GraphError(f"table: {brief(data)} is no schema, and no Arrow data")
-        found = arrow_table(data, name)
-        batches = to_stream(source, found.combine_chunks().to_batches(), on=0)
-        return table(batches, data_schema(found.schema) if schema is None else schema, count=count, name=name)
+        data = arrow_table(data, name)
+        batches = to_stream(source, data.combine_chunks().to_batches(), on=0)
+        return table(batches, data_schema(data.schema) if schema is None else schema, count=count, name=name)
     if schema is None:
         raise GraphError("table: give the schema of its rows, such as 'id long, name string', or Arrow data, which has one")
-    given = schema
+    as_written = schema
     if count is not None:
         schema = _without_counts(schema, count, source, name)
     columns = columns_of(schema)
@@ -77,14 +77,14 @@ def table(
     if isinstance(source, Collection):
         rows = source
     elif isinstance(source, Stream):
-        read = stream_reader(schema, name) if count is None else counted_reader(given, count, name)
+        read = stream_reader(schema, name) if count is None else counted_reader(as_written, count, name)
         rows = Collection(linear(source, name, read))
     else:
         input, stream = new_input(source, name)
         session, rows = InputSession(input, INTEGERS, RowFields(schema, name)), Collection(stream)
     check = row_check(columns, schema)
-    found = checked(rows, check, columns, plain_schema(schema), name, by_session=session is not None)
-    return Table(found, columns, session)
+    rows = checked(rows, check, columns, plain_schema(schema), name, by_session=session is not None)
+    return Table(rows, columns, session)
 
 
 def _without_counts(schema: pa.Schema, count: str, source: Any, name: str) -> pa.Schema:

@@ -155,9 +155,9 @@ class Table(Generic[T]):
         ([('ada', 1, 1), ('ada', 15, 1)], [('ada', 1, 3)])
         """
         axis = self._axis("sessions", column)
-        found = span_of(gap, axis, "sessions")
+        length = span_of(gap, axis, "sessions")
         keys = [self._scalar(part).function for part in _listed(by)]
-        rows = sessions(self.collection, axis, found, lambda row: tuple(key(row) for key in keys), "sessions")
+        rows = sessions(self.collection, axis, length, lambda row: tuple(key(row) for key in keys), "sessions")
         return Table(rows, (*self.columns, *axis.columns))
 
     def keep_recent(self, column: Expression, keep: Length) -> tuple[Table[T], Table[T]]:
@@ -182,8 +182,8 @@ class Table(Generic[T]):
         ([[(3,)], [(20,)], [(20,)], [(12,), (20,)]], {(5,): 1})
         """
         axis = self._axis("keep_recent", column)
-        found = span_of(keep, axis, "keep_recent")
-        recent, late = recent_rows(self.collection, axis, found, "keep_recent")
+        length = span_of(keep, axis, "keep_recent")
+        recent, late = recent_rows(self.collection, axis, length, "keep_recent")
         return Table(recent, self.columns), Table(late, self.columns)
 
     def _axis(self, operator: str, column: Expression) -> Axis:
@@ -237,17 +237,17 @@ class Table(Generic[T]):
         ...     more.at(0)
         {(2, 4, 'X', 6): 1, (5, 2, 'X', 5): 1}
         """
-        given = [*map(self._parsed, expressions), *(exp.alias_(self._parsed(part), name) for name, part in named.items())]
+        parts = [*map(self._parsed, expressions), *(exp.alias_(self._parsed(part), name) for name, part in named.items())]
         new: dict[str, exp.Expr] = {}
-        for part in given:
+        for part in parts:
             name = lower_case(part.alias_or_name)
             if not name or part.is_star:
                 raise SqlError(f"{part.sql(dialect='duckdb')} of with_columns needs a name: add 'as name'")
             if name in new:
                 raise SqlError(f"with_columns makes column {name!r} twice")
             new[name] = part
-        kept = [new.pop(column.name) if column.name in new else exp.column(column.name, "this") for column in self.columns]
-        return self._run(exp.select(*kept, *new.values()).from_("this"))
+        selected = [new.pop(column.name) if column.name in new else exp.column(column.name, "this") for column in self.columns]
+        return self._run(exp.select(*selected, *new.values()).from_("this"))
 
     @naming_the_line
     def rename(self, names: Mapping[str, str]) -> Table[T]:
@@ -277,10 +277,10 @@ class Table(Generic[T]):
     def drop(self, *names: str) -> Table[T]:
         """Return the table without some columns."""
         gone = self._names("drop", names)
-        kept = [exp.column(column.name) for column in self.columns if column.name not in gone]
-        if not kept:
+        selected = [exp.column(column.name) for column in self.columns if column.name not in gone]
+        if not selected:
             raise SqlError("drop leaves no column")
-        return self._run(exp.select(*kept).from_("this"))
+        return self._run(exp.select(*selected).from_("this"))
 
     def _names(self, operator: str, names: Iterable[str]) -> list[str]:
         """Return the names of columns in lower case; ``SqlError`` for those that are not there."""
@@ -343,16 +343,16 @@ class Table(Generic[T]):
             condition = exp.and_(*equal, exp.GTE(this=pairs[-1][0], expression=pairs[-1][1]))
         query = exp.select(exp.Star()).from_("this")
         query.append("joins", exp.Join(this=exp.to_table("other"), on=condition))
-        left, right = (found.named(name) for name, found in relations({"this": self, "other": other}).items())
+        left, right = (relation.named(name) for name, relation in relations({"this": self, "other": other}).items())
         self._bind(query, other=other)
         (join,) = query.args["joins"]
-        found = asof_join(left, right, list(conjuncts(join.args["on"])), join, optional=optional)
+        joined = asof_join(left, right, list(conjuncts(join.args["on"])), join, optional=optional)
         width = len(left.columns)
-        kept = [i for i, column in enumerate(found.columns) if i < width or column.name not in names]
-        rows = (
-            found.collection if len(kept) == len(found.columns) else found.collection.map(lambda row: tuple(row[i] for i in kept))
-        )
-        return Table(rows, tuple(found.columns[i] for i in kept))
+        places = [i for i, column in enumerate(joined.columns) if i < width or column.name not in names]
+        rows = joined.collection
+        if len(places) < len(joined.columns):
+            rows = rows.map(lambda row: tuple(row[i] for i in places))
+        return Table(rows, tuple(joined.columns[i] for i in places))
 
     def explode(self, column: str) -> Table[T]:
         """Return a row for each element of the lists of ``column``, which becomes the element; empty lists have no row.
@@ -477,10 +477,10 @@ class Table(Generic[T]):
         rows = first_rows(self.collection, lambda row: tuple(key(row) for key in keys), order, k)
         return Table(rows, self.columns)
 
-    def _ordered(self, given: Expression | Sequence[Expression]) -> list[Expression]:
+    def _ordered(self, order: Expression | Sequence[Expression]) -> list[Expression]:
         """Return expressions of an order, which may have a direction."""
         names = {column.name for column in self.columns}
-        listed = _listed(given)
+        listed = _listed(order)
         return [
             self._parsed(part).sql(dialect="duckdb") if isinstance(part, str) and lower_case(part) in names else part
             for part in listed
@@ -517,13 +517,13 @@ def table_of(relation: Relation) -> Table[Any]:
 
 def relations(tables: Mapping[str, Any]) -> dict[str, Relation]:
     """Return the rows of tables, by name; ``GraphError`` for what is no table."""
-    for name, found in tables.items():
-        if not isinstance(found, Table):
+    for name, rows in tables.items():
+        if not isinstance(rows, Table):
             raise GraphError(
-                f"sql reads tables, and {name} is {brief(found)}: make one with dd.table(collection, schema), or give the"
+                f"sql reads tables, and {name} is {brief(rows)}: make one with dd.table(collection, schema), or give the"
                 " collection a schema"
             )
-    return {name: found._relation for name, found in tables.items()}
+    return {name: rows._relation for name, rows in tables.items()}
 
 
 def _each_named_once(columns: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -531,18 +531,18 @@ def _each_named_once(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     used = {column.name for column in columns}
     if len(used) == len(columns):
         return columns
-    found: list[Column] = []
+    renamed: list[Column] = []
     for column in columns:
         name = column.name
-        if any(other.name == name for other in found):
+        if any(other.name == name for other in renamed):
             name = next(new for number in count(1) if (new := f"{column.name}_{number}") not in used)
             used.add(name)
-        found.append(attrs.evolve(column, name=name))
-    return tuple(found)
+        renamed.append(attrs.evolve(column, name=name))
+    return tuple(renamed)
 
 
-def _listed(given: Expression | Sequence[Expression]) -> list[Expression]:
-    return [given] if isinstance(given, str | exp.Expr) else list(given)
+def _listed(expressions: Expression | Sequence[Expression]) -> list[Expression]:
+    return [expressions] if isinstance(expressions, str | exp.Expr) else list(expressions)
 
 
 def _check_number(operator: str, name: str, number: int, least: int) -> None:

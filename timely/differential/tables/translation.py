@@ -21,7 +21,6 @@ from timely.differential.tables.expressions.join_order import by_equalities, col
 from timely.differential.tables.expressions.relation import HIDDEN, Relation, beside, constant, entered, hidden, output_column
 from timely.differential.tables.expressions.scalar_compiler import NameScope, Row, Scalar, compile_scalar
 from timely.differential.tables.expressions.tree_nodes import has_query
-from timely.differential.tables.names.clauses import joined_in
 from timely.differential.tables.names.correlation import (
     equal_to_outer,
     is_plain,
@@ -78,15 +77,15 @@ def _with(node: exp.Expr, scope: ScopeBuilder[Any], names: Names, domain: Relati
     clause = node.args.get("with_")
     if clause is None:
         return names
-    found = dict(names)
+    tables = dict(names)
     for cte in clause.expressions:
         if domain is not None and outer_columns(cte.this, domain):
             raise refusal(cte, "WITH of a correlated subquery reads no columns from outside: put the query into FROM")
         if clause.args.get("recursive") and references(cte.this, cte.alias):
-            found[cte.alias] = _recursive(cte, scope, found)
+            tables[cte.alias] = _recursive(cte, scope, tables)
         else:
-            found[cte.alias] = _renamed(translate(cte.this, scope, found), cte)
-    return found
+            tables[cte.alias] = _renamed(translate(cte.this, scope, tables), cte)
+    return tables
 
 
 def _alias_columns(node: exp.Expr) -> list[str]:
@@ -143,12 +142,12 @@ def _by_name(relation: Relation, other: Relation, width: int, node: exp.Expr, fi
         if len({column.name for column in columns}) < len(columns):
             raise refusal(node, "BY NAME takes columns of different names")
     places = {column.name: width + index for index, column in enumerate(mine)}
-    found = [places.get(name) for name in dict.fromkeys(column.name for column in order)]
+    chosen = [places.get(name) for name in dict.fromkeys(column.name for column in order)]
     made = [
         relation.columns[places[name]] if name in places else Column(name, Kind.NULL)
         for name in dict.fromkeys(column.name for column in order)
     ]
-    rows = relation.collection.map(lambda row: (*row[:width], *(None if place is None else row[place] for place in found)))
+    rows = relation.collection.map(lambda row: (*row[:width], *(None if place is None else row[place] for place in chosen)))
     return Relation(rows, (*relation.columns[:width], *made))
 
 
@@ -194,10 +193,10 @@ def _limited(node: exp.Expr, relation: Relation, places: Mapping[exp.Expr, int],
 
 
 def _unlimited(node: exp.Expr) -> exp.Expr:
-    found = node.copy()
+    copy = node.copy()
     for name in ("limit", "offset"):
-        found.set(name, None)
-    return found
+        copy.set(name, None)
+    return copy
 
 
 def _nothing(row: Row) -> bool:
@@ -251,9 +250,9 @@ class _Select:
         orders = [] if node.args.get("order") is None else [ordered.this for ordered in node.args["order"].expressions]
         relation = unnested(self.with_subqueries(relation, [*values, *orders]), unnests_in(values))
         first = len(self.outer)
-        found = [compile_scalar(value, relation.scope) for value in (*self.outer, *values)]
+        scalars = [compile_scalar(value, relation.scope) for value in (*self.outer, *values)]
         names = [*(f"{HIDDEN}{index}" for index in range(first)), *(output.alias_or_name for output in outputs)]
-        columns = [Column(name, scalar.kind, scalar.nullable) for name, scalar in zip(names, found)]
+        columns = [Column(name, scalar.kind, scalar.nullable) for name, scalar in zip(names, scalars)]
         places = _output_places(columns, first)
         for index, value in enumerate(values, first):
             places.setdefault(value, index)
@@ -281,7 +280,7 @@ class _Select:
             place(part)
         for ordered in [] if order is None else order.expressions:
             place(ordered.this, bool(on or (limited and distinct is None)))
-        functions = [scalar.function for scalar in (*found, *unselected)]
+        functions = [scalar.function for scalar in (*scalars, *unselected)]
         rows = projected(relation.collection, functions, [*self.outer, *values, *more], relation.scope)
         if distinct is not None and not on:
             rows = rows.distinct()
@@ -313,13 +312,13 @@ class _Select:
         early = not sides & {"RIGHT", "FULL"}  # those bring rows that conditions must see after the join
 
         def ready(relation: Relation) -> list[exp.Expr]:
-            found = [
+            chosen = [
                 condition
                 for condition in left
                 if early and not has_query(condition) and columns_in(condition) and columns_in(condition) <= relation.tables
             ]
-            left[:] = [condition for condition in left if condition not in found]
-            return found
+            left[:] = [condition for condition in left if condition not in chosen]
+            return chosen
 
         relation: Relation | None = None
         domain = self.domain
@@ -340,8 +339,8 @@ class _Select:
             relation = self.joined(relation, other, ready)
         if domain is not None:
             early = True
-            found = ready(beside(domain, relation, relation.collection))
-            relation = join(domain, relation, found, "inner")
+            equal = ready(beside(domain, relation, relation.collection))
+            relation = join(domain, relation, equal, "inner")
         return self.filtered(relation, left)
 
     def reads_domain(self, nodes: Sequence[exp.Expr], domain: Relation) -> bool:
@@ -393,7 +392,7 @@ class _Select:
         query = node
         if isinstance(node, exp.Lateral):
             query = node.this
-        if not isinstance(query, exp.Subquery) or query.args.get("joins") or joined_in(query) is not None:
+        if not isinstance(query, exp.Subquery) or query.args.get("joins"):
             return self.item(node), []
         if not outer_columns(query.this, relation):
             return self.subquery(query, node), []
@@ -404,8 +403,7 @@ class _Select:
     def subquery(self, query: exp.Expr, node: exp.Expr) -> Relation:
         """Return a subquery of FROM that reads nothing from outside."""
         only(query, "this", "alias")
-        found = translate(query.this, self.scope, self.names)
-        return found.named(node.alias, _alias_columns(node))
+        return translate(query.this, self.scope, self.names).named(node.alias, _alias_columns(node))
 
     def item(self, node: exp.Expr) -> Relation:
         """Return a table, a subquery, a list of rows or a join in parentheses of FROM."""
@@ -418,17 +416,13 @@ class _Select:
                 relation = self.joined(relation, other, lambda relation: [])
             return relation
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            found = self.names[node.name]
-            rows = entered(found.collection, self.scope)
-            return found.with_collection(rows).named(node.alias_or_name, _alias_columns(node))
-        inner = joined_in(node)
-        if inner is not None:
-            return self.item(inner)
+            relation = self.names[node.name]
+            relation = relation.with_collection(entered(relation.collection, self.scope))
+            return relation.named(node.alias_or_name, _alias_columns(node))
         if isinstance(node, exp.Subquery):
             return self.subquery(node, node)
         if isinstance(node, exp.Values):
-            found = self.rows(node)
-            return found.named(node.alias, _alias_columns(node))
+            return self.rows(node).named(node.alias, _alias_columns(node))
         unnest = unnest_of(node)
         if unnest is not None:
             return joined_elements(Relation(constant(self.scope, [()]), ()), unnest, "inner", node)
@@ -439,9 +433,9 @@ class _Select:
         kinds: list[Column] = []
         parts: list[Relation] = []
         for values in node.expressions:
-            found = [compile_scalar(value, NameScope((), {})) for value in (values.expressions or [values])]
-            columns = tuple(Column(f"col{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(found))
-            part = Relation(constant(self.scope, [tuple(scalar.function(()) for scalar in found)]), columns)
+            scalars = [compile_scalar(value, NameScope((), {})) for value in (values.expressions or [values])]
+            columns = tuple(Column(f"col{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(scalars))
+            part = Relation(constant(self.scope, [tuple(scalar.function(()) for scalar in scalars)]), columns)
             kinds = list(columns) if not parts else list(merged(Relation(part.collection, tuple(kinds)), part, node))
             parts.append(part)
         rows = [as_kinds(part, kinds, node) for part in parts]
@@ -474,24 +468,24 @@ class _Select:
         """Return a subquery's rows for all values of the columns of ``relation`` that it reads, and what matches those."""
         outer = outer_columns(query, relation)
         if not outer:
-            found = translate(query, self.scope, self.names)
-            return found.named(alias, [f"c{index}" for index in range(len(found.columns))]), []
+            rows = translate(query, self.scope, self.names)
+            return rows.named(alias, [f"c{index}" for index in range(len(rows.columns))]), []
         scalars = [compile_scalar(node, relation.scope) for node in outer]
         columns = tuple(Column(node.name, scalar.kind, scalar.nullable) for node, scalar in zip(outer, scalars))
         tables = frozenset().union(*(columns_in(node) for node in outer))
         places = {node: index for nodes in (outer, hidden(len(outer))) for index, node in enumerate(nodes)}
         values = projected(relation.collection, [scalar.function for scalar in scalars], outer, relation.scope)
         domain = Relation(values.distinct(), columns, places, tables)
-        found = translate(query, self.scope, self.names, domain)
+        inner = translate(query, self.scope, self.names, domain)
         width = len(outer)
-        own = [f"c{index}" for index in range(len(found.columns) - width)]
+        own = [f"c{index}" for index in range(len(inner.columns) - width)]
         if item is not None:
             own = _alias_columns(item)
-        found = found.named(alias, [*(f"{HIDDEN}{index}" for index in range(width)), *own])
+        inner = inner.named(alias, [*(f"{HIDDEN}{index}" for index in range(width)), *own])
         same: list[exp.Expr] = [
             exp.NullSafeEQ(this=node.copy(), expression=exp.column(f"{HIDDEN}{index}", alias)) for index, node in enumerate(outer)
         ]
-        return found, same
+        return inner, same
 
     def subquery_condition(self, relation: Relation, condition: exp.Expr) -> Collection[Any, Row] | None:
         """Return the rows for which ``[NOT] EXISTS`` or ``[NOT] IN`` is true, or ``None`` for other conditions."""
@@ -499,11 +493,11 @@ class _Select:
         while isinstance(condition, exp.Not | exp.Paren):
             negated = negated is not isinstance(condition, exp.Not)
             condition = condition.this
-        found = _membership(condition)
-        if found is None:
+        asked = _membership(condition)
+        if asked is None:
             return None
-        answer = self.membership(relation, found)
-        negated = negated is not found.negated
+        answer = self.membership(relation, asked)
+        negated = negated is not asked.negated
         return answer.false(relation) if negated else answer.true
 
     def membership(self, relation: Relation, node: _Membership) -> _Answer:
@@ -570,10 +564,10 @@ class _Select:
 
     def marked(self, relation: Relation, node: exp.Expr) -> Relation:
         """Return the relation with a column that says whether ``EXISTS`` or ``IN`` is true, false or unknown."""
-        found = _membership(node)
-        assert found is not None
-        answer = self.membership(relation, found)
-        yes = not found.negated
+        asked = _membership(node)
+        assert asked is not None
+        answer = self.membership(relation, asked)
+        yes = not asked.negated
         rows = answer.true.map(lambda row: (*row, yes)).concat(answer.false(relation).map(lambda row: (*row, not yes)))
         rows = rows.concat(*(part.map(lambda row: (*row, None)) for part in answer.unknown))
         return relation.extended(rows, [Column("mark", Kind.BOOLEAN, bool(answer.unknown))], [node])
@@ -591,10 +585,10 @@ class _Select:
         least, most = rows_at_most(query)
         if most > 1:
             other = other.with_collection(_single(other.collection, len(same), node))
-        found = join(relation, other, same, "inner" if least == 1 else "left")
+        joined = join(relation, other, same, "inner" if least == 1 else "left")
         width = len(relation.columns)
-        rows = pruned(found.collection, [*range(width), len(found.columns) - 1])
-        return relation.extended(rows, [found.columns[-1]], [node])
+        rows = pruned(joined.collection, [*range(width), len(joined.columns) - 1])
+        return relation.extended(rows, [joined.columns[-1]], [node])
 
     def scalar_of_groups(
         self, relation: Relation, node: exp.Expr, query: exp.Query, equal: Sequence[tuple[exp.Expr, exp.Expr]]
@@ -614,10 +608,11 @@ class _Select:
         rows = groups.collection.map(lambda row: (*row[: len(equal)], scalar.function(row)))
         alias = _fresh(relation)
         column = Column("value", scalar.kind)
-        found = Relation(rows, (*groups.columns[: len(equal)], column)).named(alias, [f"k{index}" for index in range(len(equal))])
+        names = [f"k{index}" for index in range(len(equal))]
+        values = Relation(rows, (*groups.columns[: len(equal)], column)).named(alias, names)
         same = [exp.EQ(this=one, expression=exp.column(f"k{index}", alias)) for index, (_, one) in enumerate(equal)]
         width = len(relation.columns)
-        joined = join(relation, found, same, "left").collection  # a key is never null where it matches
+        joined = join(relation, values, same, "left").collection  # a key is never null where it matches
         rows = joined.map(lambda row: (*row[:width], empty if row[width] is None else row[-1]))
         return relation.extended(rows, [column], [node])
 

@@ -28,8 +28,8 @@ def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
     """Yield the conditions that must all be true for ``node`` to be, and what follows from its alternatives.
 
     >>> from sqlglot import parse_one
-    >>> found = conjuncts(parse_one("(a.x = b.x and a.y = 1) or (a.x = b.x and a.y = 2)"))
-    >>> [condition.sql() for condition in found][:2]
+    >>> conditions = conjuncts(parse_one("(a.x = b.x and a.y = 1) or (a.x = b.x and a.y = 2)"))
+    >>> [condition.sql() for condition in conditions][:2]
     ['a.x = b.x', 'a.y = 1 OR a.y = 2']
     """
     if node is None:
@@ -66,7 +66,7 @@ def _implied(node: exp.Or) -> Iterator[exp.Expr]:
     for table in sorted(tables):
         parts = [[part for part in branch if columns_in(part) == {table} and part not in common] for branch in branches]
         if all(parts):
-            yield exp.or_(*(exp.and_(*(part.copy() for part in found), wrap=False) for found in parts))
+            yield exp.or_(*(exp.and_(*(part.copy() for part in of_branch), wrap=False) for of_branch in parts))
 
 
 def by_equalities(
@@ -78,7 +78,7 @@ def by_equalities(
     """
     if len(joins) < 2 or not all(map(_movable, joins)) or any(_lateral(join, [first, *joins]) for join in joins):
         return list(joins), list(conditions)
-    found = [*(part for join in joins for part in conjuncts(join.args.get("on"))), *conditions]
+    every = [*(part for join in joins for part in conjuncts(join.args.get("on"))), *conditions]
     left = []
     for join in joins:
         moved = join.copy()
@@ -86,11 +86,11 @@ def by_equalities(
         left.append(moved)
     names, order = {first.alias_or_name}, list[exp.Expr]()
     while left:
-        chosen = next((join for join in left if _connected(join.this.alias_or_name, names, found)), left[0])
+        chosen = next((join for join in left if _connected(join.this.alias_or_name, names, every)), left[0])
         left = [join for join in left if join is not chosen]
         names.add(chosen.this.alias_or_name)
         order.append(chosen)
-    return order, found
+    return order, every
 
 
 def _movable(join: exp.Expr) -> bool:

@@ -138,20 +138,23 @@ class _Binder:
 
     def item(self, node: exp.Expr, scope: Scope) -> None:
         """Bind an item, which may read those before it, and its joins."""
-        joins = node.args.get("joins") or []
-        inside = Scope(scope.around, scope.tables, scope.taken) if joins else scope
-        inner = joined_in(node)
-        if inner is not None and node.args.get("alias") is None:
-            self.item(inner, inside)
-        else:
-            if inner is not None:  # the join has a name, so it is a table of its own
-                node.set("this", exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner)))
-            self.single(node, inside)
+        inner, joins = joined_in(node), node.args.get("joins") or []
+        if inner is not None and node.args.get("alias") is None:  # its joins come before those behind the parentheses
+            inner.set("joins", [*(inner.args.get("joins") or []), *joins])
+            node.replace(inner)
+            self.item(inner, scope)
+            return
+        if inner is not None:  # the join has a name, so it is a table of its own
+            node.set("this", exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner)))
+        if not joins:
+            self.single(node, scope)
+            return
+        nested = Scope(scope.around, scope.tables, scope.taken, scope.names)
+        self.single(node, nested)
         for join in joins:
-            self.join(join, inside)
-        if joins:
-            scope.items += inside.items
-            scope.merged.update(inside.merged)
+            self.join(join, nested)
+        scope.items += nested.items
+        scope.merged.update(nested.merged)
 
     def single(self, node: exp.Expr, scope: Scope) -> None:
         """Bind a table, a subquery, a list of rows or the elements of a list."""
@@ -194,8 +197,12 @@ class _Binder:
         if alias is None:
             alias = exp.TableAlias()
             node.set("alias", alias)
-        if alias.this is not None:
-            name = lower_case(alias.this.name)
+        written = alias.this or (node.this if isinstance(node, exp.Table) else None)
+        if written is not None:
+            name = lower_case(written.name)
+            if name in scope.names:
+                raise refusal(written, "there are two of this table here: rename one")
+            scope.names.add(name)
         columns = _renamed(node, columns)
         unique = name
         while unique in scope.taken:
@@ -481,8 +488,12 @@ def _unused(name: str, used: set[str]) -> str:
 def _number(node: exp.Expr) -> int | None:
     """Return the number that a key or an order is, or ``None`` for others."""
     part = node.unnest()
-    digits = isinstance(part, exp.Literal) and not part.is_string and str(part.this).isdigit()
-    return int(str(part.this)) if digits else None
+    if not part.is_int:
+        return None
+    number = int(part.to_py())
+    if number < 1:
+        raise refusal(node, "the numbers of columns begin with 1")
+    return number
 
 
 def _no_place(node: exp.Expr, width: int) -> SqlError:

@@ -6,7 +6,6 @@ sqlglot accepts more than SQL has, and its rules drop what they do not know. So 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
@@ -98,14 +97,8 @@ def check_clauses(tree: exp.Expr) -> None:
 
 def _fault(node: exp.Expr) -> str:
     """Return why a node is none that SQL has, or nothing."""
-    if isinstance(node, exp.CTE | exp.Subquery) and isinstance(node.this, exp.Query):
-        outputs = node.this.selects
-        if len(node.alias_column_names) > len(outputs) and not any(output.is_star for output in outputs):
-            return f"its names are more than the {len(outputs)} columns"
     if isinstance(node, exp.Order) and any(isinstance(part.this, exp.Var) for part in node.expressions):
         return "ORDER BY ALL has no other columns" if len(node.expressions) > 1 else ""
-    if isinstance(node, exp.Order | exp.Group) and any(map(_is_no_place, node.expressions)):
-        return "the numbers of columns begin with 1"
     if isinstance(node, exp.Group) and node.args.get("all") is False:
         return "GROUP BY DISTINCT is not supported: select DISTINCT"
     if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
@@ -133,11 +126,6 @@ def _fault(node: exp.Expr) -> str:
     if isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.fullmatch(str(node.this)):
         return "this is not a number"
     return ""
-
-
-def _is_no_place(part: exp.Expr) -> bool:
-    value = bare(part.this if isinstance(part, exp.Ordered) else part)
-    return value.is_int and not value.is_string and int(value.to_py()) < 1
 
 
 def _move_inside(node: exp.Subquery) -> None:
@@ -169,9 +157,6 @@ def _check_select(select: exp.Select) -> None:
     if select.args.get("from_") is None and select.args.get("joins"):
         raise refusal(select.args["joins"][0], "a join needs FROM before it")
     _join_before_comma(select)
-    items = [clause.this for clause in (select.args.get("from_"), *(select.args.get("joins") or [])) if clause is not None]
-    nested = [join for item in items for join in joins_within(item)]
-    _check_once("table", [_name(item) for item in (*items, *(join.this for join in nested))])
 
 
 def _join_before_comma(select: exp.Select) -> None:
@@ -220,22 +205,6 @@ def joined_in(item: exp.Expr) -> exp.Expr | None:
     inner = item.this if isinstance(item, exp.Subquery) else None
     joined = isinstance(inner, exp.Table) or (isinstance(inner, exp.Subquery) and (inner.args.get("joins") or joined_in(inner)))
     return inner if joined else None
-
-
-def joins_within(item: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the joins that one item of ``FROM`` is made of: ``(b JOIN c ON ...)``."""
-    inner = joined_in(item)
-    if inner is not None:
-        yield from joins_within(inner)
-    for join in item.args.get("joins") or []:
-        yield join
-        yield from joins_within(join.this)
-
-
-def _name(item: exp.Expr) -> Any:
-    """Return the name by which an item of ``FROM`` is read, if it has one."""
-    alias = item.args.get("alias")
-    return alias.this if alias is not None else item.this if isinstance(item, exp.Table) else None
 
 
 def _check_once(what: str, names: list[Any]) -> None:

@@ -15,10 +15,10 @@ from timely.differential.tables.values.refusals import refusal
 
 def query_in(node: exp.Expr) -> exp.Query:
     """Return the query of a subquery."""
-    found = unwrapped(node)
-    if not isinstance(found, exp.Query):
+    query = unwrapped(node)
+    if not isinstance(query, exp.Query):
         raise refusal(node, "this is not a query")
-    return found
+    return query
 
 
 def outer_columns(query: exp.Expr, relation: Relation) -> list[exp.Expr]:
@@ -42,15 +42,15 @@ def is_plain(query: exp.Expr, relation: Relation, *, aggregates: bool = False) -
         return False
     if not aggregates and (query.args.get("distinct") is None or query.args["distinct"].args.get("on") is None):
         allowed |= {"distinct", "order"}
-    outside = query.copy()
-    outside.set("where", None)
-    conditions = outer_conditions(query, relation)
-    return parts <= allowed and not outer_columns(outside, relation) and not any(map(has_query, conditions))
+    elsewhere = [part for part in query.iter_expressions() if not isinstance(part, exp.Where)]
+    if not parts <= allowed or any(columns_in(part) & relation.tables for part in elsewhere):
+        return False
+    return not any(map(has_query, outer_conditions(query, relation)))
 
 
 def equal_to_outer(query: exp.Expr, relation: Relation) -> list[tuple[exp.Expr, exp.Expr]] | None:
     """Return what equals what, of the query and of ``relation``, where no other condition correlates them; else ``None``."""
-    found = []
+    pairs = []
     for condition in outer_conditions(query, relation):
         if not isinstance(condition, exp.EQ):
             return None
@@ -58,8 +58,8 @@ def equal_to_outer(query: exp.Expr, relation: Relation) -> list[tuple[exp.Expr, 
         pair = next((pair for pair in sides if columns_in(pair[0]) and not columns_in(pair[0]) & relation.tables), None)
         if pair is None or not columns_in(pair[1]) <= relation.tables:
             return None
-        found.append(pair)
-    return found or None
+        pairs.append(pair)
+    return pairs or None
 
 
 def rows_at_most(query: exp.Expr) -> tuple[int, float]:

@@ -65,6 +65,8 @@ class Scope:
     around: Scope | None
     tables: Mapping[str, Sequence[str]]
     taken: set[str]
+    names: set[str] = attrs.Factory(set)
+    """Of its items, as the query calls them."""
     items: list[FromItem] = attrs.Factory(list)
     merged: dict[tuple[str, str], MergedColumn] = attrs.Factory(dict)
     """By the unique name of an item and the column."""

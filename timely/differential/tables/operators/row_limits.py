@@ -47,22 +47,22 @@ def limit_inside(tree: exp.Query) -> exp.Query:
 
 def _inner(item: exp.Expr, tables: list[str]) -> exp.Select | None:
     """Return the query that an item of FROM is, if it is in no other place, and all of its rows are."""
-    found: exp.Expr | None = None
+    query: exp.Expr | None = None
     if item.args.get("joins"):
         return None
     if isinstance(item, exp.Subquery):
-        found = unwrapped(item)
+        query = unwrapped(item)
     elif isinstance(item, exp.Table) and tables.count(item.name) == 1:
         node: exp.Expr | None = item.parent
-        while node is not None and found is None:
+        while node is not None and query is None:
             clause = node.args.get("with_")
             if clause is not None and not clause.args.get("recursive"):
-                found = next((cte.this for cte in clause.expressions if cte.alias == item.name), None)
+                query = next((cte.this for cte in clause.expressions if cte.alias == item.name), None)
             node = node.parent
-    if not isinstance(found, exp.Select) or found.args.get("limit") or found.args.get("offset"):
+    if not isinstance(query, exp.Select) or query.args.get("limit") or query.args.get("offset"):
         return None
-    distinct = found.args.get("distinct")
-    return None if distinct is not None and distinct.args.get("on") else found
+    distinct = query.args.get("distinct")
+    return None if distinct is not None and distinct.args.get("on") else query
 
 
 def _move_limits(conditions: list[exp.Expr], table: str, query: exp.Select) -> None:

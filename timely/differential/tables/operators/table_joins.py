@@ -56,7 +56,7 @@ BESIDE: Final = JoinResult(_collect_beside, None, _beside_columns)
 def match_of(left: Relation, right: Relation, conditions: Sequence[exp.Expr]) -> Match:
     """Return how the rows of two relations match when all ``conditions`` are to be true."""
     both = NameScope((*left.columns, *right.columns), beside(left, right, left.collection).places)
-    pairs, found, rest, strict = [], [], [], []
+    pairs, compared, rest, strict = [], [], [], []
     for condition in conditions:
         pair = _sides(condition, left, right)
         if pair is None:
@@ -64,10 +64,10 @@ def match_of(left: Relation, right: Relation, conditions: Sequence[exp.Expr]) ->
             continue
         pairs.append(pair)
         strict.append(isinstance(_inside(condition), exp.EQ))  # IS NOT DISTINCT FROM has NULL match NULL
-        found.append(unify(pair, [compile_scalar(pair[0], left.scope), compile_scalar(pair[1], right.scope)], condition))
-    kinds = [one.kind for one, _ in found]
-    lefts = keys_of([one.function for one, _ in found], [one for one, _ in pairs], kinds, strict, left.scope)
-    rights = keys_of([other.function for _, other in found], [other for _, other in pairs], kinds, strict, right.scope)
+        compared.append(unify(pair, [compile_scalar(pair[0], left.scope), compile_scalar(pair[1], right.scope)], condition))
+    kinds = [one.kind for one, _ in compared]
+    lefts = keys_of([one.function for one, _ in compared], [one for one, _ in pairs], kinds, strict, left.scope)
+    rights = keys_of([other.function for _, other in compared], [other for _, other in pairs], kinds, strict, right.scope)
     return Match(lefts, rights, tuple(rest))
 
 

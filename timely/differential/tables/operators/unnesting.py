@@ -17,12 +17,12 @@ from timely.differential.tables.values.refusals import refusal
 
 def unnests_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Return the calls of ``unnest`` in selected expressions, each once; those of subqueries are not among them."""
-    found: dict[exp.Expr, None] = {}
+    calls: dict[exp.Expr, None] = {}
     for node in nodes:
         for part in nodes_in(node, (exp.Query, exp.Explode)):
             if isinstance(part, exp.Explode):
-                found[part] = None
-    return list(found)
+                calls[part] = None
+    return list(calls)
 
 
 def unnested(relation: Relation, nodes: Sequence[exp.Expr]) -> Relation:
@@ -45,11 +45,11 @@ def unnested(relation: Relation, nodes: Sequence[exp.Expr]) -> Relation:
 
 def unnest_of(item: exp.Expr) -> exp.Unnest | None:
     """Return the ``UNNEST`` that an item of FROM is, with its alias, or ``None``."""
-    found = item
+    unnest = item
     if isinstance(item, exp.Lateral) and isinstance(item.this, exp.Unnest):
-        found = item.this.copy()
-        found.set("alias", item.args.get("alias"))
-    return found if isinstance(found, exp.Unnest) else None
+        unnest = item.this.copy()
+        unnest.set("alias", item.args.get("alias"))
+    return unnest if isinstance(unnest, exp.Unnest) else None
 
 
 def joined_elements(relation: Relation, node: exp.Unnest, how: str, join: exp.Expr) -> Relation:
@@ -74,8 +74,8 @@ def joined_elements(relation: Relation, node: exp.Unnest, how: str, join: exp.Ex
 
     table = alias.name if isinstance(alias, exp.TableAlias) and alias.name else "unnest"
     nodes = [exp.column(column.name, table) for column in columns]
-    found = relation.extended(relation.collection.flat_map(rows, name="unnest"), columns, nodes)
-    return attrs.evolve(found, tables=relation.tables | {table})
+    longer = relation.extended(relation.collection.flat_map(rows, name="unnest"), columns, nodes)
+    return attrs.evolve(longer, tables=relation.tables | {table})
 
 
 def _list(node: exp.Expr, relation: Relation) -> tuple[Function, Kind]:
