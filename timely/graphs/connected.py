@@ -9,7 +9,7 @@ connect. The nodes of the whole graph must fit into worker 0, its edges need not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,7 @@ from timely.graphs.structures.arrays import Column, Rows, distinct, grow, join_r
 from timely.graphs.structures.dictionary import Dictionary, Values, ranks
 from timely.graphs.structures.union_find import UnionFind
 from timely.memory import MemoryBudget
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 
 def connected_components(

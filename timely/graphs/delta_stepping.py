@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias
 
 import numpy as np
 
@@ -49,9 +49,8 @@ from timely.graphs.structures.arrays import (
 )
 from timely.memory import Spool
 from timely.operators import enter
-from timely.order import PartialOrder, Product, linear_extension
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
+from timely.order import Product, linear_extension
 
 _STEPS: Final = 16
 _EDGES: Final = 1 << 13
@@ -61,7 +60,7 @@ costs. Long paths need fewer rounds, and little is done too early and done again
 _NOTHING: Final[Rows] = join_rows([], 2)
 
 _MANY: Final = 16
-"""One in so many of all nodes are made distinct by a bitmap of all nodes, fewer by a scatter."""
+"""Above ``1 / _MANY`` of all nodes deduplicate with a bitmap, below with a scatter."""
 
 
 def relax(edges: Stream[T, Any], seeds: Stream[T, Any], *, weighted: bool = True) -> Stream[T, Any]:

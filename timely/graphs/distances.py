@@ -5,7 +5,7 @@ Both are delta-stepping on numbered edges; in a breadth-first search every edge 
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,7 @@ from timely.graphs.delta_stepping import relax
 from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.node_joins import name_values
 from timely.graphs.structures.arrays import Column, Rows, floats
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 
 def breadth_first_search(edges: Stream[T, Any], source: Any, src: str = "src", dst: str = "dst") -> Stream[T, Any]:

@@ -8,7 +8,7 @@ are numbered in their own order, so that the smaller label is the smaller node o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +33,8 @@ from timely.graphs.structures.arrays import (
 )
 from timely.graphs.structures.dictionary import ranks
 from timely.memory import Spool
-from timely.order import PartialOrder, Product
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
+from timely.order import Product
 
 
 def label_propagation(

@@ -9,7 +9,7 @@ whether to go on. The invariant: the ranks of all nodes add up to 1 in every rou
 
 from __future__ import annotations
 
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
@@ -36,9 +36,8 @@ from timely.graphs.structures.arrays import (
     second,
 )
 from timely.memory import Spool
-from timely.order import PartialOrder, Product
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
+from timely.order import Product
 
 
 def pagerank(

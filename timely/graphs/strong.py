@@ -14,7 +14,7 @@ of them on average, and the outer rounds grow as the logarithm of the nodes. Nod
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,9 +25,8 @@ from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.node_joins import attach, without
 from timely.graphs.stages.priorities import node_of, priority
 from timely.graphs.structures.arrays import Column, Rows
-from timely.order import PartialOrder, Product
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
+from timely.order import Product
 
 Build: TypeAlias = Callable[..., dict[str, Stream[Any, Any]]]
 

@@ -19,12 +19,10 @@ from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.errors import SchemaError
 from timely.graphs.stages.gathering import gather, gather_loop
 from timely.graphs.stages.repartitioned_state import register_parts
-from timely.order import PartialOrder, Product
+from timely.operators.type_variables import E, S, T
+from timely.order import Product
 
-T = TypeVar("T", bound=PartialOrder)
 N = TypeVar("N", bound=Hashable)
-S = TypeVar("S")
-E = TypeVar("E")
 M = TypeVar("M")
 
 

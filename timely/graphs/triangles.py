@@ -9,7 +9,7 @@ the graph of all edges so far.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -36,9 +36,7 @@ from timely.graphs.structures.arrays import (
 from timely.graphs.structures.edge_set import EdgeSet, packed
 from timely.graphs.structures.sorted_blocks import SortedBlocks
 from timely.memory import Spool
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 
 def triangle_count(

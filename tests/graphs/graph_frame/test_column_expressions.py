@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from timely import SchemaError
+from timely import ConfigurationError, SchemaError
 from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate
 from timely.graphs.graphframes.expression_types import arrow_type
 from timely.graphs.graphframes.pregel.expression_kernels import (
@@ -73,18 +73,34 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-def test_expressions(session: SparkSession) -> None:
-    frame = values(session).persist()
-    wanted = frame.select(*(one.alias(str(at)) for at, one in enumerate(expressions())))
-    expected, table = wanted.toArrow(), frame.toArrow()
-    for at, one in enumerate(expressions()):
-        expression, kind = compiled(frame, one)
-        assert kind.simpleString() == wanted.schema[at].dataType.simpleString()
-        found = evaluate(expression, table)
-        assert found.type == arrow_type(kind)
-        differ = [(mine, spark) for mine, spark in zip(found.to_pylist(), expected[at].to_pylist()) if not same(mine, spark)]
-        assert not differ, (str(one), differ[:3])
-    frame.unpersist()
+LARGEST = "9223372036854775807"
+WRAPPING = (f"a + {LARGEST}", f"a * {LARGEST}", "a / 0", "a % 0", "a div b", "x % y", f"-(-{LARGEST} - a)")
+"""What raises in ANSI mode, and has a result or null in the other."""
+
+
+@pytest.mark.parametrize("ansi", ["true", pytest.param("false", marks=pytest.mark.soak)])
+def test_expressions(session: SparkSession, ansi: str) -> None:
+    session.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        frame = values(session).persist()
+        chosen = expressions() + (list(map(F.expr, WRAPPING)) if ansi == "false" else [])
+        wanted = frame.select(*(one.alias(str(at)) for at, one in enumerate(chosen)))
+        expected, table = wanted.toArrow(), frame.toArrow()
+        for at, one in enumerate(chosen):
+            try:
+                expression, kind = compiled(frame, one)
+            except ConfigurationError:  # a cast to a narrower type, which wraps in Spark
+                assert ansi == "false" and "CAST" in str(one), str(one)
+                continue
+            assert kind.simpleString() == wanted.schema[at].dataType.simpleString()
+            column = evaluate(expression, table)
+            assert column.type == arrow_type(kind)
+            pairs = zip(column.to_pylist(), expected[at].to_pylist(), strict=True)
+            differ = [(mine, spark) for mine, spark in pairs if not same(mine, spark)]
+            assert not differ, (str(one), differ[:3])
+        frame.unpersist()
+    finally:
+        session.conf.unset("spark.sql.ansi.enabled")
 
 
 def test_aggregates(session: SparkSession) -> None:
@@ -109,8 +125,8 @@ def test_aggregates(session: SparkSession) -> None:
                 partial_aggregate(function, np.searchsorted(ids, part["id"].to_numpy()), len(ids), part) for part in parts
             ]
             columns[str(place)] = merged_aggregate(function, groups, len(ids), partials)
-        found = evaluate(combined, pa.table({"id": ids, **columns})).to_pylist()
-        mine = dict(zip(ids.tolist(), map(sorted, found) if listed else found))
+        results = evaluate(combined, pa.table({"id": ids, **columns})).to_pylist()
+        mine = dict(zip(ids.tolist(), map(sorted, results) if listed else results))
         spark = dict(zip(wanted["id"].to_pylist(), wanted[f"v{at}"].to_pylist()))
         assert all(same(mine[key], spark[key]) for key in spark), (str(one), mine, spark)
     frame.unpersist()

@@ -1,4 +1,4 @@
-"""``aggregate_neighbors``: values accumulated along all walks from some vertices, hop by hop, as so many joins of one plan."""
+"""``aggregate_neighbors``: values accumulated along all walks from some vertices, hop by hop; each hop is two joins."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ from timely.graphs.graphframes.graph_tables import DEFAULT_LEVEL, DISTANCES, DST
 from timely.graphs.graphframes.motifs import find_motif
 from timely.graphs.graphframes.neighborhood_sketches import neighborhood_sketches
 from timely.graphs.graphframes.path_tables import shortest_paths_between
-from timely.graphs.graphframes.pregel.column_pregel import ColumnProgram, column_pregel
 from timely.graphs.graphframes.pregel.independent_set import maximal_independent_set
 from timely.graphs.graphframes.pregel.k_core import k_core
 from timely.graphs.graphframes.pregel.landmarks import landmark_distances
@@ -290,23 +289,6 @@ class GraphFrame:
     def pregel(self) -> Pregel:
         """A new :class:`~timely.graphs.spark.Pregel` program on this graph."""
         return Pregel(self)
-
-    def _run_pregel(
-        self,
-        program: ColumnProgram,
-        states: StructType,
-        attributes: Sequence[str],
-        edge_attributes: Sequence[str],
-        level: StorageLevel,
-        options: RunOptions,
-    ) -> GraphResult:
-        """Return the vertices with the columns of a compiled program; :meth:`Pregel.run` compiles it, and calls this."""
-        edges = self._tables.inner_edges(*(F.col(quoted(name)) for name in edge_attributes))
-        vertices = self._tables.node_column(*(F.col(quoted(name)) for name in attributes))
-        table = self._tables.run(
-            "pregel", partial(column_pregel, program=program), states, options, edges=edges, vertices=vertices
-        )
-        return self._tables.beside(table, level, table._result)
 
     # -- algorithms ------------------------------------------------------------------------------------------------------
 
@@ -698,8 +680,6 @@ class GraphFrame:
         check_positive("hyper_anf", "n_hops", n_hops)
         graph = self if edge_filter is None else self.filterEdges(edge_filter)
         return neighborhood_sketches(graph._tables.inner_edges(), n_hops, lg_nom_entries).persist(storage_level)
-
-    # -- what algorithms read and return ---------------------------------------------------------------------------------
 
 
 def _by_type(ends: DataFrame, column: str, values: Sequence[Any] | None, name: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""HyperLogLog sketches of whom each vertex reaches in so many hops, as so many joins and unions of one plan."""
+"""One HyperLogLog sketch of reachable vertices per hop; each hop is a join."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Protocol, Self, Unpack
 
 import attrs
@@ -14,31 +15,27 @@ from pyspark.storagelevel import StorageLevel
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate, compiled_list
 from timely.graphs.graphframes.expression_types import arrow_type
-from timely.graphs.graphframes.pregel.column_pregel import ACTIVE, MESSAGE, ColumnProgram, MessageColumn, StateColumn, fields
+from timely.graphs.graphframes.graph_tables import GraphTables
+from timely.graphs.graphframes.pregel.column_pregel import (
+    ACTIVE,
+    MESSAGE,
+    ColumnProgram,
+    MessageColumn,
+    StateColumn,
+    column_pregel,
+    fields,
+)
+from timely.graphs.graphframes.structs import quoted
 from timely.graphs.spark.result import GraphResult, RunOptions
 
 _STABLE_AFTER: Final = 5
-"""Types of columns get wider with each look at what they are made of, at most so often."""
+"""Maximum number of type-widening passes."""
 
 
 class _Graph(Protocol):
     """What a program needs of a graph."""
 
-    @property
-    def vertices(self) -> DataFrame: ...
-
-    @property
-    def edges(self) -> DataFrame: ...
-
-    def _run_pregel(
-        self,
-        program: ColumnProgram,
-        states: StructType,
-        attributes: Sequence[str],
-        edge_attributes: Sequence[str],
-        level: StorageLevel,
-        options: RunOptions,
-    ) -> GraphResult: ...
+    _tables: GraphTables
 
 
 @attrs.frozen
@@ -87,7 +84,7 @@ class Pregel:
         """
         if not isinstance(colName, str) or colName in ("id", MESSAGE, ACTIVE) or colName in self._columns:
             raise ConfigurationError(f"pregel: withVertexColumn: {colName!r} cannot be the name of a new column")
-        if colName.lower() in (name.lower() for name in self.graph.vertices.columns):
+        if colName.lower() in (name.lower() for name in self.graph._tables.vertices.columns):
             raise SchemaError(f"pregel: the vertices have a column {colName!r} already: rename one of the two")
         self._columns[colName] = _VertexColumn(_column("initialExpr", initialExpr), _column("update", updateAfterAggMsgsExpr))
         return self
@@ -206,16 +203,20 @@ class Pregel:
         read = {name for state in program.states.values() for one in (state.initial, state.update) for name in fields(one)}
         along = program.read_along_edges()
         read |= {name.partition(".")[2] for name in along if not name.startswith("edge.")}
-        attributes = [name for name in self.graph.vertices.columns if name in read and name != "id"]
-        edge_attributes = [name for name in self.graph.edges.columns if f"edge.{name}" in along]
-        return self.graph._run_pregel(program, states, attributes, edge_attributes, self._level, options)
+        tables = self.graph._tables
+        attributes = [F.col(quoted(name)) for name in tables.vertices.columns if name in read and name != "id"]
+        edge_attributes = [F.col(quoted(name)) for name in tables.edges.columns if f"edge.{name}" in along]
+        edges, vertices = tables.inner_edges(*edge_attributes), tables.node_column(*attributes)
+        apply = partial(column_pregel, program=program)
+        table = tables.run("pregel", apply, states, options, edges=edges, vertices=vertices)
+        return tables.beside(table, self._level, table._result)
 
 
 def _program(
     pregel: Pregel, columns: dict[str, _VertexColumn], messages: Sequence[tuple[Column, bool]], aggregated: Column
 ) -> tuple[ColumnProgram, StructType]:
     """Return a program, and the columns of its result."""
-    vertices, edges = pregel.graph.vertices, pregel.graph.edges
+    vertices, edges = pregel.graph._tables.vertices, pregel.graph._tables.edges
     session = vertices.sparkSession
     initial = {name: compiled(_empty(session, vertices.schema), column.initial) for name, column in columns.items()}
     types = {name: kind for name, (_, kind) in initial.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -12,9 +12,7 @@ from timely.errors import SchemaError
 from timely.graphs.stages.edge_input import next_time
 from timely.graphs.stages.gathering import gather
 from timely.graphs.stages.repartitioned_state import Log, register_state
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 Item: TypeAlias = tuple[Any, list[pa.RecordBatch]]
 """The last time, and batches."""

@@ -7,7 +7,7 @@ those that asked. The invariant: a worker sends one row for each component that 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import attrs
 import numpy as np
@@ -19,9 +19,7 @@ from timely.graphs.stages.gathering import Collected, drained, gather
 from timely.graphs.stages.repartitioned_state import register_parts, register_state
 from timely.graphs.structures.arrays import BLOCK, MISSING, Column, first, grow, look_up
 from timely.memory import MemoryBudget, Spool
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 
 def name_components(names: Stream[T, Any], members: Stream[T, Any], *, lasting: Stream[T, Any] | None = None) -> Stream[T, Any]:

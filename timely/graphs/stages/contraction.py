@@ -12,7 +12,7 @@ Source: randomized contraction (Boegeholz, Brand and Todor 2020).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +30,8 @@ from timely.graphs.structures.dictionary import Dictionary, Values, as_integers
 from timely.graphs.structures.union_find import UnionFind
 from timely.memory import MemoryBudget
 from timely.operators import ProbeHandle, probe
-from timely.order import PartialOrder, Product
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
+from timely.order import Product
 
 _FOREST: Final = 20
 """Bytes that a ``UnionFind`` takes for a node."""

@@ -8,7 +8,7 @@ invariant: equal nodes have equal numbers, different nodes different ones, and w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 import numpy as np
@@ -23,9 +23,7 @@ from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import MISSING, Column, Rows, bits, grow, join_rows
 from timely.graphs.structures.dictionary import Codes, Dictionary
 from timely.memory import MemoryBudget
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 
 def encode(

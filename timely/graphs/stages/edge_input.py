@@ -7,7 +7,7 @@ else is a ``SchemaError`` that names the operator and says what to do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,7 @@ import pyarrow as pa
 from timely.dataflow import OperatorInfo, route_column
 from timely.errors import RoutingError, SchemaError, TimestampError
 from timely.graphs.structures.arrays import Column, Floats
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 _BLOCK: Final = 10
 """Integers that differ only in so many of their last bits belong to one worker."""

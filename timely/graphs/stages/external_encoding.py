@@ -9,7 +9,7 @@ one dictionary of a part is in memory, the number of each node, and a few blocks
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -24,9 +24,7 @@ from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import BLOCK, Column, bits
 from timely.graphs.structures.dictionary import Dictionary
 from timely.memory import Spool
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 
 def encode_in_parts(

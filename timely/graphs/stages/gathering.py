@@ -7,7 +7,7 @@ anything came there, after nothing more can come. The order of the collected con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias
 
 import attrs
 
@@ -31,10 +31,9 @@ from timely.graphs.stages.repartitioned_state import register_state
 from timely.memory import MemoryBudget, Spool, return_freed_memory, size_text
 from timely.operators import ProbeHandle, enter
 from timely.operators.generic import RegisterState
-from timely.order import PartialOrder, Product, linear_extension
+from timely.operators.type_variables import T
+from timely.order import Product, linear_extension
 from timely.progress import Antichain
-
-T = TypeVar("T", bound=PartialOrder)
 
 Collected: TypeAlias = list[Any] | Spool
 """The containers of one input at one time. With a memory budget they are in a spool, which may be on disk."""

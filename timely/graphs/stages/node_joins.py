@@ -7,7 +7,7 @@ worker; a node has at most one value at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,7 @@ from timely.graphs.stages.gathering import Collected, drained, gather
 from timely.graphs.structures.arrays import BLOCK, MISSING, Column, Rows, dense, first, join_rows, joined_blocks, look_up, second
 from timely.graphs.structures.dictionary import Values
 from timely.memory import Spool
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 
 def attach(rows: Stream[T, Any], values: Stream[T, Any], column: int) -> Stream[T, Any]:

@@ -1,7 +1,7 @@
 """Expressions of sqlglot, compiled to kernels of Arrow that do the same as ``scalar_compiler`` does row by row.
 
-A kernel is made only where it gives the same values. What has none, or meets a value that it cannot do the same with (numbers
-beyond 64 bits, NaN), is left to rows.
+A kernel is made only where it gives the same values. Expressions without a kernel, and values that a kernel cannot reproduce
+(numbers beyond 64 bits, NaN), fall back to rows.
 """
 
 from __future__ import annotations

@@ -19,11 +19,10 @@ import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.stages.gathering import gather, gather_loop
-from timely.order import PartialOrder, Product
+from timely.operators.type_variables import S, T
+from timely.order import Product
 
-T = TypeVar("T", bound=PartialOrder)
 R = TypeVar("R")
-S = TypeVar("S")
 
 Steps: TypeAlias = Generator[Sequence[Any], list[Any], R]
 """Yields an object for each worker, gets an object of each worker in their order, and returns the result."""

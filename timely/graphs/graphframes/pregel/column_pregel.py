@@ -7,7 +7,7 @@ updated in a superstep, by the messages of that superstep, from the columns befo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -26,9 +26,7 @@ from timely.graphs.graphframes.pregel.expression_kernels import (
 )
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
 from timely.graphs.structures.arrays import Column, Mask, join_columns
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 ACTIVE: Final = "_pregel_is_active"
 """The name of the column that says whether a vertex is active."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -13,9 +13,7 @@ from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned
 from timely.graphs.stages.priorities import Hashes, mixed, value_hashes
 from timely.graphs.structures.arrays import Column, Mask
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 _LAST: Final = np.uint64(2**64 - 1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -12,9 +12,7 @@ from timely.dataflow import OperatorInfo, Stream
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
 from timely.graphs.structures.arrays import Column, Mask, ranges, value_counts
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 _NONE: Final = np.iinfo(np.int64).max
 

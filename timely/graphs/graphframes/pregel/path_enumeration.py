@@ -5,7 +5,7 @@ Paths are rows of node numbers. In a step all paths get longer by an edge, on th
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 import numpy as np
@@ -15,9 +15,7 @@ from timely.dataflow import OperatorInfo, Stream
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned
 from timely.graphs.structures.arrays import Column, Mask, Rows, join_columns, ranges, sorted_distinct
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 
 def simple_cycles(edges: Stream[T, Any], vertices: Stream[T, Any], *, limit: int | None = None) -> Stream[T, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import numpy as np
@@ -14,9 +14,7 @@ from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
 from timely.graphs.structures.arrays import Floats
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 Dangling: TypeAlias = Literal["spread", "scale"]
 """What becomes of rank at nodes without edges: it is spread as the rest is, or lost, and all ranks are scaled up at the end."""

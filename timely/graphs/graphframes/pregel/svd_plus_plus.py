@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -15,9 +15,7 @@ from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
 from timely.graphs.stages.priorities import mixed, value_hashes
 from timely.graphs.structures.arrays import Column, Floats
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 Matrix: TypeAlias = npt.NDArray[np.float64]
 
