@@ -128,23 +128,3 @@ def test_one_handle_at_two_places_shows_both() -> None:
     left.close()
     worker.run()
     assert both.done()
-
-
-@pytest.mark.parametrize(("workers", "processes"), [(2, 1), (3, 1), (1, 2)])
-def test_a_probe_waits_for_the_slowest_worker(workers: int, processes: int) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            probe = stream.exchange(lambda x: x).probe()
-        frontiers = []
-        for epoch in range(5):
-            handle.send(epoch)
-            handle.advance_to(epoch + 1)
-            worker.step_while(lambda: probe.less_than(handle.time))
-            frontiers.append(list(probe.frontier()))
-            # nobody can be further on than one epoch, for nobody gets on without us
-            assert probe.less_equal(epoch + 2)
-        return frontiers
-
-    for frontiers in timely.execute(program, workers=workers, processes=processes):
-        assert [f in ([e + 1], [e + 2]) for e, f in enumerate(frontiers)] == [True] * 5

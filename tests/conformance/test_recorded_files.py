@@ -6,7 +6,6 @@ White box: no sink writes frames in a wrong order, so an encoder makes them one 
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import subprocess
 import sys
@@ -324,30 +323,6 @@ def test_a_file_is_followed_while_it_is_written(tmp_path: Path) -> None:
     writer.run()
     reader.run()
     assert seen.extract() == replayed(path)
-
-
-def test_a_file_whose_writer_has_gone_is_not_followed_for_ever(tmp_path: Path) -> None:
-    path = tmp_path / "live"
-    writer = timely.Worker()
-    with writer.dataflow(int) as scope:
-        handle = record(scope, path)
-    writer.step()
-    reader = timely.Worker()
-    with reader.dataflow(int) as scope:
-        seen = scope.replay(FileSource(path, follow=True)).capture()
-    for _ in range(5):
-        reader.step()
-    assert seen.messages
-    writer.drop_dataflow(writer_scope := _scope_of(writer))
-    del handle, writer_scope, writer, scope
-    gc.collect()
-    with pytest.raises(OperatorError, match="breaks off"):
-        reader.run()
-
-
-def _scope_of(worker: timely.Worker) -> Any:
-    (dataflow,) = worker._dataflows.values()
-    return dataflow.scope
 
 
 PROGRAM = """

@@ -80,15 +80,6 @@ def test_a_scope_in_a_loop(epochs: list[list[int]], workers: int, seed: int) -> 
     assert merged(run.results) == {n: sorted(map(expected, records)) for n, records in enumerate(positive) if records}
 
 
-def test_on_threads_and_in_processes() -> None:
-    def program(worker: timely.Worker) -> Any:
-        return feed(worker, [[1, 2, 3, 4], [], [5]], lambda scope, s: scope.add_scope(Total(), [(s, Exchange(lambda x: 0))])[0])
-
-    expected = {0: [10], 2: [5]}
-    assert merged(timely.execute(program, workers=3)) == expected
-    assert merged(timely.execute(program, workers=1, processes=2)) == expected
-
-
 # -- staying alive -----------------------------------------------------------------------------------------------------
 
 

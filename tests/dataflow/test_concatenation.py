@@ -138,25 +138,6 @@ def test_nothing_waits_beyond_the_activation_that_it_is_sent_in() -> None:
         to_the_end(workers)
 
 
-def test_what_comes_out_of_a_scope_is_partitioned_too() -> None:
-    with two_workers() as workers:
-        seen = []
-        for worker in workers:
-            with worker.dataflow(int) as scope:
-                handle, stream = scope.new_input()
-                with scope.region("inside") as region:
-                    inside = stream.enter(region).exchange("k").leave()
-                seen.append(inside.exchange("k").capture())
-                handle.send_batch(KINDS[0]([0, 1]))
-                handle.send_batch(KINDS[0]([2, 3]))
-                handle.close()
-        to_the_end(workers)
-    assert [sorted(key for _, batch in captured.messages for key in keys(batch)) for captured in seen] == [
-        [0, 0, 2, 2],
-        [1, 1, 3, 3],
-    ]
-
-
 def test_a_function_that_deals_gets_each_container_as_it_was_sent() -> None:
     with two_workers() as workers:
         seen = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -49,25 +48,6 @@ def test_a_capability_is_given_up_when_nothing_refers_to_it() -> None:
     kept.clear()
     worker.step()
     assert probe.done()
-
-
-def test_a_capability_in_a_cycle_is_given_up_by_the_garbage_collector() -> None:
-    gc.collect()
-    gc.disable()
-    try:
-
-        def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
-            cycle: list[Any] = [capability]
-            cycle.append(cycle)
-            return lambda output: None
-
-        worker, probe = frontier_behind(constructor)
-        assert probe.frontier() == Antichain([0])
-        gc.collect()
-        worker.run()
-        assert probe.done()
-    finally:
-        gc.enable()
 
 
 def test_a_copy_holds_on_its_own() -> None:
@@ -294,34 +274,6 @@ def test_an_operator_without_notifications_is_not_run_for_progress() -> None:
         worker.step()
     assert sum(calls) == 1
     assert len(calls) <= 2
-
-
-def test_a_handle_may_be_used_within_an_operator() -> None:
-    """One operator feeds another input of its own dataflow, and of another one."""
-    worker = timely.Worker()
-    with worker.dataflow(int, name="fed") as fed:
-        far, far_stream = fed.new_input()
-        far_seen = far_stream.capture()
-    with worker.dataflow(int) as scope:
-        near, near_stream = scope.new_input()
-        near_seen = near_stream.capture()
-        handle, stream = scope.new_input()
-
-        def forward(record: int) -> None:
-            near.send(record)
-            near.advance_to(record + 1)
-            far.send(10 * record)
-            if record == 2:
-                near.close()
-                far.close()
-
-        stream.inspect(forward)
-    for x in range(3):
-        handle.send(x)
-    handle.close()
-    worker.run()
-    assert near_seen.extract() == [(0, [0]), (1, [1]), (2, [2])]
-    assert far_seen.extract() == [(0, [0, 10, 20])]
 
 
 def test_inputs_used_before_the_dataflow_is_complete_and_before_the_first_step() -> None:

@@ -228,23 +228,3 @@ def test_what_cannot_be_dropped() -> None:
     one.drop_dataflow(scope)  # once more does nothing more
     assert not one.step()
     handle.close()
-
-
-def test_thousands_of_dataflows_leave_nothing_behind() -> None:
-    worker = timely.Worker()
-    followed = []
-    for number in range(300):
-        with worker.dataflow(int) as scope:
-            state = State()
-            followed.append(weakref.ref(state))
-            handle, stream = scope.new_input()
-            stream.unary(timely.Pipeline, "keep", keeping(state)).probe()
-        handle.send(number)
-        worker.step()
-        if number % 2:
-            worker.drop_dataflow(scope)
-    assert len(worker.dataflows) == 150
-    worker.close()
-    del scope, handle, stream, state
-    gc.collect()
-    assert [ref() for ref in followed] == [None] * 300

@@ -21,7 +21,6 @@ from timely import Exchange, Product, Vertex
 from timely.operators.vertices import pending
 from timely.testing import simulate
 
-Program = Callable[[timely.Worker], Any]
 WORKERS = st.integers(1, 3)
 SEEDS = st.integers(0, 1000)
 EPOCHS = st.lists(st.lists(st.integers(0, 20), max_size=6), min_size=1, max_size=4)
@@ -50,15 +49,6 @@ def test_a_sum_sent_on_notification(workers: int, epochs: list[list[int]], seed:
         seed=seed,
     )
     assert merged(run.results) == {epoch: [sum(records)] for epoch, records in enumerate(epochs) if records}
-
-
-def test_on_threads_and_in_processes() -> None:
-    def program(worker: timely.Worker) -> Any:
-        return feed(worker, [[1, 2, 3, 4], [], [5]], lambda scope, stream: stream.vertex(Sum, pact=Exchange(lambda x: 0)))
-
-    expected = {0: [10], 2: [5]}
-    assert merged(timely.execute(program, workers=3)) == expected
-    assert merged(timely.execute(program, workers=1, processes=2)) == expected
 
 
 class Witness(Vertex[Any]):

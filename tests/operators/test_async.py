@@ -73,26 +73,6 @@ def records(messages: list[tuple[Any, Any]]) -> Counter[tuple[Any, Any]]:
 # -- map_async ---------------------------------------------------------------------------------------------------------
 
 
-@WORKERS
-def test_results_come_at_the_times_of_their_records(workers: int) -> None:
-    def program(worker: Worker) -> Counter[Any]:
-        with worker.dataflow(int) as scope:
-            numbers, stream = scope.new_input()
-            doubled = stream.map_async(double, limit=3).exchange(lambda x: x // 2)
-            seen, probe = doubled.capture(), doubled.probe()
-        for epoch in range(4):
-            numbers.send_batch([10 * epoch + x for x in range(5)])
-            numbers.advance_to(epoch + 1)
-            worker.step_while(lambda: probe.less_than(numbers.time))
-        numbers.close()
-        worker.run()
-        return records(seen.messages)
-
-    expected = Counter({(epoch, 2 * (10 * epoch + x)): workers for epoch in range(4) for x in range(5)})
-    assert sum(timely.execute(program, workers=workers), Counter()) == expected
-    assert loop_threads() == []
-
-
 pairs = st.builds(Product, st.integers(0, 2), st.integers(0, 2))
 batches = st.lists(st.tuples(pairs, st.lists(st.integers(), max_size=4)), max_size=8)
 
@@ -331,22 +311,6 @@ def test_what_goes_wrong_when_it_is_let_go_of_is_logged(caplog: pytest.LogCaptur
     assert "it would not close" in caplog.text
 
 
-@WORKERS
-def test_a_worker_that_is_closed_lets_go_of_what_it_awaits(workers: int) -> None:
-    begun, ended = list[str](), list[str]()
-
-    def program(worker: Worker) -> None:
-        with worker.dataflow(int) as scope:
-            waiting(begun, ended)(scope)
-        step_until(worker, lambda: len(begun) == 2 * workers)
-        raise KeyError("the program has had enough")
-
-    with pytest.raises(KeyError):
-        timely.execute(program, workers=workers)
-    assert sorted(ended) == sorted(begun) == sorted(["function", "source"] * workers)
-    assert loop_threads() == []
-
-
 @pytest.mark.parametrize("busy", [True, False])
 def test_a_worker_that_is_let_go_of_unclosed_leaves_no_thread(busy: bool) -> None:
     """Nor what it had awaited, which is cancelled."""
@@ -409,36 +373,7 @@ def test_a_loop_in_a_process_that_was_forked() -> None:
     assert len({process for process, _ in found} | {os.getpid()}) == 3
 
 
-def test_in_a_loop_each_round_awaits_for_itself() -> None:
-    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, int]:
-        with scope.iterative() as loop:
-            handle, again = loop.feedback()
-            doubled = scope.to_stream([3, 5]).enter(loop).concat(again).map_async(double)
-            small, large = doubled.branch(lambda x: x >= 50)
-            small.connect_loop(handle)
-            return large.leave()
-
-    assert timely.example(build) == [(0, [80, 96])]
-
-
 # -- from_async --------------------------------------------------------------------------------------------------------
-
-
-@WORKERS
-def test_each_worker_has_an_iterable_of_its_own(workers: int) -> None:
-    def program(worker: Worker) -> list[Any]:
-        async def numbers() -> AsyncIterator[tuple[int, list[int]]]:
-            for x in range(4):
-                await asyncio.sleep(0)
-                yield x // 2, [x + 10 * worker.index]
-
-        with worker.dataflow(int) as scope:
-            seen = scope.from_async("numbers", numbers).exchange(lambda x: x // 10).capture()
-        worker.run()
-        return seen.extract()
-
-    found = timely.execute(program, workers=workers)
-    assert found == [[(0, [10 * w, 10 * w + 1]), (1, [10 * w + 2, 10 * w + 3])] for w in range(workers)]
 
 
 def test_a_pair_moves_time_on_and_an_empty_one_says_only_that() -> None:

@@ -213,21 +213,6 @@ def test_limit_in_flight_bounds_what_a_body_makes(workers: int, limit: int, sent
 any_times = st.lists(st.tuples(st.builds(Product, st.integers(0, 2), st.integers(0, 2)), st.integers(0, 4)), max_size=15)
 
 
-@given(any_times, st.integers(1, 3), sizes, seeds)
-def test_limit_in_flight_takes_times_in_any_order(sent: list[Any], limit: int, workers: int, seed: int | None) -> None:
-    """Shares of later times do not keep those of earlier ones waiting for ever, nor the other way round."""
-
-    def build(stream: Any) -> Any:
-        return stream.limit_in_flight(limit, lambda some: some.flat_map(lambda x: [x] * x).exchange(lambda x: x))
-
-    pairs: Any = Product[int, int]
-    [found] = run(build, sent, time=pairs, workers=workers, seed=seed)
-    expected: Counter[Any] = Counter()
-    for time, x in sent:
-        expected[time, x] += x
-    assert found == +expected
-
-
 def test_a_time_that_is_complete_does_not_wait_behind_one_that_is_open() -> None:
     """A program that sends at the next time, and waits for the one before with that still open, is not kept waiting for ever."""
     worker = timely.Worker()

@@ -181,54 +181,6 @@ def test_reading_by_time(sent: list[Any]) -> None:
 # -- one input for several streams -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_one_handle_feeds_streams_of_several_dataflows(workers: int) -> None:
-    def program(worker: Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            handle, first = scope.new_input()
-            second = scope.input_from(handle)
-            seen = [stream.exchange(lambda x: x).capture() for stream in (first, second)]
-        handle.send(0)
-        handle.advance_to(2)
-        with worker.dataflow(int) as scope:
-            third = scope.input_from(handle)
-            seen.append(third.exchange(lambda x: x).capture())
-            probe = third.probe()
-        worker.step_while(lambda: probe.less_than(2))
-        handle.send(1)
-        handle.flush()
-        handle.send_batch([2, 3])
-        handle.advance_to(5)
-        worker.step_while(lambda: probe.less_than(5))
-        handle.send(4)
-        handle.close()
-        worker.run()
-        return [Counter((time, x) for time, batch in capture.messages for x in batch) for capture in seen]
-
-    late = Counter({(2, 1): workers, (2, 2): workers, (2, 3): workers, (5, 4): workers})
-    early = Counter({(0, 0): workers})
-    for found in (timely.execute(program, workers=workers), execute(program, workers, 3)):
-        assert [sum(parts, Counter()) for parts in zip(*found, strict=True)] == [early + late, early + late, late]
-
-
-def test_a_stream_that_is_dropped_leaves_the_others_of_its_handle() -> None:
-    worker = Worker()
-    with worker.dataflow(int) as first:
-        handle, stream = first.new_input()
-        unwanted = stream.capture()
-    with worker.dataflow(int) as second:
-        wanted = second.input_from(handle).capture()
-    handle.send(1)
-    worker.step()
-    handle.send(2)
-    worker.drop_dataflow(first)
-    handle.advance_to(7)
-    handle.send(3)
-    handle.close()
-    worker.run()
-    assert (unwanted.extract(), wanted.extract()) == ([(0, [1])], [(0, [1, 2]), (7, [3])])
-
-
 class Record:
     """Something that a weak reference can follow."""
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import Phase, assume, find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices, Stage
-from tests.properties.relays import Cluster, plans, reference
 from tests.support.code_printing import as_program
 from tests.support.flat_graph import FlatGraph
 from tests.support.nesting import Nesting, flat
@@ -66,22 +65,6 @@ def test_frontiers_in_a_nesting_over_times_of_ones_own_are_those_of_the_flat_gra
                 choices.among(stage.puppets).act()
     stage.settle()
     assert stage.shown() == stage.true()
-
-
-@EVERY_KIT
-@FEWER
-@given(data=st.data(), workers=st.integers(2, 3))
-def test_Z1_to_Z5_in_nestings_over_times_of_ones_own(kit: TimeKit, data: st.DataObject, workers: int) -> None:
-    nesting = data.draw(nestings(kit, exchanges=True)).repaired()
-    plan = data.draw(plans(nesting, workers))
-    expected = reference(plan)
-    assume(sum(map(len, expected.values())) < 300)
-    choices = Choices(data)
-    cluster = Cluster(plan, choices, sharing=data.draw(st.booleans()))
-    for _ in range(choices.below(25)):
-        cluster.act()
-    cluster.finish()
-    assert cluster.received == expected
 
 
 # -- what is wrong is found, and shrunk to a program that shows it when it is pasted ---------------------------------------

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -28,7 +25,7 @@ from tests.support.naiad_scheduler import NaiadScheduler
 from tests.testing.kits import KITS
 from timely import LoopSummary, LoopTime, Product
 from timely.errors import CycleError, TimestampError
-from timely.progress import Antichain, Location, Source, Target
+from timely.progress import Location, Source, Target
 from timely.testing import (
     GraphSpec,
     NodeSpec,
@@ -231,15 +228,6 @@ def test_a_loop_without_a_feedback_is_found(missing: str) -> None:
         GraphSpec(LoopTime, nodes, NESTED.edges).build()
 
 
-def test_a_barrier_of_the_outer_loop_waits_for_the_inner_one() -> None:
-    tracker = NESTED.build()
-    tracker.update(Source(PLACES.index("body 2"), 0), LoopTime(0, (1, 5)), 1)
-    tracker.propagate()
-    assert tracker.frontier(Target(PLACES.index("body 2"), 1)) == Antichain([LoopTime(0, (1, 6))])
-    assert tracker.frontier(Target(PLACES.index("body 1"), 1)) == Antichain([LoopTime(0, (2,))])
-    assert tracker.frontier(Target(PLACES.index("output"), 0)) == Antichain([LoopTime(0)])
-
-
 EXAMPLES = {
     "bounded_loop": bounded_loop,
     "bounded_out_of_orderness": bounded_out_of_orderness,
@@ -264,26 +252,9 @@ def test_an_example_holds_what_it_asserts_on_any_number_of_workers(name: str, wo
     main(workers)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs_as_a_script(name: str) -> None:
-    env = {**os.environ, "PYTHONPATH": str(DIRECTORY.parents[1])}
-    command = [sys.executable, str(DIRECTORY / f"{name}.py")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_every_example_has_a_kit_with_which_its_times_are_tested() -> None:
     assert [name for name in EXAMPLES if name not in KITS] == []
 
 
 def test_sets_are_genuinely_incomparable() -> None:
     assert not sets.Passed("a") <= sets.Passed("b") and not sets.Passed("b") <= sets.Passed("a")
-
-
-def test_nothing_comes_round_a_bounded_loop_after_its_last_round() -> None:
-    node = NodeSpec(1, 1, {(0, 0): (bounded_loop.AGAIN,)}, (0,))
-    tracker = GraphSpec(Product[int, int], (node,), ((Source(0, 0), Target(0, 0), False),)).build()
-    tracker.update(Source(0, 0), Product(0, bounded_loop.LAST), 1)
-    tracker.propagate()
-    assert tracker.frontier(Target(0, 0)) == Antichain([Product(0, bounded_loop.LAST)])
-    assert tracker.summary(Target(0, 0), Source(0, 0)) == Antichain([bounded_loop.AGAIN])

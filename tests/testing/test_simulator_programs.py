@@ -5,9 +5,7 @@ White box: messages that are held back are told by their type.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,37 +18,10 @@ from tests.testing.tampering import interpreted
 from timely.errors import InvariantViolation, ProgressError
 from timely.progress import ChangeBatch
 from timely.scopes import Subgraph, SubgraphBuilder, ValidatingScope
-from timely.testing import Delivery, Network, Resume, dataflows, schedules, simulate
-from timely.testing.random_dataflows import Dataflow
+from timely.testing import Delivery, Network, Resume, schedules, simulate
 from timely.worker.worker_messages import DataMessage, ProgressMessage
 
-EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "timestamps").glob("*.py"))
-
-
-# -- times -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_times_of_ones_own(name: str, workers: int) -> None:
-    program = importlib.import_module(f"examples.timestamps.{name}").program
-
-    def unordered(results: list[list[object]]) -> list[list[str]]:
-        return [sorted(map(repr, result)) for result in results]  # incomparable times may come in any order
-
-    expected = unordered(timely.execute(program, workers=workers))
-    for seed in range(4):
-        assert unordered(simulate(program, workers, seed).results) == expected
-
-
 # -- several dataflows -------------------------------------------------------------------------------------------------
-
-
-@given(dataflows(), dataflows(), st.integers(1, 3), st.integers(0, 10**9))
-def test_two_random_dataflows_under_one_schedule(one: Dataflow, other: Dataflow, workers: int, seed: int) -> None:
-    run = simulate(both_of(one, other), workers, seed)
-    assert one.merged([first for first, _ in run.results]) == one.reference()
-    assert other.merged([second for _, second in run.results]) == other.reference()
 
 
 @given(schedules(3, max_size=40), st.booleans())
@@ -97,18 +68,6 @@ def test_a_dataflow_that_one_worker_has_dropped_before_another_builds_it() -> No
 
     decisions: list[Resume | Delivery] = [Resume(2), Resume(0), Resume(1), Resume(1), Delivery(1, 2, 9), Resume(2), Resume(2)]
     assert simulate(program, decisions=decisions).results == [None] * 3
-
-
-def both_of(one: Dataflow, other: Dataflow) -> Callable[[timely.Worker], Any]:
-    """Return a program that builds and runs the other while the one has its input and is not done with it."""
-
-    def program(worker: timely.Worker) -> Any:
-        begun = one.begin(worker)
-        found = other.program(worker)
-        worker.run()
-        return begun.seen(), found
-
-    return program
 
 
 # -- capabilities that are given up before what was sent with them has left ----------------------------------------------

@@ -113,38 +113,11 @@ def test_nestings_print_as_what_they_are(nesting: Nesting) -> None:
 # -- whole dataflows -----------------------------------------------------------------------------------------------------
 
 
-def size(flow: Dataflow) -> int:
-    return sum(len(records) for stream in flow.reference() for records in stream.values())
-
-
-@given(flow=dataflows(), workers=st.integers(1, 3))
-def test_T7_a_dataflow_computes_what_the_sequential_reference_says(flow: Dataflow, workers: int) -> None:
-    assert flow.run(workers) == flow.reference()
-
-
-@given(dataflows())
-def test_dataflows_print_as_what_they_are(flow: Dataflow) -> None:
-    assert again(flow) == flow
-
-
 @pytest.mark.parametrize("kind", [Loop, Total, Concat], ids=["loop", "total", "concat"])
 def test_the_smallest_dataflow_with_some_operator_has_nothing_else(kind: type) -> None:
     flow = smallest(dataflows(max_operators=3), lambda flow: any(isinstance(operator, kind) for operator in flow.operators))
     assert len(flow.operators) == 2
     assert not flow.sendings
-
-
-def test_T9_a_wrong_operator_is_found_and_shrunk() -> None:
-    """Leave out what a loop's last round makes: the smallest dataflow that shows it has one loop and one record."""
-
-    def cut(flow: Dataflow) -> bool:
-        short = tuple(Loop(o.source, o.body, o.rounds - 1) if isinstance(o, Loop) and o.rounds else o for o in flow.operators)
-        return size(flow) < 500 and Dataflow(short, flow.sendings).reference() != flow.reference()
-
-    found = smallest(dataflows(max_operators=2, max_sendings=2), cut)
-    assert len(found.operators) == 2
-    assert [len(sending.records) for sending in found.sendings] == [1]
-    assert found.run(2) == found.reference()
 
 
 def test_the_reference_of_a_nested_loop() -> None:

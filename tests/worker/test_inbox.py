@@ -182,29 +182,6 @@ def test_what_activates_while_the_action_runs_has_it_run_again() -> None:
     assert runs == [0, 1]
 
 
-def test_no_wake_up_is_lost_between_threads() -> None:
-    """Each waits for the other's message without a bound on the time, as often as there is to say."""
-    one, two = thread_transports(2)
-    rounds, seen = 500, [0, 0]
-
-    def play(transport: PeerTransport) -> None:
-        while seen[transport.index] < rounds:
-            transport.wait()
-            for sender, _ in transport.receive():
-                seen[transport.index] += 1
-                transport.send(sender, ("data", seen[transport.index]))
-
-    players = [threading.Thread(target=play, args=(transport,), daemon=True) for transport in (one, two)]
-    for player in players:
-        player.start()
-    one.send(1, ("data", 0))
-    for player in players:
-        player.join(600)
-    assert seen == [rounds, rounds]
-    one.close()
-    two.close()
-
-
 def test_no_activation_is_lost_between_threads() -> None:
     """What another thread has done before it activates is there when the action runs, and the action runs once for it."""
     done: deque[int] = deque()
