@@ -228,8 +228,8 @@ def test_N6_binary_frontier_with_a_notificator() -> None:
 
         return logic
 
-    found = drive_two(lambda left, right: left.binary_frontier(right, Pipeline, Pipeline, "n", constructor))
-    assert found == [(t, [(t, t)]) for t in range(9)]
+    result = drive_two(lambda left, right: left.binary_frontier(right, Pipeline, Pipeline, "n", constructor))
+    assert result == [(t, [(t, t)]) for t in range(9)]
 
 
 def test_N7_binary_notify_comes_after_the_data_of_both() -> None:
@@ -274,10 +274,10 @@ def late_hundred(emit: int, *, frontiers: bool) -> Callable[[Capability[int], ti
 
 
 def test_N8_a_delayed_capability_sends_without_being_notified() -> None:
-    found = timely.example(
+    outputs = timely.example(
         lambda scope: scope.to_stream(range(10)).unary_frontier(Pipeline, "late", late_hundred(12, frontiers=True))
     )
-    assert found == [(12, [12])]
+    assert outputs == [(12, [12])]
 
 
 def test_N9_a_delayed_capability_beside_forwarded_input() -> None:

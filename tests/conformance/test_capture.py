@@ -88,7 +88,7 @@ def test_E5_dropping_a_million_events(holder: str, across_threads: bool) -> None
     assert sys.getrefcount(event) <= before - 1_000_000
 
 
-def test_a_recording_says_what_came_and_how_far_it_was() -> None:
+def test_a_recording_has_the_records_and_the_progress() -> None:
     events: list[Any] = []
     recorded(events, epochs=2, each=2)
     assert events[0] == Progress([(0, 1)])
@@ -204,9 +204,9 @@ def test_a_link_between_workers_that_are_threads(readers: int) -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    found = timely.execute(read, workers=readers)
+    results = timely.execute(read, workers=readers)
     writer.join()
-    together = Counter((time, x) for part in found for time, batch in part for x in batch)
+    together = Counter((time, x) for part in results for time, batch in part for x in batch)
     assert together == Counter([(0, x) for x in range(10)] * 2 + [(x, x) for x in range(1, 20)] * 2)
 
 
@@ -281,9 +281,9 @@ def test_times_of_a_loop_are_recorded_in_it(tmp_path: Path) -> None:
             return large.leave()
 
     assert timely.example(build) == [(0, [20, 32])]
-    found = replayed(path, time=Product[int, int])
-    assert found == [(Product(0, n), batch) for n, batch in enumerate([[2, 10], [4, 20], [8], [16], [32]])]
-    assert type(found[0][0]) is Product
+    outputs = replayed(path, time=Product[int, int])
+    assert outputs == [(Product(0, n), batch) for n, batch in enumerate([[2, 10], [4, 20], [8], [16], [32]])]
+    assert type(outputs[0][0]) is Product
 
 
 # -- T8 ------------------------------------------------------------------------------------------------------------------

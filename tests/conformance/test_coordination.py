@@ -40,7 +40,7 @@ def test_W11_sequencer(workers: int, seed: int | None) -> None:
         assert own == [f"worker {index}: {number}" for number in range(10)]
 
 
-def test_W11_pushing_after_the_end_is_refused_and_what_came_is_kept() -> None:
+def test_W11_pushing_after_the_end_is_refused_and_earlier_elements_stay() -> None:
     worker = timely.Worker()
     sequence: Sequencer[int] = Sequencer(worker)
     sequence.push(1)

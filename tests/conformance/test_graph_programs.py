@@ -24,11 +24,11 @@ def test_X7_bfs_levels_are_the_rounds_in_which_nodes_are_first_seen(nodes: int, 
     def program(worker: timely.Worker) -> list[tuple[int, int]]:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
-            found = breadth_first_search(stream, start).capture()
+            captured = breadth_first_search(stream, start).capture()
         handle.send_batch(batch.slice(worker.index * edges // workers, edges // workers))
         handle.close()
         worker.run()
-        return [row for _, rows in found.extract() for row in rows]
+        return [row for _, rows in captured.extract() for row in rows]
 
     pairs = list(zip(*batch.to_pydict().values()))
     levels, front = {start: 0}, {start}
@@ -47,11 +47,11 @@ def test_X7_pagerank_shares_out_all_rank_and_loses_no_edge(workers: int) -> None
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             counted = stream.inspect_batch(lambda _, part: edges.append(len(part)))
-            found = pagerank(counted, rounds=10).capture()
+            captured = pagerank(counted, rounds=10).capture()
         handle.send_batch(batch.slice(worker.index * 3000 // workers, 3000 // workers))
         handle.close()
         worker.run()
-        return [row for _, rows in found.extract() for row in rows]
+        return [row for _, rows in captured.extract() for row in rows]
 
     ranks = dict(row for rows in timely.execute(program, workers=workers) for row in rows)
     assert sum(edges) == 3000

@@ -49,10 +49,10 @@ def collatz(x: int) -> int:
 
 def rounds(seen: list[tuple[int, int]]) -> list[list[int]]:
     """The records of each round, in order of rounds, each in order of arrival."""
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for time, record in seen:
-        found.setdefault(time, []).append(record)
-    return [found[time] for time in sorted(found)]
+        groups.setdefault(time, []).append(record)
+    return [groups[time] for time in sorted(groups)]
 
 
 @sizes
@@ -69,10 +69,10 @@ def test_L2_collatz_to_the_fixpoint(workers: int, processes: int) -> None:
         return seen
 
     everyone = timely.execute(program, workers=workers, processes=processes)
-    found = rounds([entry for seen in everyone for entry in seen])
-    assert (sum(map(len, found)), len(found)) == (64, 19)
-    assert sorted(found[0]) == sorted([4, 1, 10, 2, 16, 3, 22, 4, 28])
-    assert found[-1] == [1]
+    result = rounds([entry for seen in everyone for entry in seen])
+    assert (sum(map(len, result)), len(result)) == (64, 19)
+    assert sorted(result[0]) == sorted([4, 1, 10, 2, 16, 3, 22, 4, 28])
+    assert result[-1] == [1]
 
 
 def test_L2_collatz_by_mutual_recursion() -> None:
@@ -88,10 +88,10 @@ def test_L2_collatz_by_mutual_recursion() -> None:
         return both
 
     timely.example(build)
-    found = rounds(seen)
-    assert (sum(map(len, found)), len(found)) == (64, 19)
-    assert sorted(found[0]) == list(range(1, 10))
-    assert found[-1] == [2]
+    result = rounds(seen)
+    assert (sum(map(len, result)), len(result)) == (64, 19)
+    assert sorted(result[0]) == list(range(1, 10))
+    assert result[-1] == [2]
 
 
 def barrier(initial: list[int], last: int) -> Callable[[timely.Worker], list[list[tuple[int, int]]]]:
@@ -166,11 +166,11 @@ def test_L5_pingpong(workers: int, processes: int) -> None:
         worker.run()
         return seen
 
-    found = timely.execute(program, workers=workers, processes=processes)
+    results = timely.execute(program, workers=workers, processes=processes)
     size = workers * processes
-    for index, seen in enumerate(found):
+    for index, seen in enumerate(results):
         assert all(x % size == index for _, x in seen)
-    everything = sorted(entry for seen in found for entry in seen)
+    everything = sorted(entry for seen in results for entry in seen)
     assert everything == sorted((t, x + t) for t in range(turns + 1) for x in range(elements))
     assert len(everything) == elements * (turns + 1)
 
@@ -186,8 +186,8 @@ def test_L9_beyond_the_limit_of_a_feedback_messages_are_dropped(workers: int, pr
         worker.run()
         return seen.extract()
 
-    found = timely.execute(program, workers=workers, processes=processes)
-    assert found == [[(t, [index]) for t in (0, 3, 6, 9)] for index in range(workers * processes)]
+    results = timely.execute(program, workers=workers, processes=processes)
+    assert results == [[(t, [index]) for t in (0, 3, 6, 9)] for index in range(workers * processes)]
 
 
 def test_L10_an_open_input_keeps_the_worker_alive() -> None:

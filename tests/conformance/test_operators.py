@@ -68,8 +68,8 @@ def test_P4_flat_map_of_nothing_sends_nothing() -> None:
 
 
 def test_P5_a_chain_of_maps() -> None:
-    found = run(lambda s: s.flat_map(lambda x: [x + 1]).map(lambda x: x + 1).map(lambda x: x + 1).map(lambda x: x + 1))
-    assert found == [(0, list(range(4, 14)))]
+    outputs = run(lambda s: s.flat_map(lambda x: [x + 1]).map(lambda x: x + 1).map(lambda x: x + 1).map(lambda x: x + 1))
+    assert outputs == [(0, list(range(4, 14)))]
 
 
 def test_P6_filter() -> None:
@@ -136,8 +136,8 @@ def test_P14_exchange(workers: int, processes: int) -> None:
         return seen.extract()
 
     w = workers * processes
-    found = timely.execute(program, workers=workers, processes=processes)
-    assert found == [[(0, sorted([*range(index, 10, w)] * w))] for index in range(w)]
+    results = timely.execute(program, workers=workers, processes=processes)
+    assert results == [[(0, sorted([*range(index, 10, w)] * w))] for index in range(w)]
 
 
 def test_P20_to_stream_of_a_range_and_of_a_list() -> None:
@@ -218,8 +218,8 @@ def test_P27_a_source_with_coarser_times_than_records() -> None:
 
         return logic
 
-    found = timely.example(lambda scope: scope.source("iterator", constructor))
-    assert found == [(time, [(x, x) for x in range(time, time + 100)]) for time in range(0, 100_000, 100)]
+    outputs = timely.example(lambda scope: scope.source("iterator", constructor))
+    assert outputs == [(time, [(x, x) for x in range(time, time + 100)]) for time in range(0, 100_000, 100)]
 
 
 def test_P28_regions_and_iterative_scopes_pass_records_through() -> None:
@@ -263,5 +263,5 @@ def test_P29_progress_crosses_scopes_without_operators(workers: int, processes: 
                     worker.step_or_park(None)
         return seen
 
-    found = timely.execute(program, workers=workers, processes=processes)
-    assert found == [list(range(10)), *[[]] * (workers * processes - 1)]
+    results = timely.execute(program, workers=workers, processes=processes)
+    assert results == [list(range(10)), *[[]] * (workers * processes - 1)]

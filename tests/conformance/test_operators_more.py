@@ -68,8 +68,10 @@ def test_P11_delay_gives_one_batch_for_each_time() -> None:
 
 
 def test_P11_delays_add_up() -> None:
-    found = run(lambda s: s.delay(lambda x, time: x).delay_batch(lambda time: time // 3 * 3 + 3).delay(lambda x, time: time + x))
-    assert found == [(time, [x]) for time, x in sorted((x // 3 * 3 + 3 + x, x) for x in range(10))]
+    outputs = run(
+        lambda s: s.delay(lambda x, time: x).delay_batch(lambda time: time // 3 * 3 + 3).delay(lambda x, time: time + x)
+    )
+    assert outputs == [(time, [x]) for time, x in sorted((x // 3 * 3 + 3 + x, x) for x in range(10))]
 
 
 @pytest.mark.parametrize("first", [5, 9])
@@ -143,12 +145,12 @@ def test_P16_aggregate(workers: int) -> None:
         worker.run()
         return sums.extract(), sizes.extract()
 
-    found = timely.execute(program, workers=workers)
-    assert [x for sums, _ in found for _, batch in sums for x in batch] == [(0, 20), (1, 25)]
-    assert sorted(x for _, sizes in found for _, batch in sizes for x in batch) == [(0, 5), (1, 5)]
+    results = timely.execute(program, workers=workers)
+    assert [x for sums, _ in results for _, batch in sums for x in batch] == [(0, 20), (1, 25)]
+    assert sorted(x for _, sizes in results for _, batch in sizes for x in batch) == [(0, 5), (1, 5)]
     if workers == 2:  # dealt by the key, and by the key and one
-        assert [sums for sums, _ in found] == [[(0, [(0, 20)])], [(0, [(1, 25)])]]
-        assert [sizes for _, sizes in found] == [[(0, [(1, 5)])], [(0, [(0, 5)])]]
+        assert [sums for sums, _ in results] == [[(0, [(0, 20)])], [(0, [(1, 25)])]]
+        assert [sizes for _, sizes in results] == [[(0, [(1, 5)])], [(0, [(0, 5)])]]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -164,9 +166,9 @@ def test_P17_state_machine(workers: int) -> None:
         worker.run()
         return [x for _, batch in seen.extract() for x in batch]
 
-    found = timely.execute(program, workers=workers)
+    results = timely.execute(program, workers=workers)
     expected = [(0, 0), (0, 2), (0, 6), (0, 12), (0, 20), (1, 1), (1, 4), (1, 9), (1, 16), (1, 25)]
-    assert sorted(x for share in found for x in share) == expected
+    assert sorted(x for share in results for x in share) == expected
 
 
 def test_P21_fan_out_shares_the_objects() -> None:

@@ -93,7 +93,7 @@ def test_to_wait_for_a_dataflow_inside_of_its_own_block_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("ask", [ProbeHandle.less_than, ProbeHandle.less_equal])
-def test_a_probe_that_is_asked_about_what_is_no_time_says_what_its_times_are(ask: Any) -> None:
+def test_a_probe_asked_about_a_wrong_type_is_an_error_that_names_its_times(ask: Any) -> None:
     worker = timely.Worker()
     with worker.dataflow(int, name="df") as scope:
         _, stream = scope.new_input()

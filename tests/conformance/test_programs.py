@@ -54,8 +54,8 @@ def test_X2_maximum() -> None:
 
         return logic
 
-    found = timely.example(lambda s: s.to_stream(range(10)).unary(Pipeline, "maximum", maximum))
-    assert found == [(0, list(range(2, 11)))]
+    outputs = timely.example(lambda s: s.to_stream(range(10)).unary(Pipeline, "maximum", maximum))
+    assert outputs == [(0, list(range(2, 11)))]
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (3, 1), (1, 2)])
@@ -73,17 +73,17 @@ def test_X4_wordcount(workers: int, processes: int) -> None:
         return logic
 
     def program(worker: timely.Worker) -> list[tuple[str, int]]:
-        said: list[tuple[str, int]] = []
+        seen: list[tuple[str, int]] = []
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
-            probe = stream.unary(Exchange(lambda x: x[0]), "count", count).inspect(said.append).probe()
+            probe = stream.unary(Exchange(lambda x: x[0]), "count", count).inspect(seen.append).probe()
         for epoch in range(10):
             handle.send(("round", 1))
             handle.advance_to(epoch + 1)
             worker.step_while(lambda: probe.less_than(handle.time))
-        return said
+        return seen
 
     w = workers * processes
-    found = timely.execute(program, workers=workers, processes=processes)
-    assert [entry for said in found for entry in said] == [("round", n) for n in range(1, 10 * w + 1)]
-    assert sum(1 for said in found if said) == 1
+    results = timely.execute(program, workers=workers, processes=processes)
+    assert [entry for seen in results for entry in seen] == [("round", n) for n in range(1, 10 * w + 1)]
+    assert sum(1 for seen in results if seen) == 1

@@ -44,12 +44,12 @@ def messages(batch: bytes, *buffers: bytes) -> list[bytes]:
 
 
 def recording(*contents: list[bytes]) -> bytes:
-    found = MAGIC + struct.pack("<Q", 1)
+    result = MAGIC + struct.pack("<Q", 1)
     for number, parts in enumerate([[OPENING], *contents]):
         body = struct.pack(f"<{len(parts)}Q", *map(len, parts)) + b"".join(part + b"\0" * (-len(part) % 8) for part in parts)
         head = struct.pack("<QQII", number, len(body), len(parts), zlib.crc32(body))
-        found += head + struct.pack("<Q", zlib.crc32(head)) + body
-    return found
+        result += head + struct.pack("<Q", zlib.crc32(head)) + body
+    return result
 
 
 def stream(batch: pa.RecordBatch, compression: str | None = None) -> bytes:
@@ -125,8 +125,8 @@ def test_no_attack_ends_the_process_or_takes_its_memory(tmp_path: Path) -> None:
         (tmp_path / f"{number:03}").write_bytes(recording(attack))
     done = subprocess.run([sys.executable, "-c", READ, tmp_path], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, (done.returncode, done.stderr)
-    *found, grown = done.stdout.splitlines()
-    assert dict(zip(ATTACKS, found, strict=True)) == dict.fromkeys(ATTACKS, "refused 1")
+    *result, grown = done.stdout.splitlines()
+    assert dict(zip(ATTACKS, result, strict=True)) == dict.fromkeys(ATTACKS, "refused 1")
     assert int(grown) < 64  # MiB; single ones took 3 GB
 
 
@@ -178,8 +178,8 @@ SHARED = ("met before and after values that are verified together", (1, 2))
 )
 def test_plain_data_is_read_as_it_was_written(value: Any) -> None:
     events = [Progress([(0, 1)]), timely.Messages(0, [value]), Progress([(0, -1)])]
-    found = round_trip(events)
-    assert found[1].batch == [value]
+    result = round_trip(events)
+    assert result[1].batch == [value]
 
 
 def round_trip(events: list[Any]) -> Any:
@@ -187,11 +187,11 @@ def round_trip(events: list[Any]) -> Any:
 
     there, here = multiprocessing.Pipe()
     sink, source = timely.ConnectionSink[int](there), timely.ConnectionSource[int](here)
-    found = []
+    collected = []
     for event in events:
         sink.append(event)
-        found.append(source.take())
-    return found
+        collected.append(source.take())
+    return collected
 
 
 OPCODES = [bytes([code]) for code in range(256)]
@@ -222,13 +222,13 @@ def check_harmless(parts: list[bytes], path: Path) -> None:
     size = path.stat().st_size
     tracemalloc.start()
     try:
-        found = []
+        collected = []
         try:
             for event in FileSource[Any](path):
-                found.append(event)
+                collected.append(event)
         except CaptureError:
             pass
-        for event in found:
+        for event in collected:
             assert event == event
             assert len(repr(event)) < 100_000
         assert tracemalloc.get_traced_memory()[1] < 3_000_000 + 400 * size

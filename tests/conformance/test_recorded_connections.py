@@ -43,9 +43,9 @@ def test_E2_over_a_connection_between_threads() -> None:
         sender = threading.Thread(target=send)
         sender.start()
         with listener.accept() as connection:
-            found = replayed(ConnectionSource(connection))
+            outputs = replayed(ConnectionSource(connection))
         sender.join()
-    assert found == [(epoch, list(range(10 * epoch, 10 * epoch + 10))) for epoch in range(20)]
+    assert outputs == [(epoch, list(range(10 * epoch, 10 * epoch + 10))) for epoch in range(20)]
 
 
 def _send_and_go(connection: Any, finish: bool) -> None:

@@ -66,18 +66,18 @@ def test_E10_any_number_of_workers_replays_what_five_have_recorded(
 
     if workers * processes == 1:
         timely.execute(send, workers=5)
-        found = timely.execute(receive, workers=receivers)
-        assert sum(map(len, found)) == 50
+        results = timely.execute(receive, workers=receivers)
+        assert sum(map(len, results)) == 50
     else:
         timely.execute(send, workers=workers, processes=processes)
-        found = timely.execute(receive, workers=receivers)
+        results = timely.execute(receive, workers=receivers)
     senders = len(list(tmp_path.iterdir()))
-    lines = Counter(line for part in found for line in part)
+    lines = Counter(line for part in results for line in part)
     assert lines == Counter({f"replayed {x}": senders for x in range(10)})
-    assert [bool(part) for part in found] == [index < senders for index in range(receivers)]
+    assert [bool(part) for part in results] == [index < senders for index in range(receivers)]
 
 
-def test_E9_a_file_cut_off_anywhere_is_an_error_that_says_how_much_was_good(tmp_path: Path) -> None:
+def test_E9_a_file_cut_off_anywhere_is_an_error_with_the_number_of_good_events(tmp_path: Path) -> None:
     path, cut = tmp_path / "whole", tmp_path / "cut"
     recorded(path, epochs=3, each=4)
     whole = path.read_bytes()
@@ -87,13 +87,13 @@ def test_E9_a_file_cut_off_anywhere_is_an_error_that_says_how_much_was_good(tmp_
     for size in range(len(whole)):
         cut.write_bytes(whole[:size])
         source: FileSource[int] = FileSource(cut)
-        found = []
+        collected = []
         with pytest.raises(CaptureError, match="breaks off in the middle of the stream") as failure:
             for event in source:
-                found.append(event)
+                collected.append(event)
         error = failure.value
-        assert found == events[: len(found)]
-        assert len(found) == error.events
+        assert collected == events[: len(collected)]
+        assert len(collected) == error.events
         assert error.events >= good_before
         good_before = error.events
         state: StreamState[int] = StreamState()
@@ -116,11 +116,11 @@ def test_E9_a_file_with_any_one_byte_changed_is_an_error(tmp_path: Path) -> None
         changed = bytearray(whole)
         changed[at] ^= 0x10
         path.write_bytes(changed)
-        found: list[Any] = []
+        collected: list[Any] = []
         with pytest.raises(CaptureError, match="is damaged"):
             for event in FileSource[int](path):
-                found.append(event)
-        assert found == events[: len(found)]
+                collected.append(event)
+        assert collected == events[: len(collected)]
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -170,12 +170,12 @@ def test_E9_a_damaged_file_is_an_error(data: st.DataObject, tmp_path_factory: py
     if bytes(changed) == whole:
         return
     path.write_bytes(changed)
-    found = []
+    collected = []
     with pytest.raises(CaptureError, match="is damaged|breaks off") as failure:
         for event in FileSource[int](path):
-            found.append(event)
-    assert found == events[: len(found)]
-    assert failure.value.events >= len(found)
+            collected.append(event)
+    assert collected == events[: len(collected)]
+    assert failure.value.events >= len(collected)
 
 
 def test_E9_replay_of_a_truncated_file_gives_the_good_part_and_then_the_error(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ EVENTS: list[Any] = [Progress([(0, 1)]), Messages(0, ["a"]), Progress([(0, -1), 
 
 
 @pytest.mark.parametrize("full_at", range(len(EVENTS)))
-def test_where_the_disk_is_full_the_writer_says_what_the_reader_finds(
+def test_where_the_disk_is_full_the_writers_error_agrees_with_the_readers(
     full_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, path = os.writev, tmp_path / "recorded"
@@ -298,9 +298,9 @@ def test_where_the_disk_is_full_the_writer_says_what_the_reader_finds(
     monkeypatch.setattr(os, "writev", write)
     with pytest.raises(CaptureError, match="cannot be written, and breaks off here.*No space left") as failure:
         sink.append(EVENTS[full_at])
-    found, said = complaint(path), failure.value
-    assert (said.events, said.frontier) == (found.events, found.frontier)
-    assert said.events == full_at
+    result, seen = complaint(path), failure.value
+    assert (seen.events, seen.frontier) == (result.events, result.frontier)
+    assert seen.events == full_at
 
 
 def test_a_file_is_followed_while_it_is_written(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ def test_W8_a_threshold_of_zero_pages_all_but_the_last(entries: int) -> None:
     for number, batch in enumerate(batches):
         queue.append((number, batch, len(batch)))
     assert (queue.paged, queue.resident) == (entries - 1, 10)
-    found = list(queue)
-    assert [batch is found[number][1] for number, batch in enumerate(batches)] == [False] * (entries - 1) + [True]
-    assert [batch.tolist() for _, batch, _ in found] == [batch.tolist() for batch in batches]
+    collected = list(queue)
+    assert [batch is collected[number][1] for number, batch in enumerate(batches)] == [False] * (entries - 1) + [True]
+    assert [batch.tolist() for _, batch, _ in collected] == [batch.tolist() for batch in batches]
     queue.clear()
 
 

@@ -44,8 +44,8 @@ def test_X5_times_in_any_order(workers: int) -> None:
         worker.run()
         return seen.extract()
 
-    found = timely.execute(program, workers=workers)
-    assert found == [[(time, [time * workers]) for time in range(1, 5)], *[[]] * (workers - 1)]
+    results = timely.execute(program, workers=workers)
+    assert results == [[(time, [time * workers]) for time in range(1, 5)], *[[]] * (workers - 1)]
 
 
 def test_X5_the_frontier_is_what_the_capabilities_hold() -> None:
@@ -130,15 +130,15 @@ class Batch(list[int]):
     """A container whose end one can see."""
 
 
-def test_X5_nothing_is_kept_for_a_dataflow_that_was_dropped() -> None:
+def test_X5_a_dropped_dataflow_stores_nothing() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         (handle, capability), _ = scope.new_unordered_input()
     before, after = Batch([1]), Batch([2])
-    kept = [weakref.ref(before), weakref.ref(after)]
+    references = [weakref.ref(before), weakref.ref(after)]
     session = handle.session(capability)
     session.give_batch(before)
     worker.drop_dataflow(scope)
     session.give_batch(after)
     del before, after
-    assert [batch() for batch in kept] == [None, None]
+    assert [batch() for batch in references] == [None, None]

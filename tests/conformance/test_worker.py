@@ -21,8 +21,8 @@ def test_W2_every_worker_runs_the_program(workers: int, processes: int) -> None:
             scope.to_stream(range(10)).inspect(lines.append)
         return lines  # filled by the time that execute returns it: the worker goes on to the end of its dataflows
 
-    found = timely.execute(program, workers=workers, processes=processes)
-    assert found == [list(range(10))] * (workers * processes)
+    results = timely.execute(program, workers=workers, processes=processes)
+    assert results == [list(range(10))] * (workers * processes)
 
 
 def test_W3_step_while_returns_at_once_where_nothing_is_before_the_minimum() -> None:
@@ -55,20 +55,20 @@ def test_W4_threadless() -> None:
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)])
 def test_W5_hello(workers: int, processes: int) -> None:
     def program(worker: timely.Worker) -> list[str]:
-        said: list[str] = []
+        seen: list[str] = []
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
-            probe = stream.exchange(lambda x: x).inspect(lambda x: said.append(f"hello {x}")).probe()
+            probe = stream.exchange(lambda x: x).inspect(lambda x: seen.append(f"hello {x}")).probe()
         for i in range(10):
             if worker.index == 0:
                 handle.send(i)
             handle.advance_to(i + 1)
             worker.step_while(lambda: probe.less_than(handle.time))
-        return said
+        return seen
 
     w = workers * processes
-    found = timely.execute(program, workers=workers, processes=processes)
-    assert found == [[f"hello {i}" for i in range(index, 10, w)] for index in range(w)]
+    results = timely.execute(program, workers=workers, processes=processes)
+    assert results == [[f"hello {i}" for i in range(index, 10, w)] for index in range(w)]
 
 
 @pytest.mark.parametrize("length", [1, 10, 100])

@@ -26,8 +26,8 @@ def feed(worker: timely.Worker, epochs: list[list[int]], build: Callable[[Any, A
 
 def merged(results: list[list[tuple[Any, list[Any]]]]) -> dict[Any, list[Any]]:
     """What came out on all workers, by time."""
-    found: dict[Any, list[Any]] = defaultdict(list)
+    groups: dict[Any, list[Any]] = defaultdict(list)
     for result in results:
         for time, records in result:
-            found[time] += records
-    return {time: sorted(records) for time, records in found.items()}
+            groups[time] += records
+    return {time: sorted(records) for time, records in groups.items()}

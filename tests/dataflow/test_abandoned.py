@@ -47,9 +47,9 @@ def jobs(times: Callable[[Any, int], Any]) -> Callable[[Capability[Any], Operato
         at_work: dict[int, Job] = {}
 
         def logic(input: InputPort[Any, int], output: OutputPort[Any]) -> None:
-            for given, batch in input:
+            for arrived, batch in input:
                 for number in batch:
-                    at_work[number % 20] = Job(given.delayed(times(given.time, number)))
+                    at_work[number % 20] = Job(arrived.delayed(times(arrived.time, number)))
             if not input.frontier:
                 at_work.clear()
 
@@ -83,8 +83,8 @@ def test_the_collector_may_find_capabilities_while_others_are_counted(nested: bo
 def test_times_that_only_garbage_holds_are_no_stall(workers: int, processes: int) -> None:
     def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
         def logic(input: InputPort[int, int], output: OutputPort[int]) -> None:
-            for given, _ in input:
-                Job(given.retain())
+            for arrived, _ in input:
+                Job(arrived.retain())
 
         return logic
 
@@ -165,7 +165,7 @@ def holding(held: list[Job]) -> tuple[Worker, timely.ProbeHandle[int]]:
     return worker, probe
 
 
-def test_what_a_dataflow_that_was_dropped_held_is_not_kept() -> None:
+def test_a_dropped_dataflow_releases_what_it_held() -> None:
     held: list[Job] = []
     worker, _ = holding(held)
     worker.drop_dataflow(worker.scopes[0])

@@ -236,7 +236,7 @@ class Counting(PeerTransport):
 
 
 @pytest.mark.parametrize("busy", [True, False])
-def test_peers_wait_as_long_as_somebody_is_expected_to_ring(busy: bool) -> None:
+def test_peers_wait_as_long_as_an_activation_is_expected(busy: bool) -> None:
     class Slow(Outside):
         def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
             return super().work(held, consumed, produced) and busy

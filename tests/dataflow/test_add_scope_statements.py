@@ -202,13 +202,13 @@ def test_a_dataflow_that_is_dropped_keeps_nothing_that_its_scopes_have_not_read(
         handle, stream = scope.new_input()
         scope.add_scope(Own(), [stream])
     batch = Batch([1, 2])
-    kept = weakref.ref(batch)
+    references = weakref.ref(batch)
     handle.send_batch(batch)
     del batch
     worker.step()
-    assert kept() is not None
+    assert references() is not None
     worker.drop_dataflow(scope)
-    assert kept() is None
+    assert references() is None
 
 
 # -- what takes no records ---------------------------------------------------------------------------------------------
@@ -219,8 +219,8 @@ class Unseeing:
 
     inputs, outputs = 1, 1
 
-    def __init__(self, told: int = 0) -> None:
-        self._told = told
+    def __init__(self, claimed: int = 0) -> None:
+        self._claimed = claimed
 
     def get_internal_summary(self) -> Any:
         return [[Antichain([Step(0)])]], [[]]
@@ -232,8 +232,8 @@ class Unseeing:
         pass
 
     def pull_internal_progress(self, internal: Batches, consumed: Batches, produced: Batches) -> bool:
-        told, self._told = self._told, 0
-        consumed[0].update(0, told)
+        count, self._claimed = self._claimed, 0
+        consumed[0].update(0, count)
         return False
 
 
@@ -259,11 +259,11 @@ def test_what_comes_to_a_scope_that_takes_no_records_is_dropped_and_consumed(wor
 
 
 @pytest.mark.parametrize("told", [0, 1, 2])
-def test_it_may_say_so_itself(told: int) -> None:
+def test_a_scope_may_report_the_consumption_itself(told: int) -> None:
     assert timely.example(lambda s: s.add_scope(Unseeing(told), [s.to_stream([1, 2])])[0]) == []
 
 
-def test_it_may_not_say_more_than_came() -> None:
+def test_a_scope_may_not_consume_more_than_came() -> None:
     with pytest.raises(ProgressError, match="consumed 3 records at 0, and has read 2"):
         timely.example(lambda s: s.add_scope(Unseeing(3), [s.to_stream([1, 2])])[0])
 

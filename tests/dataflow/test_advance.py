@@ -76,12 +76,12 @@ def test_advance_goes_by_no_summary_that_was_not_declared() -> None:
 
 
 def test_advance_is_for_activations() -> None:
-    kept: list[Any] = []
+    held: list[Any] = []
 
     def logic(input: InputPort[int, int], output: OutputPort[int]) -> None:
-        kept[:] = [input, output]
+        held[:] = [input, output]
         input.advance(output, Step(1))
 
     timely.example(lambda scope: around(scope, logic, Step(1)))
     with pytest.raises(CapabilityError, match="only in an activation"):
-        kept[0].advance(kept[1], Step(1))
+        held[0].advance(held[1], Step(1))

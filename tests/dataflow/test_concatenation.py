@@ -89,8 +89,8 @@ def test_each_worker_gets_its_rows_in_order_whatever_is_joined(sent: Any, every:
         patch.setattr(channel, "SMALL", small)
         patch.setattr(channel, "ENOUGH", enough)
         patch.setattr(channel, "BYTES", most)
-        found = exchanged(sent, every)
-    for worker, messages in enumerate(found):
+        outputs = exchanged(sent, every)
+    for worker, messages in enumerate(outputs):
         got = [(time, kind(batch), key) for time, batch in messages for key in keys(batch)]
         expected = [(time, kind(KINDS[which](ks)), key) for time, which, ks in sent for key in ks if key % 2 == worker]
         assert got == expected
@@ -138,7 +138,7 @@ def test_nothing_waits_beyond_the_activation_that_it_is_sent_in() -> None:
         to_the_end(workers)
 
 
-def test_a_function_that_deals_gets_each_container_as_it_was_sent() -> None:
+def test_a_function_that_distributes_gets_each_container_as_it_was_sent() -> None:
     with two_workers() as workers:
         seen = []
         for worker in workers:

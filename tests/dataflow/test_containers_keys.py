@@ -87,8 +87,8 @@ def test_every_row_goes_to_one_of_any_number_of_workers(workers: int) -> None:
     array = np.array(numbers)
     unsigned = [number % 2**64 for number in numbers]
     for sent, expected in ((array, numbers), (array.astype(object), numbers), (array.astype(np.uint64), unsigned)):
-        found = {worker: part.tolist() for worker, part in Exchange(lambda some: some).parts(0, sent, workers)}
-        assert found == {n % workers: [m for m in expected if m % workers == n % workers] for n in expected}
+        groups = {worker: part.tolist() for worker, part in Exchange(lambda some: some).parts(0, sent, workers)}
+        assert groups == {n % workers: [m for m in expected if m % workers == n % workers] for n in expected}
 
 
 @pytest.mark.parametrize("dtype", [f"{order}{kind}{size}" for order in "<>" for kind in "iu" for size in (1, 2, 4, 8)])
@@ -167,7 +167,7 @@ def test_arrays_that_are_no_keys(dtype: str) -> None:
     ],
     ids=lambda column: str(column.type),
 )
-def test_columns_that_are_no_keys_say_what_to_do(column: Any) -> None:
+def test_columns_that_are_no_keys_are_an_error_with_the_remedy(column: Any) -> None:
     with pytest.raises(RoutingError, match=r"column of type .* cannot be a key: use numbers.* cast them to strings"):
         route_column(column)
 
@@ -213,7 +213,7 @@ def test_checksums_of_many_pieces_in_blocks(count: int, monkeypatch: pytest.Monk
 
 
 @given(st.lists(st.tuples(st.integers(-9, 9), st.text("abc", max_size=3))), WORKERS)
-def test_dealing_by_two_columns_is_dealing_by_a_pair(rows: list[tuple[int, str]], workers: int) -> None:
+def test_partitioning_by_two_columns_is_partitioning_by_a_pair(rows: list[tuple[int, str]], workers: int) -> None:
     batch = pa.record_batch({"a": pa.array([a for a, _ in rows], pa.int64()), "b": pa.array([b for _, b in rows], pa.string())})
     array = np.array(rows, dtype=[("a", "i8"), ("b", "U3")])
     by_list = dict(Exchange(lambda row: row).parts(0, rows, workers))

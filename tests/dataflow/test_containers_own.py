@@ -150,8 +150,8 @@ def through_a_file(path: Path, batches: list[Any], trusted: bool = False) -> lis
 def test_arrow_batches_are_recorded_with_all_that_they_have(tmp_path: Path) -> None:
     whole = arrow()
     sliced = pa.record_batch({"k": pa.array(range(100_000))}).slice(7, 3)
-    found = through_a_file(tmp_path / "recorded", [whole, sliced, whole.slice(1)])
-    for batch, again in zip([whole, sliced, whole.slice(1)], found, strict=True):
+    result = through_a_file(tmp_path / "recorded", [whole, sliced, whole.slice(1)])
+    for batch, again in zip([whole, sliced, whole.slice(1)], result, strict=True):
         again.validate(full=True)
         assert again.equals(batch, check_metadata=True)
     assert (tmp_path / "recorded").stat().st_size < 20_000  # and without the whole that a slice was cut from
@@ -163,9 +163,9 @@ def test_lists_are_recorded_with_all_plain_data(tmp_path: Path) -> None:
         datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.UTC), datetime.date(2020, 1, 2), datetime.timedelta(1), range(3),
         timely.LoopTime(1, (2, 3)), timely.Unit(), np.int64(-3), np.float32(1.5), np.str_("é"), np.datetime64("2020-01-02"),
     ]  # fmt: skip
-    (found,) = through_a_file(tmp_path / "recorded", [records])
-    assert found == records
-    assert [type(record) for record in found] == [type(record) for record in records]
+    (result,) = through_a_file(tmp_path / "recorded", [records])
+    assert result == records
+    assert [type(record) for record in result] == [type(record) for record in records]
 
 
 def test_batches_and_arrays_inside_of_records_are_recorded(tmp_path: Path) -> None:

@@ -67,12 +67,12 @@ def test_a_container_of_any_make_is_the_same_on_every_path(name: str, processes:
         worker.run()
         return {path: [batch for _, batch in capture.messages] for path, capture in seen.items()}
 
-    found = timely.execute(program, processes=processes)
+    results = timely.execute(program, processes=processes)
     for path, times in {"pipeline": 1, "loop": 2, "broadcast": processes, "recording": 1}.items():
-        got = [batch for part in found for batch in part[path]]
+        got = [batch for part in results for batch in part[path]]
         assert len(got) == times and all(same(sent, batch) for batch in got), path
-    parts = [batch for part in found for batch in part.get("exchange", [sent])]
-    assert sum(map(len, parts)) == len(sent) * (1 if "exchange" in found[0] else processes)
+    parts = [batch for part in results for batch in part.get("exchange", [sent])]
+    assert sum(map(len, parts)) == len(sent) * (1 if "exchange" in results[0] else processes)
     assert len(parts) > 1 or same(sent, parts[0])
 
 
@@ -91,13 +91,13 @@ def test_views_are_partitioned_to_where_strings_go() -> None:
         worker.run()
         return seen.messages
 
-    found = [message for part in timely.execute(program, workers=3) for message in part]
-    plain, views = ([batch.to_pylist() for time, batch in found if time == epoch] for epoch in (0, 1))
+    collected = [message for part in timely.execute(program, workers=3) for message in part]
+    plain, views = ([batch.to_pylist() for time, batch in collected if time == epoch] for epoch in (0, 1))
     assert plain == views
-    assert {batch.schema.field("word").type for time, batch in found if time == 1} == {pa.string_view()}
+    assert {batch.schema.field("word").type for time, batch in collected if time == 1} == {pa.string_view()}
 
 
-def test_what_arrow_takes_no_rows_out_of_is_an_error_that_says_what_to_do() -> None:
+def test_a_type_without_take_in_arrow_is_an_error_with_the_remedy() -> None:
     encoded = pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array([1, 2]))
 
     def program(worker: timely.Worker) -> None:

@@ -34,36 +34,36 @@ def test_a_constructor_that_ignores_its_capability_holds_nothing_back() -> None:
 
 
 def test_a_capability_is_given_up_when_nothing_refers_to_it() -> None:
-    kept: list[Capability[int]] = []
+    held: list[Capability[int]] = []
 
     def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
-        kept.extend(capability.delayed(time) for time in (3, 5))
+        held.extend(capability.delayed(time) for time in (3, 5))
         return lambda output: None
 
     worker, probe = frontier_behind(constructor)
     assert probe.frontier() == Antichain([3])
-    del kept[0]
+    del held[0]
     worker.step()
     assert probe.frontier() == Antichain([5])
-    kept.clear()
+    held.clear()
     worker.step()
     assert probe.done()
 
 
 def test_a_copy_holds_on_its_own() -> None:
-    kept: list[Capability[int]] = []
+    held: list[Capability[int]] = []
 
     def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
         capability.downgrade(2)
-        kept.extend([copy.copy(capability), capability.copy()])
+        held.extend([copy.copy(capability), capability.copy()])
         capability.downgrade(7)
-        kept.append(capability)
+        held.append(capability)
         return lambda output: None
 
     worker, probe = frontier_behind(constructor)
     for left in (2, 2, 7):
         assert probe.frontier() == Antichain([left])
-        kept.pop(0).drop()
+        held.pop(0).drop()
         worker.step()
     assert probe.done()
 
@@ -80,16 +80,16 @@ def test_a_with_block_gives_the_capability_up() -> None:
 
 
 def test_what_is_retained_holds_until_it_is_used() -> None:
-    kept: list[Capability[int]] = []
+    held: list[Capability[int]] = []
 
     def constructor(initial: Capability[int], info: OperatorInfo) -> Logic:
         def logic(input: Any, output: Any) -> None:
             for capability, _ in input:
-                kept.append(capability.retain())
+                held.append(capability.retain())
                 assert repr(capability) == f"InputCapability({capability.time})"
             if input.frontier == Antichain([9]):
-                while kept:
-                    output.session(kept[-1]).give(kept.pop().time)
+                while held:
+                    output.session(held[-1]).give(held.pop().time)
 
         return logic
 
@@ -188,10 +188,10 @@ def test_an_activator_has_the_operator_run_and_nothing_else_does() -> None:
 
     def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
         activators.append(info.activator)
-        kept = [capability]
+        held = [capability]
 
         def logic(output: Any) -> None:
-            calls.append(len(kept))
+            calls.append(len(held))
 
         return logic
 
@@ -229,7 +229,7 @@ def test_the_information_of_an_operator() -> None:
     assert timely.execute(program, workers=2) == [("end", 0, "/demo/rounds#1/end#0", i, 2) for i in range(2)]
 
 
-def test_a_sink_is_told_of_progress_without_data() -> None:
+def test_a_sink_sees_progress_without_data() -> None:
     frontiers: list[list[int]] = []
 
     def constructor(info: OperatorInfo) -> Logic:

@@ -92,7 +92,7 @@ def a_checkpoint_before_the_last(tmp_path: Any) -> None:
         (a_time_before_the_minimum, timely.TimestampError),
     ],
 )
-def test_an_error_about_a_time_that_cannot_say_what_it_is(deed: Callable[[], None], error: type[Exception]) -> None:
+def test_an_error_about_a_time_without_a_repr_is_ours(deed: Callable[[], None], error: type[Exception]) -> None:
     with pytest.raises(error, match="which raises RuntimeError when printed"):
         deed()
 
@@ -108,15 +108,15 @@ def test_a_checkpoint_at_an_earlier_time(tmp_path: Any) -> None:
         a_checkpoint_before_the_last(tmp_path)
 
 
-def test_what_holds_a_time_that_cannot_say_what_it_is_says_so() -> None:
-    told: list[str] = []
+def test_what_holds_a_time_without_a_repr_shows_that() -> None:
+    seen: list[str] = []
 
     def constructor(capability: timely.Capability[Mute], info: timely.OperatorInfo) -> Callable[[timely.OutputPort[Mute]], None]:
-        told.extend((repr(capability), repr(timely.CapabilitySet([capability]))))
+        seen.extend((repr(capability), repr(timely.CapabilitySet([capability]))))
         return lambda output: None
 
     with timely.Worker() as worker:
         with worker.dataflow(Mute) as scope:
             scope.source("mute", constructor)
         worker.run()
-    assert told == [f"Capability({SAID})", f"CapabilitySet([{SAID}])"]
+    assert seen == [f"Capability({SAID})", f"CapabilitySet([{SAID}])"]

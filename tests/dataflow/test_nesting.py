@@ -42,8 +42,8 @@ def test_sources_and_inputs_inside_a_nested_scope(workers: int, processes: int) 
         worker.run()
         return seen.extract(), sorted(times)
 
-    for index, found in enumerate(timely.execute(program, workers=workers, processes=processes)):
-        assert found == (
+    for index, result in enumerate(timely.execute(program, workers=workers, processes=processes)):
+        assert result == (
             [(0, [index, index]), (2, [index])],
             [(Product(0, 0), index), (Product(0, 4), index), (Product(2, 4), index)],
         )
@@ -109,7 +109,7 @@ def test_times_that_do_not_refine_those_around_them_are_refused(methods: dict[st
         through(timely.Worker(), type("Rough", (Fine,), methods))
 
 
-def test_a_dataflow_that_ends_for_nobody_because_of_its_times_says_to_check_them() -> None:
+def test_a_dataflow_that_never_completes_because_of_its_times_is_an_error_that_names_the_check() -> None:
     rough = type("Rough", (Fine,), {"to_inner": classmethod(lambda cls, outer: cls(outer + 1 if outer else 0))})
     with pytest.raises(timely.StalledError, match="still dataflow 'df' that is not complete, .*check_refinement"):
         through(timely.Worker(), rough)

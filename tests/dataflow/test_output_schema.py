@@ -49,8 +49,8 @@ def test_rows_are_read_by_position_or_by_name(rows: list[Any]) -> None:
 
 def test_innermost_values_are_columns_where_these_are_as_many() -> None:
     names = pa.schema([("node", pa.int64()), ("left", pa.string()), ("right", pa.string())])
-    found = OutputSchema("out", names).conform([(1, ("a", "b")), (2, "c", "d")])
-    assert found.to_pydict() == {"node": [1, 2], "left": ["a", "c"], "right": ["b", "d"]}
+    result = OutputSchema("out", names).conform([(1, ("a", "b")), (2, "c", "d")])
+    assert result.to_pydict() == {"node": [1, 2], "left": ["a", "c"], "right": ["b", "d"]}
     words = OutputSchema("out", pa.schema([("word", pa.string())])).conform(["to", "be"])
     assert words.to_pydict() == {"word": ["to", "be"]}
     listed = pa.schema([("node", pa.int64()), ("of", pa.list_(pa.int64()))])

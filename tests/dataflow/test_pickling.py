@@ -69,7 +69,7 @@ def test_the_bytes_of_an_array_are_not_copied(order: Any) -> None:
     assert np.shares_memory(pickle.loads(written, buffers=buffers), array)
 
 
-def test_what_is_kept_beside_the_pickle_outlives_the_array() -> None:
+def test_a_buffer_beside_the_pickle_outlives_the_array() -> None:
     buffers: list[pickle.PickleBuffer] = []
     written = dumps(np.arange(1000), buffers.append)
     assert pickle.loads(written, buffers=buffers).sum() == 499500

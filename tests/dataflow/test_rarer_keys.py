@@ -103,18 +103,18 @@ def equals_of(number: Any) -> list[Any]:
     """Return the number in every type that has it exactly."""
     if isinstance(number, float | Decimal) and not math.isfinite(number):
         return [Decimal(number), np.float64(number), Centimetres(number)]
-    found: list[Any] = [number, Fraction(number)]
+    collected: list[Any] = [number, Fraction(number)]
     if isinstance(number, float | Decimal):
-        found.append(Decimal(number))
+        collected.append(Decimal(number))
     if Fraction(number).denominator == 1:
-        found += [int(number), Decimal(int(number)) * Decimal("1.0") if abs(number) < 10**20 else int(number)]
+        collected += [int(number), Decimal(int(number)) * Decimal("1.0") if abs(number) < 10**20 else int(number)]
     try:
         rounded = float(number)
     except OverflowError:
-        return found
+        return collected
     if rounded == number:
-        found += [rounded, Centimetres(rounded), np.float64(rounded)]
-    return found
+        collected += [rounded, Centimetres(rounded), np.float64(rounded)]
+    return collected
 
 
 @given(NUMBERS)
@@ -195,7 +195,7 @@ def test_keys_are_spread_over_the_workers() -> None:
 def test_routes_are_the_same_in_a_process_with_another_seed() -> None:
     script = "from tests.dataflow.test_rarer_keys import everything; from timely.dataflow import route;"
     script += "print([route(key) for key in everything()])"
-    said = {
+    seen = {
         subprocess.run(
             [sys.executable, "-c", script],
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
@@ -205,7 +205,7 @@ def test_routes_are_the_same_in_a_process_with_another_seed() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert said == {f"{[route(key) for key in everything()]}\n"}
+    assert seen == {f"{[route(key) for key in everything()]}\n"}
 
 
 NO_KEYS: list[Any] = [Loud("a"), Alone(1), object(), Point(1j, 0), Decimal("1e1000000000")]  # type: ignore[arg-type]
@@ -237,7 +237,7 @@ def test_operators_bring_equal_keys_together_whatever_their_type() -> None:
         )
 
     for workers in (1, 3):
-        found = timely.execute(program, workers=workers)
-        assert {key: count for counts, _, _ in found for key, count in counts.items()} == expected
-        assert sum(len(different) for _, different, _ in found) == len(expected)
-        assert sum(pairs for _, _, pairs in found) == sum(count**2 for count in expected.values())
+        results = timely.execute(program, workers=workers)
+        assert {key: count for counts, _, _ in results for key, count in counts.items()} == expected
+        assert sum(len(different) for _, different, _ in results) == len(expected)
+        assert sum(pairs for _, _, pairs in results) == sum(count**2 for count in expected.values())

@@ -23,7 +23,7 @@ def identity(key: Any) -> Any:
 
 
 @given(st.lists(st.tuples(INT64 | TEXT, INT64)), WORKERS)
-def test_dealing_a_list_loses_nothing_and_keeps_the_order(records: list[tuple[Any, int]], workers: int) -> None:
+def test_partitioning_a_list_loses_nothing_and_keeps_the_order(records: list[tuple[Any, int]], workers: int) -> None:
     parts = Exchange(lambda record: record[0]).parts(0, records, workers)
     assert [worker for worker, _ in parts] == sorted({worker for worker, _ in parts})
     if workers > 1:
@@ -34,7 +34,7 @@ def test_dealing_a_list_loses_nothing_and_keeps_the_order(records: list[tuple[An
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5) | st.none(), TEXT | st.none())), WORKERS, st.integers(0, 3))
-def test_dealing_a_slice_of_a_batch_loses_nothing_and_keeps_the_order(rows: list[Any], workers: int, start: int) -> None:
+def test_partitioning_a_slice_of_a_batch_loses_nothing_and_keeps_the_order(rows: list[Any], workers: int, start: int) -> None:
     whole = pa.record_batch({"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.string())})
     batch = whole.slice(start)
     for worker, part in Exchange("k").parts(0, batch, workers):

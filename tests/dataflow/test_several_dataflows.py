@@ -24,11 +24,11 @@ def keeping(state: State) -> Any:
     """The constructor of an operator that holds something, and all of its input."""
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
-        kept: list[Any] = [state]
+        held: list[Any] = [state]
 
         def logic(input: Any, output: Any) -> None:
             for cap, batch in input:
-                kept.append((cap.retain(), batch))
+                held.append((cap.retain(), batch))
 
         return logic
 
@@ -66,7 +66,7 @@ def test_dropping_one_side_of_a_link_leaves_the_other(dropped: str) -> None:
         assert other.extract() == [(0, [1]), (1, [2])]
 
 
-def test_a_reader_that_was_dropped_is_not_kept_by_the_link() -> None:
+def test_a_dropped_reader_is_not_referenced_by_the_link() -> None:
     worker = timely.Worker()
     link: EventLink[int] = EventLink()
     state = State()
@@ -97,10 +97,10 @@ def test_dropping_frees_state_whatever_is_still_held(held: str) -> None:
     with worker.dataflow(int, name="unwanted") as scope:
         handle, stream = scope.new_input()
         with scope.iterative() as loop:
-            kept = stream.enter(loop).unary(timely.Pipeline, "keep", keeping(state)).leave()
+            inner = stream.enter(loop).unary(timely.Pipeline, "keep", keeping(state)).leave()
         stalled, waiting = scope.new_input()
         waiting.unary(timely.Pipeline, "never reads", lambda capability, info: lambda input, output: None)
-        probe = kept.probe()
+        probe = inner.probe()
     handle.send_batch(batch)
     stalled.send_batch(queued)
     worker.step()
@@ -109,7 +109,7 @@ def test_dropping_frees_state_whatever_is_still_held(held: str) -> None:
     assert all(ref() is not None for ref in followed)
     worker.drop_dataflow(scope)
     keep = {"handle": handle, "scope": scope, "probe": probe, "stream": stream, "nothing": None}[held]
-    del scope, handle, stream, loop, kept, probe, stalled, waiting
+    del scope, handle, stream, loop, inner, probe, stalled, waiting
     gc.collect()
     assert [ref() for ref in followed] == [None, None, None]
     assert worker.dataflows == []
@@ -177,13 +177,13 @@ def test_a_dataflow_may_be_dropped_by_one_of_its_own_operators() -> None:
         scopes.append(scope)
         seen = stream.inspect(lambda x: worker.drop_dataflow(scopes.pop()) if x == 2 else None).capture()
     with worker.dataflow(int, name="long") as other:
-        kept, stream = other.new_input()
+        lasting, stream = other.new_input()
         also = stream.capture()
     for i in range(4):
         handle.send(i)
-        kept.send(i)
+        lasting.send(i)
         worker.step()
-    kept.close()
+    lasting.close()
     worker.run()
     assert worker.dataflows == []
     assert [x for _, batch in seen.messages for x in batch] == [0, 1]

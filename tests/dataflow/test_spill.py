@@ -67,8 +67,8 @@ def test_it_is_a_deque_whatever_is_done_with_it(operations: list[Any], one: int,
             model.clear()
         elif operation in ("pop", "clear"):
             if model:
-                expected, found = model.popleft(), queue.popleft()
-                assert (found[0], plain(found[1]), found[2]) == (expected[0], plain(expected[1]), expected[2])
+                expected, result = model.popleft(), queue.popleft()
+                assert (result[0], plain(result[1]), result[2]) == (expected[0], plain(expected[1]), expected[2])
             else:
                 with pytest.raises(IndexError):
                     queue.popleft()
@@ -165,7 +165,7 @@ def test_a_file_that_nothing_could_be_written_to_is_given_back(monkeypatch: pyte
     assert full.closed
 
 
-def test_no_place_for_files_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_directory_for_files_is_an_error_that_names_the_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     queue.append((0, [0], 1))
@@ -259,8 +259,8 @@ def test_the_same_comes_out_as_without(pact: str, workers: int, processes: int) 
 def test_the_accounts_are_right_in_odd_schedules(seed: int, threshold: int, reserve: int, files: list[Any]) -> None:
     pact = PACTS["exchange"]
     spilling = timely.Spill(pact, threshold=threshold, reserve=reserve)
-    found = simulate(sums(spilling), workers=3, seed=seed)
-    assert found.results == timely.execute(sums(pact), workers=3)
+    simulated = simulate(sums(spilling), workers=3, seed=seed)
+    assert simulated.results == timely.execute(sums(pact), workers=3)
     assert files
 
 
@@ -295,10 +295,10 @@ def halves(pact: Any) -> Callable[[timely.Worker], list[Any]]:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_in_a_loop(workers: int, files: list[Any]) -> None:
     pact = timely.Exchange(lambda x: x)
-    found = timely.execute(halves(timely.Spill(pact, threshold=20, reserve=0)), workers=workers)
-    assert sum(count for messages in found for _, count in messages) == 38  # 1 becomes 0
+    results = timely.execute(halves(timely.Spill(pact, threshold=20, reserve=0)), workers=workers)
+    assert sum(count for messages in results for _, count in messages) == 38  # 1 becomes 0
     assert files
-    assert simulate(halves(timely.Spill(pact, threshold=20, reserve=0)), workers=workers, seed=workers).results == found
+    assert simulate(halves(timely.Spill(pact, threshold=20, reserve=0)), workers=workers, seed=workers).results == results
 
 
 def test_a_scope_of_ones_own_reads_what_was_spilled(files: list[Any]) -> None:

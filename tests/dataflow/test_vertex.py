@@ -200,7 +200,7 @@ def test_a_vertex_without_inputs_is_a_source() -> None:
     assert timely.example(lambda scope: timely.operators.vertex(scope, Counter, 5)[0]) == [(n, [n]) for n in range(2, 6)]
 
 
-def test_a_source_leaves_others_their_turn_between_its_notifications() -> None:
+def test_a_source_lets_others_run_between_its_notifications() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         probe = timely.operators.vertex(scope, Counter, 50)[0].probe()

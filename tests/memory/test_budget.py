@@ -75,7 +75,7 @@ def test_temporary_files_have_no_name(tmp_path: Path) -> None:
     assert (list(tmp_path.iterdir()), spool.on_disk) == ([], 1 << 20)
 
 
-def test_a_full_disk_is_an_error_that_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_that_names_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = MemoryBudget(100 * KB, tmp_path)
     spool = Spool(budget)
     spool.append(np.arange(10_000))
@@ -109,14 +109,14 @@ def test_the_budget_of_a_run_is_current_in_all_its_workers() -> None:
         budget = MemoryBudget.current()
         return budget.limit, os.getpid()
 
-    given = MemoryBudget(123_456)
+    budget = MemoryBudget(123_456)
     for threads, processes in ((1, 1), (2, 1), (1, 2)):
-        found = timely.execute(program, workers=threads, processes=processes, memory=given)
-        assert [limit for limit, _ in found] == [123_456] * threads * processes
-        assert len({pid for _, pid in found}) == processes
-    with given:
+        results = timely.execute(program, workers=threads, processes=processes, memory=budget)
+        assert [limit for limit, _ in results] == [123_456] * threads * processes
+        assert len({pid for _, pid in results}) == processes
+    with budget:
         assert timely.execute(program, workers=2)[1][0] == 123_456
-    assert MemoryBudget.current() is not given
+    assert MemoryBudget.current() is not budget
 
 
 def test_the_memory_of_a_run_is_less_what_the_process_has_and_room_to_work() -> None:
@@ -138,11 +138,11 @@ print(MemoryBudget.current().limit)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems ignore RLIMIT_AS")
 def test_the_default_follows_the_limit_of_the_address_space() -> None:
     unset = {name: value for name, value in os.environ.items() if name != "TIMELY_MEMORY"}
-    found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True, env=unset)
-    assert 1 << 29 < int(found.stdout) <= 1 << 30
+    completed = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True, env=unset)
+    assert 1 << 29 < int(completed.stdout) <= 1 << 30
 
 
-def test_the_environment_says_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_has_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIMELY_MEMORY", "none")
     assert MemoryBudget.of_process().limit is None
     monkeypatch.setenv("TIMELY_MEMORY", "100TB")

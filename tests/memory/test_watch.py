@@ -55,7 +55,7 @@ def sends(times: int, batches: int, build: Callable[[Any], object] | None = None
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             if build is None:
-                found = stream.exchange(hash).unary_notify(timely.Pipeline, "stash", [], stash()).capture()
+                captured = stream.exchange(hash).unary_notify(timely.Pipeline, "stash", [], stash()).capture()
             else:
                 build(stream)
         for time in range(times):
@@ -65,7 +65,7 @@ def sends(times: int, batches: int, build: Callable[[Any], object] | None = None
                 worker.step()
         handle.close()
         worker.run()
-        return sum(count for _, counts in found.messages for count in counts) if build is None else None
+        return sum(count for _, counts in captured.messages for count in counts) if build is None else None
 
     return program
 
@@ -136,9 +136,9 @@ def test_loops_end_under_a_budget(processes: int) -> None:
             numbers = scope.to_stream(iter(range(worker.index, 2000, worker.peers))).map(lambda number: (number, 5))
             moved = numbers.concat(again).exchange(sum).map(lambda pair: (pair[0], pair[1] - 1))
             moved.filter(lambda pair: pair[1] > 0).connect_loop(handle)
-            found = moved.filter(lambda pair: pair[1] == 0).count().capture()
+            captured = moved.filter(lambda pair: pair[1] == 0).count().capture()
         worker.run()
-        return sum(count for _, batch in found.messages for count in batch)
+        return sum(count for _, batch in captured.messages for count in batch)
 
     memory = MemoryBudget(None, in_flight="64KB", total=SMALL)
     assert sum(timely.execute(program, workers=2 // processes, processes=processes, memory=memory)) == 2000
@@ -175,7 +175,7 @@ def test_a_process_that_does_not_grow_goes_on(monkeypatch: pytest.MonkeyPatch) -
     assert sum(timely.execute(sends(2, 2), processes=2, memory=MemoryBudget())) == 2 * 2 * 2 * 100
 
 
-def test_nobody_looks_where_the_environment_says_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_not_checked_where_the_environment_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIMELY_MEMORY", "none")
     assert MemoryBudget.of_process().total == math.inf
     monkeypatch.setenv("TIMELY_MEMORY", SMALL)

@@ -92,7 +92,7 @@ def test_the_earliest_comes_first_and_nothing_comes_early() -> None:
     assert not worker.step()
 
 
-def test_step_or_park_waits_no_longer_than_it_is_told() -> None:
+def test_step_or_park_waits_no_longer_than_its_timeout() -> None:
     clock, seen = Clock(), list[float]()
     worker = timely.Worker(scheduler=clock, clock=clock)
     with worker.dataflow(int) as scope:
@@ -121,7 +121,7 @@ def test_one_that_is_dropped_is_not_waited_for() -> None:
     worker.run()
 
 
-def test_a_timer_of_a_dataflow_that_is_still_being_built_is_kept_while_the_worker_waits_for_another() -> None:
+def test_a_timer_of_an_unfinished_dataflow_stays_while_the_worker_waits_for_another() -> None:
     clock = Clock()
     worker = timely.Worker(scheduler=clock, clock=clock)
     with worker.dataflow(int, name="other"):
@@ -251,7 +251,7 @@ def test_with_peers_a_worker_that_waits_for_a_timer_has_not_stalled() -> None:
         worker.transport.close(0.0)
 
 
-def test_a_bell_runs_the_operator_from_another_thread() -> None:
+def test_a_sync_activator_runs_the_operator_from_another_thread() -> None:
     arrived: list[int] = []
 
     def constructor(capability: Capability[int], info: OperatorInfo) -> Callable[[Any], object]:
@@ -318,8 +318,8 @@ def test_a_source_without_an_end_stops_when_enough_was_seen(workers: int) -> Non
         worker.run()
         return [x for _, batch in seen.extract() for x in batch]
 
-    for found in (timely.execute(program, workers=workers), simulate(program, workers, seed=1).results):
-        assert all(numbers == list(range(len(numbers))) and len(numbers) >= 6 for numbers in found)
+    for result in (timely.execute(program, workers=workers), simulate(program, workers, seed=1).results):
+        assert all(numbers == list(range(len(numbers))) and len(numbers) >= 6 for numbers in result)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -28,20 +28,20 @@ def test_reduce_by_key_exchanges_one_pair_for_each_key_and_worker() -> None:
     def program(worker: timely.Worker) -> list[Any]:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
-            found = stream.reduce_by_key(int.__add__, key).capture()
+            captured = stream.reduce_by_key(int.__add__, key).capture()
         for number in range(100):
             handle.send(("ab"[number % 2], number))
             worker.step()
         handle.close()
         worker.run()
-        return [pair for _, pairs in found.messages for pair in pairs]
+        return [pair for _, pairs in captured.messages for pair in pairs]
 
     parts = execute(program, 3, None)
     assert sorted(pair for part in parts for pair in part) == [("a", 3 * 2450), ("b", 3 * 2500)]
     assert sorted(dealt) == ["a"] * 3 + ["b"] * 3
 
 
-def test_an_error_of_what_combines_is_told_as_it_is() -> None:
+def test_an_error_of_the_combining_function_is_passed_on() -> None:
     def combine(a: int, b: int) -> int:
         raise TypeError(f"{a} and {b}")
 
@@ -59,10 +59,10 @@ def test_a_state_machine_sees_incomparable_times_in_an_order_that_extends_theirs
         return (*(before or ()), time), [time]
 
     times = [Product(*pair) for pair in sent]
-    [found] = run(
+    [outputs] = run(
         lambda s: s.state_machine(follow), [(t, (0, t)) for t in times], time=Product[int, int], workers=workers, seed=seed
     )
-    assert found == Counter((t, t) for t in times)
+    assert outputs == Counter((t, t) for t in times)
 
 
 def test_a_state_machine_forgets_a_key_whose_state_is_none() -> None:
@@ -72,8 +72,8 @@ def test_a_state_machine_forgets_a_key_whose_state_is_none() -> None:
         states.append(state)
         return (None if state is not None else value), [] if state is not None else [key]
 
-    found = timely.example(lambda scope: scope.to_stream([("a", 1), ("a", 2), ("b", 3), ("a", 4)]).state_machine(toggle))
-    assert found == [(0, ["a", "a", "b"])]
+    outputs = timely.example(lambda scope: scope.to_stream([("a", 1), ("a", 2), ("b", 3), ("a", 4)]).state_machine(toggle))
+    assert outputs == [(0, ["a", "a", "b"])]
     assert states == [None, 1, None, None]
 
 
@@ -123,7 +123,7 @@ def test_accumulate_starts_every_time_from_a_list_a_set_or_a_dict_of_its_own(ini
     assert not initial
 
 
-def test_what_is_kept_for_a_time_goes_with_it() -> None:
+def test_state_of_a_time_is_released_with_it() -> None:
     """A record that cannot be seen any more is dropped by ``distinct``, ``aggregate`` and ``delay`` when its time is complete."""
 
     class Thing:
@@ -158,7 +158,7 @@ def test_what_is_kept_for_a_time_goes_with_it() -> None:
         worker.run()
 
 
-def test_a_key_that_cannot_be_dealt_is_an_error_that_names_the_operator() -> None:
+def test_a_key_that_cannot_be_routed_is_an_error_that_names_the_operator() -> None:
     builds: dict[str, Any] = {
         "aggregate": lambda s: s.aggregate(lambda k, v, state: v, lambda k, state: state),
         "reduce_by_key": lambda s: s.reduce_by_key(max),

@@ -19,15 +19,15 @@ def test_all_reduce_of_arrays_is_the_same_to_the_last_bit(workers: int, processe
             part = np.random.default_rng(worker.index).normal(size=1000) * 10.0 ** (4 * worker.index)
             whole = scope.to_stream([part]).apply(all_reduce, np.add).capture()
         worker.run()
-        ((_, (found,)),) = whole.messages
-        return bytes(found.tobytes())
+        ((_, (results,)),) = whole.messages
+        return bytes(results.tobytes())
 
-    found = timely.execute(program, workers=workers, processes=processes)
+    results = timely.execute(program, workers=workers, processes=processes)
     parts = [np.random.default_rng(i).normal(size=1000) * 10.0 ** (4 * i) for i in range(workers * processes)]
     whole = parts[0]
     for part in parts[1:]:
         whole = whole + part
-    assert set(found) == {whole.tobytes()}
+    assert set(results) == {whole.tobytes()}
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2)])

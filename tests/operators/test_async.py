@@ -336,7 +336,7 @@ def test_a_worker_that_is_let_go_of_unclosed_leaves_no_thread(busy: bool) -> Non
 
 @pytest.mark.parametrize("room", [0, 1, 2])
 @pytest.mark.parametrize("source", [True, False])
-def test_where_no_file_is_left_for_a_loop_the_operator_says_so(source: bool, room: int) -> None:
+def test_where_no_file_is_left_for_a_loop_the_operator_raises_an_error(source: bool, room: int) -> None:
     """It waited for ever."""
 
     async def ticks() -> AsyncIterator[tuple[int, list[int]]]:
@@ -368,15 +368,15 @@ def test_a_loop_in_a_process_that_was_forked() -> None:
         with worker.dataflow(int) as scope:
             waiting(begun, [])(scope)
         step_until(worker, lambda: len(begun) == 2)
-        found = timely.execute(program, processes=2)
-    assert [seen for _, seen in found] == [[(0, [0, 0, 4, 4, 8, 8])], [(0, [2, 2, 6, 6, 10, 10])]]
-    assert len({process for process, _ in found} | {os.getpid()}) == 3
+        results = timely.execute(program, processes=2)
+    assert [seen for _, seen in results] == [[(0, [0, 0, 4, 4, 8, 8])], [(0, [2, 2, 6, 6, 10, 10])]]
+    assert len({process for process, _ in results} | {os.getpid()}) == 3
 
 
 # -- from_async --------------------------------------------------------------------------------------------------------
 
 
-def test_a_pair_moves_time_on_and_an_empty_one_says_only_that() -> None:
+def test_a_pair_moves_time_on_and_an_empty_one_does_only_that() -> None:
     gate = Gate()
 
     async def now_and_then() -> AsyncIterator[tuple[int, list[str]]]:
@@ -508,7 +508,7 @@ def test_at_end_comes_once_whichever_way_the_end_comes() -> None:
 
 def test_what_was_to_be_let_go_of_is_forgotten() -> None:
     """Though a handle keeps the operator."""
-    kept: list[Any] = []
+    held: list[Any] = []
 
     class Line:
         def close(self) -> None:
@@ -520,11 +520,11 @@ def test_what_was_to_be_let_go_of_is_forgotten() -> None:
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
         kept_by_info.append(info)
-        info.at_end(kept.pop().close)
+        info.at_end(held.pop().close)
         return lambda output: None
 
     worker = Worker()
-    kept.append(line)
+    held.append(line)
     with worker.dataflow() as scope:
         scope.source("line", constructor)
     del line

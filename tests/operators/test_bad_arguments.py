@@ -80,14 +80,14 @@ def functions_of_a_stream() -> dict[str, Callable[[Any], object]]:
         "binary_frontier": (None, both, both, "binary_frontier", nothing),
         "binary_notify": (None, both, both, "binary_notify", [], nothing),
     }
-    found: dict[str, Callable[[Any], object]] = {}
-    found |= {name: functools.partial(_called, getattr(timely.operators, name), given) for name, given in more.items()}
-    found["reclock"] = lambda given: reclock(given, given)
-    found["windows"] = lambda given: windows(given, tumbling(1), at=abs)
-    found["sessions"] = lambda given: sessions(given, 1, at=abs)
-    found["pregel"] = lambda given: graphs.pregel(given, given, nothing, nothing)
-    found["connected_components"] = lambda given: graphs.connected_components(given)
-    return found
+    functions: dict[str, Callable[[Any], object]] = {}
+    functions |= {name: functools.partial(_called, getattr(timely.operators, name), inputs) for name, inputs in more.items()}
+    functions["reclock"] = lambda inputs: reclock(inputs, inputs)
+    functions["windows"] = lambda inputs: windows(inputs, tumbling(1), at=abs)
+    functions["sessions"] = lambda inputs: sessions(inputs, 1, at=abs)
+    functions["pregel"] = lambda inputs: graphs.pregel(inputs, inputs, nothing, nothing)
+    functions["connected_components"] = lambda inputs: graphs.connected_components(inputs)
+    return functions
 
 
 def _called(function: Callable[..., object], arguments: tuple[Any, ...], given: Any) -> object:
@@ -101,9 +101,9 @@ FUNCTIONS = functions_of_a_stream()
 def test_functions_of_what_is_no_stream(name: str) -> None:
     worker = timely.Worker()
     with worker.dataflow() as scope:
-        for given in (None, [1], scope.new_input(), scope):
+        for argument in (None, [1], scope.new_input(), scope):
             with pytest.raises(GraphError, match=r"^operator '.*' reads a timely.Stream, not .*: .*(give|make|must return)"):
-                FUNCTIONS[name](given)
+                FUNCTIONS[name](argument)
     worker.close()  # nothing was begun by what was refused: the dataflow was built
 
 
@@ -114,21 +114,21 @@ class Mute:
         raise ValueError("not today")
 
 
-def test_what_is_no_stream_may_be_much_or_unable_to_say_what_it_is() -> None:
+def test_a_wrong_argument_may_be_large_or_without_a_repr() -> None:
     worker = timely.Worker()
     with worker.dataflow():
-        for given, says in (
+        for argument, says in (
             ([*range(10**5)], r"\[0, 1, 2, .* \.\.\.: make"),
             (Mute(), "a Mute, which raises ValueError .*: make"),
         ):
             message = rf"reads a timely.Stream, not {says} one of it with scope.to_stream\(\.\.\.\)$"
             with pytest.raises(GraphError, match=message) as refusal:
-                timely.operators.map(given, str)  # type: ignore[arg-type]
+                timely.operators.map(argument, str)  # type: ignore[arg-type]
             assert len(str(refusal.value)) < 400
     worker.close()
-    for given in ([*range(10**5)], Mute()):
+    for argument in ([*range(10**5)], Mute()):
         with pytest.raises(GraphError) as refusal:
-            timely.example(lambda scope, given=given: scope.to_stream([1]).concat(given))  # type: ignore[misc]
+            timely.example(lambda scope, argument=argument: scope.to_stream([1]).concat(argument))  # type: ignore[misc]
         assert len(str(refusal.value)) < 400
 
 
@@ -198,8 +198,8 @@ def test_windows_in_a_loop_need_to_know_when_they_are_due() -> None:
             return windows(scope.to_stream([1, 12]).enter(loop), tumbling(10), at=lambda e: e, due=due)[0].leave()
 
     refused(lambda scope: build(scope, None), OperatorError, "'windows' .*: 10 is not a time of type Product")
-    found = timely.example(lambda scope: build(scope, lambda end, time: Product(time.outer, end)))
-    assert found == [(0, [(None, Window(0, 10), [1]), (None, Window(10, 20), [12])])]
+    outputs = timely.example(lambda scope: build(scope, lambda end, time: Product(time.outer, end)))
+    assert outputs == [(0, [(None, Window(0, 10), [1]), (None, Window(10, 20), [12])])]
 
 
 @pytest.mark.parametrize("bound", [0, -1, 1.5, "3", True, None])
@@ -241,13 +241,18 @@ def held(time: Any = int) -> Any:
 @pytest.mark.parametrize("time", [Product(0, "x"), Product(0, 1.5), Product(1, True), Product(1, Product(0, 0)), (0, 1), 3])
 def test_a_time_with_a_wrong_coordinate(time: Any) -> None:
     _, capability = held(PAIRS)
-    kept = timely.CapabilitySet([capability.copy()])
-    uses: list[Any] = [capability.delayed, capability.downgrade, kept.delayed, lambda t: kept.downgrade([Product(1, 1), t])]
+    several = timely.CapabilitySet([capability.copy()])
+    uses: list[Any] = [
+        capability.delayed,
+        capability.downgrade,
+        several.delayed,
+        lambda t: several.downgrade([Product(1, 1), t]),
+    ]
     for use in uses:
         with pytest.raises(TimestampError, match=r"'unordered_input' .* is not a time of type Product\[int, int\]"):
             use(time)
     assert capability.time == Product(0, 0)
-    assert kept.frontier == timely.Antichain([Product(0, 0)])
+    assert several.frontier == timely.Antichain([Product(0, 0)])
 
 
 def test_the_capability_of_the_input_delayed_to_a_wrong_coordinate() -> None:
@@ -332,7 +337,7 @@ def test_records_that_must_be_hashable(record: Any) -> None:
         refused(build, OperatorError, f"operator '{name}' .* {says}")
 
 
-def test_an_error_in_the_hash_or_the_order_of_hashable_records_is_told_as_it_is() -> None:
+def test_an_error_in_the_hash_or_the_order_of_hashable_records_is_passed_on() -> None:
     class Odd:
         def __hash__(self) -> int:
             return 0
@@ -419,7 +424,7 @@ def test_what_is_no_scope_for_an_operator_that_looks_into_it(name: str, place: A
     refused(lambda s: getattr(timely.operators, name)(place), GraphError, match)
 
 
-def test_a_loop_over_times_that_do_not_say_what_by_one_is() -> None:
+def test_a_loop_over_times_without_a_step_of_one_is_refused() -> None:
     def build(scope: Any) -> Any:
         with scope.scoped(Product[int, timely.Unit], "units") as inner:
             return inner.feedback()[1].leave()

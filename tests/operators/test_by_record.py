@@ -75,7 +75,7 @@ def test_equal_keys_meet_whatever_they_came_in(
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_square_arrays_are_dealt_by_their_rows(workers: int) -> None:
+def test_square_arrays_are_partitioned_by_their_rows(workers: int) -> None:
     """An array of as many rows as columns is not taken for one whose first row holds the keys."""
 
     def program(worker: timely.Worker) -> Any:
@@ -89,8 +89,8 @@ def test_square_arrays_are_dealt_by_their_rows(workers: int) -> None:
         worker.run()
         return [record for _, batch in seen.extract() for record in batch]
 
-    found = timely.execute(program, workers=workers)
-    assert sorted(record for records in found for record in records) == [(0, 6), (1, 4)]
+    results = timely.execute(program, workers=workers)
+    assert sorted(record for records in results for record in records) == [(0, 6), (1, 4)]
 
 
 def test_one_dimensional_arrays_and_batches_of_one_column() -> None:

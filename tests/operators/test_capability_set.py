@@ -196,5 +196,5 @@ def test_batches_later_than_their_session() -> None:
 
         return logic
 
-    found = timely.example(lambda scope: scope.to_stream([1]).unary(timely.Pipeline, "later", constructor))
-    assert found == [(1, ["one"]), (3, ["three"]), (4, ["four"])]
+    outputs = timely.example(lambda scope: scope.to_stream([1]).unary(timely.Pipeline, "later", constructor))
+    assert outputs == [(1, ["one"]), (3, ["three"]), (4, ["four"])]

@@ -55,9 +55,9 @@ def test_every_pair_of_rows_once_at_the_later_time(
         joined = lefts.map_batch(to_batch(one, values, "l")).join(rights.map_batch(to_batch(two, values, "r")), on=on)
         return joined.map(lambda row: row[2:])
 
-    [found] = run(build, left, right, workers=workers, seed=seed)
+    [outputs] = run(build, left, right, workers=workers, seed=seed)
     choices = [*values, None]
-    assert found == Counter(
+    assert outputs == Counter(
         (max(time, other_time), (number, other_number))
         for time, (k, j, number) in left
         for other_time, (other, other_j, other_number) in right
@@ -76,14 +76,14 @@ def test_at_least_upper_bounds(left: Any, right: Any, workers: int, seed: int | 
         return lefts.join(rights, on="k").map(lambda row: row[0])
 
     times: Any = Product[int, int]
-    [found] = run(build, left, right, time=times, workers=workers, seed=seed)
+    [outputs] = run(build, left, right, time=times, workers=workers, seed=seed)
     bounds = [
         (Product(max(one.outer, two.outer), max(one.inner, two.inner)), key)
         for one, key in left
         for two, other in right
         if key == other
     ]
-    assert found == Counter(bounds)
+    assert outputs == Counter(bounds)
 
 
 def test_many_runs_of_one_side() -> None:
@@ -101,8 +101,8 @@ def test_many_runs_of_one_side() -> None:
     right.close()
     worker.run()
     expected = [(e, value) for e in range(50) for value, k in ((e, e % 7), (-e, e % 5)) if k == 3]
-    found = [(time, *row.values()) for time, batch in joined.messages for row in batch.to_pylist()]
-    assert sorted(found) == sorted((e, 3, value, r) for e, value in expected for r in ("x", "y"))
+    collected = [(time, *row.values()) for time, batch in joined.messages for row in batch.to_pylist()]
+    assert sorted(collected) == sorted((e, 3, value, r) for e, value in expected for r in ("x", "y"))
     assert {tuple(batch.schema.names) for _, batch in joined.messages} == {("k", "l", "r")}
 
 

@@ -27,12 +27,12 @@ def results(build: Callable[[Any], Any], *batches: pa.RecordBatch, workers: int 
     def program(worker: timely.Worker) -> list[dict[str, Any]]:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
-            found = build(stream).capture()
+            captured = build(stream).capture()
         for batch in batches[worker.index :: worker.peers]:
             handle.send_batch(batch)
         handle.close()
         worker.run()
-        return [row for _, batch in found.messages for row in batch.to_pylist()]
+        return [row for _, batch in captured.messages for row in batch.to_pylist()]
 
     return [row for part in timely.execute(program, workers=workers) for row in part]
 
@@ -103,8 +103,8 @@ def test_number_12_equal_keys_are_one_group(name: str, kind: pa.DataType, worker
     keys = [0.0, math.nan, 1.5, None, -0.0, -math.nan, None, 1.5]
     parts = [pa.array(part, getattr(kind, "value_type", kind)) for part in (keys[:4], keys[4:])]
     made = [batch(part.dictionary_encode() if part.type != kind else part, [1, 2, 3, 4]) for part in parts]
-    found = results(lambda stream: AGGREGATIONS[name](stream, {"n": ("v", "sum"), "rows": "count"}), *made, workers=workers)
-    assert sorted((str(row["k"]), row["n"], row["rows"]) for row in found) == [
+    outputs = results(lambda stream: AGGREGATIONS[name](stream, {"n": ("v", "sum"), "rows": "count"}), *made, workers=workers)
+    assert sorted((str(row["k"]), row["n"], row["rows"]) for row in outputs) == [
         *(("0.0", 2, 2), ("1.5", 7, 2), ("None", 7, 2), ("nan", 4, 2))
     ]
 
@@ -123,9 +123,9 @@ def test_sums_and_products_are_never_wrapped(sent: list[list[Any]], workers: int
         expected = {key: exact(values) if values else None for key, values in groups.items()}
         fits = all(number is None or -(2**63) <= number < 2**63 for number in expected.values())
         try:
-            found = results(lambda stream: stream.group_by("k", x=("v", function)), *batches, workers=workers)  # noqa: B023
+            outputs = results(lambda stream: stream.group_by("k", x=("v", function)), *batches, workers=workers)  # noqa: B023
         except OperatorError as error:
             assert "SchemaError" in str(error)
             assert len(sent) > 1 or not fits  # of several batches a part may not fit
         else:
-            assert fits and {row["k"]: row["x"] for row in found} == expected
+            assert fits and {row["k"]: row["x"] for row in outputs} == expected

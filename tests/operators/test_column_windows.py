@@ -52,7 +52,7 @@ def in_order(build: Any, sent: Any) -> Any:
     with worker.dataflow(int) as scope:
         handle, stream = scope.new_input()
         made = build(stream)
-        seen, probe = [found.capture() for found in made], stream.probe()
+        seen, probe = [result.capture() for result in made], stream.probe()
     for time, row in sorted(sent, key=lambda pair: pair[0]):
         handle.advance_to(time)
         worker.step_while(lambda: probe.less_than(time))  # noqa: B023  # called at once
@@ -60,7 +60,7 @@ def in_order(build: Any, sent: Any) -> Any:
         handle.send(row)
     handle.close()
     worker.run()
-    return [Counter((time, row) for time, rows in found.messages for row in rows) for found in seen]
+    return [Counter((time, row) for time, rows in result.messages for row in rows) for result in seen]
 
 
 DUES = [None, lambda end, time: end // 7 + 4]
@@ -74,13 +74,13 @@ def test_windows_are_those_of_records(sent: Any, shape: Any, keyed: bool, due: A
 
     def by_record(stream: Any) -> Any:
         key = (lambda row: row[1]) if keyed else (lambda row: "all")
-        found, late = windows(stream, assign, at=lambda row: row[0], key=key, due=due)
-        return found.map(aggregated), late.map(lambda pair: (*as_columns(pair[1]), pair[0].start, pair[0].end))
+        complete, late = windows(stream, assign, at=lambda row: row[0], key=key, due=due)
+        return complete.map(aggregated), late.map(lambda pair: (*as_columns(pair[1]), pair[0].start, pair[0].end))
 
     def on_columns(stream: Any) -> Any:
         batches = stream.map_batch(to_batch)
-        found, late = windows(batches, assign, at="at", key="key" if keyed else None, due=due, **AGGREGATES)
-        return found.map(tuple), late.map(tuple)
+        complete, late = windows(batches, assign, at="at", key="key" if keyed else None, due=due, **AGGREGATES)
+        return complete.map(tuple), late.map(tuple)
 
     expected = run(by_record, sent)
     assert run(on_columns, sent, workers=workers, seed=seed) == expected
@@ -96,13 +96,13 @@ def test_sessions_are_those_of_records(sent: Any, gap: int, keyed: bool, coarse:
 
     def by_record(stream: Any) -> Any:
         key = (lambda row: row[1]) if keyed else (lambda row: "all")
-        found, late = sessions(stream, gap, at=lambda row: row[0], key=key, due=due)
-        return found.map(aggregated), late.map(as_columns)
+        complete, late = sessions(stream, gap, at=lambda row: row[0], key=key, due=due)
+        return complete.map(aggregated), late.map(as_columns)
 
     def on_columns(stream: Any) -> Any:
         batches = stream.map_batch(to_batch)
-        found, late = sessions(batches, gap, at="at", key="key" if keyed else None, due=due, **AGGREGATES)
-        return found.map(tuple), late.map(tuple)
+        complete, late = sessions(batches, gap, at="at", key="key" if keyed else None, due=due, **AGGREGATES)
+        return complete.map(tuple), late.map(tuple)
 
     expected = run(by_record, sent)
     assert run(on_columns, sent, workers=workers, seed=seed) == expected
@@ -124,15 +124,15 @@ def test_windows_leave_in_one_batch_when_the_frontier_is_at_their_end() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         handle, stream = scope.new_input()
-        found = windows(stream, tumbling(10), at="at", key="key", rows="count")[0].capture()
+        captured = windows(stream, tumbling(10), at="at", key="key", rows="count")[0].capture()
         ended = sessions(stream, 2, at="at", key="key", rows="count")[0].capture()
     handle.send_batch(pa.record_batch({"at": [3, 8, 12, 8], "key": ["a", "b", "a", "b"]}))
     handle.advance_to(9)
     worker.step_while(lambda: len(ended.messages) < 1)
-    assert not found.messages
+    assert not captured.messages
     handle.advance_to(10)
-    worker.step_while(lambda: len(found.messages) < 1 or len(ended.messages) < 2)
-    [(time, batch)] = found.messages
+    worker.step_while(lambda: len(captured.messages) < 1 or len(ended.messages) < 2)
+    [(time, batch)] = captured.messages
     assert (time, batch.schema.names) == (10, ["key", "window_start", "window_end", "rows"])
     assert sorted(zip(*(column.to_pylist() for column in batch.columns), strict=True)) == [("a", 0, 10, 1), ("b", 0, 10, 2)]
     assert [(time, batch.to_pylist()) for time, batch in ended.messages] == [
@@ -152,15 +152,15 @@ def test_timestamps_have_windows_of_timedeltas(unit: str) -> None:
     def days(ends: Any, time: Any = None) -> Any:
         return (ends - origin) // np.timedelta64(1, "D") + 1
 
-    found = batches_of(columns, lambda s: windows(s, tumbling(hour), at="at", due=days, total=("value", "sum")))
+    outputs = batches_of(columns, lambda s: windows(s, tumbling(hour), at="at", due=days, total=("value", "sum")))
     day = (datetime(2026, 1, 1) - datetime(1969, 12, 31)).days + 1
-    assert found == [
+    assert outputs == [
         (2, [(datetime(1969, 12, 31, 23), datetime(1970, 1, 1), 4)]),
         (day, [(at[1] - hour, at[1], 1), (at[1], at[1] + hour, 5)]),
     ]
     half = timedelta(minutes=30)
-    found = batches_of(columns, lambda s: sessions(s, half, at="at", due=days, total=("value", "sum")))
-    assert found == [(2, [(at[3], at[3] + half, 4)]), (day, [(at[0], at[1] + half, 3), (at[2], at[2] + half, 3)])]
+    outputs = batches_of(columns, lambda s: sessions(s, half, at="at", due=days, total=("value", "sum")))
+    assert outputs == [(2, [(at[3], at[3] + half, 4)]), (day, [(at[0], at[1] + half, 3), (at[2], at[2] + half, 3)])]
 
 
 def test_batches_may_differ_in_dictionaries_and_widths() -> None:
@@ -173,8 +173,8 @@ def test_batches_may_differ_in_dictionaries_and_widths() -> None:
         handle, stream = scope.new_input()
         for batch in batches:
             handle.send_batch(batch)
-        found = windows(stream, tumbling(10), at="at", key="key", rows="count")[0]
-        return found.concat(sessions(stream, 5, at="at", key=["key"], rows="count")[0])
+        result = windows(stream, tumbling(10), at="at", key="key", rows="count")[0]
+        return result.concat(sessions(stream, 5, at="at", key=["key"], rows="count")[0])
 
     expected = [(8, [("b", 2, 8, 2)]), (9, [("a", 1, 9, 2)]), (10, [("a", 0, 10, 2), ("b", 0, 10, 2)])]
     assert timely.example(build) == expected
@@ -185,14 +185,14 @@ def test_timestamps_of_several_units_share_windows() -> None:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             assign = tumbling(timedelta(seconds=10))
-            found = windows(stream, assign, at="at", due=lambda ends, time: 1, rows="count")[0].map(tuple).capture()
+            captured = windows(stream, assign, at="at", due=lambda ends, time: 1, rows="count")[0].map(tuple).capture()
         unit = ["s", "ns"][worker.index]
         handle.send_batch(
             pa.record_batch({"at": pa.array([datetime(2026, 1, 1, 0, 0, s) for s in (1, 12, 25)], pa.timestamp(unit))})
         )
         handle.close()
         worker.run()
-        return [row for _, rows in found.messages for row in rows]
+        return [row for _, rows in captured.messages for row in rows]
 
     one, other = timely.execute(program, workers=2)
     ends = [datetime(2026, 1, 1, 0, 0, s) for s in (10, 20, 30)]
@@ -201,8 +201,8 @@ def test_timestamps_of_several_units_share_windows() -> None:
 
 def test_event_times_at_the_ends_of_int64_are_apart() -> None:
     least, most = -(1 << 63) + 20, (1 << 63) - 20
-    found = batches_of({"at": [most, least, 0]}, lambda s: sessions(s, 10, at="at", due=lambda ends: 1, rows="count"))
-    assert found == [(1, [(at, at + 10, 1) for at in (least, 0, most)])]
+    outputs = batches_of({"at": [most, least, 0]}, lambda s: sessions(s, 10, at="at", due=lambda ends: 1, rows="count"))
+    assert outputs == [(1, [(at, at + 10, 1) for at in (least, 0, most)])]
 
 
 HOUR = timedelta(hours=1)

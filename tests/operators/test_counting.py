@@ -24,7 +24,7 @@ from timely.operators.keyed import grouping
 words = st.sampled_from(["a", "b", "c", "", "é"])
 
 
-def test_value_counts_takes_rows_of_arrow_batches_and_refuses_keys_that_cannot_be_dealt() -> None:
+def test_value_counts_takes_rows_of_arrow_batches_and_refuses_keys_that_cannot_be_routed() -> None:
     def build(scope: timely.ScopeBuilder[int]) -> Any:
         handle, stream = scope.new_input()
         handle.send_batch(pa.record_batch({"word": ["a", "b", "a"]}))
@@ -46,8 +46,8 @@ def columns(batch: list[Any], plain: bool) -> list[tuple[int, pa.RecordBatch]]:
     for time, *row in batch:
         times[time].append(row)
     made = []
-    for time, found in times.items():
-        keys, values, flags = map(list, zip(*found, strict=True))
+    for time, at_time in times.items():
+        keys, values, flags = map(list, zip(*at_time, strict=True))
         text = pa.array(keys, pa.string())
         made.append((time, pa.record_batch({
             "word": text if plain else text.dictionary_encode(),
@@ -72,7 +72,7 @@ def group(program_batches: list[tuple[int, pa.RecordBatch]], build: Callable[[An
         worker.run()
         return [(time, row) for time, batch in seen.messages for row in batch.to_pylist()]
 
-    return [found for part in execute(program, workers, seed) for found in part]
+    return [result for part in execute(program, workers, seed) for result in part]
 
 
 @given(batches, sizes, seeds, st.booleans(), st.integers(1, 12))
@@ -83,7 +83,7 @@ def test_group_by_is_what_python_makes_of_the_rows(
     made = [pair for batch in sent for pair in columns(batch, plain)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grouping, "WAITING", waiting)  # so that what waits is brought together now and then
-        found = group(made, lambda s: s.group_by(
+        outputs = group(made, lambda s: s.group_by(
             ["word", "odd"], rows="count", values=("value", "count"), total=("value", "sum"), least=("value", "min"),
             most=("value", "max"), some=("flag", "any"), every=("flag", "all"), times=("value", "product"),
         ), workers, seed)  # fmt: skip
@@ -91,8 +91,8 @@ def test_group_by_is_what_python_makes_of_the_rows(
     for time, batch in made:
         for row in batch.to_pylist():
             groups[time, row["word"], row["odd"]].append(row)
-    assert len(found) == len(groups)
-    for time, row in found:
+    assert len(outputs) == len(groups)
+    for time, row in outputs:
         mine = groups[time, row["word"], row["odd"]]
         values = [each["value"] for each in mine if each["value"] is not None]
         product = 1
@@ -119,9 +119,9 @@ def test_batches_for_group_by_need_not_look_alike(workers: int, waiting: int, mo
         pa.record_batch({"word": pa.nulls(1), "value": [10]}),
     ]  # fmt: skip
     wanted = {"rows": "count", "total": ("value", "sum"), "least": ("value", "min")}
-    found = group([(0, batch) for batch in made], lambda s: s.group_by("word", **wanted), workers, None)
+    outputs = group([(0, batch) for batch in made], lambda s: s.group_by("word", **wanted), workers, None)
     expected = [("a", 8, 30, 1), ("b", 4, 15, 2), (None, 1, 10, 10)]
-    assert sorted((tuple(row.values()) for _, row in found), key=str) == expected
+    assert sorted((tuple(row.values()) for _, row in outputs), key=str) == expected
 
 
 @pytest.mark.parametrize("keys", ["n", ["n"], ["n", "m"]])
@@ -140,9 +140,9 @@ def test_group_by_takes_keys_to_where_an_exchange_takes_them(keys: Any) -> None:
         mine, theirs = ({n for _, part in seen.messages for n in part["n"].to_pylist()} for seen in (grouped, exchanged))
         return mine, theirs
 
-    found = execute(program, 3, None)
-    assert all(mine == theirs and mine for mine, theirs in found)
-    assert set().union(*(mine for mine, _ in found)) == set(numbers)
+    results = execute(program, 3, None)
+    assert all(mine == theirs and mine for mine, theirs in results)
+    assert set().union(*(mine for mine, _ in results)) == set(numbers)
 
 
 GROUPED = """
@@ -177,8 +177,8 @@ def test_where_arrow_has_its_plans_in_another_place_they_are_found(monkeypatch: 
 
 def test_group_by_without_columns_gives_the_distinct_keys() -> None:
     batch = pa.record_batch({"word": ["a", "b", "a"], "more": [1, 2, 3]})
-    found = group([(0, batch), (0, batch), (1, batch)], lambda s: s.group_by("word"), 2, None)
-    assert sorted((time, row["word"]) for time, row in found) == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
+    outputs = group([(0, batch), (0, batch), (1, batch)], lambda s: s.group_by("word"), 2, None)
+    assert sorted((time, row["word"]) for time, row in outputs) == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_group_by_without_columns_gives_the_distinct_keys() -> None:
         (["word", "word"], {"n": "count"}, "other names"),
     ],
 )
-def test_group_by_says_what_it_cannot_do(keys: Any, wanted: dict[str, Any], says: str) -> None:
+def test_group_by_refuses_what_it_cannot_do(keys: Any, wanted: dict[str, Any], says: str) -> None:
     with pytest.raises(GraphError, match=says):
         timely.example(lambda scope: scope.empty().group_by(keys, **wanted))
 
@@ -252,7 +252,7 @@ def test_group_by_names_the_columns_that_arrow_cannot_group(
     assert isinstance(caught.value.__cause__.__cause__, pa.ArrowException)
 
 
-def test_keys_of_no_kind_that_can_be_dealt_are_refused_on_one_worker_too() -> None:
+def test_keys_that_cannot_be_routed_are_refused_on_one_worker_too() -> None:
     spans = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
     with pytest.raises(OperatorError, match="RoutingError.*a column of type month_day_nano.* cannot be a key"):
         group([(0, pa.record_batch({"x": spans}))], lambda s: s.group_by("x", n="count"), 1, None)
@@ -292,11 +292,11 @@ def test_sorted_rows_are_aggregated_as_others_are(key: pa.DataType, kind: pa.Dat
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             columns = {name: ("v", function) for name, function in functions.items()}
-            found = stream.group_by("k", rows="count", **columns).capture()
+            captured = stream.group_by("k", rows="count", **columns).capture()
         handle.send_batch(rows)
         handle.close()
         worker.run()
-        return found.to_arrow().sort_by("k")
+        return captured.to_arrow().sort_by("k")
 
     ascending, descending = grouped(batch), grouped(batch.take(pa.array(range(len(batch) - 1, -1, -1))))
     assert ascending.schema == descending.schema

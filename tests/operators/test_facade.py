@@ -22,11 +22,11 @@ OF_SCOPES = "new_input input_from new_unordered_input to_stream source from_asyn
 
 def functions() -> list[tuple[str, Callable[..., Any]]]:
     """Every public function of the operators, those of the convenience modules included."""
-    found = {name: value for name, value in vars(operators).items() if inspect.isfunction(value)}
+    public = {name: value for name, value in vars(operators).items() if inspect.isfunction(value)}
     for module in (operators.results, operators.windows):
         own = [(name, value) for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-        found |= {f"{module.__name__}.{name}": value for name, value in own if inspect.isfunction(value)}
-    return [(name, value) for name, value in sorted(found.items()) if not value.__name__.startswith("_")]
+        public |= {f"{module.__name__}.{name}": value for name, value in own if inspect.isfunction(value)}
+    return [(name, value) for name, value in sorted(public.items()) if not value.__name__.startswith("_")]
 
 
 @pytest.mark.parametrize(("owner", "names"), [(Stream, OF_STREAMS), (ScopeBuilder, OF_SCOPES)])

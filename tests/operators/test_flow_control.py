@@ -61,9 +61,9 @@ def from_source(outstanding: Outstanding, records: int | None, times: int | None
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.none() | st.integers(0, 10**6))
 def test_iterator_source_bounds_records(workers: int, size: int, spare: int, seed: int | None) -> None:
     outstanding, bound = Outstanding(), size + spare
-    found = execute(from_source(outstanding, bound, None, 8, size), workers, seed)
+    results = execute(from_source(outstanding, bound, None, 8, size), workers, seed)
     assert max(outstanding.most.values()) <= bound
-    records = Counter((time, record) for messages in found for time, batch in messages for record in batch)
+    records = Counter((time, record) for messages in results for time, batch in messages for record in batch)
     assert records == Counter((epoch, (w, x)) for epoch in range(8) for w in range(workers) for x in range(size))
 
 
@@ -105,8 +105,8 @@ def test_iterator_source_bounds_the_records_that_exist(workers: int, bound: int)
         return seen.messages
 
     Alive.now = Alive.most = 0
-    found = execute(program, workers, seed=bound)
-    assert sum(len(batch) for messages in found for _, batch in messages) == 100 * workers
+    results = execute(program, workers, seed=bound)
+    assert sum(len(batch) for messages in results for _, batch in messages) == 100 * workers
     assert bound < Alive.most <= workers * (bound + 3)  # one is taken ahead, and two are in the hands of whoever runs
 
 
@@ -204,10 +204,10 @@ def exploding(outstanding: Outstanding, limit: int, records: int, factor: int, e
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 7), st.integers(1, 3), st.none() | st.integers(0, 10**6))
 def test_limit_in_flight_bounds_what_a_body_makes(workers: int, limit: int, sent: int, epochs: int, seed: int | None) -> None:
     outstanding = Outstanding()
-    found = execute(exploding(outstanding, limit, sent, 5, epochs), workers, seed)
+    results = execute(exploding(outstanding, limit, sent, 5, epochs), workers, seed)
     assert all(most <= limit * 5 for most in outstanding.most.values())
     expected = Counter((epoch, (w, x)) for epoch in range(epochs) for w in range(workers) for x in range(sent))
-    assert sum(found, Counter()) == expected
+    assert sum(results, Counter()) == expected
 
 
 any_times = st.lists(st.tuples(st.builds(Product, st.integers(0, 2), st.integers(0, 2)), st.integers(0, 4)), max_size=15)
@@ -270,8 +270,8 @@ def test_limit_in_flight_in_a_loop_takes_times_in_any_order(sent: list[Any], lim
             return passed.leave()
 
     pairs: Any = Product[int, int]
-    [found] = run(build, sent, time=pairs, workers=workers, seed=seed)
-    assert found == Counter((time, y) for time, x in sent for y in range(x + 1))
+    [outputs] = run(build, sent, time=pairs, workers=workers, seed=seed)
+    assert outputs == Counter((time, y) for time, x in sent for y in range(x + 1))
 
 
 def test_a_bound_of_a_short_type_counts_beyond_what_that_type_holds() -> None:

@@ -27,8 +27,8 @@ def all_pairs(left: list[Any], right: list[Any], bound: Any) -> Counter[Any]:
 
 @given(sends, sends, sizes, seeds)
 def test_join_gives_every_pair_once_at_the_later_time(left: Any, right: Any, workers: int, seed: int | None) -> None:
-    [found] = run(lambda one, two: one.join(two), left, right, workers=workers, seed=seed)
-    assert found == all_pairs(left, right, max)
+    [outputs] = run(lambda one, two: one.join(two), left, right, workers=workers, seed=seed)
+    assert outputs == all_pairs(left, right, max)
 
 
 @given(product_sends, product_sends, sizes, seeds)
@@ -37,14 +37,14 @@ def test_join_at_least_upper_bounds(left: Any, right: Any, workers: int, seed: i
         return Product(max(one.outer, two.outer), max(one.inner, two.inner))
 
     times: Any = Product[int, int]
-    [found] = run(lambda one, two: one.join(two), left, right, time=times, workers=workers, seed=seed)
-    assert found == all_pairs(left, right, bound)
+    [outputs] = run(lambda one, two: one.join(two), left, right, time=times, workers=workers, seed=seed)
+    assert outputs == all_pairs(left, right, bound)
 
 
 @given(sends, sizes)
-def test_join_with_itself_and_with_keys_dealt_otherwise(sent: Any, workers: int) -> None:
-    [found] = run(lambda one: one.join(one, key=len), sent, workers=workers)
-    assert found == all_pairs(sent, sent, max)
+def test_join_with_itself_and_with_another_routing_key(sent: Any, workers: int) -> None:
+    [outputs] = run(lambda one: one.join(one, key=len), sent, workers=workers)
+    assert outputs == all_pairs(sent, sent, max)
 
 
 class Thing:
@@ -52,7 +52,7 @@ class Thing:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_side_is_kept_until_the_other_has_ended(first: int) -> None:
+def test_a_side_is_stored_until_the_other_has_ended(first: int) -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         (left, lefts), (right, rights) = scope.new_input(), scope.new_input()
@@ -119,10 +119,10 @@ def test_times_without_least_upper_bounds_are_refused_when_building(time: Any) -
         scope.empty().join(scope.empty())
 
 
-def test_a_type_of_ones_own_says_what_the_bound_is() -> None:
+def test_a_custom_type_has_its_own_upper_bound() -> None:
     left, right = [(Bounded("a"), (0, "left"))], [(Bounded("b"), (0, "right")), (Bounded("ac"), (0, "later"))]
-    [found] = run(lambda one, two: one.join(two), left, right, time=Bounded)
-    assert found == Counter([(Bounded("ab"), (0, ("left", "right"))), (Bounded("ac"), (0, ("left", "later")))])
+    [outputs] = run(lambda one, two: one.join(two), left, right, time=Bounded)
+    assert outputs == Counter([(Bounded("ab"), (0, ("left", "right"))), (Bounded("ac"), (0, ("left", "later")))])
 
 
 PAIRS: Any = Product[int, int]

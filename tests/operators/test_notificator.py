@@ -37,13 +37,13 @@ def test_no_time_comes_after_a_later_one_that_was_asked_for(asked: list[Any], ag
     with worker.dataflow(PAIRS) as scope:
         scope.empty().unary_notify(Pipeline, "asks", asked, logic)
     worker.run()
-    told: Counter[Any] = Counter()
+    delivered_counts: Counter[Any] = Counter()
     for time, count in seen:
-        told[time] += count
-    assert told == requests
+        delivered_counts[time] += count
+    assert delivered_counts == requests
 
 
-def told(asked: list[Any], then: Any, time: Any = int) -> list[Any]:
+def delivered(asked: list[Any], then: Any, time: Any = int) -> list[Any]:
     """The times that an operator is told of, which goes through its notificator once more, and then does something, at each."""
     seen: list[Any] = []
 
@@ -61,23 +61,23 @@ def told(asked: list[Any], then: Any, time: Any = int) -> list[Any]:
     return seen
 
 
-def test_who_goes_through_them_while_going_through_them_is_told_of_each_once() -> None:
+def test_nested_passes_deliver_each_notification_once() -> None:
     asked = [Product(0, 2), Product(1, 1), Product(2, 0), Product(2, 2)]
-    seen = told(asked, lambda notificator, capability: None, PAIRS)
+    seen = delivered(asked, lambda notificator, capability: None, PAIRS)
     assert Counter(seen) == Counter(asked)
 
 
-def test_what_is_asked_for_after_a_second_way_through_them_is_told() -> None:
+def test_requests_made_after_a_nested_pass_are_delivered() -> None:
     def ask(notificator: timely.Notificator[int], capability: timely.Capability[int]) -> None:
         if capability.time < 20:
             for later in (10, 10, 11):
                 notificator.notify_at(capability.delayed(capability.time + later))
 
-    assert told([1, 2, 3], ask) == [1, 2, 3, 11, 11, 12, 21, 21, 22]
+    assert delivered([1, 2, 3], ask) == [1, 2, 3, 11, 11, 12, 21, 21, 22]
 
 
 @given(st.lists(times, min_size=1, max_size=8), st.lists(st.sampled_from(["on", "stop", "raise", "other"]), max_size=12))
-def test_who_stops_before_the_end_is_told_of_the_rest_later(asked: list[Any], ways: list[str]) -> None:
+def test_a_pass_that_stops_early_leaves_the_rest_for_the_next(asked: list[Any], ways: list[str]) -> None:
     """Two notificators of one operator; what is done with each time that is told, while there is something to do, is drawn."""
     seen: Counter[Any] = Counter()
     todo = list(ways)

@@ -70,10 +70,10 @@ def outside(operate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def by_time(given: Given) -> dict[Any, list[tuple[int, int]]]:
-    found: dict[Any, list[tuple[int, int]]] = {}
+    groups: dict[Any, list[tuple[int, int]]] = {}
     for time, pair in given:
-        found.setdefault(time, []).append(pair)
-    return found
+        groups.setdefault(time, []).append(pair)
+    return groups
 
 
 def each_time(answer: Callable[[list[tuple[int, int]]], Any]) -> Callable[[Given, int], Counter[Any]]:
@@ -112,21 +112,21 @@ def ending(end: int, time: Any) -> Any:
 
 
 def in_windows(given: Given, peers: int) -> Counter[Any]:
-    found: dict[Any, list[Any]] = {}
+    groups: dict[Any, list[Any]] = {}
     late: Counter[Any] = Counter()
     for time, (key, value) in given:
         [window] = tumbling(2)(value)
         end = ending(window.end, time)
         if time < end:
-            found.setdefault((end, key), []).append(value)
+            groups.setdefault((end, key), []).append(value)
         else:
             late[time, (window.start, key, value)] += 1
-    return late + Counter((end, (key, tuple(sorted(values)))) for (end, key), values in found.items())
+    return late + Counter((end, (key, tuple(sorted(values)))) for (end, key), values in groups.items())
 
 
 def windowed(stream: Any) -> Any:
     complete, late = windows(stream, tumbling(2), at=lambda pair: pair[1], key=lambda pair: pair[0], due=ending)
-    shown = complete.map(lambda found: (found[0], tuple(sorted(value for _, value in found[2]))))
+    shown = complete.map(lambda result: (result[0], tuple(sorted(value for _, value in result[2]))))
     return shown.concat(late.map(lambda missed: (missed[0].start, *missed[1])))
 
 
@@ -138,11 +138,11 @@ def numbered(key: int, value: int, seen: int | None) -> tuple[int, list[tuple[in
 def in_turn(given: Given, peers: int) -> Counter[Any]:
     """A state machine that counts goes through the epochs one after the other, and through the rounds of each."""
     seen: Counter[int] = Counter()
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     for time, (key, _) in sorted(given, key=lambda one: tuple_of(one[0])):
         seen[key] += 1
-        found[time, (key, seen[key])] += 1
-    return found
+        counts[time, (key, seen[key])] += 1
+    return counts
 
 
 class Least(timely.Vertex[Any]):
@@ -212,7 +212,7 @@ def test_every_operator_with_state_is_right_while_epochs_are_in_flight(
     name: str, place: Any, sent: list[Any], workers: int, seed: int
 ) -> None:
     operate, oracle = OPERATORS[name]
-    [found] = run(place(operate), sent, workers=workers, seed=seed)
+    [outputs] = run(place(operate), sent, workers=workers, seed=seed)
     came: Given = [(epoch, pair) for epoch, (_, pair) in sent]
     if place is in_loop:
         came = [
@@ -221,7 +221,7 @@ def test_every_operator_with_state_is_right_while_epochs_are_in_flight(
             for round in range(rounds + 1)
             if is_given((rounds - round, pair))
         ]
-    assert Counter(record for _, record in found.elements()) == oracle(came, workers)
+    assert Counter(record for _, record in outputs.elements()) == oracle(came, workers)
 
 
 @given(st.lists(st.tuples(epochs, st.integers(0, 3)), max_size=8), sizes, seeds)
@@ -232,10 +232,10 @@ def test_a_state_machine_that_a_loop_goes_through(sent: list[tuple[int, int]], w
         with stream.scope.iterative() as loop:
             back, again = loop.feedback()
             counted = stream.map(lambda key: (key, None)).enter(loop).concat(again).state_machine(numbered)
-            counted.filter(lambda found: found[1] <= 5).map(lambda found: ((found[0] + 1) % 4, None)).connect_loop(back)
+            counted.filter(lambda pair: pair[1] <= 5).map(lambda pair: ((pair[0] + 1) % 4, None)).connect_loop(back)
             return timed(counted).leave()
 
-    [found] = run(build, sent, workers=workers, seed=seed)
+    [outputs] = run(build, sent, workers=workers, seed=seed)
     waiting = [((epoch, 0), key) for epoch, key in sent]
     heapq.heapify(waiting)
     seen: Counter[int] = Counter()
@@ -246,7 +246,7 @@ def test_a_state_machine_that_a_loop_goes_through(sent: list[tuple[int, int]], w
         expected[epoch, (Product(epoch, round), (key, seen[key]))] += 1
         if seen[key] <= 5:
             heapq.heappush(waiting, ((epoch, round + 1), (key + 1) % 4))
-    assert found == expected
+    assert outputs == expected
 
 
 @given(st.lists(st.tuples(epochs, st.tuples(st.integers(0, 2), st.integers(0, 2))), max_size=6), sizes, seeds)
@@ -266,28 +266,28 @@ def test_a_state_machine_in_a_loop_in_a_loop(sent: list[Any], workers: int, seed
             done.filter(lambda r: r[0] > 0).map(lambda r: (r[0] - 1, r[1])).connect_loop(back)
             return counted.leave()
 
-    [found] = run(build, sent, workers=workers, seed=seed)
+    [outputs] = run(build, sent, workers=workers, seed=seed)
     came = [(e, i, j) for e, (a, b) in sent for i in range(a + 1) for j in range(b + 1)]
     expected = [(e, (Product(Product(e, i), j), (0, n))) for n, (e, i, j) in enumerate(sorted(came), 1)]
-    assert found == Counter(expected)
+    assert outputs == Counter(expected)
 
 
 @given(st.lists(st.tuples(epochs, st.lists(st.integers(0, 2), max_size=2).map(tuple)), max_size=8), sizes, seeds)
 def test_a_state_machine_goes_by_epochs_and_counters_of_a_loop_time(sent: list[Any], workers: int, seed: int) -> None:
     times = [LoopTime(epoch, counters) for epoch, counters in sent]
     given_ = [(time, (0, None)) for time in times]
-    [found] = run(lambda s: s.state_machine(numbered), given_, time=LoopTime, workers=workers, seed=seed)
+    [outputs] = run(lambda s: s.state_machine(numbered), given_, time=LoopTime, workers=workers, seed=seed)
     ordered = sorted(times, key=LoopTime.sort_key)
-    assert found == Counter((time, (0, n)) for n, time in enumerate(ordered, 1))
+    assert outputs == Counter((time, (0, n)) for n, time in enumerate(ordered, 1))
 
 
 def least_distances(edges: list[tuple[int, int]]) -> dict[int, int]:
-    found, reached = {0: 0}, [0]
+    result, reached = {0: 0}, [0]
     for node in reached:
-        for end in (end for start, end in edges if start == node and end not in found):
-            found[end] = found[node] + 1
+        for end in (end for start, end in edges if start == node and end not in result):
+            result[end] = result[node] + 1
             reached.append(end)
-    return found
+    return result
 
 
 @given(st.lists(st.tuples(epochs, st.tuples(st.integers(0, 5), st.integers(0, 5))), max_size=12), sizes, seeds)
@@ -295,23 +295,23 @@ def test_the_loop_of_the_tutorial_while_epochs_are_in_flight(sent: list[Any], wo
     [page] = [block for block in TUTORIAL.read_text().split("```python\n") if "def reach(" in block]
     names: dict[str, Any] = {}
     exec(page.partition("```")[0], names)
-    [found] = run(names["reach"], sent, [(0, (0, 0))], workers=workers, seed=seed)
+    [outputs] = run(names["reach"], sent, [(0, (0, 0))], workers=workers, seed=seed)
     expected: Counter[Any] = Counter()
     before: dict[int, int] = {}
     for epoch in range(4):
         now = least_distances([edge for time, edge in sent if time <= epoch])
         expected.update((epoch, (node, distance)) for node, distance in now.items() if before.get(node) != distance)
         before = now
-    assert found == expected
+    assert outputs == expected
 
 
 @given(sends, sizes, seeds)
 def test_a_state_machine_behind_a_gate_comes_to_its_end(sent: list[Any], workers: int, seed: int) -> None:
-    [found] = run(
+    [outputs] = run(
         in_loop(lambda s: s.limit_in_flight(1, lambda some: some.state_machine(numbered))), sent, workers=workers, seed=seed
     )
     keys = [pair[0] for _, (rounds, pair) in sent for left in range(rounds + 1) if is_given((left, pair))]
-    assert Counter(record for _, (_, record) in found.elements()) == Counter(
+    assert Counter(record for _, (_, record) in outputs.elements()) == Counter(
         (key, n + 1) for key in set(keys) for n in range(keys.count(key))
     )
 
@@ -379,8 +379,8 @@ def test_a_total_order_need_not_have_keys() -> None:
             return True
 
     times = [Product(n, Total(frozenset(range(m)))) for n, m in ((1, 0), (0, 2), (0, 1))]
-    [found] = run(lambda s: s.state_machine(numbered), [(time, (0, 0)) for time in times], time=Product[int, Total])
-    assert found == Counter((time, (0, n)) for n, time in zip((3, 2, 1), times, strict=True))
+    [outputs] = run(lambda s: s.state_machine(numbered), [(time, (0, 0)) for time in times], time=Product[int, Total])
+    assert outputs == Counter((time, (0, n)) for n, time in zip((3, 2, 1), times, strict=True))
 
 
 def test_two_times_with_one_key_are_an_error() -> None:

@@ -44,10 +44,10 @@ def passed(sent: list[tuple[int, int, list[int]]], build: Callable[[Any], Any], 
 
 def together(messages: list[tuple[int, Any]]) -> dict[int, list[Any]]:
     """The records of each time, in order."""
-    found: dict[int, list[Any]] = {}
+    groups: dict[int, list[Any]] = {}
     for time, batch in messages:
-        found.setdefault(time, []).extend(batch)
-    return found
+        groups.setdefault(time, []).extend(batch)
+    return groups
 
 
 batches = st.lists(st.integers(-9, 9), min_size=1, max_size=5)
@@ -62,16 +62,16 @@ def test_what_comes_out_does_not_depend_on_how_much_waits(sent: Any, every: int,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ports, "SMALL", small)
         patch.setattr(ports, "FLUSH_AT", flush_at)
-        found = together(passed(sent, build, every))
+        result = together(passed(sent, build, every))
     expected = together([(time, [str(y) for x in records if x % 2 == 0 for y in (3 * x, -3 * x)]) for time, _, records in sent])
-    assert found == {time: records for time, records in expected.items() if records}
+    assert result == {time: records for time, records in expected.items() if records}
 
 
 def test_small_batches_of_one_time_become_one_message_and_others_stay() -> None:
     large = list(range(ports.SMALL))
     sent = [(0, 0, [1]), (0, 0, [2]), (1, 0, [3]), (0, 0, [4]), (0, 0, large), (0, 0, [5])]
-    found = passed(sent, lambda stream: stream.map(lambda x: x), every=100)
-    assert found == [(0, [1, 2]), (1, [3]), (0, [4]), (0, large), (0, [5])]
+    outputs = passed(sent, lambda stream: stream.map(lambda x: x), every=100)
+    assert outputs == [(0, [1, 2]), (1, [3]), (0, [4]), (0, large), (0, [5])]
 
 
 def test_what_was_sent_stays_as_it_was() -> None:
@@ -145,24 +145,24 @@ def test_arrow_batches_are_joined_as_rows() -> None:
 
 @pytest.mark.parametrize("method", ["forward", "forward_records"])
 def test_forwarding_is_refused_where_a_session_would_be(method: str) -> None:
-    kept: list[Any] = []
+    held: list[Any] = []
 
     def first(capability: Any, info: Any) -> Callable[[Any, Any], object]:
         def logic(input: Any, output: Any) -> None:
-            kept.append((input, output))
+            held.append((input, output))
             getattr(input, method)(output, lambda batch: batch)
 
         return logic
 
     def second(capability: Any, info: Any) -> Callable[[Any, Any], object]:
-        return lambda input, output: getattr(input, method)(kept[0][1], lambda batch: batch)
+        return lambda input, output: getattr(input, method)(held[0][1], lambda batch: batch)
 
     def build(scope: Any) -> Any:
         return scope.to_stream([1]).unary(Pipeline, "first", first).unary(Pipeline, "second", second)
 
     with pytest.raises(OperatorError, match="only in an activation of the same operator"):
         timely.example(build)
-    input, output = kept[0]
+    input, output = held[0]
     with pytest.raises(CapabilityError, match="only in an activation"):
         getattr(input, method)(output, lambda batch: batch)
 

@@ -109,9 +109,9 @@ def frontiers(summaries: Any, on_inputs: bool) -> list[list[int]]:
         inputs = [scope.new_input() for _ in range(2)]
         builder = OperatorBuilder(scope, "crossed")
         outputs = [builder.new_output() for _ in range(2)] if on_inputs else []
-        for (_, stream), given in zip(inputs, summaries if on_inputs else [None, None], strict=True):
-            builder.new_input(stream, Pipeline, given)
-        outputs = outputs or [builder.new_output(given) for given in summaries]
+        for (_, stream), ways in zip(inputs, summaries if on_inputs else [None, None], strict=True):
+            builder.new_input(stream, Pipeline, ways)
+        outputs = outputs or [builder.new_output(ways) for ways in summaries]
         builder.build(lambda capabilities, info: lambda *ports: None)
         probes = [output.probe() for output in outputs]
     for (handle, _), time in zip(inputs, [3, 5], strict=True):

@@ -63,7 +63,7 @@ def round_robin() -> Callable[[Any, Any, int], list[tuple[int, Any]]]:
 
 
 @given(sends, sizes, seeds)
-def test_a_pact_of_ones_own_loses_nothing_and_completes(sent: list[Any], workers: int, seed: int | None) -> None:
+def test_a_custom_pact_loses_nothing_and_completes(sent: list[Any], workers: int, seed: int | None) -> None:
     def build(stream: timely.Stream[int, int]) -> Any:
         dealt = stream.unary(Distribute(round_robin()), "dealt", pass_on)
         return dealt, dealt.count()
@@ -74,7 +74,7 @@ def test_a_pact_of_ones_own_loses_nothing_and_completes(sent: list[Any], workers
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_a_pact_of_ones_own_says_where(workers: int) -> None:
+def test_a_custom_pact_chooses_the_worker(workers: int) -> None:
     """By time, which no key sees; and all of one worker's go to the next one."""
 
     def program(worker: Worker) -> list[Any]:
@@ -91,8 +91,8 @@ def test_a_pact_of_ones_own_says_where(workers: int) -> None:
         worker.run()
         return seen.extract()
 
-    for found in (timely.execute(program, workers=workers), execute(program, workers, 1)):
-        assert found == [[(time, [(w - time) % workers]) for time in range(workers)] for w in range(workers)]
+    for result in (timely.execute(program, workers=workers), execute(program, workers, 1)):
+        assert result == [[(time, [(w - time) % workers]) for time in range(workers)] for w in range(workers)]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_logic_that_returns_true_is_run_again_and_keeps_the_dataflow(workers: in
         worker.run()
         return runs, unfinished
 
-    for found in (timely.execute(program, workers=workers), execute(program, workers, 2)):
-        assert found == [(5, ["tidying"])] * workers
+    for result in (timely.execute(program, workers=workers), execute(program, workers, 2)):
+        assert result == [(5, ["tidying"])] * workers
 
 
 # -- reading by time -------------------------------------------------------------------------------------------------------
@@ -150,13 +150,13 @@ times = st.builds(Product, st.integers(0, 2), st.integers(0, 2))
 @given(st.lists(st.tuples(times, st.integers(0, 5)), max_size=12))
 def test_reading_by_time(sent: list[Any]) -> None:
     """Each time once, with all of its batches in order, never a later one before an earlier."""
-    told: list[tuple[Any, list[int]]] = []
+    reports: list[tuple[Any, list[int]]] = []
 
     def constructor(capability: Any, info: OperatorInfo) -> Callable[[Any, Any], object]:
         def logic(input: Any, output: Any) -> None:
             for cap, batches in input.by_time():
-                told.append((cap.time, [x for batch in batches for x in batch]))
-                output.session(cap).give_many(told[-1][1])
+                reports.append((cap.time, [x for batch in batches for x in batch]))
+                output.session(cap).give_many(reports[-1][1])
 
         return logic
 
@@ -172,9 +172,9 @@ def test_reading_by_time(sent: list[Any]) -> None:
     expected: dict[Any, list[int]] = {}
     for time, x in sent:
         expected.setdefault(time, []).append(x)
-    assert dict(told) == expected
-    assert len(told) == len(expected)
-    assert not any(later < earlier for n, (earlier, _) in enumerate(told) for later, _ in told[n:])
+    assert dict(reports) == expected
+    assert len(reports) == len(expected)
+    assert not any(later < earlier for n, (earlier, _) in enumerate(reports) for later, _ in reports[n:])
     assert Counter((time, x) for time, batch in seen.messages for x in batch) == Counter(sent)
 
 
@@ -185,7 +185,7 @@ class Record:
     """Something that a weak reference can follow."""
 
 
-def test_what_is_sent_into_a_stream_that_was_dropped_is_not_kept() -> None:
+def test_records_sent_into_a_dropped_stream_are_released() -> None:
     worker = Worker()
     with worker.dataflow(int) as unwanted:
         handle, _ = unwanted.new_input()

@@ -27,6 +27,6 @@ def test_what_a_quick_generator_yields_comes_in_few_batches() -> None:
     def sizes(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, int]:
         return scope.to_stream(iter(range(10_000))).map_batch(lambda batch: [len(batch)])
 
-    [(_, found)] = timely.example(sizes)
-    assert sum(found) == 10_000
-    assert max(found) <= 4096
+    [(_, outputs)] = timely.example(sizes)
+    assert sum(outputs) == 10_000
+    assert max(outputs) <= 4096

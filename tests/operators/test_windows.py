@@ -33,15 +33,15 @@ def test_an_event_is_in_its_windows_and_in_no_other(event: int, shape: tuple[int
 def test_events_in_fractions_are_in_the_windows_of_whole_ones(event: int, shape: tuple[int, int]) -> None:
     """Which windows, as in whole hundredths where there is no rounding; and each is one window, whatever event is asked for."""
     size, every = shape
-    found = sliding(size / 10, every / 10)(event / 100)
-    assert all(window.start <= event / 100 < window.end for window in found)
-    for window in found:
+    result = sliding(size / 10, every / 10)(event / 100)
+    assert all(window.start <= event / 100 < window.end for window in result)
+    for window in result:
         assert window.start == round(window.start / (every / 10)) * (every / 10)
     if event % 10:  # and at no edge of a window
         whole = sliding(10 * size, 10 * every)(event)
-        assert [round(100 * window.start) for window in found] == [window.start for window in whole]
+        assert [round(100 * window.start) for window in result] == [window.start for window in whole]
     if size == every:
-        [window] = found
+        [window] = result
         [following] = tumbling(size / 10)(window.end)
         assert following.start == window.end
 
@@ -49,8 +49,8 @@ def test_events_in_fractions_are_in_the_windows_of_whole_ones(event: int, shape:
 def test_events_in_fractions_that_share_a_window_come_together() -> None:
     def build(scope: Any) -> Any:
         events = scope.to_stream([0.25, 0.35])
-        found, _ = windows(events, sliding(0.2, 0.1), at=lambda x: x, due=lambda end, time: 1)
-        return found.map(lambda record: (record[1], sorted(record[2])))
+        complete, _ = windows(events, sliding(0.2, 0.1), at=lambda x: x, due=lambda end, time: 1)
+        return complete.map(lambda record: (record[1], sorted(record[2])))
 
     [(_, records)] = timely.example(build)
     assert [events for _, events in records] == [[0.25], [0.25, 0.35], [0.35]]
@@ -68,10 +68,10 @@ def test_each_record_comes_out_once_for_each_window(
     assign = sliding(*shape)
 
     def build(stream: Any) -> Any:
-        found, late = windows(stream, assign, at=lambda event: event, key=lambda event: event % 2)
-        return found.map(complete), late
+        complete_ones, late = windows(stream, assign, at=lambda event: event, key=lambda event: event % 2)
+        return complete_ones.map(complete), late
 
-    found, late = run(build, sent, workers=workers, seed=seed)
+    outputs, late = run(build, sent, workers=workers, seed=seed)
     expected: dict[Any, list[int]] = {}
     missed: Counter[Any] = Counter()
     for time, event in sent:
@@ -80,7 +80,7 @@ def test_each_record_comes_out_once_for_each_window(
                 expected.setdefault((window.end, event % 2, window), []).append(event)
             else:
                 missed[time, (window, event)] += 1
-    assert found == Counter((end, (key, window, tuple(sorted(x)))) for (end, key, window), x in expected.items())
+    assert outputs == Counter((end, (key, window, tuple(sorted(x)))) for (end, key, window), x in expected.items())
     assert late == missed
 
 
@@ -107,8 +107,8 @@ def test_a_window_comes_as_soon_as_the_frontier_has_reached_its_end() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         handle, stream = scope.new_input()
-        found, late = windows(stream, tumbling(10), at=lambda x: x)
-        seen, too_late = found.capture(), late.capture()
+        complete, late = windows(stream, tumbling(10), at=lambda x: x)
+        seen, too_late = complete.capture(), late.capture()
     handle.send_batch([1, 15])
     handle.advance_to(9)
     for _ in range(3):
@@ -135,28 +135,28 @@ def test_windows_that_leave_gaps_are_refused(shape: tuple[int, int]) -> None:
 
 def grouped(events: list[int], gap: int) -> list[tuple[Window, tuple[int, ...]]]:
     """The sessions of the events of one key."""
-    found: list[list[int]] = []
+    collected: list[list[int]] = []
     for event in sorted(events):
-        if found and event < found[-1][-1] + gap:
-            found[-1].append(event)
+        if collected and event < collected[-1][-1] + gap:
+            collected[-1].append(event)
         else:
-            found.append([event])
-    return [(Window(group[0], group[-1] + gap), tuple(group)) for group in found]
+            collected.append([event])
+    return [(Window(group[0], group[-1] + gap), tuple(group)) for group in collected]
 
 
 @given(sends, st.integers(1, 8), sizes, seeds)
 def test_sessions_are_the_groups_of_events_in_time(sent: list[tuple[int, int]], gap: int, workers: int, seed: int | None) -> None:
     def build(stream: Any) -> Any:
-        found, late = sessions(stream, gap, at=lambda event: event, key=lambda event: event % 2)
-        return found.map(complete), late
+        complete_ones, late = sessions(stream, gap, at=lambda event: event, key=lambda event: event % 2)
+        return complete_ones.map(complete), late
 
-    found, late = run(build, sent, workers=workers, seed=seed)
+    outputs, late = run(build, sent, workers=workers, seed=seed)
     expected = Counter(
         (window.end, (key, window, events))
         for key in range(2)
         for window, events in grouped([event for time, event in sent if time <= event and event % 2 == key], gap)
     )
-    assert found == expected
+    assert outputs == expected
     assert late == Counter((time, event) for time, event in sent if time > event)
 
 
@@ -164,8 +164,8 @@ def test_a_session_comes_when_it_is_over_and_not_before() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         handle, stream = scope.new_input()
-        found, _ = sessions(stream, 10, at=lambda x: x)
-        seen = found.capture()
+        complete, _ = sessions(stream, 10, at=lambda x: x)
+        seen = complete.capture()
     handle.send_batch([5, 12])
     for promise, expected in [(21, []), (22, [(22, [(None, Window(5, 22), [5, 12])])])]:
         handle.advance_to(promise)
@@ -190,12 +190,12 @@ def test_sessions_over_times_that_are_coarser_than_events_are_the_same_in_every_
     given = [(time, 1000 * time + 100 * tenths) for time, tenths in sent]
 
     def build(stream: Any) -> Any:
-        found, late = sessions(stream, 100 * gap, at=lambda ms: ms, due=second)
-        return found.map(complete), late
+        complete_ones, late = sessions(stream, 100 * gap, at=lambda ms: ms, due=second)
+        return complete_ones.map(complete), late
 
-    found, late = run(build, given, workers=workers, seed=seed)
+    outputs, late = run(build, given, workers=workers, seed=seed)
     expected = grouped([event for _, event in given], 100 * gap)
-    assert found == Counter((second(window.end), (None, window, events)) for window, events in expected)
+    assert outputs == Counter((second(window.end), (None, window, events)) for window, events in expected)
     assert not late
 
 
@@ -204,8 +204,8 @@ def test_a_session_waits_for_events_at_the_time_at_which_it_is_complete(steps: i
     worker = timely.Worker()
     with worker.dataflow(Moment) as scope:
         handle, stream = scope.new_input()
-        found, late = sessions(stream, 500, at=lambda ms: ms, due=lambda ms: Moment(-(-ms // 1000)))
-        seen, missed = found.capture(), late.capture()
+        complete, late = sessions(stream, 500, at=lambda ms: ms, due=lambda ms: Moment(-(-ms // 1000)))
+        seen, missed = complete.capture(), late.capture()
     for promise, event in [(2, 2000), (3, 2300), (3, 2100), (4, 2200)]:
         handle.advance_to(Moment(promise))
         handle.send(event)

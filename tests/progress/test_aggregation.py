@@ -183,11 +183,11 @@ def test_groups_share_equal_batches() -> None:
 
 
 def test_each_group_has_sequence_numbers_of_its_own() -> None:
-    middle, found = star(2), []
+    middle, sequences = star(2), []
     for number in range(3):
         middle.receive(1, 0, ProgressBatch(1, number, (("a", 1),)))
-        found += [(members, batch.sequence) for members, _, batch in middle.flush()]
-    assert found == [([2], 0), ([2], 1), ([2], 2)]
+        sequences += [(members, batch.sequence) for members, _, batch in middle.flush()]
+    assert sequences == [([2], 0), ([2], 1), ([2], 2)]
 
 
 def test_a_worker_in_one_group_forwards_nothing() -> None:

@@ -228,17 +228,17 @@ def advances(spec: GraphSpec, summary: Any) -> bool:
 def cycles(spec: GraphSpec) -> list[Any]:
     """Return the summaries of all simple cycles, by walking every path that meets no location twice."""
     steps = spec.steps()
-    found: list[Any] = []
+    collected: list[Any] = []
     for start in spec.locations():
         paths: list[tuple[tuple[Location, ...], Any, Location]] = [((start,), summary, end) for end, summary in steps[start]]
         while paths:
             path, summary, end = paths.pop()
             if end == start:
-                found.append(summary)
+                collected.append(summary)
             elif end not in path:
                 extended = [(to, summary.followed_by(step)) for to, step in steps[end]]
                 paths += [((*path, end), composed, to) for to, composed in extended if composed is not None]
-    return found
+    return collected
 
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
@@ -291,9 +291,9 @@ def test_feedback_set_is_smallest_where_the_reductions_suffice(successors: list[
         return all(len(part) == 1 for part in strongly_connected(rest))
 
     vertices = range(len(successors))
-    found = feedback_set(vertices, successors)
-    assert cuts(tuple(found))
-    assert not any(cuts(fewer) for size in range(len(found)) for fewer in combinations(vertices, size))
+    result = feedback_set(vertices, successors)
+    assert cuts(tuple(result))
+    assert not any(cuts(fewer) for size in range(len(result)) for fewer in combinations(vertices, size))
 
 
 @pytest.mark.parametrize("size", [3, 4, 7])
@@ -304,7 +304,7 @@ def test_feedback_set_where_no_reduction_applies(size: int) -> None:
 
 
 @given(GRAPHS)
-def test_sweep_order_has_every_vertex_once_and_is_topological_as_far_as_cycles_allow(successors: list[list[int]]) -> None:
+def test_elimination_order_has_every_vertex_once_and_is_topological_as_far_as_cycles_allow(successors: list[list[int]]) -> None:
     order = reverse_postorder(successors)
     assert sorted(order) == list(range(len(successors)))
     place = {vertex: i for i, vertex in enumerate(order)}
@@ -364,7 +364,7 @@ class Tick(int):
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_a_cycle_that_advances_and_whose_summary_does_not_say_so_is_told_of_that(n: int) -> None:
+def test_a_cycle_that_advances_with_a_summary_that_does_not_is_an_error_with_that_reason(n: int) -> None:
     graph: GraphBuilder[Any] = GraphBuilder(Tick)
     graph.add_node("body", 1, 1, [[Antichain([Plain(0)])]])
     graph.add_node("feedback", 1, 1, [[Antichain([Plain(n)])]])

@@ -26,12 +26,12 @@ class Slow(int):
         return Step(0)
 
 
-def test_threads_that_ask_at_once_are_told_of_one() -> None:
-    found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(time_domain(Slow))) for _ in range(2)]
+def test_threads_that_ask_at_once_get_one_domain() -> None:
+    collected: list[Any] = []
+    threads = [threading.Thread(target=lambda: collected.append(time_domain(Slow))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 2
-    assert found[0] is found[1] is time_domain(Slow)
+    assert len(collected) == 2
+    assert collected[0] is collected[1] is time_domain(Slow)

@@ -64,8 +64,8 @@ def test_S0_consumption_and_production_apart() -> None:
     torn = attrs.evolve(simulation.state, queues=((), (rest,), (), ()), views=(simulation.state.views[0], half))
     with pytest.raises(InvariantViolation, match="I3: worker 0 sends .* without a right to it"):
         simulation.checks.check(torn, before)
-    found = {invariant for invariant, _ in simulation.checks.violations(torn, before)}
-    assert found >= {"S0", "I3", "I6", "X4"}
+    invariants = {invariant for invariant, _ in simulation.checks.violations(torn, before)}
+    assert invariants >= {"S0", "I3", "I6", "X4"}
 
 
 def test_S0_in_one_batch_it_is_safe() -> None:
@@ -93,7 +93,7 @@ def test_S0_batches_that_overtake() -> None:
     assert "S0" in {invariant for invariant, _ in simulation.checks.violations(overtaken, simulation.state)}
 
 
-def test_a_consumption_may_be_heard_before_the_production() -> None:
+def test_a_consumption_may_arrive_before_the_production() -> None:
     simulation = ExchangeSimulation(LINE, 3)
     simulation.do(0, [(*MESSAGE, 1)])
     simulation.flush(0)
@@ -117,7 +117,7 @@ def test_S0_the_initial_count_is_the_number_of_workers() -> None:
     assert simulation.frontiers(2)[Target(1, 0)] == ()
 
 
-def test_flush_says_nothing_when_all_cancels() -> None:
+def test_flush_sends_nothing_when_all_cancels() -> None:
     exchange: ProgressExchange[str] = ProgressExchange(0, 2)
     assert exchange.flush() is None
     exchange.changes.extend([("a", 1), ("b", 1), ("a", -1)])

@@ -138,7 +138,7 @@ class Stamp(int):
         return Step(0)
 
 
-def test_a_refused_summary_is_not_said_to_fit() -> None:
+def test_a_refused_summary_is_not_suggested_as_one_that_fits() -> None:
     graph: GraphBuilder[Any] = GraphBuilder(Stamp)
     with pytest.raises(TimestampError, match=r"^Step\(0\), .* does not fit .*: 0 is of type int, not Stamp$"):
         graph.add_node("odd", 1, 1, step(0))

@@ -27,9 +27,9 @@ def test_minimum_is_that_of_the_positive_counts(rounds: list[list[tuple[Any, int
             if count > 0:
                 heap.add(time)
         present = {time for time, count in counts.items() if count > 0}
-        found = heap.minimum(counts)
-        assert set(found) == minimal(present)
-        assert len(set(found)) == len(found)
+        result = heap.minimum(counts)
+        assert set(result) == minimal(present)
+        assert len(set(result)) == len(result)
         assert len(present) <= len(heap) <= len(counts)
 
 

@@ -43,12 +43,12 @@ def test_M5_it_does_not_grow() -> None:
     times: MutableAntichain[int] = MutableAntichain()
     times.update_iter([(7, 1)] * 6)
     times.update_iter([(8, 1)] * 5)
-    kept = 0
+    held = 0
     for _ in range(1000):
         assert times.update_iter([(9, 1)]) == []
-        kept = max(kept, len(times._counts))
+        held = max(held, len(times._counts))
         assert times.update_iter([(9, -1)]) == []
-    assert (kept, len(times._counts)) == (3, 2)  # counts, not updates: well below the 32 and 26 that the list allows
+    assert (held, len(times._counts)) == (3, 2)  # counts, not updates: well below the 32 and 26 that the list allows
     assert (times.count_for(7), times.count_for(8), times.count_for(9)) == (6, 5, 0)
     assert repr(times) == "MutableAntichain({7: 6, 8: 5})"
     assert times.frontier.elements == (7,)

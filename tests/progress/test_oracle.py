@@ -108,18 +108,18 @@ def test_G10_changes_add_up_to_the_difference_of_frontiers(kit: TimeKit, data: s
     spec, rounds = data.draw(scenarios(kit))
     tracker = spec.build()
     assert sorted(tracker.observed) == spec.observed()
-    told: Counter[tuple[Location, Any]] = Counter()
+    seen: Counter[tuple[Location, Any]] = Counter()
     for changes in rounds:
         apply(tracker, changes)
         reported = tracker.propagate()
         assert len({(target, time) for target, time, _ in reported}) == len(reported)
         for target, time, diff in reported:
             assert diff in (-1, 1)
-            told[target, time] += diff
-        assert {key for key, count in told.items() if count == 1} == {
+            seen[target, time] += diff
+        assert {key for key, count in seen.items() if count == 1} == {
             (target, time) for target in spec.observed() for time in tracker.frontier(target)
         }
-        assert set(told.values()) <= {0, 1}
+        assert set(seen.values()) <= {0, 1}
         assert not tracker.dirty
         assert tracker.propagate() == []
 
@@ -202,7 +202,7 @@ def test_G3_summaries(scenario: Scenario) -> None:
 @given(ANY_SCENARIO)
 def test_plan_is_numbered_upwards(scenario: Scenario) -> None:
     plan = scenario[0].build()._plan
-    assert all(start < cell for cell, told in enumerate(plan.predecessors) for start, _ in told)
+    assert all(start < cell for cell, before in enumerate(plan.predecessors) for start, _ in before)
     assert sorted(observer for observer in plan.observers if observer >= 0) == list(range(len(plan.topology.observed)))
 
 

@@ -279,7 +279,7 @@ def test_summaries_are_not_compared_with_anything_else(summary: Any) -> None:
 
 
 @pytest.mark.parametrize("summary", [Step(1), ProductSummary(Step(0), Step(1))], ids=repr)
-def test_what_knows_of_summaries_may_say_that_it_equals_one(summary: Any) -> None:
+def test_another_type_may_equal_a_summary(summary: Any) -> None:
     assert summary == ANY
 
 
@@ -384,9 +384,9 @@ def test_T4_numbers_and_pairs_that_compare_in_their_own_way_are_sorted_so(number
     pairs: list[Any] = [Product(time, other) for time in sets]
     latest: list[Any] = [Latest(number, other) for number in numbers]
     for times in (sets, pairs, latest):
-        found = linear_extension(times)
-        assert sorted(found, key=repr) == sorted(times, key=repr)
-        assert not any(later <= earlier != later for index, earlier in enumerate(found) for later in found[index:])
+        result = linear_extension(times)
+        assert sorted(result, key=repr) == sorted(times, key=repr)
+        assert not any(later <= earlier != later for index, earlier in enumerate(result) for later in result[index:])
     assert linear_extension([Turned(12), Turned(3), Turned(31)]) == [31, 12, 3]
 
 

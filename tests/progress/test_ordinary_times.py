@@ -41,7 +41,7 @@ def test_a_dataflow_and_a_loop_have_such_times(kind: Any, times: list[Any]) -> N
             worker.step_while(lambda: probe.less_than(time))  # noqa: B023  # called at once
         numbers.close()
         worker.run()
-    assert seen.extract() == [(time, [found]) for time, found in zip(times, [128, 128, 192], strict=True)]
+    assert seen.extract() == [(time, [size]) for time, size in zip(times, [128, 128, 192], strict=True)]
 
 
 @pytest.mark.parametrize(("kind", "times"), TIMES)

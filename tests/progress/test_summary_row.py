@@ -19,16 +19,16 @@ def sparse(row: list[Cell]) -> SummaryRow[int]:
 
 @given(st.lists(cells, max_size=6), st.data())
 def test_a_row_is_the_list_that_it_stands_for(row: list[Cell], data: st.DataObject) -> None:
-    found = sparse(row)
-    assert len(found) == len(row)
-    assert list(found) == row
-    assert found == row and row == found and found == sparse(row)
-    assert dict(found.connected()) == dict(connected(row))
+    result = sparse(row)
+    assert len(result) == len(row)
+    assert list(result) == row
+    assert result == row and row == result and result == sparse(row)
+    assert dict(result.connected()) == dict(connected(row))
     if row:
         place = data.draw(st.integers(-len(row), len(row) - 1))
-        assert found[place] == row[place]
-        assert found[place:] == row[place:] and found[::-1] == row[::-1]
-        assert found != row[1:] and found != [*row[:place], Antichain([Step(9)]), *row[place + 1 or len(row) :]]
+        assert result[place] == row[place]
+        assert result[place:] == row[place:] and result[::-1] == row[::-1]
+        assert result != row[1:] and result != [*row[:place], Antichain([Step(9)]), *row[place + 1 or len(row) :]]
 
 
 @pytest.mark.parametrize("place", [3, -4])
@@ -62,9 +62,9 @@ def test_it_prints_as_what_makes_it_again() -> None:
 def test_a_graph_is_the_same_whichever_way_its_rows_are_given(rows: list[tuple[Cell, Cell]]) -> None:
     lists: GraphBuilder[int] = GraphBuilder(int)
     lists.add_node("n", len(rows), 2, [list(row) for row in rows])
-    kept: GraphBuilder[int] = GraphBuilder(int)
-    kept.add_node("n", len(rows), 2, [sparse(list(row)) for row in rows])
-    one, other = lists.build(), kept.build()
+    from_rows: GraphBuilder[int] = GraphBuilder(int)
+    from_rows.add_node("n", len(rows), 2, [sparse(list(row)) for row in rows])
+    one, other = lists.build(), from_rows.build()
     for i in range(len(rows)):
         assert one.summaries_from(Target("n", i)) == other.summaries_from(Target("n", i))
     assert one.summaries_to(Source("n", 1)) == other.summaries_to(Source("n", 1))

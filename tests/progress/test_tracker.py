@@ -331,7 +331,7 @@ def test_counts_are_not_added_to_those_of_an_exchange(exchanged: int) -> None:
     assert tracker.propagate() == [(Target("out", 0), 3, 1)]
 
 
-def test_counts_on_one_contracted_path_that_cancel_are_told_apart() -> None:
+def test_counts_on_one_contracted_path_that_cancel_are_distinguished() -> None:
     """Between two statements a message may be read where it is not known to have been sent: neither count is lost."""
     tracker = ring(local=True)
     tracker.update(Source(0, 0), 17, +1)
@@ -382,7 +382,7 @@ def test_a_count_may_be_a_number_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("spec", [int, Product[int, int]])
-def test_what_is_watched_is_kept_as_it_is_reported_to_others(spec: Any) -> None:
+def test_a_watched_frontier_equals_the_reported_one(spec: Any) -> None:
     """Of two observers of the same frontier one watches, and the other adds up what ``propagate`` returns."""
     zero = time_domain(spec).minimum
     times = [zero, *([Product(0, 3), Product(2, 0), Product(1, 1), Product(2, 4)] if zero != 0 else [3, 1, 2])]
@@ -397,14 +397,14 @@ def test_what_is_watched_is_kept_as_it_is_reported_to_others(spec: Any) -> None:
     agenda = ActivationQueue()
     agenda.grow()
     tracker.watch(tracker.observed.index(Target("watches", 0)), elements, agenda, agenda.grow())
-    told: ChangeBatch[Any] = ChangeBatch()
+    seen: ChangeBatch[Any] = ChangeBatch()
     for changes in ([(time, 1) for time in times], [(time, -1) for time in times[:2]], [(times[-1], 0)], [(times[1], 1)]):
         for time, diff in changes:
             tracker.update(Source("from", 0), time, diff)
         agenda.remove(1)
         reported = tracker.propagate()
         assert {target for target, _, _ in reported} <= {Target("is told", 0)}
-        told.extend((time, diff) for _, time, diff in reported)
+        seen.extend((time, diff) for _, time, diff in reported)
         assert agenda.waits == [False, bool(reported)]
-        assert len(elements) == len(told) and set(elements) == {time for time, _ in told}
+        assert len(elements) == len(seen) and set(elements) == {time for time, _ in seen}
         assert Antichain(elements) == tracker.frontier(Target("watches", 0)) == tracker.frontier(Target("is told", 0))

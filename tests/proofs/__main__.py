@@ -16,26 +16,26 @@ from tests.proofs import prover, recordings, traces
 
 def check_theorems(folder: Path, statements: bool) -> None:
     """Print all theorems. ``ProofError`` unless each rests on nothing."""
-    found = prover.theorems(folder)
-    for theorem in found:
+    result = prover.theorems(folder)
+    for theorem in result:
         print(f"{theorem.file + '.' + theorem.name:44}{theorem.assumptions}")
         if statements:
             print(theorem.statement, end="\n\n")
-    bad = [theorem.name for theorem in found if theorem.assumptions != prover.CLOSED]
-    if bad or not found:
-        raise prover.ProofError(f"{len(bad)} of {len(found)} theorems rest on something: {', '.join(bad)}")
-    print(f"proved: {len(found)} theorems")
+    bad = [theorem.name for theorem in result if theorem.assumptions != prover.CLOSED]
+    if bad or not result:
+        raise prover.ProofError(f"{len(bad)} of {len(result)} theorems rest on something: {', '.join(bad)}")
+    print(f"proved: {len(result)} theorems")
 
 
 def check_traces(folder: Path, write: bool) -> None:
     """Compute all traces. ``ProofError`` where the committed ones differ."""
-    found = traces.evaluate(folder)
+    result = traces.evaluate(folder)
     if write:
-        traces.write(found)
-    for name, computed in found.items():
+        traces.write(result)
+    for name, computed in result.items():
         if traces.text_of(traces.load(name)) != traces.text_of(computed):
             raise prover.ProofError(f"traces/{name}.json is not what the model computes: run python -m tests.proofs --write")
-    print("computed: " + ", ".join(f"{len(computed)} {name}" for name, computed in found.items()))
+    print("computed: " + ", ".join(f"{len(computed)} {name}" for name, computed in result.items()))
 
 
 def check_recordings(folder: Path) -> None:

@@ -36,13 +36,13 @@ def size(nodes: Sequence[Case]) -> int:
 def arcs(graph: Case) -> list[list[Any]]:
     """Return the edges between locations, ``[from, summary, to]``: those through nodes, and those between them."""
     inputs, outputs = locations(graph["nodes"])
-    found = []
+    collected = []
     for number, node in enumerate(graph["nodes"]):
         for i, o, summary in node["summaries"]:
-            found.append([inputs[number][i], summary, outputs[number][o]])
+            collected.append([inputs[number][i], summary, outputs[number][o]])
     for (n, o), (m, i), _ in graph["edges"]:
-        found.append([outputs[n][o], STAY, inputs[m][i]])
-    return found
+        collected.append([outputs[n][o], STAY, inputs[m][i]])
+    return collected
 
 
 def _summary(random: Random, pairs: bool, *, advancing: bool) -> list[Any]:
@@ -109,10 +109,10 @@ def random_changes(random: Random, graph: Case, rounds: int) -> list[list[Any]]:
     """Return rounds of changes ``[location, time, diff]``; counts are negative only where no local edge ends."""
     inputs, outputs = locations(graph["nodes"])
     local = {
-        ends for start, end, kept in graph["edges"] if kept for ends in (outputs[start[0]][start[1]], inputs[end[0]][end[1]])
+        ends for start, end, held in graph["edges"] if held for ends in (outputs[start[0]][start[1]], inputs[end[0]][end[1]])
     }
     counts: dict[tuple[int, tuple[int, ...]], int] = {}
-    found = []
+    collected = []
     for _ in range(rounds):
         changes = []
         for _ in range(random.randint(1, 4)):
@@ -137,8 +137,8 @@ def random_changes(random: Random, graph: Case, rounds: int) -> list[list[Any]]:
                 continue
             counts[place, time] = counts.get((place, time), 0) + diff
             changes.append([place, list(time), diff])
-        found.append(changes)
-    return found
+        collected.append(changes)
+    return collected
 
 
 def crossings(random: Random, graph: Case) -> list[list[Any]]:
@@ -240,7 +240,7 @@ class _Draft:
         self.graph = graph
         self.inputs, self.outputs = locations(graph["nodes"])
         self.sources = [place for places in self.outputs for place in places]
-        local = [self.inputs[m][i] for _, (m, i), kept in graph["edges"] if kept]
+        local = [self.inputs[m][i] for _, (m, i), held in graph["edges"] if held]
         self.owned = {*self.sources, *local}
         self.ways = {
             place: [(s, end) for start, s, end in arcs(graph) if start == place] for place in range(size(graph["nodes"]))
@@ -294,26 +294,26 @@ def random_exchange(random: Random, mode: str, workers: int, decisions: int) -> 
     groups = groups_of(mode, workers)
     draft = _Draft(graph, workers)
     waiting = {(start, end): 0 for start in range(workers) for members in groups.neighbours(start) for end in members}
-    found: list[Any] = []
-    while len(found) < decisions:
+    collected: list[Any] = []
+    while len(collected) < decisions:
         kind = random.choice(["do", "do", "flush", "receive", "receive"])
         worker = random.randrange(workers)
         if kind == "do":
             done = draft.statement(random, worker)
             if done is not None:
-                found.append(["do", worker, *([[place, list(time)] for place, time in stamps] for stamps in done)])
+                collected.append(["do", worker, *([[place, list(time)] for place, time in stamps] for stamps in done)])
         elif kind == "flush":
             members = [member for group in groups.neighbours(worker) for member in group]
             for member in members:
                 waiting[worker, member] += 1
-            found.append(["flush", worker, members])
+            collected.append(["flush", worker, members])
         else:
             ready = [pair for pair, count in waiting.items() if count]
             if ready:
                 pair = random.choice(ready)
                 waiting[pair] -= 1
-                found.append(["receive", *pair])
-    return {**graph, "mode": mode, "workers": workers, "decisions": found}
+                collected.append(["receive", *pair])
+    return {**graph, "mode": mode, "workers": workers, "decisions": collected}
 
 
 def _interleavings(*chains: Sequence[Any]) -> Iterator[list[Any]]:
@@ -385,16 +385,16 @@ def nesting_cases() -> Iterator[Case]:
 def compaction_cases() -> list[Any]:
     """Return every time with every antichain of a grid of three by three, and some larger ones: ``[time, frontier]``."""
     grid = [[x, y] for x in range(3) for y in range(3)]
-    found = []
+    collected = []
     for chosen in product([False, True], repeat=9):
         frontier = [time for time, here in zip(grid, chosen, strict=True) if here]
         if all(a == b or not (a[0] <= b[0] and a[1] <= b[1]) for a in frontier for b in frontier):
-            found += [[time, frontier] for time in grid]
+            collected += [[time, frontier] for time in grid]
     random = Random(4)
     for _ in range(100):
         xs, ys = sorted(random.sample(range(12), 4)), sorted(random.sample(range(12), 4), reverse=True)
-        found.append([[random.randrange(12), random.randrange(12)], [list(pair) for pair in zip(xs, ys, strict=True)]])
-    return found
+        collected.append([[random.randrange(12), random.randrange(12)], [list(pair) for pair in zip(xs, ys, strict=True)]])
+    return collected
 
 
 VALUES: Final = 4

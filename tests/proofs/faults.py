@@ -59,13 +59,13 @@ def _nothing_comes_back(patch: pytest.MonkeyPatch) -> None:
 def _nothing_is_joined(patch: pytest.MonkeyPatch) -> None:
     def unjoined(ways: Mapping[int, Any]) -> Any:
         left = list(ways)
-        found = []
+        collected = []
         for member in list(ways):
             left.remove(member)
             onwards = {end: summaries for end, summaries in ways[member].items() if end in left}
             back = {start: ways[start][member] for start in left if member in ways[start]}
-            found.append(compiler.Eliminated(member, onwards, back))
-        return found
+            collected.append(compiler.Eliminated(member, onwards, back))
+        return collected
 
     patch.setattr(compiler, "eliminate", unjoined)
 

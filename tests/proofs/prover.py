@@ -67,13 +67,13 @@ def order() -> list[str]:
         for path in sorted(SOURCES.glob("*.v"))
     }
     needs = {name: {part for line in lines for part in line.split()} for name, lines in needs.items()}
-    found: list[str] = []
-    while len(found) < len(needs):
-        ready = [name for name in needs if name not in found and needs[name] <= set(found)]
+    collected: list[str] = []
+    while len(collected) < len(needs):
+        ready = [name for name in needs if name not in collected and needs[name] <= set(collected)]
         if not ready:
-            raise ProofError(f"these files import each other, or what is not there: {sorted(set(needs) - set(found))}")
-        found += ready
-    return found
+            raise ProofError(f"these files import each other, or what is not there: {sorted(set(needs) - set(collected))}")
+        collected += ready
+    return collected
 
 
 def unproved() -> list[str]:
@@ -104,7 +104,7 @@ def evaluate(folder: Path, script: str) -> str:
 
 def theorems(folder: Path) -> list[Theorem]:
     """Return every theorem of the compiled proofs."""
-    found: list[Theorem] = []
+    collected: list[Theorem] = []
     for name in order():
         names = _THEOREM.findall(_COMMENT.sub("", (SOURCES / f"{name}.v").read_text("utf-8")))
         if not names:
@@ -116,11 +116,11 @@ def theorems(folder: Path) -> list[Theorem]:
         parts = evaluate(folder, "\n".join(lines)).split("     = tt\n     : unit\n")[1:]
         if len(parts) != 2 * len(names):
             raise ProofError(f"Coq printed {len(parts)} answers about the {len(names)} theorems of {name}.v")
-        found += [
+        collected += [
             Theorem(name, theorem, statement.strip(), rests.strip())
             for theorem, statement, rests in zip(names, parts[::2], parts[1::2], strict=True)
         ]
-    return found
+    return collected
 
 
 def _run(command: list[str], folder: Path) -> str:

@@ -98,16 +98,16 @@ def ranks(size: int, arcs: list[Any]) -> list[list[int]]:
     ahead: list[list[int]] = [[] for _ in range(size)]
     for start, end in still:
         ahead[start].append(end)
-    found = [[0, 0] for _ in range(size)]
+    collected = [[0, 0] for _ in range(size)]
     for number, component in enumerate(strongly_connected(ahead)):
         for place in component:
-            found[place][0] = number
+            collected[place][0] = number
     stays = [(start, end) for start, summary, end in arcs if summary != "leave" and summary[:2] == [0, 0]]
     for _ in range(size):
         for start, end in stays:
-            if found[start][0] == found[end][0]:
-                found[end][1] = max(found[end][1], found[start][1] + 1)
-    return found
+            if collected[start][0] == collected[end][0]:
+                collected[end][1] = max(collected[end][1], collected[start][1] + 1)
+    return collected
 
 
 @contextmanager

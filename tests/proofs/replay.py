@@ -41,7 +41,7 @@ def graph_in(case: Case) -> GraphSpec:
         summaries: dict[tuple[int, int], tuple[Any, ...]] = defaultdict(tuple)
         for i, o, summary in node["summaries"]:
             summaries[i, o] += (summary_in(case, summary),)
-        minimal = {ports: tuple(Antichain(found)) for ports, found in summaries.items()}
+        minimal = {ports: tuple(Antichain(result)) for ports, result in summaries.items()}
         nodes.append(NodeSpec(node["inputs"], node["outputs"], minimal, tuple(node["observes"])))
     edges = [(Source(*start), Target(*end), local) for start, end, local in case["edges"]]
     return GraphSpec(Product[int, int] if case["pairs"] else int, tuple(nodes), tuple(edges))
@@ -61,8 +61,8 @@ def same_frontiers(tracker: Tracker[Any], places: list[Location], frontiers: lis
     expected = expected_at(places, frontiers)
     for target, frontier in shown(tracker).items():
         assert frontier == expected[target], f"at {target}: {frontier}, and the model has {expected[target]}"
-    found = {place: {pair_of(time) for time in times} for place, times in tracker.frontiers().items()}
-    assert found == expected
+    groups = {place: {pair_of(time) for time in times} for place, times in tracker.frontiers().items()}
+    assert groups == expected
 
 
 def replay_frontiers(case: Case, answer: list[Any]) -> None:
@@ -132,8 +132,8 @@ def replay_exchange(case: Case, answer: list[Any], merge: bool = False) -> None:
             assert set(sent) <= set(members)
             for member, content in zip(members, expected, strict=True):
                 batch = sent.get(member)
-                found = {} if batch is None else _counts(batch.updates)
-                assert found == _modelled(content), f"worker {index} sends {found} to {member}"
+                groups = {} if batch is None else _counts(batch.updates)
+                assert groups == _modelled(content), f"worker {index} sends {groups} to {member}"
                 queues[index, member].append(batch)
             continue
         if kind == "do":
@@ -160,8 +160,8 @@ def replay_exchange(case: Case, answer: list[Any], merge: bool = False) -> None:
         worker = workers[index]
         worker.tracker.propagate()
         numbers = {location: place for place, location in enumerate(worker.places)}
-        found = {(numbers[location], pair_of(time)): count for (location, time), count in worker.tracker.counts().items()}
-        assert found == _modelled(counts), f"worker {index} counts {found}"
+        groups = {(numbers[location], pair_of(time)): count for (location, time), count in worker.tracker.counts().items()}
+        assert groups == _modelled(counts), f"worker {index} counts {groups}"
         same_frontiers(worker.tracker, worker.places, frontiers)
 
 
@@ -212,8 +212,8 @@ def replay_nesting(case: Case, answer: list[Any]) -> None:
         for port, held in enumerate(parent.held):
             assert all(count > 0 for count in held.values())
             minimal = {(x, y) for x, y in outward[beyond + port]}
-            found = {pair_of(time) for time in Antichain(held)}
-            assert found == minimal, f"output {port} has {found}, and the model has {minimal}"
+            groups = {pair_of(time) for time in Antichain(held)}
+            assert groups == minimal, f"output {port} has {groups}, and the model has {minimal}"
         for place, location in places.items():
             if isinstance(location, Target):
                 frontier = {pair_of(time) for time in tracker.frontier(location)}
@@ -226,8 +226,8 @@ def replay_compaction(case: list[Any], answer: list[Any]) -> None:
     """Advance times by frontiers."""
     times = lattice(Product[int, int])
     for (time, frontier), expected in zip(case, answer, strict=True):
-        found = times.advance(Product(*time), [Product(*element) for element in frontier])
-        assert list(found) == expected, f"{time} advances to {found} by {frontier}"
+        result = times.advance(Product(*time), [Product(*element) for element in frontier])
+        assert list(result) == expected, f"{time} advances to {result} by {frontier}"
 
 
 def _most(key: int, values: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -254,8 +254,8 @@ def replay_reduction(case: Case, answer: list[Any]) -> None:
     )
     for build in ways:
         for compact, seed in ((False, None), (True, None), (True, 1)):
-            found = run(build, changes, time=Product[int, int], compact=compact, one_by_one=True, seed=seed)
-            assert {(pair_of(time), value): diff for (_, value), time, diff in found} == expected
+            outputs = run(build, changes, time=Product[int, int], compact=compact, one_by_one=True, seed=seed)
+            assert {(pair_of(time), value): diff for (_, value), time, diff in outputs} == expected
 
 
 REPLAYS: Final[dict[str, Callable[[Any, Any], None]]] = {

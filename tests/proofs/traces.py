@@ -69,10 +69,10 @@ def event_of(worker: int, lost: Iterable[Any], gained: Iterable[Any]) -> str:
 
 def _lookup(table: Any, *names: str, default: str) -> str:
     """Return a nested list as a function."""
-    found, kinds = term(table), default
+    result, kinds = term(table), default
     for depth, name in enumerate(names):
-        found = f"(nth {name} {found} {kinds if depth == len(names) - 1 else '[]'})"
-    return f"(fun {' '.join(names)} => {found})"
+        result = f"(nth {name} {result} {kinds if depth == len(names) - 1 else '[]'})"
+    return f"(fun {' '.join(names)} => {result})"
 
 
 def frontier_query(case: Case) -> str:
@@ -83,7 +83,7 @@ def frontier_query(case: Case) -> str:
 def exchange_query(case: Case) -> str:
     inputs, outputs = cases.locations(case["nodes"])
     sources = [place for places in outputs for place in places]
-    own = [*sources, *(inputs[m][i] for _, (m, i), kept in case["edges"] if kept)]
+    own = [*sources, *(inputs[m][i] for _, (m, i), held in case["edges"] if held)]
     ways = cases.ways_of(cases.groups_of(case["mode"], case["workers"]))
     decisions = []
     for kind, first, *rest in case["decisions"]:
@@ -150,11 +150,13 @@ def compute(folder: Path, queries: Iterable[str]) -> list[Any]:
     """Return the ``data`` that Coq computes for each query. ``ProofError`` for what is not in the model."""
     script = _HEAD + "".join(f"Eval vm_compute in ({query}).\n" for query in queries)
     printed = prover.evaluate(folder, script)
-    found = [parse(" ".join(part.split())) for part in re.findall(r"^ *= (.*?)\n *: data$", printed, re.MULTILINE | re.DOTALL)]
-    for answer in found:
+    collected = [
+        parse(" ".join(part.split())) for part in re.findall(r"^ *= (.*?)\n *: data$", printed, re.MULTILINE | re.DOTALL)
+    ]
+    for answer in collected:
         if "-9" in str(answer) or _refused(answer):
             raise prover.ProofError(f"the model refuses a case: {str(answer)[:200]}")
-    return found
+    return collected
 
 
 def _refused(answer: Any) -> bool:
@@ -164,12 +166,12 @@ def _refused(answer: Any) -> bool:
 
 def evaluate(folder: Path) -> dict[str, list[Any]]:
     """Return all cases of each family with what the model computes: ``[case, answer]``."""
-    found: dict[str, list[Any]] = {}
+    groups: dict[str, list[Any]] = {}
     for name, (make, query) in FAMILIES.items():
         made = list(make())
         answers = compute(folder, map(query, made))
-        found[name] = [list(pair) for pair in zip(made, answers, strict=True)]
-    return found
+        groups[name] = [list(pair) for pair in zip(made, answers, strict=True)]
+    return groups
 
 
 def text_of(traces: list[Any]) -> str:
@@ -185,8 +187,8 @@ def write(found: dict[str, list[Any]]) -> None:
 
 def load(name: str) -> list[Any]:
     """Return the committed traces of a family."""
-    found: list[Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
-    return found
+    result: list[Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    return result
 
 
 # -- the other way round: does the model accept a recorded run? ------------------------------------------------------

@@ -99,11 +99,11 @@ class Puppet:
 
     def stamps(self) -> list[tuple[Location, Time]]:
         """Return the capabilities that are held, and the messages that have arrived and were not read."""
-        found: list[tuple[Location, Time]] = [(Source(self.op, o), flat(c.time)) for o, c in self.held]
-        found += [(Source(self.op, o), flat(c.time)) for o, c, _ in self.to_send]
+        collected: list[tuple[Location, Time]] = [(Source(self.op, o), flat(c.time)) for o, c in self.held]
+        collected += [(Source(self.op, o), flat(c.time)) for o, c, _ in self.to_send]
         for i, port in enumerate(self.inputs):
-            found += [(Target(self.op, i), flat(message[0])) for message in port.queue]
-        return found
+            collected += [(Target(self.op, i), flat(message[0])) for message in port.queue]
+        return collected
 
     def close(self) -> None:
         """Drop everything, and read all that comes."""

@@ -71,14 +71,14 @@ def plans(draw: st.DrawFn, nesting: Nesting, workers: int) -> Plan:
 def emissions(nesting: Nesting, op: int, i: int, time: Time, record: Record) -> list[tuple[int, Time, Record]]:
     """Return what an operator makes of a record: ``(output, time, record)``."""
     value, hops = record
-    found = []
+    collected = []
     for output, shifts in enumerate(nesting.ops[op].summaries[i]):
         mixed = value * 31 + op * 7 + i * 5 + output * 3
         if hops and shifts and mixed % 4:
             result = shifts[mixed % len(shifts)].results_in(time)
             if result is not None:
-                found.append((output, result, (mixed % 101, hops - 1)))
-    return found
+                collected.append((output, result, (mixed % 101, hops - 1)))
+    return collected
 
 
 def reference(plan: Plan) -> Received:
@@ -235,10 +235,10 @@ class Relay:
         held = [(o, capability) for o, capability in enumerate(self.initial) if capability is not None]
         held += [(output, capability) for output, capability, _ in self.parked]
         held += [(o, capability) for o, awaited in enumerate(self.awaited) for capability, _ in awaited.values()]
-        found: list[tuple[Location, Time]] = [(Source(self.op, o), flat(capability.time)) for o, capability in held]
+        collected: list[tuple[Location, Time]] = [(Source(self.op, o), flat(capability.time)) for o, capability in held]
         for i, port in enumerate(self.inputs):
-            found += [(Target(self.op, i), flat(message[0])) for message in port.queue]
-        return found
+            collected += [(Target(self.op, i), flat(message[0])) for message in port.queue]
+        return collected
 
 
 class Cluster:
@@ -274,19 +274,19 @@ class Cluster:
 
     def stamps(self) -> list[tuple[Location, Time]]:
         """Return all pointstamps there are; a worker that has not built yet will hold every capability at the minimum."""
-        found: list[tuple[Location, Time]] = []
+        collected: list[tuple[Location, Time]] = []
         for relays in self.relays:
             if relays is None:
                 for op, spec in enumerate(self.plan.nesting.ops):
                     minimum = self.plan.nesting.minimum(spec.scope)
-                    found += [(Source(op, o), minimum) for o in range(spec.outputs)]
+                    collected += [(Source(op, o), minimum) for o in range(spec.outputs)]
             else:
                 for relay in relays.values():
-                    found += relay.stamps()
+                    collected += relay.stamps()
         for _, message in self.network.messages():
             if isinstance(message, DataMessage):
-                found.append((self._exchanged[message.channel], flat(message.time)))
-        return found
+                collected.append((self._exchanged[message.channel], flat(message.time)))
+        return collected
 
     def true(self) -> Mapping[Location, set[Time]]:
         return self.graph.frontiers(self.stamps())

@@ -62,10 +62,10 @@ class Plan:
 
     def check(self, results: list[list[list[dict[Any, list[int]]]]]) -> None:
         for place, life in enumerate(self.lives):
-            found, right = life.flow.merged([seen[place] for seen in results]), life.flow.reference()
+            result, right = life.flow.merged([seen[place] for seen in results]), life.flow.reference()
             if not life.dropped:
-                assert found == right
-            for given_, whole in zip(found, right, strict=True):
+                assert result == right
+            for given_, whole in zip(result, right, strict=True):
                 assert all(Counter(records) <= Counter(whole.get(time, ())) for time, records in given_.items())
 
 
@@ -103,7 +103,7 @@ EPOCHS = 4
     st.sampled_from([1, 2]),
     st.integers(0, 10**6),
 )
-def test_those_that_stay_hear_of_each_other_whoever_has_left(leaves: list[int], mode: ProgressMode, each: int, seed: int) -> None:
+def test_workers_that_stay_make_progress_whoever_has_left(leaves: list[int], mode: ProgressMode, each: int, seed: int) -> None:
     """A worker that has closed its input, and said so, may drop the dataflow, and end its program: nobody waits for it."""
 
     def program(worker: timely.Worker) -> int:

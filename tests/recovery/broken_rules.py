@@ -110,8 +110,8 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @broken("what retained checkpoints need is not garbage")
 def _(patch: pytest.MonkeyPatch) -> None:
-    def garbage(names: Iterable[str], kept: Sequence[Any], run: str) -> list[str]:
-        mine = {name for manifest in kept for name in manifest.files if name.startswith(manifest.name)}
+    def garbage(names: Iterable[str], held: Sequence[Any], run: str) -> list[str]:
+        mine = {name for manifest in held for name in manifest.files if name.startswith(manifest.name)}
         return [name for name in names if name.endswith(".state") and name not in mine and (run_of(name) or "") <= run]
 
     patch.setattr(recovery, "garbage", garbage)

@@ -89,18 +89,18 @@ class Phase:
 
 def run(build: Build, *sends: Sends, cuts: Sequence[Cut] = (), workers: int = 1, compact: bool = False) -> Counter[Any]:
     """What comes out of all phases of a run together; ``workers`` is how many there are after the last cut."""
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     start: list[Any] = []
     begin = 0
     for end, size in cuts:
         phase = Phase(build, len(sends), size, start)
         feed(phase, sends, begin, end)
         start, begin = phase.snapshots(compact=compact), end
-        found += phase.outputs()
+        counts += phase.outputs()
     last = Phase(build, len(sends), workers, start)
     feed(last, sends, begin, EPOCHS)
     last.end()
-    return found + last.outputs()
+    return counts + last.outputs()
 
 
 def feed(phase: Phase, sends: Sequence[Sends], begin: int, end: int) -> None:

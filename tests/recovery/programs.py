@@ -134,7 +134,7 @@ def archive(found: list[Any]) -> Callable[..., Any]:
 def build(worker: Worker, event: Event = nothing, archived: bool = True) -> tuple[Any, Any, list[int], list[Any]]:
     """Return the input of the dataflow, what captures its sums, how much was tallied, and what was archived."""
     seen: list[int] = [0]
-    found: list[Any] = []
+    collected: list[Any] = []
     with worker.dataflow(int, name="sums") as scope:
         handle, stream = scope.new_input()
         pact = timely.Exchange(lambda record: record[0])
@@ -143,8 +143,8 @@ def build(worker: Worker, event: Event = nothing, archived: bool = True) -> tupl
         logged = stream.unary_frontier(pact, "logged", delayed_sums(True)).map(lambda x: ("logged", *x)).capture()
         stream.exchange(lambda record: record[1]).sink(timely.Pipeline, "tally", tally(seen))
         if archived:
-            sums.sink(timely.Pipeline, "archive", archive(found))
-    return handle, (plain, logged), seen, found
+            sums.sink(timely.Pipeline, "archive", archive(collected))
+    return handle, (plain, logged), seen, collected
 
 
 class Stopped(Exception):
@@ -167,7 +167,7 @@ def program(
     cannot be taken.
     """
     with Recovery(worker, where) as recovery:
-        handle, captures, seen, found = build(worker, event, archived)
+        handle, captures, seen, result = build(worker, event, archived)
         start = recovery.time or 0
         came = [record for note in recovery.notes for record in note] if worker.index == 0 else []
 
@@ -190,21 +190,21 @@ def program(
                     raise Stopped
         handle.close()
         worker.run()
-        return start, gather() + [("archived", *record) for record in found], seen[0]
+        return start, gather() + [("archived", *record) for record in result], seen[0]
 
 
 def expected(epochs: int, archived: bool = True) -> Counter[Any]:
     """What must come out in all."""
     sums: dict[str, int] = {}
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     for epoch in range(epochs):
         now = {}
         for key, value in records(epoch):
             sums[key] = sums.get(key, 0) + value
             now[key] = sums[key]
         for key, value in now.items():
-            found[epoch + 2, key, value] += 1
-            found["logged", epoch + 2, key, value] += 1
+            counts[epoch + 2, key, value] += 1
+            counts["logged", epoch + 2, key, value] += 1
             if archived:
-                found["archived", epoch + 2, key, value] += 1
-    return found
+                counts["archived", epoch + 2, key, value] += 1
+    return counts

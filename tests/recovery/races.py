@@ -105,7 +105,7 @@ class Scene:
                 self._found[files] = tuple(trail(MemoryStore(race.files), keep=self._keep)[2])
             except CheckpointError as error:
                 self._found[files] = error
-        found = self._found[files]
+        result = self._found[files]
         for acknowledged in self.acknowledged:
-            assert not isinstance(found, CheckpointError), f"{acknowledged} was acknowledged, and then {found}"
-            assert found[: len(acknowledged)] == acknowledged, f"{acknowledged} was acknowledged, and next is {found}"
+            assert not isinstance(result, CheckpointError), f"{acknowledged} was acknowledged, and then {result}"
+            assert result[: len(acknowledged)] == acknowledged, f"{acknowledged} was acknowledged, and next is {result}"

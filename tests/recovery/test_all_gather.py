@@ -91,9 +91,9 @@ def test_a_peer_that_waits_for_something_else_is_a_stall_after_a_while(processes
         end = time.monotonic() + seconds
         if worker.index == 1:
             worker.step_while(lambda: probe.less_than(1) and time.monotonic() < end)
-        found = worker.all_gather(worker.index, patience)
+        result = worker.all_gather(worker.index, patience)
         handle.close()
-        return found
+        return result
 
     with pytest.raises(StalledError, match="a value to come from worker 1, for all_gather.*: have every worker call"):
         timely.execute(functools.partial(program, seconds=3600, patience=1), workers=3 - processes, processes=processes)
@@ -113,7 +113,7 @@ def test_a_peer_that_fails_ends_it() -> None:
         timely.execute(program, workers=2)
 
 
-def test_a_value_that_cannot_be_sent_says_what_it_was_for() -> None:
+def test_a_value_that_cannot_be_sent_is_an_error_that_names_all_gather() -> None:
     with pytest.raises(RoutingError, match="a value for all_gather: "):
         timely.execute(lambda worker: worker.all_gather(threading.Lock()), processes=2)
 

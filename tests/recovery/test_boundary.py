@@ -81,7 +81,7 @@ def test_messages_that_come_late_are_waited_for(tmp_path: Path, seed: int) -> No
     assert Counter(record for _, came, _ in results for record in came) == expected(8)
 
 
-def test_several_dataflows_are_kept_together_and_one_that_is_complete_stays_complete(tmp_path: Path) -> None:
+def test_several_dataflows_are_saved_together_and_a_complete_one_stays_complete(tmp_path: Path) -> None:
     def one(worker: Worker, stop: int | None) -> list[Any]:
         with Recovery(worker, tmp_path) as recovery:
             with worker.dataflow(int, name="once") as scope:
@@ -105,7 +105,7 @@ def test_several_dataflows_are_kept_together_and_one_that_is_complete_stays_comp
     assert timely.execute(lambda worker: one(worker, None), workers=2) == [[], []]
 
 
-def test_what_is_built_after_it_is_closed_is_not_kept(tmp_path: Path) -> None:
+def test_a_dataflow_built_after_the_recovery_is_closed_is_not_saved(tmp_path: Path) -> None:
     def undeclared(capability: Any, info: OperatorInfo) -> Callable[..., object]:
         return lambda output: capability.drop()
 
@@ -169,9 +169,9 @@ def test_one_worker_may_be_far_ahead(tmp_path: Path) -> None:
                 seen = stream.exchange(lambda x: x).capture()
             handle.send(worker.index + 1)
             handle.advance_to(10 * worker.index + 1)
-            found = recovery.checkpoint(1)
-            assert (found.time, found.generation) == (1, 1)
-            assert found.bytes > 0
+            result = recovery.checkpoint(1)
+            assert (result.time, result.generation) == (1, 1)
+            assert result.bytes > 0
             handle.close()
             worker.run()
             return seen.extract()

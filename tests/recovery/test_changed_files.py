@@ -34,11 +34,11 @@ changes = st.lists(st.tuples(st.floats(0, 0.9999), st.binary(max_size=3)), max_s
 
 
 def changed(data: bytes, changes: list[tuple[float, bytes]], kept: float) -> bytes:
-    found = bytearray(data)
+    result = bytearray(data)
     for where, what in changes:
-        at = int(where * len(found))
-        found[at : at + len(what)] = what
-    return bytes(found[: int(kept * len(found)) if kept < 0.5 else len(found)])
+        at = int(where * len(result))
+        result[at : at + len(what)] = what
+    return bytes(result[: int(kept * len(result)) if kept < 0.5 else len(result)])
 
 
 def check_state(edits: list[tuple[float, bytes]], kept: float) -> None:
@@ -47,21 +47,21 @@ def check_state(edits: list[tuple[float, bytes]], kept: float) -> None:
     data = changed(written, edits, kept)
     try:
         file = StateFile("one", lambda name: io.BytesIO(data), len(written), writer.digest)
-        found: list[Any] = [*file.routed(KEY, 0, 1), *file.own(KEY)]
+        collected: list[Any] = [*file.routed(KEY, 0, 1), *file.own(KEY)]
     except CheckpointError:
         assert data != written
     else:
-        assert found == [item for _, item in ITEMS]
+        assert collected == [item for _, item in ITEMS]
 
 
 def check_manifest(edits: list[tuple[float, bytes]], kept: float) -> None:
     data = changed(MANIFEST.encode(), edits, kept)
     try:
-        found = Manifest.decode(data)
+        result = Manifest.decode(data)
     except (CheckpointError, ChangedDataflowError):
         assert data != MANIFEST.encode()
     else:
-        assert found == MANIFEST
+        assert result == MANIFEST
 
 
 @given(changes, st.floats(0, 1))
@@ -77,4 +77,4 @@ def test_a_changed_manifest_is_refused(edits: list[tuple[float, bytes]], kept: f
 @pytest.mark.soak
 @pytest.mark.parametrize("check", [check_state, check_manifest])
 def test_very_many_changed_files_are_refused(check: Any) -> None:
-    settings(max_examples=4_000)(given(changes, st.floats(0, 1))(lambda edits, kept: check(edits, kept)))()
+    settings(max_examples=4_000)(given(changes, st.floats(0, 1))(lambda edits, held: check(edits, held)))()

@@ -63,19 +63,19 @@ def test_dataflows_that_are_built_one_within_the_other_have_their_own_state_back
 
 def test_a_dataflow_that_was_never_finished_takes_no_others_place(tmp_path: Path) -> None:
     def run(start: int) -> int:
-        worker, found = timely.Worker(), []  # type: ignore[var-annotated]
+        worker, result = timely.Worker(), []  # type: ignore[var-annotated]
         with Recovery(worker, tmp_path) as recovery:
             with pytest.raises(ZeroDivisionError), worker.dataflow(int, name="given up") as scope:
                 scope.empty().sink(timely.Pipeline, "total", total([1]))
                 raise ZeroDivisionError
             with worker.dataflow(int, name="total") as scope:
                 handle, stream = scope.new_input()
-                stream.sink(timely.Pipeline, "total", total(found))
+                stream.sink(timely.Pipeline, "total", total(result))
             handle.advance_to(start)
             handle.send(1)
             handle.advance_to(start + 1)
             recovery.checkpoint(start + 1)
-            return sum(found)
+            return sum(result)
 
     assert [run(0), run(1)] == [1, 2]
 
@@ -124,7 +124,7 @@ def test_a_load_that_refers_to_the_initial_capability_does_not_hold_it_for_good(
     [lambda items: None, lambda items: (item for item in items), lambda items: next(items)],
     ids=["none", "as a generator", "one of two"],
 )
-def test_state_that_is_not_taken_back_at_once_is_an_error_and_not_lost(tmp_path: Path, load: Callable[[Any], object]) -> None:
+def test_state_that_is_not_restored_at_once_is_an_error_and_not_lost(tmp_path: Path, load: Callable[[Any], object]) -> None:
     def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
         capability.drop()
         info.register_state(lambda: [(None, 1), (None, 2)], load)
@@ -146,7 +146,7 @@ def test_state_that_is_declared_too_late_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("here", [0, 1])
-def test_workers_that_keep_different_parts_are_told_before_a_checkpoint_is_made_of_it(tmp_path: Path, here: int) -> None:
+def test_workers_that_register_different_state_are_refused_before_a_checkpoint(tmp_path: Path, here: int) -> None:
     def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
         capability.drop()
         info.declare_stateless()
@@ -227,9 +227,9 @@ class Odd(LocalStore):
 def test_a_file_that_opens_and_cannot_be_read_is_damage(tmp_path: Path, workers: int) -> None:
     def program(worker: timely.Worker, store: LocalStore, upto: int) -> Any:
         with Recovery(worker, store) as recovery:
-            found: list[int] = []
+            collected: list[int] = []
             with worker.dataflow(int) as scope:
-                scope.empty().sink(timely.Pipeline, "total", total(found))
+                scope.empty().sink(timely.Pipeline, "total", total(collected))
             for time in range((recovery.time or 0) + 1, upto + 1):
                 recovery.checkpoint(time)
             return recovery.time
@@ -345,8 +345,8 @@ def counting(worker: timely.Worker, where: Path, upto: int, time: Any = None) ->
             handle.send_batch([key for number, key in enumerate(KEYS) if number % worker.peers == worker.index])
             handle.advance_to(step(epoch + 1))
         recovery.checkpoint(step(upto), upto)
-        found = [[x for _, batch in seen.messages for x in batch] for seen in (counted, met, summed)]
-    return [Counter(map(repr, records)) for records in found]
+        collected = [[x for _, batch in seen.messages for x in batch] for seen in (counted, met, summed)]
+    return [Counter(map(repr, records)) for records in collected]
 
 
 @pytest.mark.parametrize("time", [None, lambda epoch: timely.Product(epoch, epoch)], ids=["numbers", "products"])

@@ -67,7 +67,7 @@ def test_a_damaged_checkpoint_is_passed_over(
         assert "not used: checkpoint 00000001-" in caplog.text
 
 
-def test_where_no_checkpoint_is_good_the_run_says_so_and_why(tmp_path: Path) -> None:
+def test_where_no_checkpoint_is_good_the_error_has_the_reasons(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         run(tmp_path, 2, stop=4)
     for path in tmp_path.glob("*.state"):

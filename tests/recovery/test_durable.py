@@ -30,12 +30,12 @@ class LossyDisk:
 
     def fsync(self, descriptor: int) -> None:
         self._fsync(descriptor)
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
+        result = os.fstat(descriptor)
+        if stat.S_ISDIR(result.st_mode):
             with os.scandir(descriptor) as entries:
-                self.entries[found.st_ino] = {entry.name: entry.stat(follow_symlinks=False).st_ino for entry in entries}
+                self.entries[result.st_ino] = {entry.name: entry.stat(follow_symlinks=False).st_ino for entry in entries}
         else:
-            self.contents[found.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
+            self.contents[result.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
 
     def replace(self, source: Any, target: Any) -> None:
         assert self.contents.get(os.stat(source).st_ino) == Path(source).read_bytes(), f"{target} has a name before its content"
@@ -43,16 +43,16 @@ class LossyDisk:
 
     def after_power_loss(self, root: Path) -> dict[str, bytes]:
         """Return the files that are left below a directory that was there before."""
-        found: dict[str, bytes] = {}
+        groups: dict[str, bytes] = {}
         todo = [("", root.stat().st_ino)]
         while todo:
             path, number = todo.pop()
             for name, below in self.entries.get(number, {}).items():
                 if below in self.contents:
-                    found[path + name] = self.contents[below]
+                    groups[path + name] = self.contents[below]
                 else:
                     todo.append((f"{path}{name}/", below))
-        return found
+        return groups
 
 
 def test_what_is_written_survives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,12 +124,12 @@ def test_what_is_deleted_while_a_new_run_begins_is_not_missed(tmp_path: Path) ->
 
     class Outrun(LocalStore):
         def open(self, name: str) -> Any:
-            found = super().open(name)
+            result = super().open(name)
             if name.endswith(MANIFEST) and len(opened) < 2:
                 opened.append(name)
                 for _ in range(len(opened) // 2 * 3):
                     step(*old[:2])
-            return found
+            return result
 
     opened: list[str] = []
     old = counter(timely.Worker(), tmp_path)
@@ -263,7 +263,7 @@ def test_a_run_whose_beginnings_another_has_deleted_begins_after_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", [STATE, MANIFEST])
-def test_a_run_whose_checkpoint_another_has_deleted_is_told_of_that(tmp_path: Path, kind: str) -> None:
+def test_a_run_whose_checkpoint_another_has_deleted_raises_an_error(tmp_path: Path, kind: str) -> None:
     step(*counter(timely.Worker(), tmp_path)[:2])
     others: list[Any] = []
     run = counter(timely.Worker(), Slow(tmp_path, kind, lambda: others.append(counter(timely.Worker(), tmp_path))))
@@ -296,7 +296,7 @@ def test_runs_that_begin_at_once_do_not_keep_each_other_from_it_for_long(tmp_pat
     assert store.claims < 20 * runs
 
 
-def test_a_place_that_cannot_be_begun_at_says_why(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_begun_at_is_an_error_with_the_reason(tmp_path: Path) -> None:
     class Gone(LocalStore):
         def write(self, name: str, chunks: Iterable[bytes]) -> None:
             raise FileNotFoundError(name)

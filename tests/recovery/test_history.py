@@ -45,7 +45,7 @@ def put(directory: Path, *things: Manifest | Fence) -> History:
 
 def order(history: History) -> list[tuple[int, int]]:
     """The generations and numbers of a lineage."""
-    return [(int(found.run[:8]), found.number) for found in history.lineage()]
+    return [(int(result.run[:8]), result.number) for result in history.lineage()]
 
 
 def test_a_run_without_checkpoints_whose_fence_is_damaged_may_have_begun_from_any(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_a_fence_that_was_written_for_another_run_is_damaged(tmp_path: Path) -> 
     put(tmp_path, Fence(ONE, None), manifest(ONE, 0), Fence(TWO, first), manifest(TWO, 0, first))
     shutil.copy(tmp_path / (TWO + FENCE), tmp_path / (ONE + FENCE))
     history = History(LocalStore(tmp_path))
-    found = [(int(found.run[:8]), found.number) for found in itertools.islice(history.lineage(), 9)]
-    assert found == [(2, 0), (1, 0)]
+    collected = [(int(collected.run[:8]), collected.number) for collected in itertools.islice(history.lineage(), 9)]
+    assert collected == [(2, 0), (1, 0)]
     assert history.damaged == [f"fence {ONE}: the content of {ONE}{FENCE} was written as {TWO}{FENCE}"]
 
 

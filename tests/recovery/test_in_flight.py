@@ -35,7 +35,7 @@ steps = st.lists(st.integers(1, 14), min_size=1, max_size=4)
 
 def cut_run(build: Build, sent: Sends, after: Sequence[int], workers: int, *, compact: bool, seed: int) -> Counter[Any]:
     """What comes out of a run that is cut each time that some worker has taken so many steps more; all epochs are sent."""
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     start: list[Any] = []
     choose = random.Random(seed)
     for place, count in enumerate(after):
@@ -49,11 +49,11 @@ def cut_run(build: Build, sent: Sends, after: Sequence[int], workers: int, *, co
             choose.choice(phase.workers).step()
         pause(phase.workers, phase.network)
         start = [registry.snapshot(compact=compact, in_flight=True) for registry in phase.state_registries]
-        found += phase.outputs()
+        counts += phase.outputs()
     last = Phase(build, 1, workers, start)
     last.advance_to(EPOCHS)
     last.end()
-    return found + last.outputs()
+    return counts + last.outputs()
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -95,8 +95,8 @@ def test_a_graph_algorithm_with_little_memory_is_cut_too(
         return BUILDS[name](stream, 3)
 
     with MemoryBudget(1000):
-        found = cut_run(build, sent, after, workers, compact=False, seed=seed)
-    assert found == run(build, sent, workers=workers)
+        outputs = cut_run(build, sent, after, workers, compact=False, seed=seed)
+    assert outputs == run(build, sent, workers=workers)
 
 
 # -- with files ------------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_a_checkpoint_in_a_loop_is_written_and_read(tmp_path: Path) -> None:
 
 def test_another_version_of_a_graph_algorithm_does_not_go_on_in_its_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ranks(numbers: Any) -> Any:
-        edges = numbers.map_batch(lambda found: pa.record_batch({"src": found, "dst": [number // 2 for number in found]}))
+        edges = numbers.map_batch(lambda result: pa.record_batch({"src": result, "dst": [number // 2 for number in result]}))
         return pagerank(edges, rounds=9)
 
     def run(steps: int) -> list[Any]:

@@ -83,9 +83,9 @@ def check_kills(directory: Path, seed: int, kills: int) -> tuple[int, int]:
         except timely.TimelyError as error:
             assert "exit code -9" in str(error) or isinstance(error, timely.PeerLostError), error
             killed += 1
-            found = max((path.name for path in directory.glob("*.manifest")), default="")
-            advanced += found != newest
-            newest = found
+            result = max((path.name for path in directory.glob("*.manifest")), default="")
+            advanced += result != newest
+            newest = result
     results = run(directory, 2, victim=-1, at=0)
     assert Counter(record for _, came, _ in results for record in came) == expected(EPOCHS)
     assert sum(seen for _, _, seen in results) == 6 * EPOCHS

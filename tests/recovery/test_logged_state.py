@@ -20,9 +20,9 @@ def counting(counts: dict[str, int], calls: list[str]) -> Callable[..., Any]:
             return [(route(word), (word, n)) for word, n in counts.items()]
 
         def load(items: Any) -> None:
-            found = list(items)
-            calls.append(f"load {len(found)}")
-            counts.update(found)
+            collected = list(items)
+            calls.append(f"load {len(collected)}")
+            counts.update(collected)
 
         def rescale(items: Any) -> None:
             calls.append(f"rescale {len(items)}")

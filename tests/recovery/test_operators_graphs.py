@@ -48,8 +48,8 @@ def _pregel(scope: Any, stream: Any) -> Any:
 
     def least(vertex: Any, messages: list[Any]) -> Any:
         state = min([vertex.state, *messages])
-        told = vertex.superstep == 0 or state < vertex.state
-        return state, [(target, state) for target in vertex.edges if told]
+        seen = vertex.superstep == 0 or state < vertex.state
+        return state, [(target, state) for target in vertex.edges if seen]
 
     return graphs.pregel(nodes, pairs, least, min)
 

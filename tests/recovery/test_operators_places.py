@@ -106,8 +106,8 @@ def test_a_reduction_goes_on_on_any_number_of_workers(sends: Sends, cut: Cut, wo
     def build(scope: Any, stream: Any) -> Any:
         return stream.map(lambda pair: pair[1]).apply(operators.all_reduce, max)
 
-    def answers(found: Counter[Any]) -> set[Any]:
-        return set(found)  # which every worker gets
+    def answers(result: Counter[Any]) -> set[Any]:
+        return set(result)  # which every worker gets
 
     assert answers(run(build, sends, cuts=[cut], workers=workers)) == answers(run(build, sends))
 
@@ -224,7 +224,7 @@ def test_a_replay_goes_on_behind_what_it_had_passed_on(there: int) -> None:
     assert sorted(seen.extract() + rest.extract()) == [(0, ["a"]), (1, ["b"]), (3, ["c"])]
 
 
-def test_recorded_files_are_told_by_their_paths_on_other_workers(tmp_path: Path) -> None:
+def test_recorded_files_are_recognised_by_their_paths_on_other_workers(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in "ab"]
     for path, events in zip(paths, RECORDED):
         sink: timely.FileSink[int] = timely.FileSink(path)
@@ -376,7 +376,7 @@ def _adding(kind: type[Adder]) -> Build:
     return lambda scope, stream: scope.add_scope(kind(), [stream])[0]
 
 
-def test_a_scope_of_ones_own_goes_on_with_its_state() -> None:
+def test_a_custom_scope_goes_on_with_its_state() -> None:
     sent = [[(0, 1)], [(0, 2)], [(0, 3)], [(0, 4)]]
     expected = Counter({(0, epoch, str(total)): 1 for epoch, total in enumerate((1, 3, 6, 10))})
     for epoch in range(EPOCHS + 1):
@@ -385,7 +385,7 @@ def test_a_scope_of_ones_own_goes_on_with_its_state() -> None:
         run(_adding(StatefulScope), sent, cuts=[(2, 1)], workers=2)
 
 
-def test_a_scope_of_ones_own_that_cannot_say_what_it_has_is_refused() -> None:
+def test_a_custom_scope_without_a_checkpoint_is_refused() -> None:
     with pytest.raises(StateError, match="Adder"):
         run(_adding(Adder), [[]] * EPOCHS)
 
@@ -407,23 +407,23 @@ class Last(timely.Vertex[int]):
         self.send_by(0, [self.found.pop(time)], time)
 
 
-def test_a_vertex_that_does_not_say_how_is_not_dealt_anew() -> None:
+def test_a_vertex_without_redistribute_is_not_repartitioned() -> None:
     with pytest.raises(StateError, match=r"vertex Last.*redistribute\(states, index, peers\), or go on with 2 workers"):
         run(lambda scope, stream: stream.vertex(Last), [[(3, 1), (3, 2)], [], [], []], cuts=[(1, 2)], workers=3)
 
 
-def test_a_vertex_that_has_learnt_nothing_need_not_say_how() -> None:
+def test_a_vertex_without_state_needs_no_redistribute() -> None:
     sent: Sends = [[(0, 1), (0, 2)], [], [(0, 3)], []]
-    found = run(lambda scope, stream: stream.vertex(Last, pact=timely.Exchange(int)), sent, cuts=[(2, 2)], workers=3)
-    assert found == Counter({(0, 0, "1"): 1, (0, 0, "2"): 1, (0, 2, "3"): 1})
+    outputs = run(lambda scope, stream: stream.vertex(Last, pact=timely.Exchange(int)), sent, cuts=[(2, 2)], workers=3)
+    assert outputs == Counter({(0, 0, "1"): 1, (0, 0, "2"): 1, (0, 2, "3"): 1})
 
 
-def test_a_key_of_two_workers_is_not_dealt_anew() -> None:
+def test_a_key_of_two_workers_is_not_repartitioned() -> None:
     with pytest.raises(StateError, match="'a'"):
         operators.redistribute_by_key([{"a": 1}, {"a": 2}], timely.dataflow.route("a") % 2, 2)
 
 
-def test_closures_without_state_say_so_in_one_word() -> None:
+def test_closures_without_state_declare_it_in_one_word() -> None:
     def logic(input: Any, output: Any, notificator: Any) -> None:
         for capability, batch in input:
             output.session(capability).give_batch(batch)
@@ -436,17 +436,17 @@ def test_closures_without_state_say_so_in_one_word() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_requests_of_a_notificator_come_as_often_as_they_were_made(workers: int) -> None:
-    told: list[tuple[int, int]] = []
+    seen: list[tuple[int, int]] = []
 
     def logic(input: Any, output: Any, notificator: Any) -> None:
         for capability, batch in input:
             for _ in batch:
                 notificator.notify_at(capability.delayed(3))
-        told.extend((capability.time, count) for capability, count in notificator)
+        seen.extend((capability.time, count) for capability, count in notificator)
 
     def build(scope: Any, stream: Any) -> Any:
         return stream.unary_notify(Pipeline, "mine", [1, 1, 5], logic, state=timely.OperatorInfo.declare_stateless)
 
     run(build, [[(0, 1)], [(0, 1)], [], []], cuts=[(2, 1)], workers=workers)
     counts = {1: [(1, 2), (3, 2), (5, 1)], 2: [(1, 2), *[(3, 1), (5, 1)] * 2]}
-    assert sorted(told) == sorted(counts[workers])
+    assert sorted(seen) == sorted(counts[workers])

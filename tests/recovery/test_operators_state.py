@@ -56,12 +56,12 @@ def _delayed(scope: Any, stream: Any) -> Any:
 def _pregap(scope: Any, stream: Any) -> Any:
     events = stream.map(lambda pair: (pair[0], 2 * pair[1] + 4))
     complete, late = sessions(events, 3, at=_value, key=lambda event: event[0])
-    return complete.map(lambda found: (found[0], found[1], sorted(found[2]))), late
+    return complete.map(lambda result: (result[0], result[1], sorted(result[2]))), late
 
 
 def _windowed(scope: Any, stream: Any) -> Any:
     complete, late = windows(stream, sliding(4, 2), at=_value, key=lambda pair: pair[0])
-    return complete.map(lambda found: (found[0], found[1], sorted(found[2]))), late
+    return complete.map(lambda result: (result[0], result[1], sorted(result[2]))), late
 
 
 def _on_columns(scope: Any, stream: Any) -> Any:
@@ -74,7 +74,7 @@ def _on_columns(scope: Any, stream: Any) -> Any:
     complete, late = windows(batches, sliding(4, 2), at="at", key="key", rows="count")
     ended, missed = sessions(batches, 3, at="at", key="key", rows="count")
     everyone, _ = sessions(batches, 3, at="at", rows="count")
-    return tuple(found.map(tuple) for found in (complete, late, ended, missed, everyone))
+    return tuple(result.map(tuple) for result in (complete, late, ended, missed, everyone))
 
 
 def _gated(scope: Any, stream: Any) -> Any:
@@ -83,20 +83,20 @@ def _gated(scope: Any, stream: Any) -> Any:
 
 def _notified(scope: Any, stream: Any) -> Any:
     """A closure of one's own, with its state declared."""
-    found: dict[tuple[int, Any], int] = {}
+    groups: dict[tuple[int, Any], int] = {}
 
     def logic(input: Any, output: Any, notificator: Any) -> None:
         for capability, batch in input:
             notificator.notify_at(capability.retain())
             for key, value in batch:
-                found[capability.time, key] = found.get((capability.time, key), 0) + value
+                groups[capability.time, key] = groups.get((capability.time, key), 0) + value
         for capability, _ in notificator:
             session = output.session(capability)
-            for time, key in [place for place in found if place[0] == capability.time]:
-                session.give((key, found.pop((time, key))))
+            for time, key in [place for place in groups if place[0] == capability.time]:
+                session.give((key, groups.pop((time, key))))
 
     def register(info: timely.OperatorInfo) -> None:
-        info.register_state(lambda: ((route(place[1]), (place, value)) for place, value in found.items()), found.update)
+        info.register_state(lambda: ((route(place[1]), (place, value)) for place, value in groups.items()), groups.update)
 
     return stream.unary_notify(timely.Exchange(lambda pair: pair[0]), "mine", [], logic, state=register)
 
@@ -115,8 +115,8 @@ class Tally(timely.Vertex[int]):
             times[time] = times.get(time, 0) + value
 
     def on_notify(self, time: int) -> None:
-        found = [(key, times.pop(time)) for key, times in self.sums.items() if time in times]
-        self.send_by(0, found, time)
+        collected = [(key, times.pop(time)) for key, times in self.sums.items() if time in times]
+        self.send_by(0, collected, time)
 
     def redistribute(self, states: Any, index: int, peers: int) -> Any:
         return {"sums": operators.redistribute_by_key([state["sums"] for state in states], index, peers)}

@@ -146,11 +146,11 @@ def test_a_race_is_the_same_for_the_same_decisions() -> None:
     def states() -> list[int]:
         scene = Scene([1, 1], OBJECTS, before=0)
         with scene.make(Random(3)) as race:
-            found = []
+            collected = []
             while choices := race.decisions():
-                found.append(len(choices))
-                race.step(choices[len(found) % len(choices)])
-            return found
+                collected.append(len(choices))
+                race.step(choices[len(collected) % len(choices)])
+            return collected
 
     assert states() == states()
 

@@ -252,7 +252,7 @@ def test_state_that_cannot_be_pickled_names_its_operator(tmp_path: Path, workers
         pieces[-1][1].close()
 
 
-def test_an_error_while_state_is_saved_or_taken_back_names_its_operator(tmp_path: Path) -> None:
+def test_an_error_while_state_is_saved_or_restored_names_its_operator(tmp_path: Path) -> None:
     def raising(*_: Any) -> Any:
         raise KeyError("lost")
 
@@ -280,7 +280,7 @@ def test_a_worker_without_such_state_needs_no_rescale(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_a_boundary_that_can_never_be_reached_is_an_error_and_says_who_is_in_the_way(tmp_path: Path, workers: int) -> None:
+def test_a_boundary_that_can_never_be_reached_is_an_error_that_names_what_holds_it(tmp_path: Path, workers: int) -> None:
     def program(worker: timely.Worker) -> None:
         with Recovery(worker, tmp_path) as recovery:
             with worker.dataflow(name="flow") as scope:
@@ -321,7 +321,7 @@ def test_after_that_a_worker_may_advance_and_try_again(tmp_path: Path) -> None:
     assert recovery.checkpoint(3).time == 3
 
 
-def test_workers_that_want_different_times_are_told(tmp_path: Path) -> None:
+def test_workers_that_want_different_times_are_refused(tmp_path: Path) -> None:
     def program(worker: timely.Worker) -> None:
         with Recovery(worker, tmp_path) as recovery:
             recovery.checkpoint(worker.index)

@@ -51,11 +51,11 @@ def test_each_item_comes_back_to_one_worker_in_order(peers: int) -> None:
         data, writer = written(parts)
         file = opened(data, writer)
         file.check()
-        for key, found in parts.items():
-            assert list(file.own(key)) == [item for route, item in found if route is None]
-            assert file.has_own(key) == any(route is None for route, _ in found)
+        for key, result in parts.items():
+            assert list(file.own(key)) == [item for route, item in result if route is None]
+            assert file.has_own(key) == any(route is None for route, _ in result)
             for index in range(peers):
-                mine = [(route, item) for route, item in found if route is not None and route % peers == index]
+                mine = [(route, item) for route, item in result if route is not None and route % peers == index]
                 came = list(file.routed(key, index, peers))
                 assert sorted(came) == sorted(item for _, item in mine)
         assert list(file.own((9, "/elsewhere", 0))) == []

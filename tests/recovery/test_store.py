@@ -106,9 +106,9 @@ def test_directories_above_a_store_are_made_too(tmp_path: Path) -> None:
 
 def test_paths_and_file_uris_need_no_arrow(tmp_path: Path) -> None:
     for where in (tmp_path, str(tmp_path), f"file://{tmp_path}"):
-        found = open_store(where)
-        assert isinstance(found, LocalStore)
-        assert found.directory == tmp_path
+        result = open_store(where)
+        assert isinstance(result, LocalStore)
+        assert result.directory == tmp_path
 
 
 @pytest.mark.parametrize("where", [7, None, object()])

@@ -159,7 +159,7 @@ def test_a_run_that_is_cut_at_times_of_ones_own(name: str, sends: Any, on: Any, 
         boundaries.append(moved(boundaries[-1], step))
 
     def run(cuts: Any, workers: int) -> Any:
-        found: Counter[Any] = Counter()
+        counts: Counter[Any] = Counter()
         start: Any = ()
         begin = 0
         for end, size in [*cuts, (len(sends), workers)]:
@@ -170,10 +170,10 @@ def test_a_run_that_is_cut_at_times_of_ones_own(name: str, sends: Any, on: Any, 
                     phase.send(0, number, moved(boundaries[place], later), record)
                 phase.advance_to(boundaries[place + 1])
             start, begin = phase.snapshots(), end
-            found += phase.outputs()
+            counts += phase.outputs()
         phase = Phase(build, 1, workers, start, Revision)
         phase.end()
-        return found + phase.outputs()
+        return counts + phase.outputs()
 
     assert run(cuts, workers) == run([], 1)
 

@@ -74,8 +74,8 @@ def after(changes: int) -> State:
 @pytest.mark.parametrize("later", [1, 3])
 def test_only_what_changed_is_written_and_all_of_it_comes_back(workers: int, later: int) -> None:
     store = MemoryStore()
-    found = timely.execute(lambda worker: run(store, worker, [WHOLE, *ONE]), workers=workers)
-    for _, (first, second, *rest) in found:
+    results = timely.execute(lambda worker: run(store, worker, [WHOLE, *ONE]), workers=workers)
+    for _, (first, second, *rest) in results:
         assert first > 200 * KEYS
         assert second > 200 * KEYS  # shares nothing with the one before
         assert max(rest) < first / 5
@@ -131,7 +131,7 @@ TRAILER = struct.Struct(">QQ8s")
 
 def as_before(store: MemoryStore) -> MemoryStore:
     """The same checkpoints in the format before: digests by BLAKE2, and no names of files in the index."""
-    found: dict[str, bytes] = {}
+    groups: dict[str, bytes] = {}
     infos: dict[str, list[Any]] = {}
     for name, data in store.files.items():
         if name.endswith(".state"):
@@ -141,11 +141,11 @@ def as_before(store: MemoryStore) -> MemoryStore:
                 blocks[:] = [[*block[:4], digest(data[block[2] : block[2] + block[3]])] for block in blocks]
                 assert all(pickle.loads(data[block[2] : block[2] + block[3]]) for block in blocks)
             text = json.dumps(index).encode()
-            found[name] = data[:at] + text + TRAILER.pack(at, len(text), b"timely-1")
-            infos[name] = [len(found[name]), digest(text)]
+            groups[name] = data[:at] + text + TRAILER.pack(at, len(text), b"timely-1")
+            infos[name] = [len(groups[name]), digest(text)]
     for name, data in store.files.items():
         if name.endswith(".claim"):
-            found[name] = data
+            groups[name] = data
         elif not name.endswith(".state"):
             head, _, body = data.partition(b"\n")
             content = json.loads(body)
@@ -153,8 +153,8 @@ def as_before(store: MemoryStore) -> MemoryStore:
                 content["files"] = {file: infos[file] for file in content["files"]}
             start = re.sub(rb" \d+ .*", b" 2 ", head)
             text = json.dumps(content).encode()
-            found[name] = start + digest(start + text).encode() + b"\n" + text
-    return MemoryStore(found)
+            groups[name] = start + digest(start + text).encode() + b"\n" + text
+    return MemoryStore(groups)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -162,6 +162,6 @@ def test_checkpoints_of_the_format_before_are_read(workers: int) -> None:
     store = MemoryStore()
     alone(store, [WHOLE])
     old = as_before(store)
-    found = timely.execute(lambda worker: run(old, worker, [{0: b"new"}]), workers=workers)
-    assert of_all(found) == WHOLE
+    results = timely.execute(lambda worker: run(old, worker, [{0: b"new"}]), workers=workers)
+    assert of_all(results) == WHOLE
     assert alone(old, [])[0] == {**WHOLE, 0: b"new"}

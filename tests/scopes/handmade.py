@@ -63,8 +63,8 @@ class HandMade:
     ) -> bool:
         self.pulls += 1
         if self.script:
-            for batches, said in zip((internal, consumed, produced), self.script.pop(0), strict=True):
-                for port, time, diff in said:
+            for batches, result in zip((internal, consumed, produced), self.script.pop(0), strict=True):
+                for port, time, diff in result:
                     batches[port].update(time, diff)
         return self.busy
 

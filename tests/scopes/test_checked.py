@@ -66,7 +66,7 @@ def test_OC2_OC4_the_truth_is_not(truth: str) -> None:
     parent.pull()
 
 
-def test_what_is_held_is_what_was_said() -> None:
+def test_a_scope_holds_what_it_reported() -> None:
     child = scope()
     parent = parent_of(child)
     child.say(internal=[(0, 3, -1), (0, 8, 1)])
@@ -105,7 +105,7 @@ class SharedScope(HandMade):
     shared = True
 
 
-def test_a_scope_that_speaks_for_all_workers_is_taken_to_do_so() -> None:
+def test_a_shared_scope_reports_for_all_workers() -> None:
     sub = subgraph()
     sub.add_child("own", HandMade([], 1))
     sub.add_child("shared", SharedScope([], 1))

@@ -37,7 +37,7 @@ def ways_back(edges: list[tuple[Source, Target]], world: list[Any], ports: list[
     ]
 
 
-def test_each_child_hears_of_the_ways_to_its_own_inputs_alone() -> None:
+def test_each_child_receives_the_ways_to_its_own_inputs_alone() -> None:
     """Child 0 leads out of the scope and the world back to it, and to both inputs of child 1; child 1 leads nowhere."""
     edges = [
         (Source(INGRESS, 0), Target(0, 0)),

@@ -278,7 +278,7 @@ def test_what_happens_in_a_dataflow_that_is_no_more_is_ignored() -> None:
     assert not worker.step()
 
 
-def test_a_scope_that_exchanges_and_never_hears_of_its_peer_waits() -> None:
+def test_a_scope_that_exchanges_waits_for_a_silent_peer() -> None:
     """Two workers; one is built late and steps rarely: the other's inner loop must not get ahead of it."""
     network = Network(2)
     workers = [timely.Worker(network.transport(index)) for index in range(2)]

@@ -109,27 +109,27 @@ def history() -> list[object]:
             left = [done.leave(), done.delay(lambda x, time: time + x).leave(), large.leave()]
         probes = [each.probe() for each in left]
         seen = [each.capture() for each in left]
-    found: list[object] = []
+    collected: list[object] = []
     for epoch in range(4):
         numbers.send(5 * epoch)
         numbers.advance_to(epoch + 1)
         for _ in range(3):
             worker.step()
-            found.append([probe.frontier() for probe in probes])
+            collected.append([probe.frontier() for probe in probes])
     numbers.close()
     while worker.step():
-        found.append([probe.frontier() for probe in probes])
-    return [*found, *(each.extract() for each in seen)]
+        collected.append([probe.frontier() for probe in probes])
+    return [*collected, *(each.extract() for each in seen)]
 
 
-def test_the_parent_is_told_the_same_by_frontiers_as_by_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parent_receives_the_same_by_frontiers_as_by_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where much inside leads to many outputs the one takes the place of the other."""
     by_counts = history()
     monkeypatch.setattr(subgraph_builder, "_MOST_EXITS", -1)
     assert history() == by_counts
 
 
-def test_many_ways_out_are_told_by_frontiers() -> None:
+def test_many_ways_out_are_reported_by_frontiers() -> None:
     with timely.Worker().dataflow() as scope:
         SHAPES["a partition in a region"](scope, 50)
     [region] = [nested for nested in scope.scopes if nested.outputs == 50]

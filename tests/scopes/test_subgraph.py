@@ -134,7 +134,7 @@ def test_what_may_come_in_from_outside_is_not_reported_as_work_inside() -> None:
     assert child.frontiers == [{4: 1}]
 
 
-def test_children_are_told_of_changes_only() -> None:
+def test_children_receive_changes_only() -> None:
     first, second = HandMade([[STAY]], 1, [[(2, 1)]]), HandMade([[STAY]], 1, [[]])
     sub = chain(first, second)
     parent = Parent(sub).set()
@@ -146,13 +146,13 @@ def test_children_are_told_of_changes_only() -> None:
     parent.push((0, 1, -1), (0, 9, 1))
     parent.pull()
     assert (first.frontiers, second.frontiers) == ([{9: 1}], [{2: 1}])
-    told = second.pushes
+    seen = second.pushes
     parent.push((0, 9, -1))
     parent.pull()
-    assert (first.frontiers, second.frontiers, second.pushes) == ([{}], [{2: 1}], told)
+    assert (first.frontiers, second.frontiers, second.pushes) == ([{}], [{2: 1}], seen)
 
 
-def test_a_child_hears_of_all_its_inputs_at_once() -> None:
+def test_a_child_receives_the_frontiers_of_all_its_inputs_at_once() -> None:
     """Whatever stands between the two on the way to them."""
     sub = subgraph()
     relays, both = [HandMade([[STAY]], 1, [[]]) for _ in range(2)], HandMade([[], []], 0)
@@ -248,7 +248,7 @@ class Attached(HandMade, TrustedScope[int]):
         return self.busy
 
 
-def test_the_frontiers_of_an_attached_child_are_kept_for_it() -> None:
+def test_the_frontiers_of_an_attached_child_are_maintained_in_its_lists() -> None:
     sub = subgraph()
     child = Attached()
     sub.add_child("attached", child)
@@ -263,7 +263,7 @@ def test_the_frontiers_of_an_attached_child_are_kept_for_it() -> None:
     assert (child.runs, child.pulls) == (2, 0)
 
 
-def test_an_attached_child_keeps_the_scope_alive_as_long_as_it_says_so() -> None:
+def test_an_attached_child_keeps_the_scope_alive_as_long_as_it_is_busy() -> None:
     sub = subgraph()
     child = Attached(inputs=0)
     sub.add_child("attached", child)
@@ -275,7 +275,7 @@ def test_an_attached_child_keeps_the_scope_alive_as_long_as_it_says_so() -> None
     assert (parent.pull()[0], child.runs) == (False, 4), "it had nothing more to do when it was run out of turn"
 
 
-def test_several_may_look_on_at_an_attached_child() -> None:
+def test_several_tracers_may_intercept_an_attached_child() -> None:
     class Reader(Attached):
         def attach(self, *account: Any) -> list[list[int]]:
             _, [first, _], _, _, self.note = account
@@ -344,7 +344,7 @@ def test_a_scope_asks_once_to_be_pulled() -> None:
     assert woken == [True] * 4
 
 
-def test_what_is_outstanding_is_told_in_words_for_each_child() -> None:
+def test_outstanding_work_is_described_for_each_child() -> None:
     first, second, nested = HandMade([[STAY]], 1, [[(4, 2)]]), HandMade([[STAY]], 1, [[]]), subgraph()
     sub = chain(first, second)
     nested.add_child("inner", HandMade([], 1))
@@ -409,7 +409,7 @@ def test_rounds_inside_do_not_make_a_cycle_through_the_parent_advance() -> None:
         Parent(sub).set([[STAY]])
 
 
-def test_children_hear_of_the_ways_back_inside_and_round_the_parent() -> None:
+def test_children_receive_the_ways_back_inside_and_round_the_parent() -> None:
     sub = subgraph(Product[int, int])
     stay, again = ProductSummary(Step(0), Step(0)), ProductSummary(Step(0), Step(1))
     body, loop = HandMade([[through(stay)], [through(stay)]], 1, [[]]), HandMade([[through(again)]], 1, [[]])

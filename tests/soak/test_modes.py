@@ -20,7 +20,7 @@ import pytest
 
 import timely
 from tests.properties.test_lifecycles import test_dataflows_come_and_go_in_every_mode as come_and_go
-from tests.properties.test_lifecycles import test_those_that_stay_hear_of_each_other_whoever_has_left as leave
+from tests.properties.test_lifecycles import test_workers_that_stay_make_progress_whoever_has_left as leave
 from timely import OperatorError, Step, WorkerError
 from timely.progress import PROGRESS_MODES, ProgressMode
 

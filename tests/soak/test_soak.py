@@ -93,7 +93,7 @@ def test_T6_exchange(soak: Soak, spec: Any) -> None:
 @pytest.mark.parametrize(
     "prop",
     [
-        test_simulator.test_random_dataflows_give_what_the_reference_says,
+        test_simulator.test_random_dataflows_give_what_the_reference_gives,
         test_simulator.test_any_decisions_will_do,
     ],
     ids=["dataflows", "decisions"],
@@ -104,7 +104,7 @@ def test_T7_simulations(soak: Soak, prop: Any) -> None:
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
 def test_T7_times_of_ones_own(soak: Soak, kit: Any) -> None:
-    soak(test_custom_dataflows.test_law_2_T7_a_dataflow_over_times_of_ones_own_computes_what_the_reference_says, kit=kit)
+    soak(test_custom_dataflows.test_law_2_T7_a_dataflow_over_custom_times_computes_what_the_reference_computes, kit=kit)
 
 
 @pytest.mark.parametrize("kind", test_capture.TIMES)

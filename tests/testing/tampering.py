@@ -70,13 +70,13 @@ def silence(monkeypatch: pytest.MonkeyPatch, invariants: Iterable[str]) -> None:
     raise_first, note = InvariantChecker._raise_first, InvariantChecker._note
 
     def audible(check: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        return ((invariant, found) for invariant, found in check if invariant not in silent)
+        return ((invariant, result) for invariant, result in check if invariant not in silent)
 
     monkeypatch.setattr(InvariantChecker, "_raise_first", lambda self, check: raise_first(self, audible(check)))
 
-    def note_audible(self: InvariantChecker, number: int, invariant: str, found: str) -> None:
+    def note_audible(self: InvariantChecker, number: int, invariant: str, result: str) -> None:
         if invariant not in silent:
-            note(self, number, invariant, found)
+            note(self, number, invariant, result)
 
     monkeypatch.setattr(InvariantChecker, "_note", note_audible)
 

@@ -33,7 +33,7 @@ EVERY_KIT = pytest.mark.parametrize("kit", KITS.values(), ids=KITS.keys())
 @EVERY_KIT
 @FEWER
 @given(data=st.data(), workers=st.integers(1, 3), seed=st.integers(0, 10**6))
-def test_law_2_T7_a_dataflow_over_times_of_ones_own_computes_what_the_reference_says(
+def test_law_2_T7_a_dataflow_over_custom_times_computes_what_the_reference_computes(
     kit: TimeKit, data: st.DataObject, workers: int, seed: int
 ) -> None:
     flow = data.draw(dataflows(kit))

@@ -161,15 +161,15 @@ def times_at(location: Location, most: int) -> Iterator[LoopTime]:
 
 def walk(start: tuple[Location, LoopTime], most: int) -> set[tuple[Location, LoopTime]]:
     """All that an event leads to, step by step, as long as no counter is above ``most``; no summaries are composed."""
-    steps, found, queue = NESTED.steps(), {start}, [start]
+    steps, result, queue = NESTED.steps(), {start}, [start]
     while queue:
         location, time = queue.pop()
         for following, summary in steps[location]:
             arrival = (following, summary.results_in(time))
-            if arrival not in found and max((0, *arrival[1].counters)) <= most:
-                found.add(arrival)
+            if arrival not in result and max((0, *arrival[1].counters)) <= most:
+                result.add(arrival)
                 queue.append(arrival)
-    return found
+    return result
 
 
 def test_could_result_in_agrees_with_walking_through_nested_loops() -> None:

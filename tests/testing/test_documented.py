@@ -16,14 +16,14 @@ CODE = {name: value for name, value in EXPORTED.items() if inspect.isclass(value
 
 def public_members(owner: type) -> dict[str, Any]:
     """The functions that a class of ours, or one that it is derived from, offers to callers."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for base in owner.__mro__:
         if base.__module__.startswith("timely."):
             for name, value in vars(base).items():
                 function = getattr(value, "fget", None) or getattr(value, "__func__", value)
                 if not name.startswith("_") and inspect.isfunction(function):
-                    found.setdefault(name, function)
-    return found
+                    members.setdefault(name, function)
+    return members
 
 
 def asserts(example: doctest.Example) -> bool:
@@ -38,7 +38,7 @@ def test_what_is_exported_has_an_example_that_asserts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, value in CODE.items() if inspect.isclass(value)])
-def test_every_public_method_of_what_is_exported_says_what_it_does(name: str) -> None:
+def test_every_public_method_of_what_is_exported_is_documented(name: str) -> None:
     assert [method for method, function in public_members(EXPORTED[name]).items() if not inspect.getdoc(function)] == []
 
 
@@ -46,7 +46,7 @@ def test_what_is_no_code_is_a_table_or_a_type() -> None:
     assert EXPORTED.keys() - CODE.keys() == {"Change", "HDFS", "INVARIANTS", "LOCAL_FILES", "OBJECTS", "Pointstamp"}
 
 
-def test_names_are_sorted_and_found_where_they_are_said_to_be() -> None:
+def test_names_are_sorted_and_found_in_their_modules() -> None:
     assert sorted(EXPORTED) == timely.testing.__all__
     assert all(value.__module__.startswith("timely.testing.") for value in CODE.values())
 

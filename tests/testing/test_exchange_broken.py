@@ -154,9 +154,9 @@ class OnlySafety(StateChecks):
     """Looks at safety alone, so that what is not safe is seen to be so, and not only to be wrong."""
 
     def check(self, state: ExchangeState, before: ExchangeState | None = None) -> None:
-        for invariant, found in self.violations(state, before):
+        for invariant, result in self.violations(state, before):
             if invariant == "S0":
-                raise InvariantViolation(invariant, found)
+                raise InvariantViolation(invariant, result)
 
 
 def objections(configuration: Configuration) -> set[str]:

@@ -254,10 +254,10 @@ def test_T9_a_summary_that_breaks_one_law_is_found_by_its_name(law: str) -> None
     assert numbers(violation) == SMALLEST_SUMMARIES[law]
 
 
-def test_T9_a_violation_is_told_by_simple_values_also_where_the_first_ones_broke_the_law() -> None:
+def test_T9_a_violation_has_simple_values_also_where_the_first_ones_broke_the_law() -> None:
     wrong = WRONG_SUMMARIES["monotone composition"]
-    found = {numbers(against(wrong, st.builds(wrong, NUMBERS))) for _ in range(5)}
-    assert found == {SMALLEST_SUMMARIES["monotone composition"]}
+    counterexamples = {numbers(against(wrong, st.builds(wrong, NUMBERS))) for _ in range(5)}
+    assert counterexamples == {SMALLEST_SUMMARIES["monotone composition"]}
 
 
 def against(wrong: Any, summaries: st.SearchStrategy[Any]) -> LawViolation:
@@ -316,7 +316,7 @@ def test_nothing_gets_through_is_later_than_everything() -> None:
     assert [str(value) for value in violation.counterexample.values()] == ["Move(by=1, tag=0)", "Mark(n=0)", "Mark(n=1)"]
 
 
-def test_nothing_gets_through_is_not_to_be_said_of_what_does() -> None:
+def test_nothing_gets_through_is_wrong_of_a_path_that_passes() -> None:
     blocked = make(Move, followed_by=lambda p, q: None if p.by and q.by else type(p)(p.by + q.by))
     violation = against(blocked, st.builds(blocked, NUMBERS))
     assert violation.law == "composition"
@@ -374,7 +374,7 @@ def test_T9_a_refinement_that_breaks_one_law_is_found_by_its_name(law: str) -> N
     assert numbers(caught.value) == SMALLEST_REFINEMENTS[law]
 
 
-def test_T9_a_refinement_that_says_that_nothing_gets_through_what_something_does_is_found() -> None:
+def test_T9_a_refinement_that_denies_a_path_is_found() -> None:
     with pytest.raises(LawViolation, match="but summarize\\(p\\) is None and results in None, inside it was 0") as caught:
         refine(make(Quarter, summarize=classmethod(lambda cls, summary: None)))
     assert caught.value.law == "conservative"
@@ -384,15 +384,15 @@ def test_T9_there_is_a_wrong_type_for_every_law() -> None:
     domain = time_domain(int)
     of_times = axioms.order_laws("abc") + axioms.time_laws(domain)
     of_summaries = axioms.order_laws("pqr", strict=False) + axioms.summary_laws(domain)
-    for found, wrong, shown in (
+    for laws, wrong, shown in (
         (of_times, WRONG_TIMES, SMALLEST_TIMES),
         (of_summaries, WRONG_SUMMARIES, SMALLEST_SUMMARIES),
         (axioms.refinement_laws(refinement(int, int)), WRONG_REFINEMENTS, SMALLEST_REFINEMENTS),
     ):
-        assert {law.name for law in found} == wrong.keys() == shown.keys()
+        assert {law.name for law in laws} == wrong.keys() == shown.keys()
 
 
-def test_a_kit_says_how_times_and_summaries_are_made() -> None:
+def test_a_kit_makes_times_and_summaries() -> None:
     kit = TimeKit(Mark, st.builds(Mark, NUMBERS), st.builds(Move, st.integers(1, 3)), st.builds(Move, NUMBERS))
     check_timestamp(kit)
     check_summary(kit)

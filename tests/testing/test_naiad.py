@@ -38,7 +38,7 @@ def test_T5_the_frontiers_of_naiads_scheduler_are_the_trackers(kit: TimeKit, dat
 
 @pytest.mark.parametrize("spec", [int, LoopTime, Product[LoopTime, int]], ids=["int", "loop_time", "product"])
 @given(data=st.data())
-def test_precursor_counts_are_what_they_are_said_to_be(spec: Any, data: st.DataObject) -> None:
+def test_precursor_counts_are_those_of_the_definition(spec: Any, data: st.DataObject) -> None:
     graph = data.draw(graphs(spec, max_nodes=3))
     scheduler, oracle = NaiadScheduler(graph), Oracle(graph)
     places = graph.locations()

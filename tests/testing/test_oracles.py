@@ -83,7 +83,7 @@ def test_T9_a_contraction_that_must_not_be() -> None:
     assert check_tracker(LINE, [[(Source(0, 0), 3, +1)]], contracted.build()) > 0
 
 
-def test_T9_changes_that_are_not_told() -> None:
+def test_T9_changes_that_are_not_reported() -> None:
     mute = attrs.evolve(LINE, nodes=(RELAY, attrs.evolve(SINK, observes=())))
     assert objected(LINE, mute, [[(Source(0, 0), 3, 1)]]) == "G9"
 
@@ -123,8 +123,8 @@ def test_T9_the_search_for_a_wrong_engine_ends_with_a_small_case() -> None:
 
 
 def test_an_oracle_answers_for_all_locations_at_once() -> None:
-    found = Oracle(LINE).frontiers({(Target(0, 0), 3): 2, (Source(0, 0), 1): -1})
-    assert found == {Target(0, 0): {3}, Source(0, 0): {3}, Target(1, 0): {3}}
+    result = Oracle(LINE).frontiers({(Target(0, 0), 3): 2, (Source(0, 0), 1): -1})
+    assert result == {Target(0, 0): {3}, Source(0, 0): {3}, Target(1, 0): {3}}
 
 
 class Stage(Enum):

@@ -17,7 +17,8 @@ import timely
 from tests.testing.programs import loops, nested_loops, rounds
 from timely.errors import ConfigurationError, GraphError, InvariantViolation, OperatorError, StalledError
 from timely.progress import Source
-from timely.testing import Delivery, Resume, Simulation, schedules, shrink, simulate
+from timely.testing import Delivery, Resume, Simulation, dataflows, schedules, shrink, simulate
+from timely.testing.random_dataflows import Dataflow
 
 PROGRAMS = (loops, nested_loops, rounds)
 PLAIN = {program: timely.execute(program, workers=3) for program in PROGRAMS}
@@ -31,6 +32,11 @@ def test_the_results_are_those_of_real_workers(program: Any, workers: int) -> No
         assert simulate(program, workers, seed).results == expected
 
 
+@given(dataflows(), st.integers(1, 3), st.integers(0, 10**9))
+def test_random_dataflows_give_what_the_reference_gives(flow: Dataflow, workers: int, seed: int) -> None:
+    assert flow.merged(simulate(flow.program, workers, seed).results) == flow.reference()
+
+
 @given(schedules(3, max_size=40), st.sampled_from(PROGRAMS))
 def test_any_decisions_will_do(decisions: list[Resume | Delivery], program: Any) -> None:
     assert simulate(program, decisions=decisions).results == PLAIN[program]
@@ -40,9 +46,9 @@ def test_any_decisions_will_do(decisions: list[Resume | Delivery], program: Any)
 def test_a_run_is_a_function_of_its_decisions(program: Any) -> None:
     def noting(worker: timely.Worker) -> Any:
         happened.append(("begun", worker.index))
-        found = program(worker)
+        result = program(worker)
         happened.append(("ended", worker.index))
-        return found
+        return result
 
     histories = []
     run = Simulation(noting, 3, 5)

@@ -107,14 +107,14 @@ def test_T9_what_follows_from_a_send_without_a_capability(
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
-def test_T9_INV_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_T9_INV_X1_gains_that_are_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = ProgressExchange.flush
 
     def flush(self: ProgressExchange[Any]) -> Any:
-        kept = [(stamp, diff) for stamp, diff in self.changes if diff > 0]
-        self.changes.extend((stamp, -diff) for stamp, diff in kept)
+        held = [(stamp, diff) for stamp, diff in self.changes if diff > 0]
+        self.changes.extend((stamp, -diff) for stamp, diff in held)
         batch = honest(self)
-        self.changes.extend(kept)
+        self.changes.extend(held)
         return batch
 
     monkeypatch.setattr(ProgressExchange, "flush", flush)
@@ -127,9 +127,9 @@ def test_T9_INV_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatc
 def test_T9_INV_X3_initial_counts_that_are_not_times_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = SubgraphBuilder._count_initial
 
-    def count_once(self: SubgraphBuilder[Any, Any], *given: Any) -> None:
+    def count_once(self: SubgraphBuilder[Any, Any], *inputs: Any) -> None:
         peers, self.subgraph.peers = self.subgraph.peers, 1
-        honest(self, *given)
+        honest(self, *inputs)
         self.subgraph.peers = peers
 
     monkeypatch.setattr(SubgraphBuilder, "_count_initial", count_once)
@@ -161,9 +161,9 @@ def test_T9_Z5_a_worker_that_forgets_a_dataflow() -> None:
             stream.probe()
         worker.step()
         worker._dataflows.clear()
-        kept.append(handle)
+        held.append(handle)
 
-    kept: list[timely.InputHandle[int, int]] = []
+    held: list[timely.InputHandle[int, int]] = []
 
     for workers in (1, 2, 3):
         with pytest.raises(InvariantViolation, match="^Z5: when all is done, nothing is left anywhere; but there is still"):
@@ -197,11 +197,11 @@ def eager(*, early: bool) -> Callable[[timely.Worker], None]:
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_T9_Z4_what_is_said_to_be_complete_and_is_not(early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_T9_Z4_a_time_that_is_reported_complete_and_is_not(early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A notification that is early is found when it is delivered; a message that is left lying when the turn is over."""
     for workers in (1, 2, 3):
-        found = objections(workers=workers, programs=[eager(early=early)])
-        assert {"Z4"} <= found <= {"Z4", "G10"}
+        named = objections(workers=workers, programs=[eager(early=early)])
+        assert {"Z4"} <= named <= {"Z4", "G10"}
 
 
 # -- trackers ----------------------------------------------------------------------------------------------------------
@@ -257,9 +257,9 @@ def test_T9_G3_path_summaries_that_are_forgotten(monkeypatch: pytest.MonkeyPatch
     honest = Tracker.summaries_from
 
     def forgetful(self: Tracker[Any], a: Any) -> Any:
-        found = dict(honest(self, a))
-        found.popitem()
-        return found
+        ways = dict(honest(self, a))
+        ways.popitem()
+        return ways
 
     monkeypatch.setattr(Tracker, "summaries_from", forgetful)
     assert objections() == {"G3"}

@@ -40,14 +40,14 @@ def test_every_invariant_is_there_once() -> None:
 
 
 def test_every_invariant_has_a_paragraph_in_the_docs() -> None:
-    found = paragraphs()
-    assert list(found) == list(INVARIANTS)
-    for name, text in found.items():
+    result = paragraphs()
+    assert list(result) == list(INVARIANTS)
+    for name, text in result.items():
         assert re.search(r"\[(Naiad|book|posts|AMIR|ITP)\]", text), f"{name} has no source"
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS.values(), ids=list(INVARIANTS))
-def test_every_invariant_says_when_it_is_checked_and_the_page_agrees(invariant: Invariant) -> None:
+def test_every_invariant_has_the_moment_of_its_check_as_on_the_page(invariant: Invariant) -> None:
     if invariant.checked in INVARIANTS:
         assert INVARIANTS[invariant.checked].checked not in INVARIANTS
         expected = f"Checked by {invariant.checked}"

@@ -94,7 +94,7 @@ def test_T9_without_the_checks_of_the_simulator_the_protocol_itself_objects(
 
 
 @pytest.mark.parametrize("change", [cunning, lambda network: network], ids=["numbered anew", "as they are"])
-def test_T9_INV_X2_what_is_gone_is_said_before_what_has_come(
+def test_T9_INV_X2_losses_that_are_sent_before_gains(
     change: Callable[[type[Tampered]], type[Tampered]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That it is said in parts shows first: where nobody minds that, something hangs in the air."""
@@ -124,13 +124,13 @@ DEEDS = [
 
 @pytest.mark.parametrize(("named", "deed", "besides"), DEEDS)
 def test_T9_operators_that_go_round_the_engine(named: str, deed: Any, besides: set[str]) -> None:
-    found = set()
+    collected = set()
     for workers in (1, 2, 3):
         for seed in SEEDS:
             with pytest.raises(InvariantViolation) as violation:
                 simulate(deceitful(deed), workers, seed)
-            found.add(violation.value.invariant)
-    assert {named} <= found <= {named, *besides}
+            collected.add(violation.value.invariant)
+    assert {named} <= collected <= {named, *besides}
 
 
 def test_a_violation_comes_with_what_it_takes_to_see_it_again() -> None:

@@ -107,18 +107,18 @@ def test_OC2_what_is_sent_with_a_capability_given_up_in_the_same_activation(give
 
     def program(worker: timely.Worker) -> Any:
         def constructor(capability: Any, info: Any) -> Callable[..., object]:
-            kept: list[tuple[Any, list[int]]] = []
+            held: list[tuple[Any, list[int]]] = []
 
             def logic(input: Any, output: Any) -> None:
                 if later:
-                    while kept:
-                        send(*kept.pop(), output)
+                    while held:
+                        send(*held.pop(), output)
                 for arrived, batch in input:
-                    kept.append((arrived.retain(), batch))
+                    held.append((arrived.retain(), batch))
                     info.activator.activate()
                 if not later:
-                    while kept:
-                        send(*kept.pop(), output)
+                    while held:
+                        send(*held.pop(), output)
 
             def send(capability: Any, batch: list[int], output: Any) -> None:
                 for x in batch[1:]:
@@ -141,8 +141,8 @@ def test_OC2_what_is_sent_with_a_capability_given_up_in_the_same_activation(give
 
     for seed in range(3):
         results = simulate(program, workers, seed).results
-        found = sorted((time, x) for result in results for time, batch in result for x in batch)
-        assert found == sorted(workers * [(epoch, epoch + x) for epoch in range(3) for x in range(3)])
+        collected = sorted((time, x) for result in results for time, batch in result for x in batch)
+        assert collected == sorted(workers * [(epoch, epoch + x) for epoch in range(3) for x in range(3)])
 
 
 # -- nested scopes -----------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Said:
 
 
 @interpreted
-def test_OC6_a_nested_scope_that_speaks_of_another_workers_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_OC6_a_nested_scope_that_reports_another_workers_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says would be refused if it were held to what its own worker has; and it is right."""
     start, pull = SubgraphBuilder.get_internal_summary, Subgraph.pull_internal_progress
     locally: dict[int, ValidatingScope[Any]] = {}

@@ -27,7 +27,7 @@ def test_the_model_of_a_barrier_takes_what_real_workers_take(routes: ProgressGro
     assert model(routes, 5, 15, each) == lockstep(barrier, routes, 5, 15, each)
 
 
-def test_what_is_passed_on_to_many_is_less_than_what_each_tells_each() -> None:
+def test_aggregated_progress_is_less_than_direct_progress() -> None:
     direct, central = model(ProgressGroups.direct(16)), model(ProgressGroups.central(16))
     process = model(ProgressGroups.process(16, 4), each=4)
     assert process.traffic.messages < direct.traffic.messages / 8
@@ -51,7 +51,7 @@ def test_what_never_ends_an_iteration_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", DATAFLOWS)
-def test_what_one_worker_tells_another_does_not_depend_on_how_many_there_are(name: str) -> None:
+def test_progress_for_one_peer_does_not_depend_on_the_number_of_workers(name: str) -> None:
     few, many = cost(name, 8)[0], cost(name, 16)[0]
     assert few == many
 

@@ -49,8 +49,8 @@ class Traced(Simulation[Any]):
     def _resume(self, decision: Resume) -> bool:
         nothing = super()._resume(decision)
         network: Any = self.network
-        told, network.told = network.told, []
-        self.lines += [repr(decision), *told, *frontiers(self.workers[decision.worker])]
+        seen, network.told = network.told, []
+        self.lines += [repr(decision), *seen, *frontiers(self.workers[decision.worker])]
         return nothing
 
 
@@ -74,16 +74,16 @@ def cases(draw: st.DrawFn) -> tuple[Dataflow, int, ProgressGroups]:
 
 def traces(first: int, count: int) -> Iterator[list[str]]:
     """Return what so many programs do, which depend on the number ``first``."""
-    found: list[tuple[Dataflow, int, ProgressGroups]] = []
+    collected: list[tuple[Dataflow, int, ProgressGroups]] = []
 
     @seed(first)
     @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(cases())
     def collect(case: tuple[Dataflow, int, ProgressGroups]) -> None:
-        found.append(case)
+        collected.append(case)
 
     collect()
-    for flow, schedule, routes in found:
+    for flow, schedule, routes in collected:
         run = Traced(flow.program, schedule, routes)
         run.run()
         yield [repr(flow), *run.lines, repr(run.results)]

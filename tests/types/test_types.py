@@ -33,7 +33,7 @@ def found() -> Errors:
     return errors
 
 
-def test_what_the_tutorial_says_of_types_passes(tmp_path: Path) -> None:
+def test_the_types_of_the_tutorial_pass(tmp_path: Path) -> None:
     """The program itself is run with all others of the documents (``tests/test_docs.py``)."""
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     section = text.partition("## Type checking\n")[2].partition("\n## ")[0]

@@ -75,14 +75,14 @@ class Splitting:
         self.sequences: Counter[Any] = Counter()
 
     def __call__(self, aggregator: ProgressAggregator, honest: Flushed) -> Flushed:
-        found = []
+        collected = []
         for members, dataflow, batch in honest:
             parts = [tuple(u for u in batch.updates if u[1] < 0), tuple(u for u in batch.updates if u[1] > 0)]
             for part in filter(None, parts):
                 key = id(aggregator), tuple(members), dataflow
-                found.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, self.sequences[key], part)))
+                collected.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, self.sequences[key], part)))
                 self.sequences[key] += 1
-        return found
+        return collected
 
 
 class Reordering:
@@ -92,18 +92,18 @@ class Reordering:
         self.kept: dict[Any, ProgressBatch[Any]] = {}
 
     def __call__(self, aggregator: ProgressAggregator, honest: Flushed) -> Flushed:
-        found = []
+        collected = []
         for members, dataflow, batch in honest:
             key = id(aggregator), tuple(members), dataflow
             older = self.kept.pop(key, None)
             if older is not None:
-                found.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, older.sequence, batch.updates)))
-                found.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, batch.sequence, older.updates)))
+                collected.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, older.sequence, batch.updates)))
+                collected.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, batch.sequence, older.updates)))
             elif self.kept:
-                found.append(GroupBatch(members, dataflow, batch))
+                collected.append(GroupBatch(members, dataflow, batch))
             else:
                 self.kept[key] = batch
-        return found
+        return collected
 
 
 class Losing:
@@ -148,7 +148,7 @@ def test_progress_that_comes_back_to_its_group_is_found(routes: ProgressGroups, 
         simulate(loops, workers=4, seed=1, groups=routes)
 
 
-def test_a_sum_that_is_told_in_parts_would_be_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sum_that_is_sent_in_parts_would_be_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the checks of sums silenced, a worker is seen to take for passed what may still come."""
     silence(monkeypatch, ("X1", "X2", "X3", "I3", "OC1"))
     assert any(
@@ -187,7 +187,7 @@ def advancing(worker: Worker) -> bool:
 
 
 @pytest.mark.parametrize("routes", SHAPES, ids=shape)
-def test_progress_that_was_told_before_a_value_was_given_has_arrived(routes: ProgressGroups) -> None:
+def test_progress_sent_before_an_all_gather_has_arrived_after_it(routes: ProgressGroups) -> None:
     for seed in range(4):
         assert simulate(advancing, workers=4, seed=seed, groups=routes).results == [True] * 4
 
@@ -195,10 +195,10 @@ def test_progress_that_was_told_before_a_value_was_given_has_arrived(routes: Pro
 def test_without_the_mark_of_a_round_it_may_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProgressAggregator, "in_round", lambda aggregator, round: False)
     results = [simulate(advancing, workers=4, seed=seed, groups=SHAPES[0]).results for seed in range(8)]
-    assert not all(known for found in results for known in found)
+    assert not all(known for result in results for known in result)
 
 
-def test_a_worker_that_drops_a_dataflow_goes_on_passing_on_for_the_others() -> None:
+def test_a_worker_that_drops_a_dataflow_still_forwards_for_the_others() -> None:
     def program(worker: Worker) -> int:
         with worker.dataflow(int) as scope:
             numbers, stream = scope.new_input()
@@ -237,7 +237,7 @@ def test_a_worker_that_only_forwards_ends_with_the_others(routes: ProgressGroups
     assert simulate(program, workers=4, decisions=[], groups=routes).results == [0, 1, 2, 3]
 
 
-def test_a_worker_passes_on_what_is_said_of_a_dataflow_when_it_has_built_it() -> None:
+def test_a_worker_forwards_progress_of_a_dataflow_once_it_has_built_it() -> None:
     network_workers = thread_transports(3)
     workers = [Worker(transport, groups=ProgressGroups.central(3)) for transport in network_workers]
     handles = []
@@ -247,21 +247,21 @@ def test_a_worker_passes_on_what_is_said_of_a_dataflow_when_it_has_built_it() ->
             handles.append((numbers, stream.probe()))
     handles[0][0].close()
 
-    def heard() -> list[int]:
+    def senders() -> list[int]:
         return [message.batch.sender for _, message in network_workers[2].receive() if isinstance(message, ProgressMessage)]
 
     for worker in (workers[1], workers[0]):
         worker.step()
-    assert heard() == []
+    assert senders() == []
     with workers[0].dataflow(int) as scope:
         scope.new_input()[1].probe()
     workers[0].step()
-    assert heard() == [0], "worker 0 tells it in its own name"
+    assert senders() == [0], "worker 0 tells it in its own name"
     for transport in network_workers:
         transport.close(0)
 
 
-def test_the_books_know_of_what_waits_at_a_worker_between_two_turns() -> None:
+def test_the_checker_knows_what_waits_at_a_worker_between_two_steps() -> None:
     """It has heard that before it built the dataflow, and passes it on with its next turn."""
 
     def program(worker: Worker) -> list[Any]:
@@ -322,8 +322,8 @@ def test_values_come_in_worker_order_as_often_as_asked(mode: ProgressMode) -> No
     def program(worker: Worker) -> list[list[Any]]:
         return [worker.all_gather((number, worker.index)) for number in range(20)]
 
-    found = [[(number, index) for index in range(4)] for number in range(20)]
-    assert timely.execute(program, workers=2, processes=2, progress=mode) == [found] * 4
+    collected = [[(number, index) for index in range(4)] for number in range(20)]
+    assert timely.execute(program, workers=2, processes=2, progress=mode) == [collected] * 4
 
 
 @pytest.mark.parametrize("routes", [ProgressGroups.central(3), ProgressGroups(3, [[0, 1], [1, 2]])], ids=shape)
@@ -339,7 +339,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path, routes: ProgressGroups,
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_who_drops_a_dataflow_that_it_never_said_anything_of_does_not_keep_others_waiting() -> None:
+def test_a_dropped_dataflow_without_progress_stalls_the_others_with_an_error() -> None:
     """What it had to begin with holds back every frontier: those that want more find out that nothing moves."""
 
     def program(worker: Worker) -> None:

@@ -28,7 +28,7 @@ def build(worker: Worker, name: str) -> InputHandle[int, int]:
     return numbers
 
 
-def test_a_name_that_is_no_text_is_agreed_upon_like_any_other() -> None:
+def test_a_name_that_is_no_text_passes_the_graph_check() -> None:
     """As those of files are that were named in another encoding, on Linux."""
 
     def program(worker: Worker) -> list[tuple[int, list[int]]]:
@@ -40,11 +40,11 @@ def test_a_name_that_is_no_text_is_agreed_upon_like_any_other() -> None:
     assert timely.execute(program, workers=2) == [[(0, [2, 2])], []]
 
 
-def test_what_is_the_same_everywhere_is_agreed_upon() -> None:
+def test_equal_graphs_pass_the_check() -> None:
     sides = [GraphCheck(index, 3) for index in range(3)]
-    told = [side.built(4, ["scope /a"]) for side in sides]
+    seen = [side.built(4, ["scope /a"]) for side in sides]
     for side, index in ((side, index) for side in range(3) for index in range(3) if side != index):
-        sides[side].compare(4, index, told[index])
+        sides[side].compare(4, index, seen[index])
     assert all(side.known == {4} for side in sides)
     assert not any(side._open for side in sides)  # what it looks like is not kept any longer
 
@@ -56,7 +56,7 @@ def test_of_several_differences_the_first_is_named() -> None:
         one.compare(0, 1, two.built(0, ["scope /a", "operator /a/filter#0"]))
 
 
-def test_a_difference_beyond_what_is_told_is_still_found() -> None:
+def test_a_difference_beyond_what_is_sent_is_still_found() -> None:
     one, two = GraphCheck(0, 2), GraphCheck(1, 2)
     lines = [f"operator {i}" for i in range(2_000)]
     one.built(0, lines)

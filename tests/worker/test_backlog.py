@@ -49,7 +49,7 @@ def test_what_waits_is_looked_at_again_when_it_is_twice_as_much(monkeypatch: pyt
     assert (batch.sequence, batch.count, len(batch.updates)) == (0, 1000, 1000)
 
 
-def test_who_hears_nothing_any_more_keeps_nobody_busy() -> None:
+def test_a_closed_peer_keeps_nobody_busy() -> None:
     near, far = socket.socketpair()
     sender = Link(near)
     states = [sender.busy]

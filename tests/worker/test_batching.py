@@ -29,13 +29,13 @@ puts = st.tuples(
 
 
 def records(batch: Any) -> list[Any]:
-    found: list[Any] = batch if isinstance(batch, list) else batch.tolist()
-    return found
+    result: list[Any] = batch if isinstance(batch, list) else batch.tolist()
+    return result
 
 
 @given(st.lists(st.one_of(puts, st.none()), max_size=20))
 def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]) -> None:
-    told: dict[Any, list[Any]] = defaultdict(list)
+    seen: dict[Any, list[Any]] = defaultdict(list)
     sent: dict[Any, list[Any]] = defaultdict(list)
     lists: list[tuple[list[Any], list[Any]]] = []
     kinds: dict[Any, list[type]] = defaultdict(list)
@@ -43,7 +43,7 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
     def tell(peer: int, message: Any) -> None:
         number, channel, time, batch = message
         assert (type(message), number) == (DataMessage, 7)
-        told[peer, channel] += [(time, record) for record in records(batch)]
+        seen[peer, channel] += [(time, record) for record in records(batch)]
         kinds[peer, channel] += [type(batch)] * len(batch)
 
     batcher = MessageBatcher(7, tell)
@@ -51,39 +51,39 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
     for step in (*steps, None):
         if step is None:
             batcher.flush()
-            assert told == sent  # nothing is held any longer
+            assert seen == sent  # nothing is held any longer
             continue
         peer, channel, time, batch = step
         if isinstance(batch, list):
             lists.append((batch, list(batch)))
         sent[peer, channel] += [(time, record) for record in records(batch)]
-        told[peer, channel] += []
+        seen[peer, channel] += []
         expected[peer, channel] += [type(batch)] * len(batch)
         batcher.send(peer, channel, time, batch)
-    assert {key: found for key, found in kinds.items() if found} == {key: found for key, found in expected.items() if found}
+    assert {key: result for key, result in kinds.items() if result} == {key: result for key, result in expected.items() if result}
     assert all(batch == before for batch, before in lists)  # what others may have as well is not changed
 
 
 def test_what_is_held_grows_up_to_as_much_as_a_session_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_AT", 3)
-    told: list[Any] = []
-    batcher = MessageBatcher(7, lambda peer, message: told.append(message.batch))
+    reports: list[Any] = []
+    batcher = MessageBatcher(7, lambda peer, message: reports.append(message.batch))
     seen = []
     for batch in ([1], [2], [3], [4], [5, 6, 7], [8, 9], [10, 11], [12]):
         batcher.send(1, 0, 0, batch)
-        seen.append(len(told))
+        seen.append(len(reports))
     assert seen == [0, 0, 0, 1, 3, 3, 3, 4]  # at once, where it is as much as that by itself
     batcher.flush()
-    assert told == [[1, 2, 3], [4], [5, 6, 7], [8, 9, 10, 11], [12]]
+    assert reports == [[1, 2, 3], [4], [5, 6, 7], [8, 9, 10, 11], [12]]
 
 
 def test_many_small_batches_of_a_pass_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
+    reports: list[Any] = []
     send = Worker._send
 
     def note(worker: Worker, peer: int, message: Any) -> None:
         if isinstance(message, DataMessage):
-            told.append((worker.index, len(message.batch)))
+            reports.append((worker.index, len(message.batch)))
         send(worker, peer, message)
 
     monkeypatch.setattr(Worker, "_send", note)
@@ -99,4 +99,4 @@ def test_many_small_batches_of_a_pass_are_one_message(monkeypatch: pytest.Monkey
         return seen.extract()
 
     assert timely.execute(program, workers=2) == [[(0, sorted([*range(start, 100, 2)] * 2))] for start in range(2)]
-    assert sorted(told) == [(0, 50), (1, 50)]
+    assert sorted(reports) == [(0, 50), (1, 50)]

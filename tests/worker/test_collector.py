@@ -131,10 +131,10 @@ def test_python_does_not_run_the_collector_by_itself_meanwhile() -> None:
 
     def work(time: int) -> None:
         inside.append(True)
-        kept.append([[time] for _ in range(100)])
+        held.append([[time] for _ in range(100)])
         inside.pop()
 
-    kept: list[Any] = []
+    held: list[Any] = []
     loop(worker, 60, work)
     note = lambda phase, info: runs.append(bool(inside))  # noqa: E731
     gc.callbacks.append(note)
@@ -167,12 +167,12 @@ def test_garbage_is_found_also_while_another_thread_collects() -> None:
         slow = pool.submit(gc.collect)
         collecting.wait(600)
         Node(alive)
-        found = pool.submit(gc_control.find_garbage, gc_control.times_frozen())
+        result = pool.submit(gc_control.find_garbage, gc_control.times_frozen())
         time.sleep(0.01)
-        assert (len(alive), found.done()) == (1, False)
+        assert (len(alive), result.done()) == (1, False)
         over.set()
         slow.result()
-        found.result()
+        result.result()
         assert len(alive) == 0
 
 

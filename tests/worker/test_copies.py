@@ -36,7 +36,7 @@ def test_a_copy_that_goes_on_as_the_worker_sends_nothing(workers: int) -> None:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             arrays = stream.unary(timely.Pipeline, "twice", twice).exchange(lambda array: 0 * array)
-            found = arrays.map_batch(lambda array: [(int(array.min()), int(array.max()))]).capture()
+            captured = arrays.map_batch(lambda array: [(int(array.min()), int(array.max()))]).capture()
         if worker.index == worker.peers - 1:
             handle.send(7)
             worker.step()
@@ -47,7 +47,7 @@ def test_a_copy_that_goes_on_as_the_worker_sends_nothing(workers: int) -> None:
             os.read(gone[0], 1)
         handle.close()
         worker.run()
-        return [pair for _, pairs in found.messages for pair in pairs]
+        return [pair for _, pairs in captured.messages for pair in pairs]
 
     try:
         assert timely.execute(program, workers=workers, processes=2)[0] == [(7, 7)]

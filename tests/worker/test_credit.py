@@ -126,9 +126,9 @@ def test_loops_under_a_bound_of_a_record_end(workers: int, processes: int) -> No
             steps = given.map(lambda x: (x, 3)).concat(again)
             moved = steps.exchange(lambda pair: pair[0] + pair[1]).map(lambda pair: (pair[0], pair[1] - 1))
             moved.filter(lambda pair: pair[1] > 0).connect_loop(handle)
-            found = moved.filter(lambda pair: pair[1] == 0).count().capture()
+            captured = moved.filter(lambda pair: pair[1] == 0).count().capture()
         worker.run()
-        return sum(x for _, batch in found.messages for x in batch)
+        return sum(x for _, batch in captured.messages for x in batch)
 
     assert sum(timely.execute(program, workers=workers, processes=processes, memory=bound(1000))) == 9000 * workers * processes
 
@@ -154,9 +154,9 @@ def test_an_operator_that_leaves_its_input_unread_does_not_stop_the_sources() ->
             one, two = scope.to_stream(mine).delay(lambda _x, t: t), scope.to_stream(also)
             pact = timely.Exchange(lambda _: 1)
             read = one.binary_frontier(two, pact, pact, "one side first", side)
-            found = read.count().capture()
+            captured = read.count().capture()
         worker.run()
-        return sum(x for _, batch in found.messages for x in batch)
+        return sum(x for _, batch in captured.messages for x in batch)
 
     assert timely.execute(program, workers=2, memory=bound(1 << 16)) == [0, 2 * total]
 
@@ -179,11 +179,11 @@ def test_what_one_activation_sends_goes_to_disk() -> None:
     def program(worker: timely.Worker) -> list[int]:
         with worker.dataflow(int) as scope:
             stream = scope.source("burst", burst) if worker.index == 0 else scope.source("burst", lambda c, i: lambda o: None)
-            found = stream.exchange(lambda _: 1).map(lambda record: record[0]).capture()
+            captured = stream.exchange(lambda _: 1).map(lambda record: record[0]).capture()
         while worker.index == 1 and not counts[1]:
             time.sleep(0.01)
         worker.run()
-        return [x for _, batch in found.messages for x in batch]
+        return [x for _, batch in captured.messages for x in batch]
 
     counts = shared(2)
     assert timely.execute(program, processes=2, memory=bound()) == [[], list(range(many))]
@@ -197,7 +197,7 @@ def resident() -> int:
 
 @given(st.lists(st.one_of(st.lists(st.binary(max_size=9), max_size=3), st.integers(1, 20)), max_size=40), st.integers(0, 30))
 def test_bytes_leave_a_queue_as_they_came(history: list[list[bytes] | int], limit: int) -> None:
-    queue, expected, found = SendQueue(limit), b"", b""
+    queue, expected, result = SendQueue(limit), b"", b""
     for event in [*history, *[1000] * 60]:
         if isinstance(event, int):
             if queue:
@@ -205,13 +205,13 @@ def test_bytes_leave_a_queue_as_they_came(history: list[list[bytes] | int], limi
                 assert 0 < len(pieces) <= 2
                 taken = b"".join(map(bytes, pieces))[:event]
                 queue.sent(len(taken))
-                found += taken
+                result += taken
         else:
             queue.extend(event)
             expected += b"".join(event)
-        assert queue.size == len(expected) - len(found)
+        assert queue.size == len(expected) - len(result)
         assert 0 <= queue.on_disk <= queue.size
-    assert found == expected
+    assert result == expected
     assert not queue
 
 
@@ -224,12 +224,12 @@ def test_a_full_disk_leaves_what_waits_in_memory(monkeypatch: pytest.MonkeyPatch
     queue.extend([b"third"])
     assert (queue.size, queue.on_disk) == (16, 5)
     assert "cannot be written" in caplog.text
-    found = b""
+    result = b""
     while queue:
         [piece, *_] = queue.pieces(1)
-        found += piece
+        result += piece
         queue.sent(len(piece))
-    assert found == b"firstsecondthird"
+    assert result == b"firstsecondthird"
 
 
 def test_sources_go_on_when_half_of_the_credit_is_free_or_after_a_while() -> None:

@@ -41,15 +41,15 @@ kinds = pytest.mark.parametrize("kind", ["threads", "processes"])
 @sizes
 def test_results_come_in_worker_order(workers: int, processes: int) -> None:
     size = workers * processes
-    found = timely.execute(lambda worker: (worker.index, worker.peers), workers=workers, processes=processes)
-    assert found == [(index, size) for index in range(size)]
+    results = timely.execute(lambda worker: (worker.index, worker.peers), workers=workers, processes=processes)
+    assert results == [(index, size) for index in range(size)]
 
 
 @sizes
 def test_workers_are_where_they_should_be(workers: int, processes: int) -> None:
-    found = timely.execute(lambda worker: (os.getpid(), threading.current_thread().name), workers=workers, processes=processes)
-    assert len({pid for pid, _ in found}) == processes
-    assert len(set(found)) == workers * processes
+    results = timely.execute(lambda worker: (os.getpid(), threading.current_thread().name), workers=workers, processes=processes)
+    assert len({pid for pid, _ in results}) == processes
+    assert len(set(results)) == workers * processes
 
 
 @sizes
@@ -70,17 +70,17 @@ def test_a_closure_is_a_program(workers: int, processes: int) -> None:
         worker.run()
         return seen.extract()
 
-    found = timely.execute(program, workers=workers, processes=processes)
-    assert found == [[(0, ["A" * (i + 1), "B" * (i + 1)])] for i in range(workers * processes)]
+    results = timely.execute(program, workers=workers, processes=processes)
+    assert results == [[(0, ["A" * (i + 1), "B" * (i + 1)])] for i in range(workers * processes)]
 
 
 @sizes
 def test_a_large_result_comes_back_whole(workers: int, processes: int) -> None:
-    found = timely.execute(lambda worker: bytes([worker.index]) * 3_000_000, workers=workers, processes=processes)
-    assert [(len(result), result[-1]) for result in found] == [(3_000_000, i) for i in range(workers * processes)]
+    results = timely.execute(lambda worker: bytes([worker.index]) * 3_000_000, workers=workers, processes=processes)
+    assert [(len(result), result[-1]) for result in results] == [(3_000_000, i) for i in range(workers * processes)]
 
 
-def test_a_result_that_cannot_be_pickled_is_said_to_be_so() -> None:
+def test_a_result_that_cannot_be_pickled_is_an_error_with_its_type() -> None:
     with pytest.raises(WorkerError, match="the result of worker .*of type function, cannot be sent back"):
         timely.execute(lambda worker: lambda: 1, processes=2)
     assert timely.execute(lambda worker: lambda: 7, workers=2)[1]() == 7
@@ -98,7 +98,7 @@ def read_in(process: int) -> None:
         raise EOFError("it is for its own process")
 
 
-def test_a_result_that_cannot_be_read_is_said_to_be_so() -> None:
+def test_a_result_that_cannot_be_read_is_an_error_with_its_type() -> None:
     with pytest.raises(WorkerError, match="of type Elsewhere, cannot be sent back: it is for its own") as failure:
         timely.execute(lambda worker: Elsewhere(), processes=2)
     assert "in read_in" in "".join(failure.value.__notes__)
@@ -106,8 +106,8 @@ def test_a_result_that_cannot_be_read_is_said_to_be_so() -> None:
 
 def test_a_result_is_read_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    found: list[Any] = timely.execute(lambda worker: Noted(str(log)), processes=2)
-    assert found == ["read", "read"]
+    results: list[Any] = timely.execute(lambda worker: Noted(str(log)), processes=2)
+    assert results == ["read", "read"]
     assert log.read_text() == f"{os.getpid()} {os.getpid()} "
 
 
@@ -216,7 +216,7 @@ def test_a_program_that_raises(workers: int, processes: int) -> None:
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2), (2, 2)])
-def test_who_looks_on_may_refuse_a_worker_and_then_nobody_waits_for_it(workers: int, processes: int) -> None:
+def test_an_observer_may_refuse_a_worker_and_then_nobody_waits_for_it(workers: int, processes: int) -> None:
     last = workers * processes - 1
 
     def look(worker: timely.Worker) -> None:
@@ -240,7 +240,7 @@ class Stubborn(Exception):
         self.function = lambda: 1
 
 
-def test_an_error_that_cannot_be_pickled_still_says_what_happened() -> None:
+def test_an_error_that_cannot_be_pickled_still_has_its_text() -> None:
     def stubborn(record: int) -> None:
         raise Stubborn(1, 2)
 
@@ -273,7 +273,7 @@ def come_home(pid: int, kind: type[Exception]) -> Homebound:
 
 
 @pytest.mark.parametrize("kind", [AttributeError, EOFError, ConnectionResetError])
-def test_an_error_that_cannot_be_read_is_said_to_be_so(kind: type[Exception]) -> None:
+def test_an_error_that_cannot_be_read_is_replaced_by_its_text(kind: type[Exception]) -> None:
     def raises(record: int) -> None:
         raise Homebound(kind)
 
@@ -337,7 +337,7 @@ class Mute(Exception):
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2), (2, 2)])
-def test_an_error_that_cannot_say_what_it_is_ends_the_run_too(workers: int, processes: int) -> None:
+def test_an_error_without_a_text_ends_the_run_too(workers: int, processes: int) -> None:
     def mute(record: int) -> None:
         raise Mute
 

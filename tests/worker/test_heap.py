@@ -34,8 +34,8 @@ def test_processes_of_a_run_use_freed_memory_again() -> None:
         faults(2)
         return faults(20)
 
-    for found in timely.execute(program, processes=2):
-        assert found < 5 * SIZE // PAGE
+    for result in timely.execute(program, processes=2):
+        assert result < 5 * SIZE // PAGE
 
 
 def test_where_python_cannot_ask_the_library_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,9 +104,9 @@ def total(worker: timely.Worker) -> list[int]:
 def test_two_processes_count_together(start: Callable[..., subprocess.Popen[str]], secret: str) -> None:
     hosts = ports(2)
     processes = [start(hosts=hosts, index=index, workers=2, credentials=secret) for index in range(2)]
-    found = [printed(process) for process in processes]
-    assert [[(worker, peers) for worker, peers, _ in one] for one in found] == [[(0, 4), (1, 4)], [(2, 4), (3, 4)]]
-    assert sorted(record for one in found for *_, records in one for record in records) == [["a", 8], ["b", 4], ["c", 4]]
+    collected = [printed(process) for process in processes]
+    assert [[(worker, peers) for worker, peers, _ in one] for one in collected] == [[(0, 4), (1, 4)], [(2, 4), (3, 4)]]
+    assert sorted(record for one in collected for *_, records in one for record in records) == [["a", 8], ["b", 4], ["c", 4]]
 
 
 def test_the_environment_has_the_defaults(start: Callable[..., subprocess.Popen[str]], secret: str, tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_the_environment_has_the_defaults(start: Callable[..., subprocess.Popen[
 
 @pytest.mark.parametrize("progress", ["direct", "process", "central", "tree"])
 def test_three_hosts_in_any_order(secret: str, progress: str) -> None:
-    found = [one.result() for one in on_hosts(total, 3, secret, workers=2, progress=progress)]
-    assert found == [[[18], []], [[], []], [[], []]]
+    collected = [one.result() for one in on_hosts(total, 3, secret, workers=2, progress=progress)]
+    assert collected == [[[18], []], [[], []], [[], []]]
 
 
 def test_one_host_runs_alone(secret: str) -> None:

@@ -112,11 +112,11 @@ class Late(deque[Any]):
     then: Callable[[], object] | None = None
 
     def __len__(self) -> int:
-        found = super().__len__()
+        result = super().__len__()
         then, self.then = self.then, None
         if then is not None:
             on_another_thread(then)
-        return found
+        return result
 
 
 class LateCounts(defaultdict[int, int]):
@@ -125,11 +125,11 @@ class LateCounts(defaultdict[int, int]):
     then: Callable[[], object] | None = None
 
     def get(self, key: int, default: int = 0) -> int:  # type: ignore[override]
-        found = super().get(key, default)
+        result = super().get(key, default)
         then, self.then = self.then, None
         if then is not None:
             on_another_thread(then)
-        return found
+        return result
 
 
 def on_another_thread(action: Callable[[], object]) -> None:

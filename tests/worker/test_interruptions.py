@@ -49,7 +49,7 @@ class Stop(BaseException):
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2), (2, 2)])
 @pytest.mark.parametrize("kind", [Stop, GeneratorExit, KeyboardInterrupt])
-def test_what_is_no_exception_is_told_as_it_is(kind: type[BaseException], workers: int, processes: int) -> None:
+def test_a_base_exception_is_passed_on_unchanged(kind: type[BaseException], workers: int, processes: int) -> None:
     def stop(record: int) -> None:
         raise kind("that will do")
 
@@ -67,7 +67,7 @@ def test_what_is_no_exception_is_told_as_it_is(kind: type[BaseException], worker
         assert ("in another process" in notes and ", in stop" in notes) == (processes > 1)
 
 
-def test_an_interruption_of_a_process_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_interruption_of_a_process_reaches_the_caller(capfd: pytest.CaptureFixture[str]) -> None:
     """Of its main thread, which waits for two others."""
 
     def program(worker: timely.Worker) -> None:
@@ -146,9 +146,7 @@ def test_an_interruption_of_the_waiting_main_thread_waits_for_what_the_workers_c
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (1, 2), (2, 2)])
-def test_an_interruption_of_the_process_that_waits_for_others_is_told_to_these(
-    workers: int, processes: int, tmp_path: Path
-) -> None:
+def test_an_interruption_of_the_process_that_waits_for_others_reaches_these(workers: int, processes: int, tmp_path: Path) -> None:
     """Which end by themselves then, with all that their programs have to clear up: they were killed, after ten seconds."""
     caller = os.getpid()
 
@@ -299,11 +297,11 @@ def test_an_interruption_in_the_midst_of_a_fork_ends_the_run(moment: str) -> Non
     assert handler is signal.default_int_handler
 
 
-def test_every_signal_that_comes_around_a_fork_is_heard_of_though_a_handler_raises() -> None:
-    heard: list[int] = []
+def test_every_signal_around_a_fork_is_handled_though_a_handler_raises() -> None:
+    seen: list[int] = []
 
     def raising(number: int, frame: object) -> None:
-        heard.append(number)
+        seen.append(number)
         raise InterruptedError(signal.Signals(number).name)
 
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
@@ -312,8 +310,8 @@ def test_every_signal_that_comes_around_a_fork_is_heard_of_though_a_handler_rais
         with pytest.raises(InterruptedError), DeferredSignals():
             for number in [*numbers, signal.SIGINT]:
                 signal.raise_signal(number)
-            assert not heard
-        assert sorted(heard) == sorted(numbers)
+            assert not seen
+        assert sorted(seen) == sorted(numbers)
         assert all(signal.getsignal(number) is raising for number in numbers)
     finally:
         for number, handler in usual.items():
@@ -321,8 +319,10 @@ def test_every_signal_that_comes_around_a_fork_is_heard_of_though_a_handler_rais
 
 
 def test_processes_start_from_a_thread_which_may_set_no_handlers() -> None:
-    found: list[list[int]] = []
-    thread = threading.Thread(target=lambda: found.append(timely.execute(lambda worker: worker.index, workers=1, processes=2)))
+    collected: list[list[int]] = []
+    thread = threading.Thread(
+        target=lambda: collected.append(timely.execute(lambda worker: worker.index, workers=1, processes=2))
+    )
     thread.start()
     thread.join()
-    assert found == [[0, 1]]
+    assert collected == [[0, 1]]

@@ -77,7 +77,7 @@ def test_a_large_record_arrives_and_a_receiver_has_no_second_copy(size: int) -> 
         before = record_memory()
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
-            found = stream.exchange(lambda pair: pair[0]).inspect(lambda pair: seen.append(pair[1])).capture()
+            captured = stream.exchange(lambda pair: pair[0]).inspect(lambda pair: seen.append(pair[1])).capture()
         if worker.index == 0:
             handle.send((1, os.urandom(1000) * (size // 1000)))
             handle.send((1, "behind"))
@@ -88,7 +88,7 @@ def test_a_large_record_arrives_and_a_receiver_has_no_second_copy(size: int) -> 
             return 0.0
         large, behind = seen
         assert (len(large), large[:1000] == large[-1000:], behind) == (size // 1000 * 1000, True, "behind")
-        assert sum(len(batch) for _, batch in found.messages) == 2
+        assert sum(len(batch) for _, batch in captured.messages) == 2
         return (record_memory() - before) / size
 
     grown = timely.execute(program, processes=2)[1]
@@ -96,7 +96,7 @@ def test_a_large_record_arrives_and_a_receiver_has_no_second_copy(size: int) -> 
 
 
 @pytest.mark.parametrize("sender", [True, False])
-def test_a_record_that_memory_does_not_take_says_so(sender: bool) -> None:
+def test_a_record_beyond_memory_is_an_error_with_its_size(sender: bool) -> None:
     """Either at the sender, whose pickle is a copy, or at the receiver."""
 
     def program(worker: timely.Worker) -> None:

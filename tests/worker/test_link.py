@@ -83,21 +83,21 @@ def test_a_frame_of_any_numbers_is_read_or_ends_the_connection(numbers: list[int
 
 @given(batch=batches)
 def test_a_batch_of_progress_comes_out_as_it_went_in(batch: ProgressBatch[Any]) -> None:
-    number, found = unpack(pack(ProgressMessage(3, batch)))
+    number, result = unpack(pack(ProgressMessage(3, batch)))
     assert number == 3
-    assert (found, found.count, type(found)) == (batch, batch.count, ProgressBatch)
+    assert (result, result.count, type(result)) == (batch, batch.count, ProgressBatch)
 
 
 def test_arrays_that_arrived_stay_as_they_are_when_more_arrives() -> None:
     near, far = socket.socketpair()
     sender, receiver = Link(near), Link(far)
-    kept: list[Any] = []
+    held: list[Any] = []
     with near, far:
         for number in range(20):
             sender.pending.append(DataMessage(0, 1, number, np.full(100, number)))
             sender.flush()
-            receiver.read(kept)
-    assert [sorted(set(message[-1].tolist())) for message in kept] == [[number] for number in range(20)]
+            receiver.read(held)
+    assert [sorted(set(message[-1].tolist())) for message in held] == [[number] for number in range(20)]
 
 
 def test_what_one_link_may_send_another_may_not() -> None:

@@ -81,7 +81,7 @@ def test_a_connection_that_is_lost_in_a_frame_is_gone(kept: int) -> None:
 
 
 @pytest.mark.parametrize(("behind", "expected"), [(0, 5), (9, 9)])
-def test_a_peer_that_never_stops_leaves_others_their_turn(behind: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_never_stops_does_not_starve_others(behind: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """But not before all has been taken that nobody would find later."""
     frames = [b"".join(encode([pack(("number", number))])) for number in range(100)]
     monkeypatch.setattr(secure_link, "TAKEN", 5 * len(frames[0]))

@@ -42,7 +42,7 @@ def test_all_other_processes_answer(processes: list[LocalWorkers]) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "timely listener"]
 
 
-def test_a_text_says_why_there_is_no_answer(processes: list[LocalWorkers]) -> None:
+def test_a_missing_answer_has_a_reason(processes: list[LocalWorkers]) -> None:
     one, two, three = processes
     with one, two:
         assert one.ask("raise", 0.1)[1] == "cannot say: nothing is known of that"

@@ -31,8 +31,8 @@ def test_a_record_is_that_of_the_program_and_not_of_who_started_it() -> None:
     assert 0 < int(done.stdout) < len(held) < record_memory()
 
 
-def test_a_system_that_says_nothing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: Any, *given: Any) -> Any:
+def test_a_system_without_memory_figures_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: Any, *inputs: Any) -> Any:
         raise FileNotFoundError(name)
 
     monkeypatch.setattr(builtins, "open", refuse)

@@ -295,15 +295,13 @@ def test_a_stranger_at_the_address_of_a_worker_is_found_out(pool: ThreadPoolExec
         with pytest.raises(OSError), plain:
             context.wrap_socket(plain, server_side=True)
 
-    heard = pool.submit(impostor)
+    seen = pool.submit(impostor)
     with pytest.raises(AuthenticationError, match="worker 0 at 127"):
         connect_mesh(1, listeners[1], addresses_of(listeners[:2]), WORKERS, 600)
-    heard.result()
+    seen.result()
 
 
-def test_a_holder_of_the_key_who_speaks_something_else_is_found_out(
-    pool: ThreadPoolExecutor, listeners: list[socket.socket]
-) -> None:
+def test_a_holder_of_the_key_with_another_protocol_is_found_out(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
     def other_protocol() -> None:
         plain, _ = listeners[0].accept()
         with credentials.listener(WORKERS, WORKERS.certificate).wrap_socket(plain, server_side=True) as sock:
@@ -347,7 +345,7 @@ def test_two_workers_of_one_index_cannot_both_be_in(pool: ThreadPoolExecutor, li
 # -- who is on the way -------------------------------------------------------------------------------------------------
 
 
-class Relay:
+class Interceptor:
     """Somebody on the way: passes on what goes from one worker to another, writes it down, and may meddle with it."""
 
     def __init__(self, target: Address) -> None:
@@ -381,18 +379,18 @@ class Relay:
         self._thread.join()
 
 
-def relayed(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> tuple[Relay, SocketTransport, SocketTransport]:
+def intercepted(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> tuple[Interceptor, SocketTransport, SocketTransport]:
     """Return two workers that are connected through somebody else."""
     addresses = addresses_of(listeners[:2])
-    relay = Relay(addresses[0])
+    interceptor = Interceptor(addresses[0])
     zero = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 600)
-    one = connect_mesh(1, listeners[1], addresses | {0: relay.address}, WORKERS, 600)
-    return relay, SocketTransport(0, zero.result()), SocketTransport(1, one)
+    one = connect_mesh(1, listeners[1], addresses | {0: interceptor.address}, WORKERS, 600)
+    return interceptor, SocketTransport(0, zero.result()), SocketTransport(1, one)
 
 
-def part(pool: ThreadPoolExecutor, relay: Relay, *transports: SocketTransport) -> None:
+def part(pool: ThreadPoolExecutor, interceptor: Interceptor, *transports: SocketTransport) -> None:
     list(pool.map(lambda transport: transport.close(), transports))
-    relay.join()
+    interceptor.join()
 
 
 def send(transport: SocketTransport, peer: int, message: object) -> None:
@@ -407,62 +405,62 @@ def receive(transport: SocketTransport) -> list[tuple[int, object]]:
 
 
 def test_whoever_listens_on_the_way_learns_nothing(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
-    relay, zero, one = relayed(pool, listeners)
+    interceptor, zero, one = intercepted(pool, listeners)
     marker, answer = "the marker in the payload", "the marker in the answer"
     send(one, 0, ("data", [marker] * 100))
     assert receive(zero) == [(1, ("data", [marker] * 100))]
     send(zero, 1, ("data", [answer]))
     assert receive(one) == [(0, ("data", [answer]))]
-    part(pool, relay, zero, one)
-    assert len(relay.said[0]) > 100 and len(relay.said[1]) > 100
-    heard = bytes(relay.said[0] + relay.said[1])
+    part(pool, interceptor, zero, one)
+    assert len(interceptor.said[0]) > 100 and len(interceptor.said[1]) > 100
+    seen = bytes(interceptor.said[0] + interceptor.said[1])
     for secret in (marker.encode(), answer.encode(), WORKERS.certificate, pickle.dumps(marker)[:8]):
-        assert secret not in heard
+        assert secret not in seen
 
 
 def test_what_is_changed_on_the_way_cuts_the_connection(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
-    relay, zero, one = relayed(pool, listeners)
-    relay.meddle = lambda data: data[:-1] + bytes([data[-1] ^ 1])
+    interceptor, zero, one = intercepted(pool, listeners)
+    interceptor.meddle = lambda data: data[:-1] + bytes([data[-1] ^ 1])
     send(one, 0, ("data", [1]))
     with pytest.raises(PeerLostError, match="worker 1 is cut off from worker 0"):
         receive(zero)
-    part(pool, relay, zero, one)
+    part(pool, interceptor, zero, one)
 
 
 def test_what_is_repeated_on_the_way_cuts_the_connection(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
-    relay, zero, one = relayed(pool, listeners)
-    relay.meddle = lambda data: data + data
+    interceptor, zero, one = intercepted(pool, listeners)
+    interceptor.meddle = lambda data: data + data
     send(one, 0, ("data", [1]))
     arrived = []
     with pytest.raises(PeerLostError, match="worker 1 is cut off from worker 0"):
         while True:
             arrived += receive(zero)
     assert arrived in ([], [(1, ("data", [1]))])
-    part(pool, relay, zero, one)
+    part(pool, interceptor, zero, one)
 
 
 def test_a_stream_that_is_cut_short_is_a_lost_peer(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
-    relay, zero, one = relayed(pool, listeners)
+    interceptor, zero, one = intercepted(pool, listeners)
     send(one, 0, ("data", [1]))
     assert receive(zero) == [(1, ("data", [1]))]
-    relay.meddle = lambda data: None
+    interceptor.meddle = lambda data: None
     send(one, 0, ("data", [2]))
     with pytest.raises(PeerLostError, match="worker 1"):
         receive(zero)
-    part(pool, relay, zero, one)
+    part(pool, interceptor, zero, one)
 
 
 def test_a_session_that_was_recorded_opens_no_door(
     pool: ThreadPoolExecutor, listeners: list[socket.socket], caplog: pytest.LogCaptureFixture
 ) -> None:
-    relay, zero, one = relayed(pool, listeners)
+    interceptor, zero, one = intercepted(pool, listeners)
     send(one, 0, ("data", [1]))
     receive(zero)
-    part(pool, relay, zero, one)
+    part(pool, interceptor, zero, one)
     addresses = addresses_of(listeners[:2])
     again = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 600)
     with socket.create_connection(addresses[0]) as replaying:
-        replaying.sendall(relay.said[0])
+        replaying.sendall(interceptor.said[0])
         replaying.settimeout(600)
         with contextlib.suppress(ConnectionError):  # closed, or reset since some of what was sent was never read
             while replaying.recv(1 << 16):

@@ -27,8 +27,8 @@ from timely.worker.credentials import make_identity
 def open_files() -> list[int]:
     """Return the descriptors of this process."""
     with os.scandir("/proc/self/fd") as entries:
-        found = [int(entry.name) for entry in entries]
-    return [file for file in found if Path(f"/proc/self/fd/{file}").exists()]  # one was that of the directory
+        collected = [int(entry.name) for entry in entries]
+    return [file for file in collected if Path(f"/proc/self/fd/{file}").exists()]  # one was that of the directory
 
 
 @contextlib.contextmanager

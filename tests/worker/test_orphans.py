@@ -141,7 +141,7 @@ def _in_a_pool(processes: int) -> str:
         return str(error)
 
 
-def test_a_daemonic_process_may_start_none_and_says_what_to_do() -> None:
+def test_a_daemonic_process_may_start_none_and_the_error_has_the_remedy() -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:
         alone, several = pool.map(_in_a_pool, [1, 2])
     assert alone == "[0]"

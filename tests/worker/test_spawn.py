@@ -47,12 +47,12 @@ def leave(worker: timely.Worker) -> None:
 
 
 def test_the_results_are_those_of_forked_processes() -> None:
-    found = spawn(count, workers=2)
-    assert [index for index, *_ in found] == [0, 1, 2, 3]
-    assert len({process for _, process, _ in found} - {os.getpid()}) == 2
-    assert sorted(record for *_, records in found for record in records) == [("a", 8), ("b", 4), ("c", 4)]
+    result = spawn(count, workers=2)
+    assert [index for index, *_ in result] == [0, 1, 2, 3]
+    assert len({process for _, process, _ in result} - {os.getpid()}) == 2
+    assert sorted(record for *_, records in result for record in records) == [("a", 8), ("b", 4), ("c", 4)]
     forked = timely.execute(count, workers=2, processes=2, start_method="fork")
-    assert [records for *_, records in forked] == [records for *_, records in found]
+    assert [records for *_, records in forked] == [records for *_, records in result]
 
 
 def test_errors_arrive() -> None:

@@ -21,7 +21,7 @@ MODES: list[dict[str, Any]] = [{"workers": 3}, {"processes": 2}, {"workers": 2, 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_an_input_that_one_worker_keeps_open_ends_the_run(mode: dict[str, Any]) -> None:
-    kept: list[InputHandle[int, int]] = []
+    held: list[InputHandle[int, int]] = []
 
     def program(worker: Worker) -> None:
         with worker.dataflow(name="open") as scope:
@@ -29,14 +29,14 @@ def test_an_input_that_one_worker_keeps_open_ends_the_run(mode: dict[str, Any]) 
             stream.exchange(lambda x: x).capture()
         numbers.send(worker.index)
         if worker.index == 1:
-            kept.append(numbers)
+            held.append(numbers)
         else:
             numbers.close()
         worker.run()
 
     with pytest.raises(StalledError, match=r"a capability of /open/input#0 at 0 in dataflow 'open': close the inputs"):
         timely.execute(program, **mode)
-    kept.clear()
+    held.clear()
 
 
 def test_a_dataflow_that_one_worker_drops_ends_the_run() -> None:
@@ -85,9 +85,7 @@ DEEDS = ["send", "deliver", "report", "search", "end"]
     st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 3), st.integers(0, 3)), max_size=60),
     st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_a_stall_is_found_exactly_when_nothing_can_move(
-    history: list[tuple[str, int, int]], abandoned: list[bool]
-) -> None:
+def test_a_stall_is_found_exactly_when_nothing_can_move(history: list[tuple[str, int, int]], abandoned: list[bool]) -> None:
     """Links keep their order, so that an end is heard of behind all messages. When all have reported at rest, all know.
 
     Some have something that nothing refers to any more, and act when they find it.
@@ -134,12 +132,12 @@ def test_a_stall_is_found_exactly_when_nothing_can_move(
 
     def check() -> bool:
         waiting = [i for i in workers if not ended[i]]
-        found = [quiet[i] and detectors[i].stalled() for i in waiting]
-        if any(found):
+        collected = [quiet[i] and detectors[i].stalled() for i in waiting]
+        if any(collected):
             assert all(quiet[i] for i in waiting)
             assert not any("message" in links[i, j] for i in workers for j in waiting)
             assert not any(abandoned[i] for i in waiting)
-        return all(found)
+        return all(collected)
 
     for deed, i, j in history:
         if deed == "deliver" and i != j and links[i, j]:

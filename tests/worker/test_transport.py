@@ -312,7 +312,7 @@ def test_only_batches_in_a_row_are_merged() -> None:
             first.merged([other])
 
 
-def test_a_turn_sends_each_peer_one_batch_and_a_peer_that_does_not_keep_up_gets_their_sum(
+def test_a_step_sends_each_peer_one_batch_and_a_slow_peer_gets_their_sum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     framed: list[list[Any]] = []
@@ -349,7 +349,7 @@ def test_a_turn_sends_each_peer_one_batch_and_a_peer_that_does_not_keep_up_gets_
     close_all([worker.transport for worker in workers])
 
 
-def test_what_all_peers_are_told_alike_is_pickled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_to_all_peers_is_pickled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     transports = three_processes()
     framed: list[list[Any]] = []
 
@@ -367,9 +367,9 @@ def test_what_all_peers_are_told_alike_is_pickled_once(monkeypatch: pytest.Monke
             transports[0].send(2, data)
         transports[0].flush()
         assert framed == [[message], [message, *extra]][: 1 + len(extra)]
-        for peer, told in ((1, []), (2, extra)):
+        for peer, result in ((1, []), (2, extra)):
             transports[peer].wait(600)
-            assert transports[peer].receive() == [(0, message), *((0, data) for data in told)]
+            assert transports[peer].receive() == [(0, message), *((0, data) for data in result)]
     monkeypatch.undo()
     for transport in transports:
         transport.close(0)

@@ -39,12 +39,12 @@ def ended(*workers: Worker) -> None:
 
 
 @pytest.mark.parametrize("move", [lambda handle: handle.advance_to(1), lambda handle: handle.close()], ids=["advance", "close"])
-def test_a_peer_hears_that_an_input_has_moved_on_before_an_operator_runs(move: Callable[[Any], None]) -> None:
+def test_a_peer_receives_an_inputs_progress_before_an_operator_runs(move: Callable[[Any], None]) -> None:
     """An operator may take long, and what a peer waits for need not wait for it."""
     transports = thread_transports(2)
     here, there = (Worker(transport) for transport in transports)
-    heard: list[list[type]] = []
-    numbers, others = build(here, lambda: heard.append([type(message) for _, message in transports[1].receive()]))
+    seen: list[list[type]] = []
+    numbers, others = build(here, lambda: seen.append([type(message) for _, message in transports[1].receive()]))
     build(there, lambda: None)
     for _ in range(3):
         here.step()
@@ -52,46 +52,46 @@ def test_a_peer_hears_that_an_input_has_moved_on_before_an_operator_runs(move: C
     numbers.send(1)
     move(others)
     here.step()
-    assert heard == [[ProgressMessage]]
+    assert seen == [[ProgressMessage]]
     ended(here, there)
 
 
-def test_where_turns_are_short_it_goes_with_what_they_do() -> None:
+def test_where_steps_are_short_progress_goes_with_their_messages() -> None:
     """To tell peers of each epoch twice would take longer than its turn: so it is done a few times only, until that is known."""
     now = 0.0
     transports = thread_transports(2)
     here, there = (Worker(transport, clock=lambda: now) for transport in transports)
-    heard: list[list[type]] = []
+    seen: list[list[type]] = []
 
     def look() -> None:
         nonlocal now
-        heard.append([type(message) for _, message in transports[1].receive()])
+        seen.append([type(message) for _, message in transports[1].receive()])
         now += duration
 
     numbers, others = build(here, look)
     build(there, lambda: None)
     for duration in (0.0, 0.02):
-        heard.clear()
+        seen.clear()
         for _ in range(20):
             transports[1].receive()
             numbers.send(1)
             others.advance_to(others.time + 1)
             here.step()
-        assert heard[-2:] == ([[ProgressMessage]] * 2 if duration else [[]] * 2)
+        assert seen[-2:] == ([[ProgressMessage]] * 2 if duration else [[]] * 2)
     ended(here, there)
 
 
-def test_an_input_that_only_sends_says_nothing_of_its_own() -> None:
+def test_an_input_that_only_sends_adds_no_progress_message() -> None:
     """What is sent is told with what the turn does: two batches would be one too many."""
     transports = thread_transports(2)
     here, there = (Worker(transport) for transport in transports)
-    heard: list[list[type]] = []
-    numbers, _ = build(here, lambda: heard.append([type(message) for _, message in transports[1].receive()]))
+    seen: list[list[type]] = []
+    numbers, _ = build(here, lambda: seen.append([type(message) for _, message in transports[1].receive()]))
     build(there, lambda: None)
     for _ in range(3):
         here.step()
         there.step()
     numbers.send(1)
     here.step()
-    assert heard == [[]]
+    assert seen == [[]]
     ended(here, there)

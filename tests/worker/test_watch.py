@@ -108,15 +108,15 @@ def threads() -> set[str]:
 def test_a_run_shows_epochs_and_records_on_a_terminal_and_leaves_nothing_behind(terminal: Terminal) -> None:
     with shown_on(terminal):
         timely.execute(lambda worker: counting(worker, lambda: "records/s" not in terminal.shown()))
-    said = terminal.shown()
-    assert "\r\x1b[Kdf: epoch " in said
-    assert said.endswith("\r\x1b[K")
+    seen = terminal.shown()
+    assert "\r\x1b[Kdf: epoch " in seen
+    assert seen.endswith("\r\x1b[K")
     assert threads() == set()
     assert "write" not in vars(terminal.stream)
 
 
 @pytest.mark.parametrize("quiet", ["argument", "environment", "no terminal", "dumb"])
-def test_nothing_is_shown_and_nobody_looks_on_where_it_is_not_wanted(
+def test_nothing_is_shown_or_traced_where_it_is_not_wanted(
     quiet: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if quiet == "environment":
@@ -129,9 +129,9 @@ def test_nothing_is_shown_and_nobody_looks_on_where_it_is_not_wanted(
         return threads(), list(tracers(worker))
 
     with shown_on(terminal) if quiet != "no terminal" else contextlib.nullcontext():
-        [(running, found)] = timely.execute(program, watch=quiet != "argument")
+        [(running, results)] = timely.execute(program, watch=quiet != "argument")
     assert terminal.shown() == ""
-    assert found == []
+    assert results == []
     assert running == ({"timely watch"} if quiet in ("no terminal", "dumb") else set())
     assert threads() == set()
 
@@ -158,9 +158,9 @@ def test_the_records_of_all_processes_are_counted() -> None:
         InputCounts.of(worker)
         counting(worker, iter([True] * (worker.index + 1) + [False]).__next__)
         worker.all_gather(None)
-        found = run_monitor.RecordCounts(company)()
+        result = run_monitor.RecordCounts(company)()
         worker.all_gather(None)
-        return records_sent(worker), found
+        return records_sent(worker), result
 
     assert timely.execute(program, workers=2, processes=2) == [(100, 1000), (200, 1000), (300, 1000), (400, 1000)]
 
@@ -197,7 +197,7 @@ def hoard(worker: timely.Worker, on: Callable[[], bool]) -> None:
     held.clear()
 
 
-def test_a_run_that_is_stuck_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_is_stuck_logs_what_holds_it(caplog: pytest.LogCaptureFixture) -> None:
     timely.execute(lambda worker: hoard(worker, lambda: not caplog.records), workers=2, watch=0.05)
     [record] = [record for record in caplog.records if record.name.startswith("timely")]
     assert record.levelno == logging.WARNING
@@ -206,7 +206,7 @@ def test_a_run_that_is_stuck_says_so_in_the_log(caplog: pytest.LogCaptureFixture
     assert "1 on worker 1" in record.message
 
 
-def test_one_of_several_processes_says_what_all_of_them_are_stuck_at() -> None:
+def test_one_of_several_processes_reports_what_all_of_them_are_stuck_at() -> None:
     reader, writer = multiprocessing.Pipe(duplex=False)
     done = multiprocessing.Event()
 
@@ -241,7 +241,7 @@ def test_a_watch_that_cannot_be_is_refused(watch: Any) -> None:
         timely.execute(lambda worker: None, watch=watch)
 
 
-def test_looking_in_is_not_loaded_before_it_is_wanted() -> None:
+def test_inspection_is_not_loaded_before_it_is_wanted() -> None:
     import subprocess
 
     program = "import sys, timely; timely.execute(lambda worker: None); assert 'timely.inspect' not in sys.modules"
@@ -287,7 +287,7 @@ def test_nothing_is_written_in_the_background_of_a_shell(terminal: Terminal, mon
 
 def test_it_is_seen_that_another_process_moves() -> None:
     def program(worker: timely.Worker) -> list[Any]:
-        company, found = local_workers_of(worker), []
+        company, result = local_workers_of(worker), []
         assert company is not None
         with worker.dataflow(int, name="df") as scope:
             numbers, stream = scope.new_input()
@@ -300,10 +300,10 @@ def test_it_is_seen_that_another_process_moves() -> None:
                 numbers.send(1)
                 worker.step()
             worker.all_gather(None)
-            found.append(company.ask(MOVEMENT, 60))
+            result.append(company.ask(MOVEMENT, 60))
         worker.all_gather(None)
         numbers.close()
-        return found
+        return result
 
     (before, then, after), _ = timely.execute(program, processes=2)
     assert before != then
@@ -356,7 +356,7 @@ def test_what_a_program_writes_with_stays_its_own(terminal: Terminal) -> None:
     assert terminal.stream.write is since
 
 
-def test_nothing_to_say_is_not_written(terminal: Terminal) -> None:
+def test_an_empty_text_is_not_written(terminal: Terminal) -> None:
     line = StatusLine(terminal.stream)
     line.write("")
     assert terminal.shown() == ""
