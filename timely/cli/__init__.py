@@ -123,10 +123,10 @@ def _job(arguments: argparse.Namespace, **more: Any) -> Job:
 
 
 def _once(option: str, pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
-    given = dict(pairs)
-    if len(given) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ConfigurationError(f"{option} gives {', '.join(name for name, _ in pairs)}: give each name once")
-    return given
+    return values
 
 
 def _credentials(arguments: argparse.Namespace) -> None:
@@ -179,9 +179,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     from timely.cli import draw_and_live
 
     job = _job(arguments, outputs={}, workers=arguments.workers, processes=arguments.processes)
-    found = draw_and_live.explain(job, arguments.patience)
-    _print(found or f"{arguments.program} came to its end: nothing was stuck")
-    return 1 if found else 0
+    explanation = draw_and_live.explain(job, arguments.patience)
+    _print(explanation or f"{arguments.program} came to its end: nothing was stuck")
+    return 1 if explanation else 0
 
 
 def _serve(arguments: argparse.Namespace) -> None:
@@ -353,10 +353,10 @@ class _Parser(argparse.ArgumentParser):
     """Suggests the nearest option or command for a misspelt one."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        found, rest = super().parse_known_args(args, namespace)
+        parsed, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}{self._nearest(rest)}")
-        return found, rest
+        return parsed, rest
 
     def _nearest(self, words: Sequence[str]) -> str:
         options = [option for option in self._option_string_actions if option.startswith("--")]
@@ -370,8 +370,8 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def _suggestion(found: Iterable[str]) -> str:
-    names = " and ".join(found)
+def _suggestion(matches: Iterable[str]) -> str:
+    names = " and ".join(matches)
     return f". Did you mean {names}?" if names else ""
 
 

@@ -65,10 +65,10 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _actions(parser: argparse.ArgumentParser) -> list[Any]:
-    found: list[Any] = []
+    actions: list[Any] = []
     for action in parser._actions:
-        found.append(action)
+        actions.append(action)
         if isinstance(action, argparse._SubParsersAction):
             for each in action.choices.values():
-                found += _actions(each)
-    return found
+                actions += _actions(each)
+    return actions

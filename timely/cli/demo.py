@@ -41,15 +41,15 @@ def run(engine: str, workers: int, kind: str, output: Path, top: int) -> None:
 
     component = dict(_rows(pq.read_table(parquet, columns=["node", "component"])))
     requires = requirements(*kinds)
-    found = circles(component, _rows(requires))
-    drawing.write_text(picture(found[:_DRAWN]), encoding="utf-8")
-    within = sum(len(circle.packages) for circle in found)
+    drawn = circles(component, _rows(requires))
+    drawing.write_text(picture(drawn[:_DRAWN]), encoding="utf-8")
+    within = sum(len(circle.packages) for circle in drawn)
     print(
-        f"\n{len(found):,} circles of packages that require each other: {within:,} of {len(component):,} packages,"
+        f"\n{len(drawn):,} circles of packages that require each other: {within:,} of {len(component):,} packages,"
         f" {requires.num_rows:,} requirements looked at. The largest:\n"
     )
     descriptions = dict(_rows(packages().select(["package", "description"])))
-    for line in table(found[:top], descriptions, shutil.get_terminal_size((100, 24)).columns):
+    for line in table(drawn[:top], descriptions, shutil.get_terminal_size((100, 24)).columns):
         print(line)
     print(f"\nEvery package with its component (Parquet): {parquet}")
     print(f"The largest circles (SVG):                  {drawing}")
@@ -69,18 +69,18 @@ def _threads() -> Find:
         def program(worker: timely.Worker) -> list[Any]:
             with worker.dataflow(int, name="circles") as scope:
                 edges, stream = scope.new_input()
-                found = build(scope, stream)["components"].capture()
+                components = build(scope, stream)["components"].capture()
             with edges:
                 for batch in batches[worker.index :: worker.peers]:
                     edges.send_batch(batch)
             worker.run()
-            return [batch for _, batch in found.messages]
+            return [batch for _, batch in components.messages]
 
         schema = pa.schema([("node", pa.string()), ("component", pa.string())])
-        found = [batch for part in timely.execute(program, workers=workers) for batch in part]
+        components = [batch for part in timely.execute(program, workers=workers) for batch in part]
         shutil.rmtree(parquet, ignore_errors=True)
         parquet.mkdir()
-        pq.write_table(pa.Table.from_batches(found, schema), parquet / "part-00000.parquet")
+        pq.write_table(pa.Table.from_batches(components, schema), parquet / "part-00000.parquet")
 
     return find
 

@@ -45,12 +45,12 @@ def circles(component: Mapping[str, str], requirements: Iterable[tuple[str, str,
         if package != requires and component[package] == component[requires]:
             within[component[package]].setdefault((package, requires), kind)
     requirers = Counter(requires for kinds in within.values() for _, requires in kinds)
-    found = [
+    unordered = [
         Circle(name, tuple(sorted(packages, key=lambda package: (-requirers[package], package))), within[name])
         for name, packages in members.items()
         if len(packages) > 1
     ]
-    return sorted(found, key=lambda circle: (-len(circle.packages), circle.name))
+    return sorted(unordered, key=lambda circle: (-len(circle.packages), circle.name))
 
 
 def table(circles: Iterable[Circle], descriptions: Mapping[str, str], width: int = 100) -> Iterator[str]:

@@ -98,14 +98,14 @@ def explain(job: Job, patience: float) -> str | None:
 
     thread = threading.Thread(target=work, name="timely explain", daemon=True)
     thread.start()
-    found: str | None = receiver.recv()
-    if found is None and failed:
+    explanation: str | None = receiver.recv()
+    if explanation is None and failed:
         raise failed[0]
     if job.processes > 1:
         for process in multiprocessing.active_children():
             process.kill()
         thread.join()
-    return found
+    return explanation
 
 
 @attrs.define

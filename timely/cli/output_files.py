@@ -135,19 +135,19 @@ class TableOutput:
 
         ``SchemaError`` where workers have sent other columns.
         """
-        found = sorted((parts or self.draft).glob(f"part-*{'.arrow' if kind == 'ipc' else ''}"))
+        files = sorted((parts or self.draft).glob(f"part-*{'.arrow' if kind == 'ipc' else ''}"))
         if self._folder:
             if self._declared is not None and not any(self.draft.iterdir()):
                 part = self.part(0)
                 part.write(0, [])
                 part.close()
             return
-        datasets = [pyarrow.dataset.dataset(file, format=kind) for file in found]
+        datasets = [pyarrow.dataset.dataset(file, format=kind) for file in files]
         schema = datasets[0].schema if datasets else self._declared or pa.schema([])
         self._whole = self.draft / f"whole{self._suffix}"
         try:
             writer = self.format.open(str(self._whole), schema)
-            for file, dataset in zip(found, datasets, strict=True):
+            for file, dataset in zip(files, datasets, strict=True):
                 if not dataset.schema.equals(schema):
                     raise SchemaError(
                         f"output {self._name!r}: workers sent different columns, {_names(schema)} and {_names(dataset.schema)}"

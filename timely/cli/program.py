@@ -57,19 +57,19 @@ class Program:
         parameters = inspect.signature(self.build).parameters
         return [name for name in self.inputs if parameters[name].default is inspect.Parameter.empty]
 
-    def check_inputs(self, given: Mapping[str, object]) -> None:
+    def check_inputs(self, named: Mapping[str, object]) -> None:
         """Raise ``ConfigurationError`` unless ``build`` can be called with these inputs."""
         takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(self.build).parameters.values())
-        missing, unknown = set(self.needed) - set(given), set() if takes_any else set(given) - set(self.inputs)
+        missing, unknown = set(self.needed) - set(named), set() if takes_any else set(named) - set(self.inputs)
         if missing or unknown:
             wants = ", ".join(f"--input {name}=FILE" for name in self.inputs) or "no inputs"
-            raise ConfigurationError(f"{self.name} takes {wants}; given were: {', '.join(given) or 'none'}")
+            raise ConfigurationError(f"{self.name} takes {wants}; given were: {', '.join(named) or 'none'}")
         try:
-            inspect.signature(self.build).bind(None, **given)
+            inspect.signature(self.build).bind(None, **named)
         except TypeError as error:
             raise ConfigurationError(
                 f"{self.name} cannot be called with a scope, and its inputs by name ({error}): begin it as"
-                f" def {self.title}({', '.join(['scope', *given])})"
+                f" def {self.title}({', '.join(['scope', *named])})"
             ) from error
 
 
@@ -110,8 +110,8 @@ def _module(place: str) -> ModuleType:
         raise ConfigurationError(f"{place!r} cannot be imported: give it a name without a dot before the .py")
     sys.path.insert(0, str(file.resolve().parent))
     module = _imported(file.stem)
-    found = getattr(module, "__file__", None)
-    if found is None or Path(found).resolve() != file.resolve():
+    loaded = getattr(module, "__file__", None)
+    if loaded is None or Path(loaded).resolve() != file.resolve():
         raise ConfigurationError(f"{place!r} cannot be imported: there is another module {file.stem!r} already; rename the file")
     return module
 

@@ -141,7 +141,7 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
     with contextlib.ExitStack() as stack:
         for output in outputs.values():
             stack.enter_context(output)
-        found = timely.execute(
+        results = timely.execute(
             program,
             workers=job.workers,
             processes=job.processes,
@@ -155,10 +155,10 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
         for output in outputs.values():
             output.check_absent()  # before the first one is moved into place
     for name, path in job.outputs.items():
-        rows = sum(part[name] for part, _ in found)
+        rows = sum(part[name] for part, _ in results)
         say(f"{name}: {rows:,} rows in {path}")
     if not job.outputs:
-        _show(job, [shown for _, shown in found], say)
+        _show(job, [shown for _, shown in results], say)
 
 
 def _outputs(job: Job) -> dict[str, TableOutput]:
@@ -170,13 +170,13 @@ def _outputs(job: Job) -> dict[str, TableOutput]:
     }
 
 
-def _show(job: Job, found: Sequence[Mapping[str, Preview]], say: Callable[[str], object]) -> None:
+def _show(job: Job, previews_of_workers: Sequence[Mapping[str, Preview]], say: Callable[[str], object]) -> None:
     """Show the first rows that the workers returned."""
-    for name in found[0]:
-        shown = joined([previews[name] for previews in found], limit=_PREVIEW)
+    for name in previews_of_workers[0]:
+        shown = joined([previews[name] for previews in previews_of_workers], limit=_PREVIEW)
         say(f"{name}: {shown.total:,} rows\n{shown}\n")
-    if found[0]:
-        keep = " ".join(f"--output {name}=FILE" for name in found[0])
+    if previews_of_workers[0]:
+        keep = " ".join(f"--output {name}=FILE" for name in previews_of_workers[0])
         print(f"timely: no row was kept: keep them with {keep}", file=sys.stderr)
 
 
@@ -204,7 +204,7 @@ def _type_of_times(job: Job) -> type[Any]:
     from timely.files.formats import format_of
     from timely.files.scanning import Options, plan
 
-    found: dict[str, type[Any]] = {}
+    types: dict[str, type[Any]] = {}
     for name, column in job.times.items():
         path = job.inputs[name]
         schema = plan(path, format_of(path, f"table {name!r}"), Options(), 1, f"input {name!r}")[0].schema
@@ -212,19 +212,19 @@ def _type_of_times(job: Job) -> type[Any]:
             continue  # reading says so, with the columns that there are
         kind = schema.field(column).type
         if pa.types.is_date(kind):
-            found[name] = datetime.date
+            types[name] = datetime.date
         elif pa.types.is_timestamp(kind) and kind.tz is None:
-            found[name] = datetime.datetime
+            types[name] = datetime.datetime
         elif pa.types.is_integer(kind):
-            found[name] = int
+            types[name] = int
         else:
             raise ConfigurationError(
                 f"--time {name}={column}: times are whole numbers, dates, or timestamps without a time zone, and these are {kind}"
             )
-    if len(set(found.values())) > 1:
-        text = ", ".join(f"{kind.__name__} in {name}" for name, kind in found.items())
+    if len(set(types.values())) > 1:
+        text = ", ".join(f"{kind.__name__} in {name}" for name, kind in types.items())
         raise ConfigurationError(f"--time takes columns of one type, and these are {text}: convert one of them")
-    return next(iter(found.values()), int)
+    return next(iter(types.values()), int)
 
 
 @attrs.define

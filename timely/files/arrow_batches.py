@@ -31,10 +31,10 @@ def batches_of(table: Any, place: str) -> Iterator[pa.RecordBatch]:
     try:
         table = frame_data(table)
         if hasattr(table, "__arrow_c_stream__"):
-            found: Any = pa.RecordBatchReader.from_stream(table)
+            batches: Any = pa.RecordBatchReader.from_stream(table)
         else:
-            found = [pa.record_batch(table)]
-        for batch in found:
+            batches = [pa.record_batch(table)]
+        for batch in batches:
             for start in range(0, batch.num_rows, ROWS):
                 part = _plain(batch.slice(start, ROWS))
                 for name, column in zip(part.schema.names, part.columns, strict=True):

@@ -86,12 +86,12 @@ def read_arrow(
 
         return logic
 
-    found = source(scope, name, constructor)
+    stream = source(scope, name, constructor)
     if on == "each" or scope.allocator.peers == 1:
-        return found
+        return stream
     turns = itertools.count()
     pact = Distribute(lambda time, batch, workers: [(next(turns) % workers, batch)])
-    return stateless(found, pact, f"{name} (in turn)", InputPort.forward, lambda batch: batch)
+    return stateless(stream, pact, f"{name} (in turn)", InputPort.forward, lambda batch: batch)
 
 
 class _Position:

@@ -38,12 +38,12 @@ def codes_in(columns: Iterable[tuple[str, Any]]) -> dict[str, str]:
     >>> codes_in([("zip", pa.array(["10115", "01067"])), ("n", pa.array(["0", "0.5", None]))])
     {'zip': '01067'}
     """
-    found = {}
+    first_codes = {}
     for name, column in columns:
         codes = column.filter(pc.match_substring_regex(column, _CODE))
         if len(codes):
-            found[name] = codes[0].as_py()
-    return found
+            first_codes[name] = codes[0].as_py()
+    return first_codes
 
 
 def are_long(texts: Any) -> bool:
@@ -63,12 +63,12 @@ def may_have_codes(path: str, how: TextFormat) -> bool:
     last = b"\n"
     for chunk in chunks(path, how.encoding):
         chunk = last + chunk
-        found = np.frombuffer(chunk + b"\n\n", np.uint8)
-        zeros = np.flatnonzero(found[1:-2] == 48) + 1
-        signed = np.isin(found[zeros - 1], (43, 45))
-        before = starts[found[zeros - 1]] | (signed & starts[found[np.maximum(zeros - 2, 0)]])
-        after = found[zeros + 1]
-        of_a_code = ((after >= 48) & (after <= 57) & ~within[found[zeros + 2]]) | ((after | 32) == 120)
+        text = np.frombuffer(chunk + b"\n\n", np.uint8)
+        zeros = np.flatnonzero(text[1:-2] == 48) + 1
+        signed = np.isin(text[zeros - 1], (43, 45))
+        before = starts[text[zeros - 1]] | (signed & starts[text[np.maximum(zeros - 2, 0)]])
+        after = text[zeros + 1]
+        of_a_code = ((after >= 48) & (after <= 57) & ~within[text[zeros + 2]]) | ((after | 32) == 120)
         if np.any(before & of_a_code):
             return True
         last = chunk[-4:]
@@ -107,9 +107,9 @@ def remedy(
         return "a row has more than a megabyte, which is more than is read at once"
     if "Empty CSV file" in error:
         return "its first line, with the names of the columns, is missing or does not end"
-    found = re.search(r"In CSV column #([0-9]+): (?:Row #([0-9]+): )?CSV conversion error to (.+?): (.*)", error, re.DOTALL)
-    if found is not None:
-        place, line, kind, why = int(found[1]), _line(path, how, found[2]), found[3], found[4]
+    match = re.search(r"In CSV column #([0-9]+): (?:Row #([0-9]+): )?CSV conversion error to (.+?): (.*)", error, re.DOTALL)
+    if match is not None:
+        place, line, kind, why = int(match[1]), _line(path, how, match[2]), match[3], match[4]
         name = columns[place] if place < len(columns) else f"number {place + 1}"
         value = re.search(r"invalid value '(.*)'", why, re.DOTALL)
         text = "" if value is None else value[1]
@@ -121,10 +121,10 @@ def remedy(
             ways.append(f"{declare.format(name=name, kind='double')} reads it as a number")
         ways.append(f"{declare.format(name=name, kind='string')} reads it as text")
         return f"column {name!r} is {kind}, and{f' {line}' if line else ''} {what}: {', '.join(ways)}"
-    found = re.search(r"(?:Row #([0-9]+): )?Expected ([0-9]+) columns, got ([0-9]+): (.*)", error, re.DOTALL)
-    if found is None:
+    match = re.search(r"(?:Row #([0-9]+): )?Expected ([0-9]+) columns, got ([0-9]+): (.*)", error, re.DOTALL)
+    if match is None:
         return error
-    text = f"{_line(path, how, found[1]) or 'a row'} has {found[3]} values, and the header {found[2]}: {found[4]}"
+    text = f"{_line(path, how, match[1]) or 'a row'} has {match[3]} values, and the header {match[2]}: {match[4]}"
     advice = delimiter_remedy(columns, how.delimiter, options=options)
     return text if advice is None else f"{text}; {advice}"
 

@@ -98,18 +98,18 @@ def extension_of(path: str | os.PathLike[str]) -> str:
     >>> extension_of("data/edges.csv.gz")
     '.csv'
     """
-    given = Path(path)
-    return Path(given.stem).suffix if given.suffix == ".gz" else given.suffix
+    file = Path(path)
+    return Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
 
 
 def format_of(path: str | os.PathLike[str], place: str) -> Format:
     """Return the format that an extension stands for; ``ConfigurationError`` for an unknown one."""
     check_path(os.fspath(path), place)
     extension = extension_of(path)
-    for found in FORMATS.values():
-        if extension in found.extensions and (found.compressed or Path(path).suffix == extension):
-            return found
-    known = ", ".join(name for found in FORMATS.values() for name in found.extensions)
+    for known_format in FORMATS.values():
+        if extension in known_format.extensions and (known_format.compressed or Path(path).suffix == extension):
+            return known_format
+    known = ", ".join(name for known_format in FORMATS.values() for name in known_format.extensions)
     raise ConfigurationError(f"{place}: {os.fspath(path)!r} should end in one of {known}")
 
 

@@ -163,10 +163,10 @@ def _as_text(kind: pa.DataType, moment: pa.DataType = _STRING) -> pa.DataType:
 
 def _type_of_moments(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
     """Return what the texts of timestamps are: ``kind`` without a zone, instants where all have one, or else texts."""
-    for found in (kind, _as_text(kind, pa.timestamp("s", "UTC"))):
+    for candidate in (kind, _as_text(kind, pa.timestamp("s", "UTC"))):
         try:
-            texts.cast(found)
+            texts.cast(candidate)
         except pa.ArrowInvalid:
             continue
-        return found
+        return candidate
     return texts.type

@@ -274,11 +274,11 @@ def read_files(
                 return  # more may be to be read, and before what is known
             if order.full(in_flight):
                 return
-            found = reader.next()
-            if found is None:
+            part = reader.next()
+            if part is None:
                 capability.drop()
             else:
-                sender.send(output, *found)
+                sender.send(output, *part)
                 info.activator.activate()
 
         return logic

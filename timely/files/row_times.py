@@ -86,29 +86,29 @@ class RowSender(Generic[T]):
 
     def _coded(self, batch: pa.RecordBatch, file: str, row: int) -> tuple[Any, list[Any]]:
         """Return the times of the rows as numbers, and the time that each number stands for."""
-        found = batch.column(self._time) if isinstance(self._time, str) else self._time(batch)  # type: ignore[misc]
-        if isinstance(found, np.ndarray):
-            found = pa.array(found)
-        if not hasattr(found, "__len__") or isinstance(found, str | bytes) or len(found) != batch.num_rows:
+        times = batch.column(self._time) if isinstance(self._time, str) else self._time(batch)  # type: ignore[misc]
+        if isinstance(times, np.ndarray):
+            times = pa.array(times)
+        if not hasattr(times, "__len__") or isinstance(times, str | bytes) or len(times) != batch.num_rows:
             raise SchemaError(
                 f"{self._where}: time= returns one time for each row of a batch, as an array or a list, and for {batch.num_rows}"
-                f" rows it returned {brief(found)}"
+                f" rows it returned {brief(times)}"
             )
-        if isinstance(found, pa.ChunkedArray):
-            found = found.combine_chunks()
-        if isinstance(found, pa.Array):
-            if found.null_count:
-                missing = int(np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))[0])
+        if isinstance(times, pa.ChunkedArray):
+            times = times.combine_chunks()
+        if isinstance(times, pa.Array):
+            if times.null_count:
+                missing = int(np.flatnonzero(times.is_null().to_numpy(zero_copy_only=False))[0])
                 raise SchemaError(f"{self._place(file, row + missing)} has no time: drop such rows first, or give them one")
-            if pa.types.is_timestamp(found.type) and found.type.unit == "ns":  # which Python's datetime does not have
+            if pa.types.is_timestamp(times.type) and times.type.unit == "ns":  # which Python's datetime does not have
                 try:
-                    found = found.cast(pa.timestamp("us", found.type.tz))
+                    times = times.cast(pa.timestamp("us", times.type.tz))
                 except pa.ArrowInvalid as error:
                     raise SchemaError(f"{self._where}: a time is finer than microseconds: {error}") from None
-            coded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
+            coded = times if pa.types.is_dictionary(times.type) else times.dictionary_encode()
             return coded.indices.to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
         numbers: dict[Any, int] = {}
-        codes = np.fromiter((numbers.setdefault(time, len(numbers)) for time in found), np.int64, len(found))
+        codes = np.fromiter((numbers.setdefault(time, len(numbers)) for time in times), np.int64, len(times))
         return codes, list(numbers)
 
     def _place(self, file: str, row: int) -> str:

@@ -88,11 +88,11 @@ class Scan:
             if os.path.getsize(path) != fragment.size:
                 raise SchemaError(f"{self.place}: {path!r} has changed since the run began: write a new file instead")
             if self.format == "json":
-                found = json_batches(path, self.encoding, pa.schema(fields), ROWS, strict=not self.selected)
+                read = json_batches(path, self.encoding, pa.schema(fields), ROWS, strict=not self.selected)
             else:
-                found = self._dataset_batches(fragment, fields)
+                read = self._dataset_batches(fragment, fields)
             row = fragment.rows_before + 1
-            for batch in found:
+            for batch in read:
                 if batch.num_rows:
                     where = f"{self.place}: {path!r}, rows {row} to {row + batch.num_rows - 1}"
                     if self.format in ("ipc", "parquet"):
@@ -120,12 +120,12 @@ class Scan:
                 remedy = "columns= can leave it out" if self.options else "write it as a string"
             raise SchemaError(f"{error}; {remedy}") from None
 
-    def _check_numbers(self, found: Any, path: str) -> None:
+    def _check_numbers(self, fragment: Any, path: str) -> None:
         """Raise ``SchemaError`` for a file with a code in a column of numbers: as a number it would be another value."""
         names = [name for name in self.schema.names if name in self.numeric]
         if not names or not may_have_codes(path, self.text_format(path)):
             return
-        for batch in batches_as_texts(found, names):
+        for batch in batches_as_texts(fragment, names):
             for name, value in codes_in(zip(names, batch.columns, strict=True)).items():
                 raise SchemaError(
                     f"{self.place}: column {name!r} of {path!r} has {value!r}, where earlier values are numbers:"
@@ -133,8 +133,8 @@ class Scan:
                 )
 
     def _dataset_batches(self, fragment: Fragment, fields: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
-        found = dataset_fragment(self, fragment)
-        physical = found.physical_schema
+        dataset = dataset_fragment(self, fragment)
+        physical = dataset.physical_schema
         for field in physical:
             _read_names(field)
         names = [field.name for field in fields]
@@ -142,11 +142,11 @@ class Scan:
         if self.format == "csv":
             if trouble := misquoted(fragment.path, self.text_format(fragment.path)):
                 raise pa.ArrowInvalid(trouble)
-            self._check_numbers(found, fragment.path)
+            self._check_numbers(dataset, fragment.path)
             schema = pa.schema(fields)  # types are the reader's choice
         else:
             schema = pa.schema([physical.field(name) for name in names])
-        return iter(found.to_batches(schema=schema, columns=names, batch_size=ROWS, batch_readahead=2, fragment_readahead=1))
+        return iter(dataset.to_batches(schema=schema, columns=names, batch_size=ROWS, batch_readahead=2, fragment_readahead=1))
 
     def _whole(self, batch: pa.RecordBatch, keys: dict[str, str | None], path: str) -> pa.RecordBatch:
         """Return a batch with the columns that the folder has, and the types of the plan."""
@@ -259,14 +259,14 @@ def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
     return kind.make_fragment(fragment.path, filesystem=pa.fs.LocalFileSystem())
 
 
-def check_columns(place: str, path: str, found: Sequence[str], wanted: Sequence[str], *, exactly: bool) -> None:
+def check_columns(place: str, path: str, columns: Sequence[str], wanted: Sequence[str], *, exactly: bool) -> None:
     """Raise ``SchemaError`` unless a file has the wanted columns, once each, and with ``exactly`` no others."""
-    has = ", ".join(map(repr, found)) or "none"
+    has = ", ".join(map(repr, columns)) or "none"
     for name in wanted:
-        if found.count(name) != 1:
-            how = "no" if name not in found else "more than one"
+        if columns.count(name) != 1:
+            how = "no" if name not in columns else "more than one"
             raise SchemaError(f"{place}: {path!r} has {how} column {name!r}; it has {has}")
-    for name in found if exactly else ():
+    for name in columns if exactly else ():
         if name not in wanted:
             raise SchemaError(
                 f"{place}: {path!r} has a column {name!r} that the first file has not: say which columns to read with columns="
@@ -324,8 +324,8 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
             raise SchemaError(
                 f"{place}: the folders of {fragment.path!r} and {first.path!r} name different columns: read them one by one"
             )
-    given = options.schema is not None
-    declare = options.declare or (_DECLARE if not given or isinstance(options.schema, Mapping) else _DECLARED)
+    has_schema = options.schema is not None
+    declare = options.declare or (_DECLARE if not has_schema or isinstance(options.schema, Mapping) else _DECLARED)
     scan = Scan(
         place,
         kind.name,
@@ -352,20 +352,20 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
         if name in physical.names:
             raise SchemaError(f"{place}: column {name!r} is in the file {first.path!r}, and in the name of its folder")
     known = pa.schema([*physical, *keys])
-    whole = given and not isinstance(options.schema, Mapping)
+    whole = has_schema and not isinstance(options.schema, Mapping)
     if isinstance(options.schema, Mapping):
         schema = _with_types(known, declared_types(options.schema, place), first.path, place, more=kind.name == "json")
     else:
         schema = known if options.schema is None else declared_schema(options.schema, place)
     if options.columns is not None:
         schema = _chosen(schema, options.columns, place)
-    if kind.name == "json" and not known.names and not given:
+    if kind.name == "json" and not known.names and not has_schema:
         raise SchemaError(
             f"{place}: {first.path!r} has no object with a field, which says what columns there are: declare a schema"
         )
     if kind.name == "json" and set(schema.names) <= set(keys.names):  # Arrow counts no rows without a field
         raise SchemaError(f"{place}: {brief(schema.names)} are names of folders alone: read a field of the files too")
-    if kind.name != "json" or not given:  # a declared field may come later, or never
+    if kind.name != "json" or not has_schema:  # a declared field may come later, or never
         check_columns(place, first.path, known.names, schema.names, exactly=False)
     selected = options.columns is not None or whole
     guessed = set(physical.names) if kind.name == "csv" and not whole else set()
@@ -382,7 +382,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
                 f"{place}: column {name!r} of {first.path!r} is {lost[name]}, which would be read as bytes: write it as a string"
                 + (f", or {declare.format(name=name, kind='binary')} reads the bytes" if options.declare is None else "")
             )
-    scan = attrs.evolve(scan, schema=schema, declared=given, selected=selected, numeric=numeric)
+    scan = attrs.evolve(scan, schema=schema, declared=has_schema, selected=selected, numeric=numeric)
     if kind.name == "parquet" and len(fragments) < 4 * workers and workers > 1:
         fragments = list(_row_groups(scan, fragments))
     return scan, fragments
@@ -396,10 +396,10 @@ def _physical_schema(scan: Scan, fragment: Fragment) -> pa.Schema:
 
 def _lost_types(fragment: Fragment, scan: Scan) -> dict[str, str]:
     """Return the types of columns of Parquet that Arrow reads as bytes, though they are more."""
-    found = dataset_fragment(scan, fragment)
-    fields = [field for field in found.physical_schema if "extension" not in str(field.type)]
+    parquet = dataset_fragment(scan, fragment)
+    fields = [field for field in parquet.physical_schema if "extension" not in str(field.type)]
     lost: dict[str, str] = {}
-    for leaf in map(found.metadata.schema.column, range(len(found.metadata.schema))):
+    for leaf in map(parquet.metadata.schema.column, range(len(parquet.metadata.schema))):
         for kind in {"UUID", "INTERVAL"} & {leaf.logical_type.type, leaf.converted_type}:
             lost |= {field.name: kind for field in fields if f"{leaf.path}.".startswith(f"{field.name}.")}
     return lost
@@ -463,28 +463,28 @@ def _files(paths: Paths, kind: Format, place: str) -> Iterator[tuple[str, str]]:
 
 def _listed(paths: Paths, place: str) -> Iterator[tuple[str, str]]:
     """Yield the files, in order of name, each with the folder below which the names of folders are columns."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not given:
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not listed:
         raise ConfigurationError(f"{place}: there is no path")
-    for path in [os.fspath(one) for one in given]:
+    for path in [os.fspath(one) for one in listed]:
         check_path(path, place)
         if os.path.isdir(path):
-            found = sorted(_within(path))
+            files = sorted(_within(path))
             root = path
         elif os.path.exists(path):
-            found, root = [path], os.path.dirname(path)
+            files, root = [path], os.path.dirname(path)
         elif glob.has_magic(path):
             matches = [match for match in sorted(glob.glob(path, recursive=True)) if not os.path.basename(match).startswith("_")]
-            found = [file for match in matches for file in (sorted(_within(match)) if os.path.isdir(match) else [match])]
-            found = list(dict.fromkeys(found))  # ** matches folders, and the files in them
+            files = [file for match in matches for file in (sorted(_within(match)) if os.path.isdir(match) else [match])]
+            files = list(dict.fromkeys(files))  # ** matches folders, and the files in them
             (root,) = map(str, places_of(path))
         else:
             raise ConfigurationError(f"{place}: there is no file or folder {path!r}")
-        if not found:
+        if not files:
             raise ConfigurationError(
                 f"{place}: {path!r} has no files" if os.path.isdir(path) else f"{place}: nothing is {path!r}"
             )
-        yield from ((file, root) for file in found)
+        yield from ((file, root) for file in files)
 
 
 def _within(folder: str) -> Iterator[str]:

@@ -258,8 +258,8 @@ class _Folder:
 
     def open(self) -> None:
         """Make the folder, lock it, and remove what is in the way, once; ``ConfigurationError`` where that may not be done."""
-        found, self._found = self._found, None
-        if found is None:
+        leftover, self._found = self._found, None
+        if leftover is None:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -275,7 +275,7 @@ class _Folder:
         except OSError as error:
             raise ConfigurationError(f"{self._place}: the folder cannot be written to: {file_error_text(error)}") from error
         # Another run may have ended since. What has a number of this worker's cannot be of this run yet.
-        self._remove(dict.fromkeys([*found, *filter(self._is_own, self._folder.iterdir())]))
+        self._remove(dict.fromkeys([*leftover, *filter(self._is_own, self._folder.iterdir())]))
 
     def _is_own(self, file: Path) -> bool:
         match = _NAME.fullmatch(file.name)
@@ -288,8 +288,8 @@ class _Folder:
             self._lock.unlink(missing_ok=True)
             os.close(locked)
 
-    def _remove(self, found: Iterable[Path]) -> None:
-        for file in found:
+    def _remove(self, files: Iterable[Path]) -> None:
+        for file in files:
             match = _NAME.fullmatch(file.name)
             if match is None and file.name.startswith("."):
                 continue
@@ -324,13 +324,13 @@ class _TimeNames(Generic[T]):
         self._others: dict[str, T] = {}
 
     def of(self, time: T) -> str:
-        found = _time_name(time)
-        if type(time) is not int and self._others.setdefault(found, time) != time:
+        text = _time_name(time)
+        if type(time) is not int and self._others.setdefault(text, time) != time:
             raise TimestampError(
-                f"{self._place}: two times, {brief(time)} and {brief(self._others[found])}, have the same text, and would be one"
+                f"{self._place}: two times, {brief(time)} and {brief(self._others[text])}, have the same text, and would be one"
                 " file: map them to others with delay_batch"
             )
-        return found
+        return text
 
 
 def _time_name(time: Any) -> str:

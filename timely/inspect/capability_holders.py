@@ -88,19 +88,19 @@ class CapabilityHolders:
     def find(self, scope: ScopeBuilder[Any], ports: Iterable[Port], paths: Iterable[str]) -> list[Holdings]:
         """Return what each reachable worker holds at ``ports`` of the dataflow of ``scope``, with the texts of ``paths``."""
         question = Question(number_of(scope), _first(ports), _first(paths))
-        found = holdings(self._members, question)
+        held = holdings(self._members, question)
         why = "in another process, which cannot be asked from here"
         if self._company is not None:
             for place, reply in self._company.ask(question, _SECONDS).items():
                 if isinstance(reply, str):
                     self.unreachable.update(dict.fromkeys(self._company.workers_at(place), f"in a process that {reply}"))
                 else:
-                    found += reply
+                    held += reply
             if self._company.reaches == self._peers:
                 why = "not begun yet"
-        known = {each.worker for each in found} | set(self.unreachable)
+        known = {each.worker for each in held} | set(self.unreachable)
         self.unreachable.update({index: why for index in range(self._peers) if index not in known})
-        return found
+        return held
 
 
 def answer(members: Sequence[Member], question: Question | str) -> Any:
@@ -119,7 +119,7 @@ def movement(members: Sequence[Member]) -> int | None:
     time leave the counts unchanged. An operator that runs and reads nothing has not moved.
     """
     try:
-        found = [
+        counts = [
             (
                 member.worker.index,
                 number_of(dataflow),
@@ -131,7 +131,7 @@ def movement(members: Sequence[Member]) -> int | None:
         ]
     except RuntimeError:  # changed while it was read: it moves
         return monotonic_ns()
-    return hash(tuple(found)) if found else None
+    return hash(tuple(counts)) if counts else None
 
 
 def holdings(members: Sequence[Member], question: Question) -> list[Holdings]:
@@ -240,9 +240,9 @@ def _borrowing(member: Member) -> Iterator[list[object]]:
 
 def _count_capabilities(ports: Sequence[OutputPort[Any]], counts: Counter[tuple[Port, Any]], borrowed: list[object]) -> None:
     with unfrozen():
-        found = gc.get_referrers(*ports)
-    borrowed.append(found)
-    for thing in found:
+        referrers = gc.get_referrers(*ports)
+    borrowed.append(referrers)
+    for thing in referrers:
         port = thing.port if type(thing) is Capability else None
         if port is not None:
             counts[(port.operator.path, port.index, False), thing.time] += 1

@@ -39,12 +39,12 @@ class _Counting:
 
     def counts(self, shape: Snapshot) -> dict[str, list[int]]:
         """Return the records of each wire of a scope, and of those nested in it."""
-        found = {shape.path: [self._carried(shape, wire) for wire in shape.wires]}
+        carried = {shape.path: [self._carried(shape, wire) for wire in shape.wires]}
         for child in shape.children:
             if child.kind == "scope":
                 self._around[child.path] = shape
-                found.update(self.counts(child))
-        return found
+                carried.update(self.counts(child))
+        return carried
 
     def _carried(self, shape: Snapshot, wire: Wire) -> int:
         (node, port), (to, to_port) = wire.source, wire.target

@@ -56,13 +56,15 @@ def explained(worker: Worker, what: Place, members: Sequence[Member] = ()) -> Ex
     if isinstance(what, ScopeBuilder):
         return _end(worker, what, members)
     places = _places(what)
-    found: dict[ScopeBuilder[Any], list[Reason]] = {}
+    by_dataflow: dict[ScopeBuilder[Any], list[Reason]] = {}
     for place in places:
         dataflow = _dataflow(worker, place)
         if dataflow is not None:
-            found.setdefault(dataflow, []).extend(Search(dataflow).reasons(place.scope, place.location))
-    frontier = Antichain(reason.arrives_at for reasons in found.values() for reason in reasons).elements
-    behind = {dataflow: [reason for reason in reasons if reason.arrives_at in frontier] for dataflow, reasons in found.items()}
+            by_dataflow.setdefault(dataflow, []).extend(Search(dataflow).reasons(place.scope, place.location))
+    frontier = Antichain(reason.arrives_at for reasons in by_dataflow.values() for reason in reasons).elements
+    behind = {
+        dataflow: [reason for reason in reasons if reason.arrives_at in frontier] for dataflow, reasons in by_dataflow.items()
+    }
     name = ", ".join(place.name for place in places) or "a probe that is attached nowhere"
     dropped = any(place.scope.dropped for place in places)
     return attrs.evolve(_explanation(worker, name, frontier, behind, members), dropped=dropped)
@@ -72,13 +74,13 @@ def _end(worker: Worker, scope: ScopeBuilder[Any], members: Sequence[Member]) ->
     """Return what keeps a dataflow from being complete: the pointstamps that no other could result in."""
     _check_built(scope.root.subgraph)
     _check_own(worker, scope.allocator, scope.root.path)
-    found: dict[ScopeBuilder[Any], list[Reason]] = {}
+    by_dataflow: dict[ScopeBuilder[Any], list[Reason]] = {}
     unfinished: list[Unfinished] = []
     if scope.root in worker.scopes:
         search = Search(scope.root)
-        found[scope.root] = [reason for subgraph in scope.root.scopes for reason in search.origins(subgraph)]
+        by_dataflow[scope.root] = [reason for subgraph in scope.root.scopes for reason in search.origins(subgraph)]
         unfinished = [each for subgraph in scope.root.scopes for each in search.unfinished(subgraph)]
-    explanation = _explanation(worker, f"the end of {scope.root.path}", (), found, members)
+    explanation = _explanation(worker, f"the end of {scope.root.path}", (), by_dataflow, members)
     return attrs.evolve(explanation, unfinished=tuple(unfinished), dropped=scope.root.subgraph.dropped)
 
 
@@ -86,7 +88,7 @@ def _explanation(
     worker: Worker,
     name: str,
     frontier: tuple[Any, ...],
-    found: Mapping[ScopeBuilder[Any], list[Reason]],
+    by_dataflow: Mapping[ScopeBuilder[Any], list[Reason]],
     members: Sequence[Member],
 ) -> Explanation:
     """Return the explanation, with each reason ascribed to the workers that hold it."""
@@ -94,7 +96,7 @@ def _explanation(
     reasons: list[Reason] = []
     seen: dict[int, Holdings] = {}
     described: list[Description] = []
-    for dataflow, theirs in found.items():
+    for dataflow, theirs in by_dataflow.items():
         if theirs:
             places = [reason.place for reason in theirs] if worker.peers > 1 else []
             holdings = holders.find(dataflow, places, [reason.path for reason in theirs])
@@ -112,8 +114,8 @@ def _explanation(
 def _shares(reason: Reason, holdings: Sequence[Holdings], peers: int) -> dict[int, int]:
     if peers == 1:
         return {0: reason.count}
-    found = {each.worker: (each.counts or {}).get((reason.place, reason.time), 0) for each in holdings}
-    return {index: count for index, count in found.items() if count}
+    shares = {each.worker: (each.counts or {}).get((reason.place, reason.time), 0) for each in holdings}
+    return {index: count for index, count in shares.items() if count}
 
 
 def _dataflow(worker: Worker, place: _Place) -> ScopeBuilder[Any] | None:

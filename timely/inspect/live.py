@@ -66,11 +66,11 @@ class _Channel:
 
     def receive(self) -> list[dict[str, Any]]:
         """Return the reports that have come."""
-        found = []
+        reports = []
         with contextlib.suppress(OSError):
             while content := self._here.recv(_LARGEST):
-                found.append(json.loads(zlib.decompress(content)))
-        return found
+                reports.append(json.loads(zlib.decompress(content)))
+        return reports
 
     def close(self) -> None:
         self._here.close()
@@ -300,14 +300,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Serve the page or its state."""
-        found = self.live.page_of(self.path)
+        page = self.live.page_of(self.path)
         if not self._is_own_name():
             self.send_error(403, "this page has another host name")
-        elif found is None:
+        elif page is None:
             self.send_error(403, "open the address that the program has printed, with its token")
-        elif found == "":
+        elif page == "":
             self._serve("text/html; charset=utf-8", _page().encode())
-        elif found == "state.json":
+        elif page == "state.json":
             try:
                 content = json.dumps(self.live.state(*self._known()))
             except RuntimeError:  # it changed whenever it was read

@@ -96,9 +96,9 @@ class WorkerMeter:
     def _of_dataflows(self, number: Callable[[ScopeBuilder[Any]], float | None]) -> Iterator[Observation]:
         for watched in filter(None, [known() for known in list(self._watched)]):
             for scope in watched.of.scopes:
-                found = number(scope)
-                if isinstance(found, int | float):
-                    yield Observation(found, {"worker": watched.worker, "path": scope.path})
+                measured = number(scope)
+                if isinstance(measured, int | float):
+                    yield Observation(measured, {"worker": watched.worker, "path": scope.path})
 
 
 class _Watched(EventLog):

@@ -50,14 +50,14 @@ class RunStatus:
 
 
 def _positions(workers: Sequence[Worker]) -> list[str]:
-    found: dict[str, tuple[int, int | None, int]] = {}
+    behind: dict[str, tuple[int, int | None, int]] = {}
     for worker in workers:
         for scope in worker.scopes:
             epoch, round = position_of(scope)
-            if epoch is not None and (scope.name not in found or epoch < found[scope.name][0]):
-                found[scope.name] = epoch, round, sum(nested.under_way() for nested in scope.scopes)
+            if epoch is not None and (scope.name not in behind or epoch < behind[scope.name][0]):
+                behind[scope.name] = epoch, round, sum(nested.under_way() for nested in scope.scopes)
     parts = []
-    for name, (epoch, round, records) in found.items():
+    for name, (epoch, round, records) in behind.items():
         text = f"{name}: epoch {epoch}"
         text += "" if round is None else f", round {round}"
         text += f", {count(records)} records under way" if records else ""

@@ -301,28 +301,28 @@ def _numbers(tally: OperatorTally) -> list[float]:
 
 def plain(shape: Snapshot) -> dict[str, Any]:
     """Return a snapshot as JSON has it, with at most the first few times."""
-    found = attrs.asdict(shape, recurse=False)
-    found["frontiers"] = [None if times is None else _few(times) for times in shape.frontiers]
+    fields = attrs.asdict(shape, recurse=False)
+    fields["frontiers"] = [None if times is None else _few(times) for times in shape.frontiers]
     for name in ("held", "waiting"):
-        first, rest = found[name][:_TIMES], found[name][_TIMES:]
-        found[name] = [[_cut(time), count] for time, count in first]
-        found[name] += [[OMITTED, sum(count for _, count in rest)]] if rest else []
-    found["children"] = [plain(child) for child in shape.children]
-    found["wires"] = [[*wire.source, *wire.target, wire.exchanged] for wire in shape.wires]
-    found["described"] = [*map(_cut, shape.described)]
-    return found
+        first, rest = fields[name][:_TIMES], fields[name][_TIMES:]
+        fields[name] = [[_cut(time), count] for time, count in first]
+        fields[name] += [[OMITTED, sum(count for _, count in rest)]] if rest else []
+    fields["children"] = [plain(child) for child in shape.children]
+    fields["wires"] = [[*wire.source, *wire.target, wire.exchanged] for wire in shape.wires]
+    fields["described"] = [*map(_cut, shape.described)]
+    return fields
 
 
 def shaped(data: Mapping[str, Any]) -> Snapshot:
     """Return the snapshot of ``plain`` data. TypeError, KeyError or ValueError for anything else."""
-    found = dict(data)
-    found["frontiers"] = tuple(None if times is None else tuple(times) for times in data["frontiers"])
+    fields = dict(data)
+    fields["frontiers"] = tuple(None if times is None else tuple(times) for times in data["frontiers"])
     for name in ("held", "waiting"):
-        found[name] = tuple((time, count) for time, count in data[name])
-    found["children"] = tuple(shaped(child) for child in data["children"])
-    found["wires"] = tuple(_wire(*wire) for wire in data["wires"])
-    found["described"] = tuple(data["described"])
-    return Snapshot(**found)
+        fields[name] = tuple((time, count) for time, count in data[name])
+    fields["children"] = tuple(shaped(child) for child in data["children"])
+    fields["wires"] = tuple(_wire(*wire) for wire in data["wires"])
+    fields["described"] = tuple(data["described"])
+    return Snapshot(**fields)
 
 
 def _wire(node: int, port: int, to_node: int, to_port: int, exchanged: bool) -> Wire:

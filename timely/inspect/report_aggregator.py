@@ -126,9 +126,9 @@ class ReportAggregator:
         with self._lock:
             forked = [self._aged((each.at, each.report) for each in group) for group in self._forked.all()]
             runs = [(run.name, self._aged(run.reports.values())) for run in self._runs]
-        found = [_together("", [{**report, "silent": 0.0} for report in group]) for group in here]
-        found += [_together("", group) for group in forked]
-        return found + [_together(name, sorted(reports, key=lambda report: int(report["worker"]))) for name, reports in runs]
+        groups = [_together("", [{**report, "silent": 0.0} for report in group]) for group in here]
+        groups += [_together("", group) for group in forked]
+        return groups + [_together(name, sorted(reports, key=lambda report: int(report["worker"]))) for name, reports in runs]
 
     def _aged(self, received: Iterable[tuple[float, Report]]) -> list[Report]:
         """Return reports with the seconds since they came, where more is to come."""
@@ -193,20 +193,20 @@ def _bare(shape: Snapshot) -> Snapshot:
 
 def _sent(parts: Iterable[Report]) -> dict[tuple[str, str, int], int]:
     """Return the records that the workers have sent along each edge, in all."""
-    found: dict[tuple[str, str, int], int] = {}
+    sent: dict[tuple[str, str, int], int] = {}
     for part in parts:
         for sender, receiver, port, records in part.get("edges", ()):
-            found[sender, receiver, port] = found.get((sender, receiver, port), 0) + records
-    return found
+            sent[sender, receiver, port] = sent.get((sender, receiver, port), 0) + records
+    return sent
 
 
 def _stuck(parts: Mapping[int, Report]) -> list[dict[str, Any]]:
     """Return the explanations, those that differ only in the first line once, with their workers."""
-    said: dict[str, dict[str, Any]] = {}
+    reasons: dict[str, dict[str, Any]] = {}
     for worker, part in parts.items():
         if words := part["stuck"]:
-            said.setdefault(words.partition("\n")[2] or words, {"workers": [], "words": words})["workers"].append(worker)
-    return list(said.values())
+            reasons.setdefault(words.partition("\n")[2] or words, {"workers": [], "words": words})["workers"].append(worker)
+    return list(reasons.values())
 
 
 def _operators(shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> list[tuple[str, Snapshot | None]]:

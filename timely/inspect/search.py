@@ -63,30 +63,30 @@ class Search:
 
     def _counts(self, scope: Scope) -> Counts:
         """Return the counts of a scope, with what may come into it."""
-        found = self._all.get(scope.number)
-        if found is None:
-            found = self._all[scope.number] = dict(self._counted_inside(scope))
+        counts = self._all.get(scope.number)
+        if counts is None:
+            counts = self._all[scope.number] = dict(self._counted_inside(scope))
             for port in range(scope.inputs):
                 around, index = self._around[scope.number]
                 for outer in self._arrivals(around, Target(index, port)):
                     at = Source(INGRESS, port), scope.refinement.to_inner(outer.arrives_at)
-                    found[at] = found.get(at, 0) + outer.count
-        return found
+                    counts[at] = counts.get(at, 0) + outer.count
+        return counts
 
     def _counted_inside(self, scope: Scope) -> Counts:
         """Return the counts of a scope, with those of nested scopes as if these held them at their outputs."""
-        found = self._own.get(scope.number)
-        if found is None:
+        inside = self._own.get(scope.number)
+        if inside is None:
             counts = scope.trackers[0].counts()
-            found = {at: n for at, n in counts.items() if at[0].node != INGRESS and not _is_nested(scope, at[0])}
+            inside = {at: n for at, n in counts.items() if at[0].node != INGRESS and not _is_nested(scope, at[0])}
             for child in scope.children:
                 if isinstance(child.scope, Subgraph):
                     for port in range(child.scope.outputs):
                         for inner in self._leaving(child.scope, port):
                             at = Source(child.index, port), child.scope.refinement.to_outer(inner.arrives_at)
-                            found[at] = found.get(at, 0) + inner.count
-            self._own[scope.number] = found
-        return found
+                            inside[at] = inside.get(at, 0) + inner.count
+            self._own[scope.number] = inside
+        return inside
 
     def _leaving(self, scope: Scope, output: int) -> list[Blocker[Any]]:
         """Return how the counts inside a nested scope arrive at one of its outputs."""

@@ -159,11 +159,11 @@ def _texts(info: OperatorInfo) -> tuple[str, ...]:
 
 
 def _summed(counts: list[dict[Any, int]]) -> tuple[tuple[str, int], ...]:
-    found: dict[Any, int] = {}
+    sums: dict[Any, int] = {}
     for port in counts:
         for time, count in port.items():
-            found[time] = found.get(time, 0) + count
-    return tuple((brief(time), count) for time, count in found.items())
+            sums[time] = sums.get(time, 0) + count
+    return tuple((brief(time), count) for time, count in sums.items())
 
 
 def _wire(source: Source, target: Target, exchanged: bool) -> Wire:

@@ -56,10 +56,10 @@ class Tally:
         return tally
 
     def _operator(self, path: str) -> OperatorTally:
-        found = self.operators.get(path)
-        if found is None:
-            found = self.operators[path] = OperatorTally()
-        return found
+        tally = self.operators.get(path)
+        if tally is None:
+            tally = self.operators[path] = OperatorTally()
+        return tally
 
     def add(self, event: Event) -> None:
         """Add one event."""

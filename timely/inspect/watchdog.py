@@ -113,24 +113,24 @@ class StuckDetector:
     def _report(self, seconds: float) -> None:
         members = tuple(self._members)
         expects = any(internals.expects(member.worker) for member in members)  # before ``explained`` adds activators
-        found = [explained(worker, dataflow, members) for worker, dataflow in self._dataflows()]
-        named = {where.worker for each in found for where in each.positions}
+        explanations = [explained(worker, dataflow, members) for worker, dataflow in self._dataflows()]
+        named = {where.worker for each in explanations for where in each.positions}
         positions = [where for member in members if member.worker.index not in named and (where := position(member)) is not None]
         running = [where for where in positions if where.operators]
-        waiting = not running and (expects or all(each.waits_for_inputs for each in found))
+        waiting = not running and (expects or all(each.waits_for_inputs for each in explanations))
         if not waiting or not self._was_waiting:
-            reasons = [each for each in found if each.reasons or each.unfinished]
+            reasons = [each for each in explanations if each.reasons or each.unfinished]
             self._write("\n".join([f"nothing has moved for {seconds:.0f} s", *map(str, reasons), *map(str, running)]))
         self._was_waiting |= waiting
         self._has_reported = True
 
     def _dataflows(self) -> list[tuple[Worker, ScopeBuilder[Any]]]:
         """Return the dataflows that are not complete, each on the first worker that has it."""
-        found: dict[int, tuple[Worker, ScopeBuilder[Any]]] = {}
+        dataflows: dict[int, tuple[Worker, ScopeBuilder[Any]]] = {}
         for member in tuple(self._members):
             for dataflow in member.worker.scopes:
-                found.setdefault(number_of(dataflow), (member.worker, dataflow))
-        return list(found.values())
+                dataflows.setdefault(number_of(dataflow), (member.worker, dataflow))
+        return list(dataflows.values())
 
     def _write(self, text: str) -> None:
         try:

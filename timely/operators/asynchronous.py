@@ -83,10 +83,10 @@ def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int =
                 later, records = held.get(time) or (came_with.retain(), 0)
                 held[time] = (later, records + len(batch))
                 waiting.extend((time, record) for record in records_of(batch))
-            found: dict[T, list[E]] = {}
+            finished: dict[T, list[E]] = {}
             for number, result in tasks.results():
-                found.setdefault(in_flight.pop(number)[0], []).append(result)
-            for time, results in found.items():
+                finished.setdefault(in_flight.pop(number)[0], []).append(result)
+            for time, results in finished.items():
                 later, records = held.pop(time)
                 output.session(later).give_batch(results)
                 if records > len(results):

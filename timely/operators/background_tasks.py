@@ -59,11 +59,11 @@ _threads = threading.local()
 def loop_beside() -> LoopThread:
     """Return the loop beside the worker of this thread, started when the first operator needs it."""
     known: weakref.ref[LoopThread] | None = getattr(_threads, "beside", None)
-    found = None if known is None else known()
-    if found is None or not found.thread.is_alive():  # a process that was forked has none of its parent's threads
-        found = LoopThread()
-        _threads.beside = weakref.ref(found)
-    return found
+    beside = None if known is None else known()
+    if beside is None or not beside.thread.is_alive():  # a process that was forked has none of its parent's threads
+        beside = LoopThread()
+        _threads.beside = weakref.ref(beside)
+    return beside
 
 
 @attrs.frozen

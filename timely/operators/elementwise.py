@@ -48,11 +48,11 @@ def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]], *, name: str |
     _check_plain(stream, "flat_map", f)
 
     def flatten(records: list[D]) -> list[E]:
-        found: list[E] = []
-        extend = found.extend
+        mapped: list[E] = []
+        extend = mapped.extend
         for record in records:
             extend(f(record))
-        return found
+        return mapped
 
     return _by_record(stream, operator_name("flat_map", name, f), flatten)
 

@@ -218,7 +218,7 @@ def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
                 if in_flight.records < records:
                     outer, room = queue.waiting.minimum()[0], records - in_flight.records
                 else:
-                    outer, room = max(exempt(input), key=lambda found: found[1], default=(None, 0))
+                    outer, room = max(exempt(input), key=lambda exempted: exempted[1], default=(None, 0))
                 if room <= 0:
                     break
                 in_flight.add(*queue.take(outer, room, output))
@@ -254,9 +254,9 @@ class _GateQueue:
             yield from ((self._round, outer, batch) for batch in self.waiting[outer])
 
     def load(self, capability: Capability[Any], items: Iterable[tuple[int, Any, Any]]) -> None:
-        found = list(items)
-        self._round = max([self._round, *(round for round, _, _ in found)])
-        for _, outer, batch in found:
+        waiting = list(items)
+        self._round = max([self._round, *(round for round, _, _ in waiting)])
+        for _, outer, batch in waiting:
             if batch is not None:
                 self.put(capability, outer, batch)
 

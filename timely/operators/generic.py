@@ -260,14 +260,14 @@ def stateless_outputs(
     builder = OperatorBuilder(scope, name)
     for stream in streams:
         builder.new_input(stream, pact, notify=False)
-    found: list[Stream[T, Any]] = [builder.new_output() for _ in range(outputs)]
+    made: list[Stream[T, Any]] = [builder.new_output() for _ in range(outputs)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
         return logic
 
     builder.build(constructor, *arguments)
-    return found
+    return made
 
 
 def empty(scope: ScopeBuilder[T], *, name: str | None = None) -> Stream[T, Any]:

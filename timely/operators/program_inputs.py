@@ -163,12 +163,12 @@ def sketch_of(function: Any, around: tuple[Any, ...] = ()) -> str | None:
     return None if None in parts else ", ".join([name, *filter(None, parts)])
 
 
-def _summary_of(given: Any) -> str:
+def _summary_of(records: Any) -> str:
     """Return what distinguishes one worker's records from another's: type, number, the first few, and the last of a sequence."""
-    few = [brief(record) for record in itertools.islice(given, _FEW)]
-    if len(given) > _FEW:
-        few += ["...", brief(given[-1])] if isinstance(given, Sequence) else ["..."]
-    return f"{type(given).__name__} of {len(given)}: {', '.join(few)}"
+    few = [brief(record) for record in itertools.islice(records, _FEW)]
+    if len(records) > _FEW:
+        few += ["...", brief(records[-1])] if isinstance(records, Sequence) else ["..."]
+    return f"{type(records).__name__} of {len(records)}: {', '.join(few)}"
 
 
 def _next_batch(records: Iterator[D]) -> tuple[list[D], bool]:

@@ -29,10 +29,10 @@ class ResumeTime(Generic[T]):
     @property
     def first(self) -> T:
         """The first time of the scope that is not before the run resumes."""
-        found = self._begins
+        inner = self._begins
         for scope in reversed(self._nested):
-            found = scope.to_inner(found)
-        return cast(T, found)
+            inner = scope.to_inner(inner)
+        return cast(T, inner)
 
     def refusal(self, info: OperatorInfo, time: T, remedy: str) -> TimestampError:
         """Return the error for sending at an earlier ``time``; ``remedy`` is what to call first."""

@@ -24,20 +24,20 @@ def concatenate(
     """
     if not isinstance(streams, Iterable):
         raise GraphError(f"concatenate takes the streams in a list, as in concatenate([a, b]), not {streams!r}")
-    given = list(streams)
-    place = scope or next((stream.scope for stream in given if isinstance(stream, Stream)), None)
-    if place is None and given:
-        place = scope_of(given[0], "concatenate")  # which raises
+    inputs = list(streams)
+    place = scope or next((stream.scope for stream in inputs if isinstance(stream, Stream)), None)
+    if place is None and inputs:
+        place = scope_of(inputs[0], "concatenate")  # which raises
     if place is None:
         raise GraphError("concatenate of no streams needs to know the scope: use scope.concatenate([])")
-    if not given:
+    if not inputs:
         return empty(place, name=name)
 
     def logic(*ports: Any) -> None:
         for input in ports[:-1]:
             input.forward(ports[-1], _same)
 
-    return stateless_outputs(place, given, Pipeline, operator_name("concatenate", name), logic, 1)[0]
+    return stateless_outputs(place, inputs, Pipeline, operator_name("concatenate", name), logic, 1)[0]
 
 
 def concat(stream: Stream[T, D], *others: Stream[T, D], name: str | None = None) -> Stream[T, D]:

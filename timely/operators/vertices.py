@@ -141,14 +141,14 @@ def redistribute_by_key(states: Sequence[Mapping[K, V]], index: int, peers: int)
     >>> redistribute_by_key([{0: "a", 2: "c"}, {1: "b"}], index=1, peers=3)
     {1: 'b'}
     """
-    found: dict[K, V] = {}
+    mine: dict[K, V] = {}
     for state in states:
         for key, value in state.items():
             if route(key) % peers == index:
-                if key in found:
+                if key in mine:
                     raise StateError(f"redistribute_by_key: two workers have an entry for {key!r}: exchange records by key")
-                found[key] = value
-    return found
+                mine[key] = value
+    return mine
 
 
 def _attributes(vertex: Vertex[Any]) -> dict[str, Any]:
@@ -323,7 +323,7 @@ def vertex(
     else:
         made = make(scope, name or str(getattr(factory, "__name__", "vertex")), factory, *args)
     _check(made, factory)
-    pairs = [given if isinstance(given, tuple) else (given, Pipeline) for given in _listed("inputs", inputs)]
+    pairs = [each if isinstance(each, tuple) else (each, Pipeline) for each in _listed("inputs", inputs)]
     try:
         count = operator.index(outputs)
     except TypeError:
@@ -346,10 +346,10 @@ def vertex(
     return streams
 
 
-def _listed(name: str, given: Sequence[VertexInput[T]]) -> list[VertexInput[T]]:
-    if not isinstance(given, Iterable):
-        raise GraphError(f"vertex: {name} is a list of streams, each with its pact or without, not {brief(given)}")
-    return list(given)
+def _listed(name: str, listed: Sequence[VertexInput[T]]) -> list[VertexInput[T]]:
+    if not isinstance(listed, Iterable):
+        raise GraphError(f"vertex: {name} is a list of streams, each with its pact or without, not {brief(listed)}")
+    return list(listed)
 
 
 def _register(made: Vertex[T], info: OperatorInfo) -> None:
@@ -360,8 +360,8 @@ def _register(made: Vertex[T], info: OperatorInfo) -> None:
             made._requested = (*made._requested, *times)
 
     def rescale(parts: Sequence[Iterable[tuple[Any, list[T]]]]) -> None:
-        found = [item for items in parts for item in items]
-        states, times = [state for state, _ in found], dict.fromkeys(time for _, waiting in found for time in waiting)
+        restored = [item for items in parts for item in items]
+        states, times = [state for state, _ in restored], dict.fromkeys(time for _, waiting in restored for time in waiting)
         made._requested = ()
         if not _all_new(made, states):
             made.restore(made.redistribute(states, info.worker, info.peers))

@@ -39,10 +39,12 @@ class History:
         while run is not None:
             oldest: Manifest | None = None
             for name in self._checkpoints(run, bound):
-                found = self._decode(f"checkpoint {name}", name + MANIFEST, Manifest.decode, lambda found: found.name + MANIFEST)
-                if found is not None:
-                    yield found
-                    oldest = found
+                manifest = self._decode(
+                    f"checkpoint {name}", name + MANIFEST, Manifest.decode, lambda decoded: decoded.name + MANIFEST
+                )
+                if manifest is not None:
+                    yield manifest
+                    oldest = manifest
             bound = self._start(run, oldest)
             run = None if bound is None else bound.rpartition("-")[0]
 
@@ -65,7 +67,7 @@ class History:
         """Return a run's fence; ``None`` where there is none, or it is damaged."""
         if run + FENCE not in self.names:
             return None
-        return self._decode(f"fence {run}", run + FENCE, Fence.decode, lambda found: found.run + FENCE)
+        return self._decode(f"fence {run}", run + FENCE, Fence.decode, lambda decoded: decoded.run + FENCE)
 
     def _decode(self, what: str, name: str, decode: Callable[[bytes], D], own_name: Callable[[D], str]) -> D | None:
         """Return what a file holds, or ``None`` where it is damaged or holds another file's content.
@@ -74,7 +76,7 @@ class History:
         """
         try:
             with self._store.open(name) as file:
-                found = decode(file.read())
+                decoded = decode(file.read())
         except ChangedDataflowError as error:
             raise ChangedDataflowError(f"{name} at {self._store}: {error}") from error
         except (OSError, CheckpointError) as error:
@@ -82,10 +84,10 @@ class History:
                 raise CheckpointError(f"{name} at {self._store} cannot be read: {file_error_text(error)}") from error
             self.report_damage(f"{what}: {error}")
             return None
-        if own_name(found) != name:
-            self.report_damage(f"{what}: the content of {name} was written as {own_name(found)}")
+        if own_name(decoded) != name:
+            self.report_damage(f"{what}: the content of {name} was written as {own_name(decoded)}")
             return None
-        return found
+        return decoded
 
     def report_damage(self, why: str) -> None:
         """Note and log that a file is not usable."""
@@ -98,20 +100,20 @@ def retained(line: Sequence[Manifest], keep: int, *, spare: bool = False) -> lis
 
     With ``spare`` at least one of them shares no file with the newest, if there is one.
     """
-    kept = list(line[:keep])
-    apart = (found for found in line if found.files.keys().isdisjoint(line[0].files))
-    if spare and (found := next(apart, None)) is not None and found not in kept:
-        kept.append(found)
-    return kept
+    newest = list(line[:keep])
+    apart = (manifest for manifest in line if manifest.files.keys().isdisjoint(line[0].files))
+    if spare and (manifest := next(apart, None)) is not None and manifest not in newest:
+        newest.append(manifest)
+    return newest
 
 
-def garbage(names: Iterable[str], kept: Sequence[Manifest], run: str) -> list[str]:
+def garbage(names: Iterable[str], retained: Sequence[Manifest], run: str) -> list[str]:
     """Return the files of ``run`` and older runs that no retained checkpoint needs, in the order in which to delete them.
 
     Marks of older runs go first, the oldest first: see ``Ownership.check``. A manifest never outlives its state files. The marks
     of ``run`` stay, and the fences of runs that wrote these checkpoints.
     """
-    needed = {name for manifest in kept for name in (manifest.name + MANIFEST, manifest.run + FENCE, *manifest.files)}
+    needed = {name for manifest in retained for name in (manifest.name + MANIFEST, manifest.run + FENCE, *manifest.files)}
     needed |= {run + FENCE, run + CLAIM}
-    found = [name for name in names if (owner := run_of(name)) is not None and owner <= run and name not in needed]
-    return sorted(found, key=lambda name: (not name.endswith((CLAIM, FENCE)), not name.endswith(MANIFEST), name))
+    unneeded = [name for name in names if (owner := run_of(name)) is not None and owner <= run and name not in needed]
+    return sorted(unneeded, key=lambda name: (not name.endswith((CLAIM, FENCE)), not name.endswith(MANIFEST), name))

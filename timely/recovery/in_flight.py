@@ -65,14 +65,14 @@ class MessagesInFlight:
 
 def restore_messages(scope: ScopeBuilder[Any], messages: Iterable[Waiting]) -> None:
     """Put messages where they waited. ``ChangedDataflowError`` for an operator that is not there."""
-    found = {without_functions(operator.path): operator for operator in operators(scope.subgraph)}
+    by_path = {without_functions(operator.path): operator for operator in operators(scope.subgraph)}
     for path, input, time, batch in messages:
-        if path not in found:
+        if path not in by_path:
             raise ChangedDataflowError(
                 f"the checkpoint has a message for operator {path}, which is not there: run the program that wrote it, or use"
                 " another directory to start anew"
             )
-        found[path].restore(input, time, batch)
+        by_path[path].restore(input, time, batch)
 
 
 def check_scopes(scopes: Iterable[ScopeBuilder[Any]]) -> None:

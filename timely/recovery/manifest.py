@@ -57,8 +57,8 @@ def run_of(name: str) -> str | None:
     >>> run_of(state_name(checkpoint_name(run_name(3, "0123abcd"), 12), 0)), run_of("20240131-0123abcd.csv")
     ('00000003-0123abcd', None)
     """
-    found = _NAME.fullmatch(name)
-    return found[1] if found else None
+    parts = _NAME.fullmatch(name)
+    return parts[1] if parts else None
 
 
 def generation_of(run: str) -> int:

@@ -70,9 +70,9 @@ def quiesce(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> N
         worker.all_gather(None)
         worker.paused = True
         worker.all_gather(None)  # whatever was sent has arrived when this returns
-        found = list(_blockers(worker, scopes, time))
-        moves = any(moves for _, moves in found)
-        named = [what for what, _ in found[:_NAMED]]
+        held_up = list(_blockers(worker, scopes, time))
+        moves = any(moves for _, moves in held_up)
+        named = [what for what, _ in held_up[:_NAMED]]
         reports = worker.all_gather(_Report(internals.is_quiet(worker), internals.expects(worker), moves, named))
         quiet, blockers = all(report.quiet for report in reports), [report.blockers for report in reports]
         if not any(blockers):

@@ -364,10 +364,10 @@ class Recovery:
         for key, full in written[self._worker.index].full.items():
             new = Layer(name, peers, full, sum(snapshot.sizes.get(key, 0) for snapshot in written))
             layers[key] = [new] if full else [*before.get(key, []), new]
-        needed = {state_name(layer.checkpoint, w) for found in layers.values() for layer in found for w in range(layer.peers)}
+        needed = {state_name(layer.checkpoint, w) for stack in layers.values() for layer in stack for w in range(layer.peers)}
         needed.update(*(snapshot.files for snapshot in written))
-        earlier = [found.files for found in (self._base(), last) if found is not None]
-        files = {file: info for found in earlier for file, info in found.items() if file in needed}
+        earlier = [manifest.files for manifest in (self._base(), last) if manifest is not None]
+        files = {file: info for infos in earlier for file, info in infos.items() if file in needed}
         files.update((state_name(name, index), snapshot.file) for index, snapshot in enumerate(written))
         notes = [pickle.loads(snapshot.notes) for snapshot in written]
         parent = None if last is None else last.name
@@ -396,7 +396,7 @@ class Recovery:
         self._last = manifest
         self._broken = False
         self._good = retained([manifest, *self._good], self._keep, spare=self._full_every is not None)
-        self._writers = {found.name: writer for found in self._good if (writer := self._writers.get(found.name)) is not None}
+        self._writers = {good.name: writer for good in self._good if (writer := self._writers.get(good.name)) is not None}
         self._state.forget_files()
         for state in self._state.parts.values():
             state.committed()
@@ -450,10 +450,10 @@ def _at_or_before(before: Any, time: Any) -> bool:
 def _check_round_trip(time: Any) -> None:
     """Raise ``StateError`` for a time that pickling changes: a run would resume from another one."""
     with _unpicklable(lambda: f"the checkpoint has a time, {brief(time)},"):
-        found = pickle.loads(dumps(time))
-    if found != time:
+        unpickled = pickle.loads(dumps(time))
+    if unpickled != time:
         raise StateError(
-            f"the checkpoint has a time, {brief(time)}, that becomes {brief(found)} when it is pickled and unpickled, so that"
+            f"the checkpoint has a time, {brief(time)}, that becomes {brief(unpickled)} when it is pickled and unpickled, so that"
             f" a run would go on from there: have {type(time).__name__} pickle all that it is compared by"
         )
 

@@ -100,9 +100,9 @@ class StateWriter:
             known = self._known.get(key, {})
             for modulus, residue, data in blocks(items):
                 self.sizes[key] = self.sizes.get(key, 0) + len(data)
-                found = _block_digest(data)
-                block = Block(modulus, residue, self.size, len(data), found, self.name)
-                before = known.get(found)
+                own_digest = _block_digest(data)
+                block = Block(modulus, residue, self.size, len(data), own_digest, self.name)
+                before = known.get(own_digest)
                 if before is not None and (before.modulus, before.residue) == (modulus, residue):
                     block = before
                 self._blocks.setdefault(key, []).append(block)
@@ -120,7 +120,7 @@ class StateWriter:
     @property
     def files(self) -> set[str]:
         """The names of the files that have the blocks, its own included."""
-        return {self.name, *(block.file for found in self._blocks.values() for block in found)}
+        return {self.name, *(block.file for blocks in self._blocks.values() for block in blocks)}
 
     def known(self, keys: Iterable[Key]) -> Known:
         """Return the blocks of some parts."""
@@ -152,9 +152,9 @@ def _partition(items: Iterable[Piece], modulus: int) -> Iterator[tuple[int, int,
     for route, item in items:
         if route is not None:
             route = int(route)
-            routes, found = parts[route % modulus]
+            routes, routed = parts[route % modulus]
             routes.append(route)
-            found.append(item)
+            routed.append(item)
     for residue, part in parts.items():
         yield modulus, residue, dumps(part)
 
@@ -187,8 +187,8 @@ class StateFile:
             own: tuple[str, ...] = ()
             if magic == _MAGIC_1:
                 self._digest, own = digest, (self.name,)
-            for dataflow, path, part, found in json.loads(index):
-                self._blocks[dataflow, path, part] = [Block(*block, *own) for block in found]
+            for dataflow, path, part, blocks in json.loads(index):
+                self._blocks[dataflow, path, part] = [Block(*block, *own) for block in blocks]
 
     def _file(self, name: str) -> BinaryIO:
         try:
@@ -202,8 +202,8 @@ class StateFile:
     def check(self) -> None:
         """Read the whole file and verify all digests, but not what it refers to."""
         with self._file(self.name) as file:
-            for found in self._blocks.values():
-                for block in found:
+            for blocks in self._blocks.values():
+                for block in blocks:
                     if block.file == self.name:
                         self._read(file, block)
 

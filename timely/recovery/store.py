@@ -165,7 +165,7 @@ class ArrowStore:
         import pyarrow.fs
 
         selector = pyarrow.fs.FileSelector(self.path, allow_not_found=True)
-        return sorted(found.base_name for found in self.system.get_file_info(selector) if found.is_file)
+        return sorted(info.base_name for info in self.system.get_file_info(selector) if info.is_file)
 
     def delete(self, name: str) -> None:
         """Delete an object."""
@@ -254,8 +254,8 @@ def is_uri(place: str) -> bool:
     """
     if "://" in place:
         return True
-    if found := re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", place):  # as a path it would be a folder "s3:" here
-        scheme, rest = found[1], place[found.end() :]
+    if beginning := re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", place):  # as a path it would be a folder "s3:" here
+        scheme, rest = beginning[1], place[beginning.end() :]
         whole = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
         raise ConfigurationError(f"{place!r} is a URI with one slash, as pathlib writes it: give the text {whole!r}")
     return False

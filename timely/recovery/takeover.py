@@ -31,17 +31,17 @@ class Takeover:
     def read(self) -> list[Manifest]:
         """Return the lineage up to the first other version; ``ChangedDataflowError`` if that is the newest."""
         self._history = history = History(self._store)
-        found: list[Manifest] = []
+        manifests: list[Manifest] = []
         for manifest in history.lineage():
             if manifest.version != self._version:
-                if found:
+                if manifests:
                     break
                 raise ChangedDataflowError(
                     f"checkpoint {manifest.name} has version {manifest.version!r}, and this program has {self._version!r}: run"
                     " the program that wrote it, or use another directory to start anew"
                 )
-            found.append(manifest)
-        return found
+            manifests.append(manifest)
+        return manifests
 
     def report_damage(self, why: str) -> None:
         """Note that a checkpoint that was read is not usable."""

@@ -79,19 +79,19 @@ def answer_order(query: str, columns_of: Callable[[], Sequence[Column]]) -> Answ
         part = ordered.this.unnest()
         repeated = last_of_name(tree, part)
         if repeated is not None:
-            found = [len(columns) + len(more)]
+            ordered_by = [len(columns) + len(more)]
             more.append(_own_column(tree, repeated))
         elif isinstance(part, exp.Var) and part.name.upper() == "ALL":
-            found = list(range(len(columns)))
+            ordered_by = list(range(len(columns)))
         elif isinstance(part, exp.Literal) and part.is_int and 0 < int(part.name) <= len(columns):
-            found = [int(part.name) - 1]
+            ordered_by = [int(part.name) - 1]
         elif isinstance(part, exp.Column) and not part.table and names.count(lower_case(part.name)) == 1:
-            found = [names.index(lower_case(part.name))]
+            ordered_by = [names.index(lower_case(part.name))]
         else:
-            found = [len(columns) + len(more)]
+            ordered_by = [len(columns) + len(more)]
             more.append(_own_column(tree, part))
-        orders += [ordered] * len(found)
-        places += found
+        orders += [ordered] * len(ordered_by)
+        places += ordered_by
     if not more:
         return AnswerOrder(query, len(columns), tuple(orders), tuple(places))
     wider = tree.copy()

@@ -94,8 +94,8 @@ class _ColumnIndex:
             del self._values[value]
 
     def equal(self, value: Any) -> Mapping[Row, None]:
-        found: Mapping[Row, None] = self._nulls if value is None else self._values.get(_ordered(value), {})
-        return found
+        rows: Mapping[Row, None] = self._nulls if value is None else self._values.get(_ordered(value), {})
+        return rows
 
     def between(self, conditions: Sequence[RowCondition]) -> Iterator[Row]:
         """Return the rows for which all conditions, of order, hold."""
@@ -174,25 +174,25 @@ class Contents:
         """Return the changes of the epochs after ``time``, or ``None`` if they are not remembered."""
         if time < self._start:
             return None
-        found: deque[EpochChanges] = deque()
+        later: deque[EpochChanges] = deque()
         for epoch in reversed(self._epochs):
             if epoch.time <= time:
                 break
-            found.appendleft(epoch)
-        return list(found)
+            later.appendleft(epoch)
+        return list(later)
 
     def find(self, conditions: Sequence[RowCondition] = (), limit: int | None = None) -> list[tuple[Row, int]]:
         """Return rows that fulfil all conditions, with their counts, which add up to ``limit`` at most."""
-        found: list[tuple[Row, int]] = []
+        rows: list[tuple[Row, int]] = []
         left = self.size if limit is None else limit
         for row in self._candidates(conditions):
             if left <= 0:
                 break
             if all(condition.holds(row) for condition in conditions):
                 count = min(self.rows[row], left)
-                found.append((row, count))
+                rows.append((row, count))
                 left -= count
-        return found
+        return rows
 
     def _candidates(self, conditions: Sequence[RowCondition]) -> Iterable[Row]:
         equal = [condition for condition in conditions if condition.comparison == "eq"]

@@ -129,16 +129,16 @@ class Endpoints:
         """
         limits = self._views.limits
         body = limits.body if self._writable else min(limits.body, 8 * limits.query_length)
-        found = web.Application(client_max_size=body, middlewares=[web.middleware(_weak(self._guarded))])
-        found.router.add_get("/", _weak(self._page))
-        found.router.add_get("/health", _weak(self._health))
-        found.router.add_get("/views", _weak(self._overview))
-        found.router.add_get("/views/{name}", _weak(self._rows))
-        found.router.add_get("/views/{name}/changes", _weak(self._changes), allow_head=False)
-        found.router.add_post("/query", _weak(self._query))
-        found.router.add_post("/tables/{name}", _weak(self._write))
-        found.on_response_prepare.append(_secured)
-        return found
+        routes = web.Application(client_max_size=body, middlewares=[web.middleware(_weak(self._guarded))])
+        routes.router.add_get("/", _weak(self._page))
+        routes.router.add_get("/health", _weak(self._health))
+        routes.router.add_get("/views", _weak(self._overview))
+        routes.router.add_get("/views/{name}", _weak(self._rows))
+        routes.router.add_get("/views/{name}/changes", _weak(self._changes), allow_head=False)
+        routes.router.add_post("/query", _weak(self._query))
+        routes.router.add_post("/tables/{name}", _weak(self._write))
+        routes.on_response_prepare.append(_secured)
+        return routes
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -210,13 +210,13 @@ class Endpoints:
         errors = [*self._problems(), *(f"{each.kind} {each.name}: {each.error}" for each in relations if each.error)]
         broken = self._views.broken
         status = "failed" if broken else "degraded" if errors else "ok"
-        found = {
+        health = {
             "status": status,
             "time": time,
             "errors": [broken, *errors] if broken else errors,
             "queries": self._views.queries,
         }
-        return web.json_response({**found, "subscribers": self._subscribers}, status=503 if broken else 200)
+        return web.json_response({**health, "subscribers": self._subscribers}, status=503 if broken else 200)
 
     async def _overview(self, request: web.Request) -> web.StreamResponse:
         time, relations = await self._reading(self._views.overview)
@@ -280,12 +280,12 @@ class Endpoints:
         run, _, time = last.partition("-")
         if run == self._run and _is_number(time):
             try:
-                found = self._next(name, where, int(time), True)
+                batch = self._next(name, where, int(time), True)
             except CompactedError:
                 pass
             else:
-                if not found.over:
-                    return found
+                if not batch.over:
+                    return batch
         first = self._first(name, where)
         reason = "the changes since your last event are not remembered: the snapshot replaces what you have"
         return first._replace(content=pieces([event("reset", {"reason": reason})], first.content or ()))
@@ -344,7 +344,7 @@ class Endpoints:
         threads: ThreadPoolExecutor,
     ) -> None:
         assert self._loop is not None
-        said = None
+        last_error = None
         await self.connections.send(request, response, b"retry: 1000\n\n")
         while not self._closing:
             news = self._news
@@ -355,11 +355,11 @@ class Endpoints:
             time = batch.time
             try:
                 batch = await self._loop.run_in_executor(threads, self._next, name, where, time)
-                said = None
+                last_error = None
             except ViewError as error:
-                if str(error) != said:
-                    said = str(error)
-                    await self.connections.send(request, response, event("error", {"error": said}))
+                if str(error) != last_error:
+                    last_error = str(error)
+                    await self.connections.send(request, response, event("error", {"error": last_error}))
                 if threads is self._queries:
                     return  # it does not come back
                 batch = _Batch(None, time)
@@ -379,8 +379,8 @@ class Endpoints:
         text: Any = await self._text(request)
         ordered = False
         if request.content_type == "application/json":
-            given = _parsed(text)
-            text, ordered = (given.get("sql"), given.get("order") is True) if isinstance(given, dict) else (None, False)
+            content = _parsed(text)
+            text, ordered = (content.get("sql"), content.get("order") is True) if isinstance(content, dict) else (None, False)
         if not isinstance(text, str) or not text.strip():
             raise ConfigurationError('send the query as text, or as JSON: {"sql": "select ..."}')
         accept = request.headers.get("Accept", "")
@@ -418,16 +418,16 @@ class Endpoints:
         return web.json_response({"time": time})
 
     def _written(self, name: str, text: str) -> int:
-        given = _parsed(text)
-        keys = given.keys() if isinstance(given, dict) else set()
+        content = _parsed(text)
+        keys = content.keys() if isinstance(content, dict) else set()
         others = keys - {"insert", "delete", "upsert", "key"}
         if not keys or others or ("upsert" in keys) != ("key" in keys):
             raise ConfigurationError(
                 'send {"insert": [rows], "delete": [rows]}, or {"upsert": [rows], "key": [columns]}; a row is an object'
             )
         columns = self._views.describe(name).columns
-        rows = {what: rows_of(columns, given.get(what, []), what) for what in ("insert", "delete", "upsert")}
-        return self._views.write(name, **rows, key=given.get("key", ()))
+        rows = {what: rows_of(columns, content.get(what, []), what) for what in ("insert", "delete", "upsert")}
+        return self._views.write(name, **rows, key=content.get("key", ()))
 
 
 async def _secured(request: web.Request, response: web.StreamResponse) -> None:
@@ -498,10 +498,10 @@ def _parsed(text: str) -> Any:
         raise ValueError(f"{constant} is no JSON")
 
     def once(parts: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(parts)
-        if len(found) < len(parts):
-            raise ValueError(f"an object has one of {', '.join(found)} twice")
-        return found
+        fields = dict(parts)
+        if len(fields) < len(parts):
+            raise ValueError(f"an object has one of {', '.join(fields)} twice")
+        return fields
 
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=refuse, object_pairs_hook=once)
@@ -510,8 +510,8 @@ def _parsed(text: str) -> Any:
 
 
 def _description(each: ViewDescription) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": each.name, "kind": each.kind, "columns": columns_object(each.columns), "rows": each.rows}
-    return {**found, "query": each.query, "error": each.error}
+    described: dict[str, Any] = {"name": each.name, "kind": each.kind, "columns": columns_object(each.columns), "rows": each.rows}
+    return {**described, "query": each.query, "error": each.error}
 
 
 def _error(status: int, message: str) -> web.Response:

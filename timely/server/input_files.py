@@ -40,13 +40,13 @@ def read_table(path: Path, place: str, schema: pa.Schema | None = None, *, decla
         fields = [field.with_type(types.get(lower_case(field.name), field.type)) for field in scan.schema]
         if kind.name == "json":  # which leaves out what is null
             names = {lower_case(field.name) for field in fields}
-            fields += [pa.field(name, found) for name, found in types.items() if name not in names]
+            fields += [pa.field(name, table) for name, table in types.items() if name not in names]
         numeric = frozenset(field.name for field in fields if pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
         scan = attrs.evolve(scan, schema=pa.schema(fields), numeric=frozenset() if declared else numeric)
     whole = Fragment(0, fragment.path, os.path.getsize(path))
     loose = pa.schema([field.with_nullable(True) for field in scan.schema])  # as batches come
-    found = pa.Table.from_batches(scan.batches(whole), loose)
-    return arrow_table(pa.Table.from_arrays(found.columns, schema=lower_names(scan.schema)), f"{place}: {str(path)!r}")
+    table = pa.Table.from_batches(scan.batches(whole), loose)
+    return arrow_table(pa.Table.from_arrays(table.columns, schema=lower_names(scan.schema)), f"{place}: {str(path)!r}")
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:
@@ -72,16 +72,16 @@ def changes_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -
     table = read_table(path, place, schema, declared=declared)
     change_schema(table.schema)
     name = CHANGE_TYPE if CHANGE_TYPE in table.column_names else COUNT
-    given = table.column(name).to_pylist()
-    counts = [_SIGNS.get(each) for each in given] if name == CHANGE_TYPE else given
+    values = table.column(name).to_pylist()
+    counts = [_SIGNS.get(each) for each in values] if name == CHANGE_TYPE else values
     for position, count in enumerate(counts):
         if type(count) is not int:
             known = f"one of {', '.join(_SIGNS)}" if name == CHANGE_TYPE else "a whole number"
-            raise SchemaError(f"row {position + 1}: {name} is {given[position]!r}, and should be {known}")
-    found: Counter[Row] = Counter()
+            raise SchemaError(f"row {position + 1}: {name} is {values[position]!r}, and should be {known}")
+    counted: Counter[Row] = Counter()
     for row, count in zip(_rows(_conformed(table.drop_columns([name]), path, schema)), counts, strict=True):
-        found[row] += count
-    return Counter({row: count for row, count in found.items() if count})
+        counted[row] += count
+    return Counter({row: count for row, count in counted.items() if count})
 
 
 def _conformed(table: pa.Table, path: Path, schema: pa.Schema) -> pa.Table:

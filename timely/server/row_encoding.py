@@ -161,7 +161,7 @@ def changes_event(time: int, columns: Sequence[Column], changes: Sequence[Change
 # -- what comes in -------------------------------------------------------------------------------------------------
 
 
-def value_of(column: Column, given: Any) -> Any:
+def value_of(column: Column, value: Any) -> Any:
     """Return a value of JSON, or a text of a URL, as a value of a column; ``SchemaError`` if it is none.
 
     >>> from timely.differential.tables.values.kinds import decimal
@@ -169,47 +169,47 @@ def value_of(column: Column, given: Any) -> Any:
     Decimal('1.50')
     """
     try:
-        return _converted(given, column.kind)
+        return _converted(value, column.kind)
     except (SqlError, ValueError, OverflowError) as error:  # the last two are of numbers with too many digits
         raise SchemaError(f"column {column.name!r} is {column.kind.value}: {error}") from None
 
 
-def _converted(given: Any, kind: Kind) -> Any:
-    if isinstance(given, list) and kind.element is not None:
-        return tuple(_converted(each, kind.element) for each in given)
-    if isinstance(given, dict) and kind.fields:
-        parts = {name: _converted(given.get(name), part) for name, part in kind.fields}
-        return {**given, **parts}  # what is no field is refused with the row
-    if given in ("inf", "-inf") and kind is Kind.DOUBLE:
-        return float(given)
-    if isinstance(given, Decimal) and kind is Kind.DOUBLE:
-        if math.isinf(float(given)):
-            raise SqlError(f"{given} does not fit a double")
-        return float(given)
-    if isinstance(given, int) and not isinstance(given, bool) and kind.base in (Kind.DOUBLE, Kind.DECIMAL):
-        return float(given) if kind is Kind.DOUBLE else Decimal(given)
-    if isinstance(given, str) and not given.isascii() and re.search("[\ud800-\udfff]", given):
-        raise SqlError(f"{brief(given)} is no text: half of a surrogate pair stands alone in it")
-    if isinstance(given, str) and kind is not Kind.TEXT:
+def _converted(value: Any, kind: Kind) -> Any:
+    if isinstance(value, list) and kind.element is not None:
+        return tuple(_converted(each, kind.element) for each in value)
+    if isinstance(value, dict) and kind.fields:
+        parts = {name: _converted(value.get(name), part) for name, part in kind.fields}
+        return {**value, **parts}  # what is no field is refused with the row
+    if value in ("inf", "-inf") and kind is Kind.DOUBLE:
+        return float(value)
+    if isinstance(value, Decimal) and kind is Kind.DOUBLE:
+        if math.isinf(float(value)):
+            raise SqlError(f"{value} does not fit a double")
+        return float(value)
+    if isinstance(value, int) and not isinstance(value, bool) and kind.base in (Kind.DOUBLE, Kind.DECIMAL):
+        return float(value) if kind is Kind.DOUBLE else Decimal(value)
+    if isinstance(value, str) and not value.isascii() and re.search("[\ud800-\udfff]", value):
+        raise SqlError(f"{brief(value)} is no text: half of a surrogate pair stands alone in it")
+    if isinstance(value, str) and kind is not Kind.TEXT:
         convert = conversion(Kind.TEXT, kind.base)  # all digits of a decimal: the table refuses those that it does not have
         if convert is None:
-            raise SqlError(f"{brief(given)} is a text")
-        if kind is Kind.INTEGER and not re.fullmatch("[+-]?[0-9]+", given):  # a cast would round it
-            raise SqlError(f"{brief(given)} is not a whole number")
-        return convert(given)
-    return given
+            raise SqlError(f"{brief(value)} is a text")
+        if kind is Kind.INTEGER and not re.fullmatch("[+-]?[0-9]+", value):  # a cast would round it
+            raise SqlError(f"{brief(value)} is not a whole number")
+        return convert(value)
+    return value
 
 
-def rows_of(columns: Sequence[Column], given: Any, what: str) -> list[Row]:
+def rows_of(columns: Sequence[Column], content: Any, what: str) -> list[Row]:
     """Return a list of objects of JSON as rows; ``SchemaError`` for other columns. What is missing is ``NULL``."""
-    if not isinstance(given, list) or not all(isinstance(row, dict) for row in given):
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise SchemaError(f"{what!r} is a list of objects, one a row")
     names = {column.name for column in columns}
-    for row in given:
+    for row in content:
         others = row.keys() - names
         if others:
             raise SchemaError(f"{what!r} has column {sorted(others)[0]!r}: the table has {', '.join(sorted(names))}")
-    return [tuple(value_of(column, row.get(column.name)) for column in columns) for row in given]
+    return [tuple(value_of(column, row.get(column.name)) for column in columns) for row in content]
 
 
 def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str]]) -> list[RowCondition]:
@@ -221,11 +221,11 @@ def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str
     [RowCondition(place=0, comparison='eq', value=5), RowCondition(place=0, comparison='lt', value=7)]
     """
     places = {column.name: place for place, column in enumerate(columns)}
-    given = list(parameters)
-    if len(given) > _CONDITIONS:
-        raise ConfigurationError(f"there are {len(given)} conditions: give {_CONDITIONS} at most")
-    found = []
-    for parameter, text in given:
+    pairs = list(parameters)
+    if len(pairs) > _CONDITIONS:
+        raise ConfigurationError(f"there are {len(pairs)} conditions: give {_CONDITIONS} at most")
+    conditions = []
+    for parameter, text in pairs:
         name, comparison = parameter, ""
         if lower_case(parameter) not in places:  # names may have points too
             name, _, comparison = parameter.rpartition(".")
@@ -234,10 +234,10 @@ def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str
         if place is None:
             raise ConfigurationError(f"there is no column {name!r}: there are {', '.join(places)}")
         if comparison == "null" and text == "true":
-            found.append(RowCondition(place, "eq", None))
+            conditions.append(RowCondition(place, "eq", None))
         elif (comparison or "eq") in COMPARISONS:
-            found.append(RowCondition(place, comparison or "eq", value_of(columns[place], text)))
+            conditions.append(RowCondition(place, comparison or "eq", value_of(columns[place], text)))
         else:
             known = ", ".join(f"{name}.{each}" for each in COMPARISONS)
             raise ConfigurationError(f"{parameter}={text}: write {name}=value, one of {known}, or {name}.null=true")
-    return found
+    return conditions

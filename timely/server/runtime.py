@@ -60,11 +60,11 @@ class Runtime:
                 source = self._flows[read]
                 tables[read] = dd.Table(source.trace.import_into(scope).as_collection(), source.columns)
             with beginning_at(self.time):
-                found = query_over(scope, query, tables)
-            arranged = found.collection.arrange_by_self()
+                result = query_over(scope, query, tables)
+            arranged = result.collection.arrange_by_self()
             arrived: list[Change] = []
             probe = arranged.as_collection().inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
-        self._flows[name] = _Dataflow(scope, found.columns, probe, arranged.trace, arrived=arrived)
+        self._flows[name] = _Dataflow(scope, result.columns, probe, arranged.trace, arrived=arrived)
 
     def remove(self, name: str) -> None:
         """Drop a view that nothing reads."""
@@ -130,11 +130,11 @@ def result_columns(query: str, tables: Mapping[str, tuple[Column, ...]]) -> tupl
     with worker.dataflow(int) as scope:
         made = {name: dd.Table(dd.collection(scope, []), columns) for name, columns in tables.items()}
         try:
-            found = query_over(scope, query, made)
+            result = query_over(scope, query, made)
         except SqlError as error:
             raise SqlError(without_line(str(error))) from None
-        found.collection.probe()
-    return found.columns
+        result.collection.probe()
+    return result.columns
 
 
 def without_line(message: str) -> str:

@@ -43,10 +43,10 @@ class ViewDefinition:
 
 def checked_name(name: str) -> str:
     """Return a name in lower case; ``SqlError`` unless it is letters, digits and ``_``."""
-    found = name.lower()
-    if not NAME.fullmatch(found):
+    lowered = name.lower()
+    if not NAME.fullmatch(lowered):
         raise SqlError(f"{brief(name)} cannot be the name of a table or a view: use letters, digits and _")
-    return found
+    return lowered
 
 
 def parse_script(text: str) -> list[TableDefinition | ViewDefinition]:
@@ -73,8 +73,8 @@ def position_in(message: str) -> tuple[int, int] | None:
     >>> position_in("nope at line 1, column 8: no column")
     (1, 8)
     """
-    found = re.search(r"at line ([0-9]+), column ([0-9]+)", message)
-    return None if found is None else (int(found[1]), int(found[2]))
+    position = re.search(r"at line ([0-9]+), column ([0-9]+)", message)
+    return None if position is None else (int(position[1]), int(position[2]))
 
 
 def _statements(text: str) -> Iterator[list[Token]]:

@@ -123,7 +123,7 @@ class ViewServer:
 
 def _logger() -> logging.Logger:
     """Return the logger of what goes wrong in a handler, once for each place."""
-    found = logging.getLogger("timely.server")
-    if not found.filters:
-        found.addFilter(Once())
-    return found
+    logger = logging.getLogger("timely.server")
+    if not logger.filters:
+        logger.addFilter(Once())
+    return logger

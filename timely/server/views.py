@@ -206,10 +206,10 @@ class Views:
         return prepared
 
     def _new_name(self, name: str) -> str:
-        found = checked_name(name)
-        if found in self._relations:
-            raise ConfigurationError(f"there is a table or view {found} already: give another name")
-        return found
+        checked = checked_name(name)
+        if checked in self._relations:
+            raise ConfigurationError(f"there is a table or view {checked} already: give another name")
+        return checked
 
     def _contents(self, columns: tuple[Column, ...]) -> Contents:
         return Contents(columns, self._time, self.limits.epochs, self.limits.changes)
@@ -261,14 +261,14 @@ class Views:
         table = self._relation(name)
         if table.check is None:
             raise ConfigurationError(f"{name} is a {table.kind}: only tables are changed")
-        given = changes.items() if isinstance(changes, Mapping) else changes
+        pairs = changes.items() if isinstance(changes, Mapping) else changes
         check, rows, before = table.check, table.contents.rows, earlier or {}
-        found: list[Change] = consolidate([(check(row), _whole(diff)) for row, diff in given])
-        for row, diff in found:
+        checked: list[Change] = consolidate([(check(row), _whole(diff)) for row, diff in pairs])
+        for row, diff in checked:
             count = rows.get(row, 0) + before.get(row, 0) + diff
             if count < 0:
                 raise DifferenceError(f"table {table.name}: {brief(row)} would be there {count} times: nothing was changed")
-        return found
+        return checked
 
     def commit(self, changes: Mapping[str, Changes]) -> int:
         """Change tables in one epoch, bring all views up to date, and return the epoch, which is complete then.
@@ -474,10 +474,10 @@ class Views:
         """Return what changed in the epochs after ``since``; ``CompactedError`` if that is not remembered."""
         with self._reading:
             contents = self._readable(name)
-            found = contents.changes_since(since) if since <= self._time else None
-        if found is None:
+            later = contents.changes_since(since) if since <= self._time else None
+        if later is None:
             raise CompactedError(f"{name}: the changes after epoch {since} are not remembered: read it anew")
-        return found
+        return later
 
     def describe(self, name: str) -> ViewDescription:
         """Return what a table, view or query is at the current time."""
@@ -515,21 +515,21 @@ class Views:
         return end
 
     def _relation(self, name: str) -> _Relation:
-        found = self._relations.get(name.lower())
-        if found is None:
+        relation = self._relations.get(name.lower())
+        if relation is None:
             known = ", ".join(self._relations)
             raise OutputError(f"there is no table or view {name}: there are {known or 'none'}")
-        return found
+        return relation
 
     def _readable(self, name: str) -> Contents:
         """Return what is read, where it has a result, while nobody changes it."""
         query = self._queries.get(name.lower())
         if query is not None:
             return query.caught_up()
-        found = self._relation(name)
-        if found.error is not None or not found.shown:
-            raise ViewError(f"{found.kind} {found.name} has no result now: {found.error or 'it is being computed'}")
-        return found.contents
+        relation = self._relation(name)
+        if relation.error is not None or not relation.shown:
+            raise ViewError(f"{relation.kind} {relation.name} has no result now: {relation.error or 'it is being computed'}")
+        return relation.contents
 
     @staticmethod
     def _description(each: _Relation) -> ViewDescription:

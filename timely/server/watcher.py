@@ -86,8 +86,8 @@ class WatchedInput:
         errors = []
         for path in self._listed():
             try:
-                found = plain_schema(read_table(path, self._place).schema)
-                schema = change_schema(found) if self._changes else found
+                of_file = plain_schema(read_table(path, self._place).schema)
+                schema = change_schema(of_file) if self._changes else of_file
                 columns_of(schema)
             except Exception as error:
                 errors.append(self._message(path, error))
@@ -218,8 +218,8 @@ class InputWatcher:
     @property
     def problems(self) -> list[str]:
         """What is wrong with the inputs now."""
-        found = [problem for each in self._inputs for problem in each.problems]
-        return found if self._error is None else [*found, self._error]
+        of_inputs = [problem for each in self._inputs for problem in each.problems]
+        return of_inputs if self._error is None else [*of_inputs, self._error]
 
     def poll(self) -> bool:
         """Look at all files once; return whether an epoch has changed something."""
@@ -275,7 +275,7 @@ class InputWatcher:
 
 def _signature(path: Path) -> Signature | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return Signature(found.st_mtime_ns, found.st_size, found.st_ino)
+    return Signature(status.st_mtime_ns, status.st_size, status.st_ino)

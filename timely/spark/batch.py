@@ -259,8 +259,8 @@ def run(
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)
     FailurePolicy(context, entry)
     listen_for_page(entry, None if live is None else live.open(name))
-    given = build, plan.inputs, declared, server.invitation(entry), rows, log_to_spark(context), checkpoints, progress
-    task = Task(*given, look=None if live is None else live.look, memory=memory)
+    shipped = build, plan.inputs, declared, server.invitation(entry), rows, log_to_spark(context), checkpoints, progress
+    task = Task(*shipped, look=None if live is None else live.look, memory=memory)
     packed = _barrier_stage(session, plan.frame(session, workers), task, name, _packed_type(schemas))
     entry.wanted = has_plan(packed)
     return _unpacked(packed, schemas, workers, DriverReports(entry, monitor(session, entry, name)))

@@ -99,8 +99,8 @@ def connect_slots(session: SparkSession, settings: Callable[[str, str], str]) ->
     """
     cpus = int(settings("spark.task.cpus", "1"))
     master = settings("spark.master", "")
-    if (found := re.fullmatch(r"local(?:\[(\d+)(?:,\s*\d+)?\])?", master)) is not None:
-        return int(found[1] or 1) // cpus
+    if (match := re.fullmatch(r"local(?:\[(\d+)(?:,\s*\d+)?\])?", master)) is not None:
+        return int(match[1] or 1) // cpus
     if any(settings(name, "") for name in _PARALLELISM):
         return None
     functions = functions_of(session)

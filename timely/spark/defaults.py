@@ -44,8 +44,8 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.lower())
-    value = float(found[1]) * _UNITS.get(found[2], math.nan) if found else math.nan
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.lower())
+    value = float(parts[1]) * _UNITS.get(parts[2], math.nan) if parts else math.nan
     if not value > 0:
         raise ValueError("a length of time of more than nothing, such as 30s or 2min")
     return value
@@ -107,12 +107,12 @@ class RunDefaults:
         120.0
         >>> session.conf.unset("spark.timely.patience")
         """
-        found = {name: _read(name, session.conf.get(name)) for name in _names(session)}
+        values = {name: _read(name, session.conf.get(name)) for name in _names(session)}
         return cls(
-            found.get("spark.timely.workers"),
-            found.get("spark.timely.memory"),
-            found.get("spark.timely.patience", SILENCE),
-            found.get("spark.timely.checkpoint.dir"),
+            values.get("spark.timely.workers"),
+            values.get("spark.timely.memory"),
+            values.get("spark.timely.patience", SILENCE),
+            values.get("spark.timely.checkpoint.dir"),
             str(session.conf.get("spark.app.name", "")),
         )
 

@@ -263,8 +263,8 @@ def failure_of(error: BaseException) -> TimelyError | None:
     >>> failure_of(RuntimeError("".join(traceback.format_exception(error))))
     SchemaError("there is no column 'n'")
     """
-    found = re.findall(rf"^{MARK}(\{{.*\}})\s*$", str(error), re.MULTILINE)
-    return revive(json.loads(found[-1])) if found else None
+    failures = re.findall(rf"^{MARK}(\{{.*\}})\s*$", str(error), re.MULTILINE)
+    return revive(json.loads(failures[-1])) if failures else None
 
 
 class ObservedReports:

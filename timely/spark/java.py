@@ -83,10 +83,10 @@ def java_version(command: str) -> int:
         done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = _VERSION.search(done.stderr + done.stdout)
-    if done.returncode != 0 or found is None:
+    version = _VERSION.search(done.stderr + done.stdout)
+    if done.returncode != 0 or version is None:
         return 0
-    major, minor = int(found[1]), int(found[2] or 0)
+    major, minor = int(version[1]), int(version[2] or 0)
     return minor if major == 1 else major
 
 

@@ -120,9 +120,9 @@ class _Connection:
     def first(self, query: str, *values: object) -> list[Any] | None:
         """Return the first row of a query."""
         with self._prepared(query, values) as prepared:
-            found = prepared.executeQuery()
-            width = int(found.getMetaData().getColumnCount())
-            return [found.getObject(position + 1) for position in range(width)] if found.next() else None
+            result = prepared.executeQuery()
+            width = int(result.getMetaData().getColumnCount())
+            return [result.getObject(position + 1) for position in range(width)] if result.next() else None
 
     def columns(self, table: str) -> list[str]:
         """Return the columns of a table."""
@@ -225,10 +225,10 @@ class _Epochs:
 
     def last(self, connection: _Connection) -> int:
         """Return the last epoch that is in the tables. ``CheckpointError`` where another driver has taken over."""
-        found = connection.first(f"select epoch, token from {EPOCHS} where stream = ?", self.stream)
-        if found is None or found[1] != self.token:
+        row = connection.first(f"select epoch, token from {EPOCHS} where stream = ?", self.stream)
+        if row is None or row[1] != self.token:
             raise self._fenced()
-        return int(found[0])
+        return int(row[0])
 
     def note(self, connection: _Connection, epoch: int) -> None:
         """Note an epoch, which keeps all other drivers out until the transaction ends."""
@@ -275,16 +275,16 @@ class _Target:
         wanted = sink.keys_of(output)
         changes = bool(wanted) and CHANGE_TYPE in columns and not any(name.lower() == CHANGE_TYPE for name in there)
         extra = (CHANGE_TYPE, COMMIT_VERSION) if changes else ()
-        found = {name: _column(name, there, table) for name in columns if name not in extra}
-        keys = [name for key in wanted for name in found if name.lower() == key.lower()]
+        targets = {name: _column(name, there, table) for name in columns if name not in extra}
+        keys = [name for key in wanted for name in targets if name.lower() == key.lower()]
         if len(keys) != len(wanted):
-            raise SchemaError(f"keys: not all of {', '.join(wanted)} are columns of the output; it has {', '.join(found)}")
-        copied = ", ".join(map(database.quote, found.values()))
+            raise SchemaError(f"keys: not all of {', '.join(wanted)} are columns of the output; it has {', '.join(targets)}")
+        copied = ", ".join(map(database.quote, targets.values()))
         if changes:
             copied += f", 'insert' as {database.quote(CHANGE_TYPE)}"  # a text of six letters, as 'delete' is
         kind = sink.url.split(":")[1]
         copy = _EMPTY_COPY.get(kind, _USUAL_COPY).format(copy=stage, columns=copied, table=table)
-        return cls(output, table, stage, found, keys, changes, database.quote, copy)
+        return cls(output, table, stage, targets, keys, changes, database.quote, copy)
 
     def staged(self, frame: DataFrame) -> DataFrame:
         """Return the rows with the columns of the staging table."""
@@ -321,10 +321,10 @@ class _Target:
 
 def _column(name: str, there: Sequence[str], table: str) -> str:
     """Return the column of a table for one of an output: that of the name, or the only one that differs in case alone."""
-    found = [each for each in there if each == name] or [each for each in there if each.lower() == name.lower()]
-    if len(found) != 1:
+    matches = [each for each in there if each == name] or [each for each in there if each.lower() == name.lower()]
+    if len(matches) != 1:
         raise SchemaError(f"{table} has no column {name}; it has {', '.join(there)}")
-    return found[0]
+    return matches[0]
 
 
 @attrs.frozen

@@ -55,11 +55,11 @@ class SparkHandler(logging.Handler):
 
     def logger(self, name: str) -> Any:
         """Return Java's logger of a name."""
-        found = self._loggers.get(name)
-        if found is None:
+        of_name = self._loggers.get(name)
+        if of_name is None:
             jvm: Any = self.context._jvm
-            found = self._loggers[name] = jvm.org.slf4j.LoggerFactory.getLogger(name)
-        return found
+            of_name = self._loggers[name] = jvm.org.slf4j.LoggerFactory.getLogger(name)
+        return of_name
 
     def follow(self) -> int:
         """Adopt the level that Java's logger ``timely`` has now, and return it."""

@@ -46,8 +46,8 @@ def session_of(inputs: Mapping[str, DataFrame]) -> SparkSession:
     check_names("inputs", inputs)
     for name, frame in inputs.items():
         if not callable(getattr(frame, "mapInArrow", None)):
-            given = f"{type(frame)!r}: session.createDataFrame(...) makes one"
-            raise ConfigurationError(f"inputs[{name!r}] must be a Spark DataFrame, not {given}")
+            what = f"{type(frame)!r}: session.createDataFrame(...) makes one"
+            raise ConfigurationError(f"inputs[{name!r}] must be a Spark DataFrame, not {what}")
     sessions = [frame.sparkSession for frame in inputs.values()]
     if any(session is not sessions[0] for session in sessions):
         raise ConfigurationError("the inputs must be DataFrames of one Spark session; these come from several")
@@ -135,8 +135,8 @@ class InputPlan:
         if len(self.frames) > 1:
             packed = self._packed(bool(self.epochs))
             return _partitioned(session, packed, workers, [_KEY] if self.keys else [], EPOCH if self.epochs else None)
-        ((name, given),) = self.frames.items()
-        frame = _by_position(given)
+        ((name, original),) = self.frames.items()
+        frame = _by_position(original)
         if not self.keys and not self.epochs and (cached := cached_partitions(session, frame, workers)) is not None:
             return cached
         key = [column_name(self.keys[name])] if self.keys else []
@@ -399,10 +399,10 @@ def cached_partitions(session: SparkSession, frame: DataFrame, partitions: int) 
         relation = _relation_of(execution.optimizedPlan())
         if relation is None or not relation.cacheBuilder().isCachedColumnBuffersLoaded():
             return None
-        kept, rows = relation.cacheBuilder().cachedColumnBuffers(), relation.stats().rowCount()
-        if rows.isEmpty() or not _fits(kept, partitions):
+        cached, rows = relation.cacheBuilder().cachedColumnBuffers(), relation.stats().rowCount()
+        if rows.isEmpty() or not _fits(cached, partitions):
             return None
-        if not _are_even(_sizes(java.sparkContext(), kept.id()), partitions, int(rows.get())):
+        if not _are_even(_sizes(java.sparkContext(), cached.id()), partitions, int(rows.get())):
             return None
         bound = java.internalCreateDataFrame(execution.toRdd(), frame._jdf.schema(), False)
     except Py4JError:  # another Spark than this was written for
@@ -427,11 +427,11 @@ def _is_column(expression: Any) -> bool:
     return name == "AttributeReference"
 
 
-def _fits(kept: Any, partitions: int) -> bool:
+def _fits(cached: Any, partitions: int) -> bool:
     """Return whether a barrier stage may read this: all that it is made of without a shuffle has as many partitions."""
-    if kept.getNumPartitions() != partitions or kept.isBarrier():
+    if cached.getNumPartitions() != partitions or cached.isBarrier():
         return False
-    before = kept.getNarrowAncestors().iterator()
+    before = cached.getNarrowAncestors().iterator()
     while before.hasNext():
         if before.next().getNumPartitions() != partitions:
             return False

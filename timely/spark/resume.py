@@ -111,16 +111,16 @@ class ResumingRun:
     ) -> Iterator[pa.RecordBatch]:
         start = self._end
         feed = EpochReader(batches, ingest.tables, start)
-        epochs, given, since = 0, 0, time.monotonic()
+        epochs, before, since = 0, 0, time.monotonic()
         while True:
-            word = IngestStatus(feed.epoch, feed.epochs - epochs, time.monotonic() - since, queue.given - given)
+            word = IngestStatus(feed.epoch, feed.epochs - epochs, time.monotonic() - since, queue.given - before)
             stretch = self._pace.meet(self._recovery.agree(word))
             if stretch is None:
                 return
             if stretch.save:
                 self._recovery.checkpoint(start)
                 meter.checkpoints += 1
-                epochs, given, since = feed.epochs, queue.given, time.monotonic()
+                epochs, before, since = feed.epochs, queue.given, time.monotonic()
             yield from feed.before(stretch.limit)
             start = self._end = stretch.limit
             ingest.advance(start)
@@ -288,10 +288,10 @@ class Pace:
         if first is None:
             return None
         amount = words[0].seconds if self._timed else float(max(word.epochs for word in words))
-        given = max(word.given for word in words)
+        largest = max(word.given for word in words)
         taken = any(word.epochs for word in words)
-        save = taken and (amount >= self._every or given >= LARGE)
-        self._adapt(amount - self._seen, crowded=given >= LARGE, begun=taken)
+        save = taken and (amount >= self._every or largest >= LARGE)
+        self._adapt(amount - self._seen, crowded=largest >= LARGE, begun=taken)
         self._seen = 0.0 if save else amount
         return Stretch(save, first + self._stride)
 
@@ -336,9 +336,9 @@ class EpochReader:
     def before(self, limit: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows before an epoch, and count their epochs in ``epochs``."""
         for rows, epochs in self._slices(limit):
-            found = np.unique(epochs)
-            self.epochs += len(found) - (int(found[0]) == self._last)
-            self._last = int(found[-1])
+            distinct = np.unique(epochs)
+            self.epochs += len(distinct) - (int(distinct[0]) == self._last)
+            self._last = int(distinct[-1])
             yield rows
 
     def _slices(self, limit: int) -> Iterator[tuple[pa.RecordBatch, Any]]:
@@ -377,10 +377,10 @@ class OutputQueue:
         self._restored: deque[IO[bytes]] = deque()
         self.given = 0
 
-    def append(self, given: Given) -> None:
+    def append(self, output: Given) -> None:
         """Add what an output gave."""
-        self._items.append(given)
-        self.given += getattr(given[1], "nbytes", 0)
+        self._items.append(output)
+        self.given += getattr(output[1], "nbytes", 0)
 
     def restore(self, items: Iterable[Given]) -> None:
         """Add what a checkpoint has. It waits on disk, since there may be more than memory holds."""
@@ -394,18 +394,18 @@ class OutputQueue:
         """Yield what is there, and what comes in the meantime."""
         while self._restored:
             with self._restored.popleft() as file:
-                while (given := _read(file)) is not None:
-                    yield given
+                while (output := _read(file)) is not None:
+                    yield output
         while self._items:
             yield self._items.popleft()
 
 
 def _read(file: IO[bytes]) -> Given | None:
     try:
-        given: Given = pickle.load(file)
+        output: Given = pickle.load(file)
     except EOFError:
         return None
-    return given
+    return output
 
 
 def collect(stream: Stream[int, Any], position: int, queue: OutputQueue) -> None:

@@ -147,10 +147,10 @@ def mebibytes(text: str) -> float:
 
 
 def _quantity(text: str, units: dict[str, float], plain: float) -> float:
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    if found is None:
+    parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if parts is None:
         return 0.0
-    return int(found[1]) * (units.get(found[2], plain) if found[2] else plain)
+    return int(parts[1]) * (units.get(parts[2], plain) if parts[2] else plain)
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
@@ -314,10 +314,10 @@ def check(session: SparkSession, workers: int) -> Findings:
 
 def judge(around: ClusterFacts) -> Findings:
     """Return the findings of all rules."""
-    found = [finding for rule in RULES if (finding := rule.judge(around)) is not None]
+    findings = [finding for rule in RULES if (finding := rule.judge(around)) is not None]
     if around.slots < around.workers + around.spare:
-        found.insert(0, _too_few(around))
-    return Findings(found)
+        findings.insert(0, _too_few(around))
+    return Findings(findings)
 
 
 def require_settings(session: SparkSession, workers: int, spare: int = 0) -> None:
@@ -327,13 +327,13 @@ def require_settings(session: SparkSession, workers: int, spare: int = 0) -> Non
     """
     around = _look_around(session, workers, spare)
     deadline = time.monotonic() + (0.0 if around.local else EXECUTORS_APPEAR_WITHIN)
-    while (found := judge(around).required) and around.slots < workers + spare and time.monotonic() < deadline:
-        if any(finding.setting == "spark.dynamicAllocation.enabled" for finding in found):
+    while (required := judge(around).required) and around.slots < workers + spare and time.monotonic() < deadline:
+        if any(finding.setting == "spark.dynamicAllocation.enabled" for finding in required):
             break  # executors come and go with the work there is, so that waiting for them is no use
         time.sleep(0.2)
         around = _look_around(session, workers, spare)
-    if found:
-        raise SparkError(". Also, ".join(map(str, found)))
+    if required:
+        raise SparkError(". Also, ".join(map(str, required)))
 
 
 def _too_few(around: ClusterFacts) -> Finding:
@@ -386,11 +386,11 @@ _asked: WeakKeyDictionary[SparkContext, Callable[[str, str], str]] = WeakKeyDict
 
 def _settings_of(context: SparkContext) -> Callable[[str, str], str]:
     """Return what looks up a context's settings, each once: a question to Java costs a round trip."""
-    found = _asked.get(context)
-    if found is None:
+    settings = _asked.get(context)
+    if settings is None:
         conf = context.getConf()
-        found = _asked[context] = cache(lambda name, default: str(conf.get(name, default)))
-    return found
+        settings = _asked[context] = cache(lambda name, default: str(conf.get(name, default)))
+    return settings
 
 
 def executor_hosts(context: SparkContext) -> frozenset[str]:

@@ -102,7 +102,7 @@ def _files(name: str) -> dict[str, bytes]:
         if origin.suffix != ".py" or not origin.is_file():
             raise ConfigurationError(f"{name!r} cannot be shipped: its source is not a file here, but {spec.origin}")
         return {origin.name: origin.read_bytes()}
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for folder in map(Path, spec.submodule_search_locations):
         if not folder.is_dir():
             raise ConfigurationError(f"{name!r} cannot be shipped: its source is not a folder here, but {folder}")
@@ -110,10 +110,10 @@ def _files(name: str) -> dict[str, bytes]:
             if path.name.endswith(_COMPILED) and name != timely.__name__:  # ours are the same modules, only quicker
                 raise _compiled(name, path.name)
             if path.suffix != ".pyc" and path.is_file():
-                found.setdefault(f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+                contents.setdefault(f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
     if name == timely.__name__:
-        found = {path: content for path, content in found.items() if path.endswith(".py")}
-    return found
+        contents = {path: content for path, content in contents.items() if path.endswith(".py")}
+    return contents
 
 
 def _compiled(name: str, part: str) -> ConfigurationError:

@@ -122,8 +122,8 @@ def _expected(master: str, setting: Callable[[str, str], Any]) -> tuple[float, b
     (4, True)
     """
     cpus = int(setting("spark.task.cpus", "1"))
-    if (found := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", master)) is not None:
-        return int(found[1]) * (int(found[2]) // cpus), True
+    if (match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", master)) is not None:
+        return int(match[1]) * (int(match[2]) // cpus), True
     if master.startswith("spark://"):  # which gives all that it has, and of this most at most
         most = int(setting("spark.cores.max", "0"))
         return (most // cpus, False) if most else (math.inf, False)

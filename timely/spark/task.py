@@ -212,8 +212,8 @@ class Task:
         """
         meter.tick()
         packed = self.packed
-        for position, given in queue.drain():
-            for part in cut(self.outputs[position].conform(given), self.rows):
+        for position, output in queue.drain():
+            for part in cut(self.outputs[position].conform(output), self.rows):
                 meter.count_out(position, part.num_rows)
                 yield part if packed is None else pack(position, part, packed)
 

@@ -67,15 +67,15 @@ class InvariantChecker:
         """Check nothing more: a worker has failed, so that nothing need hold."""
         self._disabled = True
 
-    def _note(self, number: int, invariant: str, found: str) -> None:
+    def _note(self, number: int, invariant: str, difference: str) -> None:
         """Record the first violation, to be raised when the step is over: an operator's errors would be wrapped."""
         if self._fault is None and number not in self._closed:
-            self._fault = violation(invariant, found)
+            self._fault = violation(invariant, difference)
 
     def _raise_first(self, check: Found) -> None:
         """Raise the first violation of a check, and record it, since it may be wrapped or caught on its way."""
-        for invariant, found in check:
-            self._fault = violation(invariant, found)
+        for invariant, difference in check:
+            self._fault = violation(invariant, difference)
             raise self._fault
 
     def check(self, stepped: int) -> None:

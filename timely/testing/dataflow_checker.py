@@ -150,11 +150,11 @@ class DataflowChecker:
 
     def _coming(self, worker: int) -> list[Counts]:
         """Return all that a worker has yet to receive: each batch in flight, and what its peers have not sent."""
-        found = []
+        coming = []
         for peer, state in self.truth.states.items():
             if peer != worker:
-                found += [*self._batches(peer, worker), state.unsent()]
-        return found
+                coming += [*self._batches(peer, worker), state.unsent()]
+        return coming
 
     def _check_activations(self) -> Found:
         """OC5: no operator runs between steps."""
@@ -185,9 +185,9 @@ class DataflowChecker:
         places = self.flat.places
         counted = {stamp: count for stamp, count in self.truth.counts.items() if not isinstance(places[stamp[0]][1], Source)}
         if counted != present:
-            found = first_difference(counted, present)
-            numbers = f"{counted.get(found, 0)} messages are counted, and there are {present.get(found, 0)}"
-            yield "OC3", f"{numbers}, {self.flat.show(found)}"
+            different = first_difference(counted, present)
+            numbers = f"{counted.get(different, 0)} messages are counted, and there are {present.get(different, 0)}"
+            yield "OC3", f"{numbers}, {self.flat.show(different)}"
 
     def _count_queue(self, place: Place, port: InputPort[Any, Any], present: Counts) -> Found:
         """Count the messages that wait at an input. Z4: its frontier has passed none of them."""
@@ -237,10 +237,10 @@ class DataflowChecker:
 
     def _check_conservation(self, worker: int, coming: Sequence[Counts]) -> Found:
         """X3 (I2)."""
-        found, truth = total([self._views[worker], *coming]), self.truth.counts
-        if found != truth:
-            first = first_difference(found, truth)
-            sums = f"for worker {worker} they come to {found.get(first, 0)}, and the truth is {truth.get(first, 0)}"
+        sums_of_worker, truth = total([self._views[worker], *coming]), self.truth.counts
+        if sums_of_worker != truth:
+            first = first_difference(sums_of_worker, truth)
+            sums = f"for worker {worker} they come to {sums_of_worker.get(first, 0)}, and the truth is {truth.get(first, 0)}"
             yield "X3", f"{sums}, {self.flat.show(first)}"
 
     def _check_beyond(self, worker: int, coming: Sequence[Counts]) -> Found:
@@ -261,8 +261,8 @@ class DataflowChecker:
         unsent, held = self.truth.states[worker].unsent(), self.truth.held[worker]
         for peer in self._workers.keys() - self._ended - {worker}:
             batches = self._batches(worker, peer)
-            for invariant, found in self.flat.check_ends(unsent, batches, held):
-                yield invariant, f"worker {worker} has yet to send worker {peer} {found}"
+            for invariant, difference in self.flat.check_ends(unsent, batches, held):
+                yield invariant, f"worker {worker} has yet to send worker {peer} {difference}"
             sent = len(batches) - self._in_flight.get((worker, peer), 0)
             if sent > 1 or (sent > 0 and worker in self._left):
                 parts = f"in {sent} batches" if sent > 1 else "in part"
@@ -274,8 +274,8 @@ class DataflowChecker:
         if len(peers) > 1:
             changes, held = total(coming), total([self.truth.held[peer] for peer in peers])
             for check in (self.flat.check_upright("I3", changes, held), self.flat.check_justified(changes, held)):
-                for invariant, found in check:
-                    yield invariant, f"the peers of worker {worker} together have yet to send it {found}"
+                for invariant, difference in check:
+                    yield invariant, f"the peers of worker {worker} together have yet to send it {difference}"
 
     # -- frontiers -----------------------------------------------------------------------------------------------------
 
@@ -284,19 +284,19 @@ class DataflowChecker:
         for place, port in state.shown.items():
             for time in self._true[place]:
                 if not below(port.elements, time):
-                    found = f"worker {state.worker} shows {port.elements} at {port.label}, where {time!r} may still come"
+                    text = f"worker {state.worker} shows {port.elements} at {port.label}, where {time!r} may still come"
                     for worker in self.truth.states:
                         if below(self.flat.frontiers(self.truth.held[worker])[place], time):
-                            yield "Z2", f"{found}, by a capability of worker {worker}"
-                    yield "Z1", found
+                            yield "Z2", f"{text}, by a capability of worker {worker}"
+                    yield "Z1", text
 
     def _check_trackers(self, state: SimulatedWorkerState) -> Found:
         """G6 to G10: check the trackers of every scope, and compare the frontiers that are shown with them."""
         for subgraph, checks in zip(state.scopes, self._scopes, strict=True):
             for tracker in subgraph.trackers:
                 if not tracker.dirty:
-                    for invariant, found in checks.check_tracker(tracker):
-                        yield invariant, f"on worker {state.worker} in {subgraph.path}, {found}"
+                    for invariant, difference in checks.check_tracker(tracker):
+                        yield invariant, f"on worker {state.worker} in {subgraph.path}, {difference}"
         for place, port in state.shown.items():
             scope, target = self.flat.places[place]
             tracker = state.scopes[scope].trackers[0]
@@ -320,7 +320,7 @@ class DataflowChecker:
             for index in self._alive:
                 for place, port in states[index].shown.items():
                     if set(port.elements) != set(self._true[place]):
-                        found = f"all has settled, and worker {index} shows {port.elements} at {port.label}"
-                        yield "G9", f"{found}, which is at {self._true[place]}"
+                        text = f"all has settled, and worker {index} shows {port.elements} at {port.label}"
+                        yield "G9", f"{text}, which is at {self._true[place]}"
             if self._liveness and not any(self._workers[index].expects for index in self._alive):
                 yield from check_liveness(self.truth, self._true)

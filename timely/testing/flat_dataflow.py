@@ -212,11 +212,11 @@ def add(counts: Counts, stamp: Stamp, diff: int) -> int:
 
 def total(parts: Iterable[Counts]) -> Counts:
     """Return the sum of all counts."""
-    found: Counts = {}
+    sums: Counts = {}
     for part in parts:
         for stamp, diff in part.items():
-            add(found, stamp, diff)
-    return found
+            add(sums, stamp, diff)
+    return sums
 
 
 def first_difference(one: Counts, other: Counts) -> Stamp:

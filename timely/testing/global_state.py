@@ -79,12 +79,12 @@ class GlobalState:
             add(self.counts, (place, arrival), diff)
             for worker, allowed in self.concluded.items():
                 if not below(allowed[place], arrival):
-                    found = f"worker {state.worker} sent a message for {self.flat.show((place, arrival))}"
-                    self.fault("S0", f"{found}, which worker {worker} had passed")
+                    text = f"worker {state.worker} sent a message for {self.flat.show((place, arrival))}"
+                    self.fault("S0", f"{text}, which worker {worker} had passed")
             port = state.shown.get(place)
             if port is not None and not below(port.elements, arrival):
-                found = f"worker {state.worker} counts a message at {arrival!r} for {port.label}"
-                self.fault("G4", f"{found}, where it shows {port.elements}")
+                text = f"worker {state.worker} counts a message at {arrival!r} for {port.label}"
+                self.fault("G4", f"{text}, where it shows {port.elements}")
 
     def notify(
         self, state: SimulatedWorkerState, scope: int, operator: Operator[Any], time: Any, inputs: Sequence[InputPort[Any, Any]]
@@ -93,8 +93,8 @@ class GlobalState:
         true = self.flat.frontiers(self.counts)
         for port in inputs:
             if below(true[self.flat.numbers[scope, Target(operator.index, port.index)]], time):
-                found = f"{operator.path} on worker {state.worker} is notified of {time!r}"
-                self.fault("Z4", f"{found}, and {port.label} is not done with it")
+                text = f"{operator.path} on worker {state.worker} is notified of {time!r}"
+                self.fault("Z4", f"{text}, and {port.label} is not done with it")
 
     def read(self, worker: int, place: Place, time: Any, diff: int) -> None:
         """Record that a worker has read messages."""

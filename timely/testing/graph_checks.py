@@ -63,16 +63,16 @@ class ScopeChecks:
             several = len(law.variables.strip("pqr")) > 1
             times = self._times if several else [time]  # a law of one time held of the others when they were seen
             outer = [self._refinement.to_outer(seen) for seen in times] if law in self._nesting_laws else times
-            for values, found in violations(law, {"pqr": self._summaries, "abc": outer, "xy": times}):
-                yield "G1", f"in {self._path}, the law {law.name!r} is broken by {values}: {found}"
+            for values, difference in violations(law, {"pqr": self._summaries, "abc": outer, "xy": times}):
+                yield "G1", f"in {self._path}, the law {law.name!r} is broken by {values}: {difference}"
 
     def check_graph(self, trackers: Sequence[Tracker[Any]]) -> Found:
         """G3, G5: the path summaries are minimal, and every cell comes after those that it depends on."""
         tracker = trackers[0]  # the one that has all locations of the scope
         for start in list(self._steps)[:: 1 + len(self._steps) // _STARTS]:
-            expected, found = minimal_summaries(self._steps, start, self._identity), tracker.summaries_from(start)
-            for end in {*expected, *found}:
-                mine, theirs = expected.get(end, []), list(found.get(end, ()))
+            expected, actual = minimal_summaries(self._steps, start, self._identity), tracker.summaries_from(start)
+            for end in {*expected, *actual}:
+                mine, theirs = expected.get(end, []), list(actual.get(end, ()))
                 if set(mine) != set(theirs) and not (_covers(mine, theirs) and _covers(theirs, mine)):
                     yield "G3", f"from {start} to {end} the minimal summaries are {mine}, and the tracker has {theirs}"
         for tracker in trackers:
@@ -92,8 +92,8 @@ class ScopeChecks:
             known = true.get(target, [])
             if len(shown) != len(known) or set(shown) != set(known):
                 safe = all(below(shown, time) for time in known)
-                found = f"the frontier at {target} is {list(shown)}, and the counts result in {known}"
-                yield "G9" if safe else "G8", found
+                text = f"the frontier at {target} is {list(shown)}, and the counts result in {known}"
+                yield "G9" if safe else "G8", text
 
     def _frontiers(self, tracker: Tracker[Any]) -> dict[Location, list[Any]]:
         key = frozenset(stamp for stamp, count in tracker.counts().items() if count > 0)

@@ -82,6 +82,6 @@ INVARIANTS: Final[dict[str, Invariant]] = {invariant.id: invariant for invariant
 """The invariants, by their ids."""
 
 
-def violation(invariant: str, found: str) -> InvariantViolation:
+def violation(invariant: str, difference: str) -> InvariantViolation:
     """Return the error for an invariant and what was found instead."""
-    return InvariantViolation(invariant, f"{INVARIANTS[invariant].sentence}; but {found}")
+    return InvariantViolation(invariant, f"{INVARIANTS[invariant].sentence}; but {difference}")

@@ -23,7 +23,7 @@ def check_liveness(truth: GlobalState, true: Frontiers) -> Found:
             path = ours.get((scope, location.node))
             if count > 0 and isinstance(location, Source) and path is not None:
                 arrivals = list(_arrivals(truth.flat, place, true))
-                if arrivals and not any(arrival <= time for found in arrivals for arrival in found):
+                if arrivals and not any(arrival <= time for times in arrivals for arrival in times):
                     held = f"{path} on worker {worker} holds a capability at {brief(time)} for its output {location.port}"
                     yield "L1", f"{held}: it must drop or downgrade it once its inputs have passed"
 
@@ -40,7 +40,7 @@ def _arrivals(flat: FlatDataflow, place: Place, true: Frontiers) -> Iterator[lis
 
 def holders(truth: GlobalState) -> list[str]:
     """Return the capabilities of all workers in words, and how many messages wait where."""
-    found = [
+    held = [
         f"a capability of {truth.flat.operators[scope, location.node].path} on worker {worker} at {brief(time)}"
         for worker in truth.states
         for (place, time), count in truth.held[worker].items()
@@ -48,7 +48,7 @@ def holders(truth: GlobalState) -> list[str]:
         if count > 0 and isinstance(location, Source)
     ]
     waiting = [(*truth.flat.places[place], time) for place, time in truth.counts]
-    return found + [
+    return held + [
         f"a message for {truth.flat.operators[scope, location.node].path} at {brief(time)}"
         for scope, location, time in waiting
         if isinstance(location, Target)

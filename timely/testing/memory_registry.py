@@ -126,10 +126,10 @@ class MemoryStateRegistry:
 
         With ``in_flight`` the messages that wait at operators are in it. All workers are paused then (``pause``).
         """
-        found = {key: registered.pieces(compact=compact) for key, registered in self._registered.items()}
+        saved = {key: registered.pieces(compact=compact) for key, registered in self._registered.items()}
         if in_flight:
-            found |= {key: [dumps(piece) for piece in messages.items(True)] for key, messages in self._messages.items()}
-        return found
+            saved |= {key: [dumps(piece) for piece in messages.items(True)] for key, messages in self._messages.items()}
+        return saved
 
 
 @attrs.frozen
@@ -161,7 +161,7 @@ def undeclared(scope: ScopeBuilder[Any]) -> list[str]:
     ['/dataflow0/mine#1']
     """
     scopes = [child.scope for subgraph in scope.root.scopes for child in subgraph.children]
-    operators = [found for found in scopes if isinstance(found, Operator | CustomScope)]
+    operators = [node for node in scopes if isinstance(node, Operator | CustomScope)]
     return [operator.path for operator in operators if not operator.info.state.declared]
 
 

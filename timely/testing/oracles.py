@@ -76,11 +76,11 @@ class GraphSpec:
 
     def locations(self) -> list[Location]:
         """Return all inputs and outputs, node by node."""
-        found: list[Location] = []
+        places: list[Location] = []
         for number, node in enumerate(self.nodes):
-            found += [Target(number, port) for port in range(node.inputs)]
-            found += [Source(number, port) for port in range(node.outputs)]
-        return found
+            places += [Target(number, port) for port in range(node.inputs)]
+            places += [Source(number, port) for port in range(node.outputs)]
+        return places
 
     def observed(self) -> list[Target]:
         """Return the inputs whose frontiers the tracker reports."""
@@ -93,18 +93,18 @@ class GraphSpec:
     def steps(self) -> Steps:
         """Return for each location where one step leads, with the summary of that step."""
         identity = time_domain(self.time).identity
-        found: dict[Location, list[tuple[Location, Any]]] = {location: [] for location in self.locations()}
+        following: dict[Location, list[tuple[Location, Any]]] = {location: [] for location in self.locations()}
         for number, node in enumerate(self.nodes):
             for (i, o), summaries in node.summaries.items():
-                found[Target(number, i)] += [(Source(number, o), summary) for summary in summaries]
+                following[Target(number, i)] += [(Source(number, o), summary) for summary in summaries]
         for source, target, _ in self.edges:
-            found[source].append((target, identity))
-        return found
+            following[source].append((target, identity))
+        return following
 
 
 def minimal_summaries(steps: Steps, start: Location, identity: Any) -> dict[Location, list[Any]]:
     """Return the minimal summaries of all paths from ``start`` to each location that it reaches."""
-    found: dict[Location, list[Any]] = {start: [identity]}
+    minimal: dict[Location, list[Any]] = {start: [identity]}
     queue: deque[tuple[Location, Any]] = deque([(start, identity)])
     while queue:
         location, summary = queue.popleft()
@@ -112,11 +112,11 @@ def minimal_summaries(steps: Steps, start: Location, identity: Any) -> dict[Loca
             extended = summary.followed_by(step)
             if extended is None:
                 continue
-            known = found.setdefault(following, [])
+            known = minimal.setdefault(following, [])
             if not any(other <= extended for other in known):
                 known[:] = [other for other in known if not extended <= other] + [extended]
                 queue.append((following, extended))
-    return found
+    return minimal
 
 
 def minimal(times: Iterable[Any]) -> set[Any]:
@@ -190,9 +190,9 @@ def check_tracker(graph: GraphSpec, rounds: Iterable[Iterable[Change]], tracker:
             _check_reported(engine, target, reported, expected[target])
         for location, times in expected.items():
             compared += 1
-            found = engine.frontier(location)
-            if set(found) != times:
-                raise InvariantViolation("G9", f"the frontier at {location} is {found}, not {times}, in {dict(counts)}")
+            frontier = engine.frontier(location)
+            if set(frontier) != times:
+                raise InvariantViolation("G9", f"the frontier at {location} is {frontier}, not {times}, in {dict(counts)}")
     return compared
 
 
@@ -202,5 +202,5 @@ def _check_reported(engine: Tracker[Any], target: Target, reported: Counts, expe
     if wrong or sums.keys() != expected:
         shown = set(engine.frontier(target)) if target in engine.observed else set(sums)
         invariant = "G10" if wrong or shown == expected else "G9"
-        found = f"the reported changes of {target} add up to {set(sums)}, but its frontier is {expected}"
-        raise InvariantViolation(invariant, found)
+        text = f"the reported changes of {target} add up to {set(sums)}, but its frontier is {expected}"
+        raise InvariantViolation(invariant, text)

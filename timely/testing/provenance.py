@@ -57,15 +57,15 @@ class BatchProvenance:
 
         ``messages(sender, receiver)`` are those that the receiver has not applied.
         """
-        found: list[Batch] = []
+        sent: list[Batch] = []
         for sender, receiver in reversed(list(pairwise(self.groups.path(source, target)))):
             for message in messages(sender, receiver):
                 if isinstance(message, ProgressMessage) and message.dataflow == number:
                     origins = self._in_flight.get((sender, receiver, number, message.batch.sequence), [])
-                    found += [batch for origin, batch in origins if origin == source]
+                    sent += [batch for origin, batch in origins if origin == source]
             waiting = self._waiting.get((sender, self._groups[sender][receiver], number), ())
-            found += [batch for origin, batch in waiting if origin == source]
-        return found
+            sent += [batch for origin, batch in waiting if origin == source]
+        return sent
 
 
 class TracedAggregator(ProgressAggregator):

@@ -132,8 +132,8 @@ class StoreRace:
 
     def decisions(self) -> list[Decision]:
         """Return what can happen next."""
-        found = [(run.store.index, choice) for run in self._runs for choice in self._choices(run)]
-        return found + [(-1, name) for name, _ in self.late]
+        choices = [(run.store.index, choice) for run in self._runs for choice in self._choices(run)]
+        return choices + [(-1, name) for name, _ in self.late]
 
     def _choices(self, run: _Run) -> tuple[str, ...]:
         if run.choices == LISTS:
@@ -319,14 +319,14 @@ class SimulatedStore:
         """List the names: it begins with one step and ends with another, unless it is of one moment."""
         race = self._race
         race.turn(self.index, "list")
-        found: Iterable[str] = frozenset(race.files)
+        listed: Iterable[str] = frozenset(race.files)
         if not race.guarantees.whole_lists:
             self._stable, self._seen = set(race.files), set(race.files)
             how = race.turn(self.index, "end list", LISTS)
-            found = self.listings()[how]
+            listed = self.listings()[how]
             self._stable, self._seen = None, set()
-        race.see(self.index, ("names", found))
-        return sorted(found)
+        race.see(self.index, ("names", listed))
+        return sorted(listed)
 
     def delete(self, name: str) -> None:
         """Delete a file."""
@@ -382,23 +382,23 @@ def explore_stores(make: Callable[[], StoreRace], check: Callable[[StoreRace], o
                 ways += [((*decisions, choice), state) for choice in choices[1:]]
                 decisions, before = (*decisions, choices[0]), state
                 race.step(choices[0])
-    return RaceCoverage(len(following), _ways(following), sum(not found for found in following.values()))
+    return RaceCoverage(len(following), _ways(following), sum(not after for after in following.values()))
 
 
 def _ways(following: Mapping[Hashable, set[Hashable]]) -> int:
     """Return the number of ways from the first state to an end."""
-    found: dict[Hashable, int] = {}
+    ways: dict[Hashable, int] = {}
     first = next(iter(following))
     todo = [first]
     while todo:
         state = todo[-1]
-        missing = [after for after in following[state] if after not in found]
+        missing = [after for after in following[state] if after not in ways]
         if missing:
             todo += missing
             continue
-        found[state] = sum(found[after] for after in following[state]) or 1
+        ways[state] = sum(ways[after] for after in following[state]) or 1
         todo.pop()
-    return found[first]
+    return ways[first]
 
 
 def sample_stores(

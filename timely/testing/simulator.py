@@ -326,17 +326,17 @@ def shrink(
             return isinstance(error, failing) if isinstance(failing, type) else failing(error)
         return False
 
-    kept = list(decisions)
-    if not fails(kept):
+    shortest = list(decisions)
+    if not fails(shortest):
         raise ConfigurationError("shrink: with these decisions the program does not fail in this way")
-    size = len(kept)
+    size = len(shortest)
     while size:
         start, shorter = 0, False
-        while start < len(kept):
-            candidate = kept[:start] + kept[start + size :]
+        while start < len(shortest):
+            candidate = shortest[:start] + shortest[start + size :]
             if fails(candidate):
-                kept, shorter = candidate, True
+                shortest, shorter = candidate, True
             else:
                 start += size
-        size = min(size, len(kept)) if shorter and size == 1 else size // 2
-    return kept
+        size = min(size, len(shortest)) if shorter and size == 1 else size // 2
+    return shortest

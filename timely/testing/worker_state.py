@@ -50,47 +50,47 @@ class SimulatedWorkerState:
         named |= {inlet.label: place for place, inlet in self.inlets}
         return [named[label] for label in self._labels]
 
-    def _count(self, found: Counts, scope: int, location: Location, time: Any, count: int) -> None:
+    def _count(self, counts: Counts, scope: int, location: Location, time: Any, count: int) -> None:
         """Add what a count stands for in the flat graph: nothing, at an output of a nested scope."""
         if isinstance(location, Target):
-            self._spread(found, scope, location, time, count)
+            self._spread(counts, scope, location, time, count)
         elif (scope, location) in self.flat.numbers:
-            add(found, (self.flat.numbers[scope, location], time), count)
+            add(counts, (self.flat.numbers[scope, location], time), count)
 
-    def _spread(self, found: Counts, scope: int, location: Location, time: Any, count: int) -> None:
+    def _spread(self, counts: Counts, scope: int, location: Location, time: Any, count: int) -> None:
         for stamp in self.flat.stamps(scope, location, time):
-            add(found, stamp, count)
+            add(counts, stamp, count)
 
     def view(self) -> Counts:
         """Return what the worker counts in all its scopes, with what a nested scope has yet to report to its parent."""
-        found: Counts = {}
+        counts: Counts = {}
         for subgraph in self.scopes:
             scope = subgraph.number
             for (location, time), count in subgraph.trackers[0].counts().items():
-                self._count(found, scope, location, time, count)
+                self._count(counts, scope, location, time, count)
             for child in subgraph.children:
                 if isinstance(child.scope, Subgraph):
                     consumed, produced = child.scope.unreported
                     for port, batch in enumerate(consumed):
                         for time, diff in batch:
-                            self._spread(found, scope, Target(child.index, port), time, -diff)
+                            self._spread(counts, scope, Target(child.index, port), time, -diff)
                     for port, batch in enumerate(produced):
                         for time, diff in batch:
-                            self._spread(found, scope, Source(child.index, port), time, diff)
-        return found
+                            self._spread(counts, scope, Source(child.index, port), time, diff)
+        return counts
 
     def changes(self, updates: Sequence[tuple[tuple[int, int, Any], int]]) -> Counts:
         """Return the content of a batch as changes of counts of the flat graph."""
-        found: Counts = {}
+        counts: Counts = {}
         for (scope, number, time), diff in updates:
             outputs = self.scopes[scope].outputs
             if number >= 0:
-                self._count(found, scope, self.locations[scope][number], time, diff)
+                self._count(counts, scope, self.locations[scope][number], time, diff)
             elif output_port(number) < outputs:
-                self._spread(found, scope, Target(EGRESS, output_port(number)), time, diff)
+                self._spread(counts, scope, Target(EGRESS, output_port(number)), time, diff)
             else:
-                self._spread(found, scope, Source(INGRESS, output_port(number) - outputs), time, -diff)
-        return found
+                self._spread(counts, scope, Source(INGRESS, output_port(number) - outputs), time, -diff)
+        return counts
 
     def unsent(self) -> Counts:
         """Return what the worker has not sent to its peers yet."""

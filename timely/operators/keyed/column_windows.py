@@ -91,10 +91,10 @@ def windows_of_columns(
                         both = [(_START, events.column(starts)), (_END, events.column(ends))]
                         missed.give_batch(_appended(of_window, *both).filter(pa.array(~on_time)))
                         of_window, starts, times = of_window.filter(pa.array(on_time)), starts[on_time], times[on_time]
-                    found = _appended(of_window.select(rows.used), (_START, events.column(starts)))
+                    placed = _appended(of_window.select(rows.used), (_START, events.column(starts)))
                     if len(times):
                         with capability.delayed(int(times.min())) as held:
-                            _send(found, times, held, out)
+                            _send(placed, times, held, out)
 
         return logic
 
@@ -151,8 +151,8 @@ def sessions_of_columns(
             if on_time.any():
                 ends = events.ticks[on_time] + events.lengths[0]
                 held.insert(capability.delayed(int(rows.times(time_of(events.given(ends)), len(ends)).min())))
-                found = _appended(batch.select(rows.used), (_START, events.column(events.ticks)))
-                waiting.append(found.filter(pa.array(on_time)))
+                sorted_events = _appended(batch.select(rows.used), (_START, events.column(events.ticks)))
+                waiting.append(sorted_events.filter(pa.array(on_time)))
 
         def logic(input: InputPort[Any, Any], out: OutputPort[Any], too_late: OutputPort[Any]) -> None:
             for capability, batch in input:
@@ -275,31 +275,31 @@ class _Rows:
 
     def lengths(self, kind: pa.DataType) -> Sequence[int]:
         """Return the lengths in the unit of event times of this type."""
-        given = self._lengths
-        if isinstance(given[0], int) and pa.types.is_integer(kind):
-            return given
-        if not isinstance(given[0], timedelta) or not pa.types.is_timestamp(kind):
-            takes = "timestamps" if isinstance(given[0], timedelta) else "whole numbers"
+        sizes = self._lengths
+        if isinstance(sizes[0], int) and pa.types.is_integer(kind):
+            return sizes
+        if not isinstance(sizes[0], timedelta) or not pa.types.is_timestamp(kind):
+            takes = "timestamps" if isinstance(sizes[0], timedelta) else "whole numbers"
             raise SchemaError(
-                f"{self.name}: with the lengths {brief(given)} the event times in {self.at!r} are {takes}, not {kind}: cast them"
+                f"{self.name}: with the lengths {brief(sizes)} the event times in {self.at!r} are {takes}, not {kind}: cast them"
                 " with map_batch"
             )
-        found = [divmod(length // timedelta(microseconds=1) * _TICKS[kind.unit], _TICKS["us"]) for length in given]
-        if any(rest for _, rest in found):
+        parts = [divmod(length // timedelta(microseconds=1) * _TICKS[kind.unit], _TICKS["us"]) for length in sizes]
+        if any(rest for _, rest in parts):
             raise SchemaError(
-                f"{self.name}: the lengths {brief(given)} are no whole numbers of the unit of {self.at!r}, which is {kind}: cast"
+                f"{self.name}: the lengths {brief(sizes)} are no whole numbers of the unit of {self.at!r}, which is {kind}: cast"
                 " it with map_batch"
             )
-        return [length for length, _ in found]
+        return [length for length, _ in parts]
 
-    def times(self, given: Any, rows: int) -> Array:
+    def times(self, due: Any, rows: int) -> Array:
         """Return what ``due`` returned as one time for each row."""
-        found = np.asarray(given)
-        if found.dtype.kind not in "iu" or found.shape not in ((), (rows,)):
+        ends = np.asarray(due)
+        if ends.dtype.kind not in "iu" or ends.shape not in ((), (rows,)):
             raise TimestampError(
-                f"{self.name}: due= gets a NumPy array of ends and returns a whole number for each: it returned {brief(given)}"
+                f"{self.name}: due= gets a NumPy array of ends and returns a whole number for each: it returned {brief(due)}"
             )
-        return np.broadcast_to(found, (rows,))
+        return np.broadcast_to(ends, (rows,))
 
     def sortable(self, batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list[Array]]:
         """Return batches as one, with numbers for the values of each key."""

@@ -100,11 +100,11 @@ def are_canonical(values: Iterable[Any]) -> bool:
     >>> are_canonical([1, 2.5, ("a", None)]), are_canonical([("a", float("nan"))])
     (True, False)
     """
-    found = list(values)
-    kinds = set(map(type, found)) - CANONICAL
-    if not kinds <= {float, tuple} or (float in kinds and any(value != value for value in found)):
+    listed = list(values)
+    kinds = set(map(type, listed)) - CANONICAL
+    if not kinds <= {float, tuple} or (float in kinds and any(value != value for value in listed)):
         return False
-    return tuple not in kinds or are_canonical(chain.from_iterable(value for value in found if type(value) is tuple))
+    return tuple not in kinds or are_canonical(chain.from_iterable(value for value in listed if type(value) is tuple))
 
 
 class _Last:
@@ -215,16 +215,16 @@ class ExactSum:
     @classmethod
     def merged(cls, totals: Iterable[ExactSum]) -> ExactSum:
         """Return the sum of sums."""
-        found, imaginary = cls(), []
+        total_of_all, imaginary = cls(), []
         for total in totals:
-            found._whole += total._whole
-            found._beside += total._beside
+            total_of_all._whole += total._whole
+            total_of_all._beside += total._beside
             for part, (count, amount) in total._parts.items():
-                found._add_part(part, count, amount)
+                total_of_all._add_part(part, count, amount)
             if total._imaginary is not None:
                 imaginary.append(total._imaginary)
-        found._imaginary = cls.merged(imaginary) if imaginary else None
-        return found
+        total_of_all._imaginary = cls.merged(imaginary) if imaginary else None
+        return total_of_all
 
     def add(self, value: Any, count: Any) -> None:
         """Add a number ``count`` times; ``SchemaError`` for a decimal with an exponent beyond 100,000."""

@@ -110,11 +110,11 @@ def join(
                 for capability, batch in input:
                     if flip in kinds.missing:
                         kinds.see(flip, (k for k, _ in records_of(batch)))
-                    found = _match(capability.time, batch, mine if store else None, others, flip, bound)
+                    matches = _match(capability.time, batch, mine if store else None, others, flip, bound)
                     if store and log.enabled:
                         for k, value in records_of(batch):
                             log.append((flip, k, [(capability.time, value)]))
-                    for time, pairs in found.items():
+                    for time, pairs in matches.items():
                         with capability.delayed(time) as later:
                             output.session(later).give_batch(pairs)
             if left_over and right_over and log.enabled:
@@ -135,9 +135,9 @@ class _ByTime(dict[Any, Callable[[Any], None]]):
 
     __slots__ = ("_bound", "_found", "_time")
 
-    def __init__(self, time: Any, bound: Callable[[Any, Any], Any], found: dict[Any, list[Any]]) -> None:
+    def __init__(self, time: Any, bound: Callable[[Any, Any], Any], matches: dict[Any, list[Any]]) -> None:
         super().__init__()
-        self._time, self._bound, self._found = time, bound, found
+        self._time, self._bound, self._found = time, bound, matches
 
     def __missing__(self, other: Any) -> Callable[[Any], None]:
         add = self[other] = self._found.setdefault(self._bound(self._time, other), []).append
@@ -146,8 +146,8 @@ class _ByTime(dict[Any, Callable[[Any], None]]):
 
 def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, bound: Callable[[T, T], T]) -> dict[T, list[Any]]:
     """Return the pairs of a batch with the other side's records, by time; store the batch in ``mine``."""
-    found: dict[T, list[Any]] = {}
-    add, records, partners = _ByTime(time, bound, found), records_of(batch), others.get
+    matches: dict[T, list[Any]] = {}
+    add, records, partners = _ByTime(time, bound, matches), records_of(batch), others.get
     if mine is not None:
         put = mine.setdefault
         for key, value in records:
@@ -165,4 +165,4 @@ def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, b
             for other_time in turns:
                 other = next(turns)
                 add[other_time]((key, (other, value) if flip else (value, other)))
-    return found
+    return matches

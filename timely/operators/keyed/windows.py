@@ -64,16 +64,16 @@ class _Sliding:
             return [Window(start, following)]
         if number < 0:
             raise TimestampError(f"sliding windows start from 0 on, and {event!r} is before: shift the event times")
-        found = [Window(start, start + size)]
+        covering = [Window(start, start + size)]
         while number >= 1:
             number -= 1
             start = number * every
             end = start + size
             if end <= event:
                 break
-            found.append(Window(start, end))
-        found.reverse()
-        return found
+            covering.append(Window(start, end))
+        covering.reverse()
+        return covering
 
 
 def tumbling(size: Any) -> Assign:
@@ -217,11 +217,11 @@ def windows(
                             continue
                         k = None if key is None else key(record)
                         place = k, window.start, window.end
-                        found = contents.at(end, dict)
-                        if place in found:
-                            found[place][2].append(record)
+                        opened = contents.at(end, dict)
+                        if place in opened:
+                            opened[place][2].append(record)
                         else:
-                            found[place] = k, window, [record]
+                            opened[place] = k, window, [record]
                 too_late.session(capability).give_batch(missed)
                 held.insert(capability.retain())
             frontier = input.frontier
@@ -369,7 +369,7 @@ def sessions(
                 held.insert(capability.retain())
             # where each end has a time of its own, only events before that time can extend the session
             more_until = input.frontier.less_than if due is None else input.frontier.less_equal
-            found: dict[T, list[tuple[Any, Window, list[Any]]]] = {}
+            by_end: dict[T, list[tuple[Any, Window, list[Any]]]] = {}
             ended: dict[Any, None] = {}
             for _, keys in ends.take(lambda end: not more_until(end)):
                 for k in keys:
@@ -380,13 +380,13 @@ def sessions(
                 for session in known[:over]:
                     records = sorted(session.records, key=at) if len(session.records) > 1 else session.records
                     end = session.end if due is None else due(session.end)
-                    found.setdefault(end, []).append((k, Window(session.start, session.end), records))
+                    by_end.setdefault(end, []).append((k, Window(session.start, session.end), records))
                 if over < len(known):
                     open_sessions[k] = known[over:]
                     ends.at(time_of(known[over].end), list).append(k)
-            if found:
+            if by_end:
                 output = out.session(next(iter(held)))  # times are totally ordered, so that there is one
-                for end, complete in found.items():
+                for end, complete in by_end.items():
                     output.give_batch(complete, end)
             held.downgrade(ends.minimum())
 

@@ -122,10 +122,10 @@ def extract(messages: Iterable[tuple[T, Any]]) -> list[tuple[T, list[Any]]]:
     >>> extract([(1, ["c"]), (0, ["b"]), (0, ["a"])])
     [(0, ['a', 'b']), (1, ['c'])]
     """
-    found: dict[T, list[Any]] = {}
+    by_time: dict[T, list[Any]] = {}
     for time, batch in messages:
-        found.setdefault(time, []).extend(records_of(batch))
-    return [(time, _sorted(found[time])) for time in linear_extension(found)]
+        by_time.setdefault(time, []).extend(records_of(batch))
+    return [(time, _sorted(by_time[time])) for time in linear_extension(by_time)]
 
 
 def _sorted(records: list[Any]) -> list[Any]:
@@ -176,8 +176,8 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str],
     >>> events
     [Progress(changes=((0, 1),)), Messages(time=0, batch=['a', 'b']), Progress(changes=((0, -1),))]
     """
-    found = _sink(sink)
-    append, append_all = found.append, getattr(found, "append_all", None)
+    recorder = _sink(sink)
+    append, append_all = recorder.append, getattr(recorder, "append_all", None)
     minimum = scope_of(stream, "capture_into").subgraph.domain.minimum
 
     def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:

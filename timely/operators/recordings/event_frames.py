@@ -76,11 +76,11 @@ class Header(NamedTuple):
 
 def parse_header(data: Piece, number: int, trusted: bool) -> Header:
     """Return what the header of frame ``number`` says; ``Damaged`` if it is not that, or announces too much."""
-    found, size, pieces, checksum, own = _HEADER.unpack_from(data)
+    first, size, pieces, checksum, own = _HEADER.unpack_from(data)
     if own != zlib.crc32(data[: _FRAME.size]):
         raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
-    if found != number:
-        raise Damaged(f"frame {found} stands where frame {number} should")
+    if first != number:
+        raise Damaged(f"frame {first} stands where frame {number} should")
     if size > LARGEST and not trusted:
         raise Damaged(f"frame {number} has {size} bytes, and {LARGEST} are the most that are read; {_REMEDY}")
     return Header(size, pieces, checksum)

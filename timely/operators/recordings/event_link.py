@@ -62,9 +62,9 @@ class EventLink(Generic[T]):
             self._last = node
             waiting, self._waiting = self._waiting, []
         for reader in waiting:
-            found = reader()
-            if found is not None:
-                found.wake()
+            alive = reader()
+            if alive is not None:
+                alive.wake()
 
     def reader(self) -> LinkReader[T]:
         """Return a new reader, at the first event stored."""

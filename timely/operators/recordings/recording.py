@@ -78,16 +78,16 @@ class FileSink(Generic[T]):
         """Write several events: as ``append`` of each, but a large part of them at once."""
         parts: list[Piece] = []
         waiting: list[tuple[Event[T], int]] = []
-        given, at, size = list(events), 0, 0
+        listed, at, size = list(events), 0, 0
         try:
-            while at < len(given):
+            while at < len(listed):
                 if self.closed or self._encoder.state.over:
                     over = "it is complete" if self._encoder.state.over else "it was closed before the stream was over"
                     raise self._encoder.state.broken(f"{self.path!r} takes no more events: {over}")
-                encoded, count = self._encoder.encode(given, at)
+                encoded, count = self._encoder.encode(listed, at)
                 parts += encoded
                 size += sum(map(len, encoded))
-                waiting += [(event, size) for event in given[at : at + count]]
+                waiting += [(event, size) for event in listed[at : at + count]]
                 at += count
                 if size > _AHEAD:
                     written, parts, waiting, size = (parts, waiting), [], [], 0
@@ -221,12 +221,12 @@ class FileSource(EventSource[T]):
     def _has_preamble(self, file: BufferedReader) -> bool:
         """Check how the file begins; return whether that is complete."""
         file.seek(0)
-        found = file.read(len(_PREAMBLE))
-        if not found.startswith(MAGIC[: len(found)]):
+        beginning = file.read(len(_PREAMBLE))
+        if not beginning.startswith(MAGIC[: len(beginning)]):
             raise Damaged("it does not begin as a recording does")
-        if len(found) < len(_PREAMBLE):
+        if len(beginning) < len(_PREAMBLE):
             return False
-        (version,) = struct.unpack_from("<Q", found, len(MAGIC))
+        (version,) = struct.unpack_from("<Q", beginning, len(MAGIC))
         if not 1 <= version <= VERSION:
             raise Damaged(f"its format is of version {version}, and this library reads versions 1 to {VERSION}")
         self._position = self._good = len(_PREAMBLE)

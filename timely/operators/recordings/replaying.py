@@ -161,14 +161,14 @@ def replay(scope: ScopeBuilder[T], *sources: Any, name: str | None = None) -> St
     [(3, ['c'])]
     """
     check_scope(scope, "replay")
-    found = [_source(given) for given in sources]
+    streams = [_source(recorded) for recorded in sources]
     check = scope.subgraph.domain.check
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         tracks = [
-            _Track(each, f"source {n} of replay", {capability.time: capability.copy()}, check) for n, each in enumerate(found)
+            _Track(each, f"source {n} of replay", {capability.time: capability.copy()}, check) for n, each in enumerate(streams)
         ]
-        found.clear()
+        streams.clear()
         capability.drop()
         _register(info, tuple(tracks))
         activator, sync_activator = info.activator, info.activator.new_sync_activator()
@@ -228,12 +228,12 @@ def _register(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
                 raise StateError(
                     f"{label}: there were {len(positions)} sources, and now there are {len(tracks)}: give the same ones"
                 )
-            for track, found in zip(tracks, positions, strict=True):
-                track.resume(found, label)
+            for track, position in zip(tracks, positions, strict=True):
+                track.resume(position, label)
 
     def rescale(parts: Sequence[Iterable[list[_Position]]]) -> None:
-        known = [found for items in parts for positions in items for found in positions]
-        by_path: dict[str | None, _Position] = {found[0]: found for found in known if found[0] is not None}
+        known = [position for items in parts for positions in items for position in positions]
+        by_path: dict[str | None, _Position] = {position[0]: position for position in known if position[0] is not None}
         finished = all(over for _, _, over in known)
         for track in tracks:
             if track.path not in by_path and not finished:
@@ -247,17 +247,17 @@ def _register(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
     info.register_state(lambda: [(None, [track.position for track in tracks])], load, rescale=rescale)
 
 
-def _source(given: Any) -> EventSource[Any]:
-    if isinstance(given, EventSource):
-        return given
-    if isinstance(given, EventLink):
-        return given.reader()
-    if isinstance(given, str | os.PathLike):
-        return FileSource(given)
-    if isinstance(given, list | tuple) and given and isinstance(given[0], str | os.PathLike | EventSource | EventLink):
-        raise CaptureError(f"replay takes recorded streams one by one, as in replay(*sources), not {brief(given)}")
-    if isinstance(given, Iterable):
-        return _Given(iter(given))
+def _source(recorded: Any) -> EventSource[Any]:
+    if isinstance(recorded, EventSource):
+        return recorded
+    if isinstance(recorded, EventLink):
+        return recorded.reader()
+    if isinstance(recorded, str | os.PathLike):
+        return FileSource(recorded)
+    if isinstance(recorded, list | tuple) and recorded and isinstance(recorded[0], str | os.PathLike | EventSource | EventLink):
+        raise CaptureError(f"replay takes recorded streams one by one, as in replay(*sources), not {brief(recorded)}")
+    if isinstance(recorded, Iterable):
+        return _Given(iter(recorded))
     raise CaptureError(
-        f"replay needs recorded streams (a list of events, an EventLink, a path, a FileSource), not {brief(given)}"
+        f"replay needs recorded streams (a list of events, an EventLink, a path, a FileSource), not {brief(recorded)}"
     )

@@ -104,8 +104,8 @@ class StreamDirectory:
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names in a folder; none where there is no such folder."""
-        found = self._system().get_file_info(fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True))
-        return sorted(info.base_name for info in found if not info.base_name.startswith("."))
+        infos = self._system().get_file_info(fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True))
+        return sorted(info.base_name for info in infos if not info.base_name.startswith("."))
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with all that is in it; a missing one is a no-op."""
@@ -165,13 +165,13 @@ class StreamSchemas:
         file is missing, damaged, or of another version.
         """
         try:
-            found = json.loads(directory.read(_NAME))
-            if (format := found["format"]) != FORMAT:
+            stored = json.loads(directory.read(_NAME))
+            if (format := stored["format"]) != FORMAT:
                 raise CheckpointError(
                     f"{directory.uri} is of format {format}, and this version of timely reads {FORMAT}: use a new directory as"
                     " checkpoint"
                 )
-            before, id = StreamSchemas(found["inputs"], found["outputs"]), str(found["id"])
+            before, id = StreamSchemas(stored["inputs"], stored["outputs"]), str(stored["id"])
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{directory.uri}/{_NAME} is damaged: {error}. Use a new directory as checkpoint") from error
         for kind, then, now in (("input", before.inputs, self.inputs), ("output", before.outputs, self.outputs)):

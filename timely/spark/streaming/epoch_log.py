@@ -92,12 +92,12 @@ class EpochLog:
         try:
             self._owner = Ownership.claim(self._store)
             try:
-                found = self._read()
+                record = self._read()
             except BaseException:
                 self._owner.withdraw()
                 raise
-            self._ingested, self._committed, self.delivered = found.ingested, found.committed, found.delivered
-            self._put(found)
+            self._ingested, self._committed, self.delivered = record.ingested, record.committed, record.delivered
+            self._put(record)
         except FencedError:
             return False
         except OSError as error:
@@ -245,9 +245,9 @@ class EpochLog:
         self._number += 1  # also if this fails: it may appear later
         owner.write(name, [record.encode()])
         names = owner.check()
-        kept = set(sorted(records(names))[-2:])
+        newest = set(sorted(records(names))[-2:])
         for old in garbage(names, [], owner.run):
-            if old not in kept:
+            if old not in newest:
                 self._store.delete(old)
 
 
@@ -273,9 +273,9 @@ class _Record:
 
     @classmethod
     def decode(cls, name: str, data: bytes) -> _Record:
-        found = _unseal(name, data)
-        committed = {epoch: {table: _files(files) for table, files in tables.items()} for epoch, tables in found["committed"]}
-        return cls({epoch: _files(files) for epoch, files in found["ingested"]}, committed, found["delivered"])
+        content = _unseal(name, data)
+        committed = {epoch: {table: _files(files) for table, files in tables.items()} for epoch, tables in content["committed"]}
+        return cls({epoch: _files(files) for epoch, files in content["ingested"]}, committed, content["delivered"])
 
 
 def _newest(store: Store, names: Iterable[str]) -> _Record:
@@ -294,13 +294,13 @@ def _of_format_1(store: Store, names: Iterable[str]) -> _Record:
         kind, _, epoch = name.partition("-")
         if kind in ("taken", "committed", "delivered"):
             with store.open(name) as file:
-                found = _unseal(name, file.read())
+                content = _unseal(name, file.read())
             if kind == "taken":
-                record.ingested[int(epoch)] = _files(found)
+                record.ingested[int(epoch)] = _files(content)
             elif kind == "committed":
-                record.committed[int(epoch)] = {table: _files(files) for table, files in found.items()}
+                record.committed[int(epoch)] = {table: _files(files) for table, files in content.items()}
             else:
-                record = attrs.evolve(record, delivered=int(found))
+                record = attrs.evolve(record, delivered=int(content))
     return record
 
 
@@ -349,20 +349,20 @@ def files_of(store: Store, epoch: int) -> list[File]:
     while True:
         names = store.names()
         try:
-            found = _newest(store, names).ingested
+            ingested = _newest(store, names).ingested
         except FileNotFoundError:
             if store.names() == names:
                 raise
             continue  # the driver has gone on meanwhile
-        if epoch not in found:
+        if epoch not in ingested:
             raise CheckpointError(f"the rows of epoch {epoch} are not kept any more")
-        return found[epoch]
+        return ingested[epoch]
 
 
 def has_epochs(store: Store) -> bool:
     """Return whether any epoch has been ingested."""
-    found = _newest(store, store.names())
-    return bool(found.ingested) or found.delivered >= 0
+    record = _newest(store, store.names())
+    return bool(record.ingested) or record.delivered >= 0
 
 
 def _rows(files: Iterable[File]) -> list[list[Any]]:

@@ -84,8 +84,8 @@ class StreamPlan:
 
         def make_task(run: RunEntry, attempt: str) -> WorkerTask:
             listen_for_page(run, receive)
-            given = self.build, self.inputs, self.outputs, server.invitation(run)
-            seen = partial(WorkerTask, *given, log=log, look=look, memory=self.memory)
+            shipped = self.build, self.inputs, self.outputs, server.invitation(run)
+            seen = partial(WorkerTask, *shipped, log=log, look=look, memory=self.memory)
             return seen(directory=self.directory, version=self.version, attempt=attempt)
 
         names = list(self.schemas)

@@ -61,8 +61,8 @@ class OutputBuffer:
 
     def _save(self) -> list[Piece]:
         """Return the batches, partitioned over the workers: which of them writes a batch makes no difference."""
-        kept = [(time, batch) for time, batches in self._batches.items() for batch in batches]
-        return list(enumerate(kept))
+        waiting = [(time, batch) for time, batches in self._batches.items() for batch in batches]
+        return list(enumerate(waiting))
 
     def _load(self, items: Iterable[tuple[int, Any]]) -> None:
         for time, batch in items:

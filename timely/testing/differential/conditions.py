@@ -122,10 +122,10 @@ def conditions(compact: bool, containers: Containers) -> Iterator[None]:
 def updates_in_traces() -> list[int]:
     """Return how many updates each trace that is alive keeps, groups of aggregates included."""
     gc.collect()
-    found = []
+    sizes = []
     for each in gc.get_objects():
         if isinstance(each, Trace):
-            found.append(each.entries())
+            sizes.append(each.entries())
         elif isinstance(each, Groups):
-            found.append(sum(len(bag.counts) for bags in each.bags() for bag in bags))
-    return found
+            sizes.append(sum(len(bag.counts) for bags in each.bags() for bag in bags))
+    return sizes

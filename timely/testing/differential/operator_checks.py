@@ -44,10 +44,10 @@ def grid(times: Iterable[Any], time: Any = int) -> list[Any]:
     [(0, 0), (0, 1), (1, 0), (1, 1)]
     """
     bounds = lattice(time)
-    found: dict[Any, None] = {bounds.domain.minimum: None}
+    points: dict[Any, None] = {bounds.domain.minimum: None}
     for one in dict.fromkeys(times):
-        found.update(dict.fromkeys([bounds.lub(one, other) for other in found]))
-    return linear_extension(found)
+        points.update(dict.fromkeys([bounds.lub(one, other) for other in points]))
+    return linear_extension(points)
 
 
 def check_changes(changes: Sequence[Change], inputs: Sequence[Sequence[Change]], oracle: Oracle, time: Any = int) -> None:
@@ -61,11 +61,11 @@ def check_changes(changes: Sequence[Change], inputs: Sequence[Sequence[Change]],
     for at in grid((change[1] for each in (changes, *inputs) for change in each), time):
         held = [accumulated(each, at) for each in inputs]
         expected = {record: count for record, count in oracle(*held).items() if count}
-        found = accumulated(changes, at)
-        if found == expected:
+        actual = accumulated(changes, at)
+        if actual == expected:
             continue
-        for record in [*expected, *found]:
-            count, wanted = found.get(record, 0), expected.get(record, 0)
+        for record in [*expected, *actual]:
+            count, wanted = actual.get(record, 0), expected.get(record, 0)
             if count != wanted:
                 raise CollectionMismatch(
                     f"at {at!r} the result holds {brief(record)} {count} times, and the oracle says {wanted};"

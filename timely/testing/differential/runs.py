@@ -38,22 +38,22 @@ def columns_of(rows: Sequence[Update]) -> Any:
     [('a', 1)]
     """
     columns = columns_module()
-    found = columns.from_rows(rows, type(rows[0][0]) is tuple) if columns is not None and rows else None
-    return rows if found is None else found
+    as_columns = columns.from_rows(rows, type(rows[0][0]) is tuple) if columns is not None and rows else None
+    return rows if as_columns is None else as_columns
 
 
 def _send(session: InputSession[Any, Any], rows: Sequence[Update], containers: Containers) -> None:
     """Send updates at the session's time: as rows, as columns, or one half as each."""
     plain = {"rows": len(rows), "columns": 0, "mixed": len(rows) // 2}[containers]
-    found = columns_of(rows[plain:])
+    updates = columns_of(rows[plain:])
     for record, diff in rows[:plain]:
         session.update(record, diff)
-    if isinstance(found, list):
-        for record, diff in found:
+    if isinstance(updates, list):
+        for record, diff in updates:
             session.update(record, diff)
     else:
-        arrays = [found.keys] if found.values is None else [found.keys, found.values]
-        session.insert_columns(*arrays, diff=found.counts())
+        arrays = [updates.keys] if updates.values is None else [updates.keys, updates.values]
+        session.insert_columns(*arrays, diff=updates.counts())
 
 
 class _Feed:
@@ -206,10 +206,10 @@ def _messages(
         if random is not None and random.random() < 0.3:
             batches.append([])
         batches[-1].append(update)
-    found = [(*place, batch) for place, batches in together.items() for batch in batches if batch]
+    messages = [(*place, batch) for place, batches in together.items() for batch in batches if batch]
     return [
         (when, worker, which, batch if containers == "mixed" and number % 2 else columns_of(batch))
-        for number, (when, worker, which, batch) in enumerate(found)
+        for number, (when, worker, which, batch) in enumerate(messages)
     ]
 
 
@@ -238,15 +238,15 @@ def _added_up(changes: Iterable[Change], ring: Ring) -> list[Change]:
         counts = sums.setdefault(when, {})
         difference = ring.wrap(difference)
         counts[record] = counts[record] + difference if record in counts else difference
-    found = []
+    summed = []
     for when in linear_extension(sums):
         left = [(record, when, ring.unwrap(difference)) for record, difference in sums[when].items() if difference]
         try:
             left.sort(key=lambda change: change[0])
         except (TypeError, ArithmeticError):
             left.sort(key=repr)  # records that cannot be compared
-        found += left
-    return found
+        summed += left
+    return summed
 
 
 def run_resumed(
@@ -298,17 +298,17 @@ def run_resumed(
                 worker.run()
             else:
                 recovery.checkpoint(begun)
-            found = output.changes()
+            changes_of_all = output.changes()
         for session in sessions:
             session.close()
-        return found, result.ring
+        return changes_of_all, result.ring
 
     with conditions(compact, containers):
-        found: list[Change] = []
+        changes_of_all: list[Change] = []
         for resumed, (sends, peers) in enumerate(zip((early, late), workers, strict=True)):
             results = execute(lambda worker: part(worker, sends, bool(resumed)), workers=peers)  # noqa: B023
-            found += _shares([changes for changes, _ in results])
-    return _added_up(found, results[0][1])
+            changes_of_all += _shares([changes for changes, _ in results])
+    return _added_up(changes_of_all, results[0][1])
 
 
 def _send_until(

@@ -137,12 +137,12 @@ class Dataflow(Described):
         >>> Dataflow((Input(),), ()).merged([[{0: [2]}], [{0: [1], 3: [4]}]])
         [{0: [1, 2], 3: [4]}]
         """
-        found: list[Contents] = [{} for _ in self.operators]
+        sums: list[Contents] = [{} for _ in self.operators]
         for seen in results:
-            for contents, stream in zip(found, seen, strict=True):
+            for contents, stream in zip(sums, seen, strict=True):
                 for time, records in stream.items():
                     contents.setdefault(time, Counter()).update(records)
-        return [_plain(contents) for contents in found]
+        return [_plain(contents) for contents in sums]
 
 
 @attrs.frozen

@@ -113,12 +113,12 @@ def fields_of(value: Any) -> Iterator[tuple[str, str, Any]]:
 
 def _arguments(value: Any) -> list[str]:
     """Return the arguments of the call that makes a value again; those that are as by default are left out."""
-    found: list[str] = []
+    arguments: list[str] = []
     skipped = False
     for field in attrs.fields(type(value)):
         content = getattr(value, field.name)
         if field.default is not attrs.NOTHING and content == field.default:
             skipped = True
         else:
-            found.append(f"{field.name}={as_code(content)}" if skipped else as_code(content))
-    return found
+            arguments.append(f"{field.name}={as_code(content)}" if skipped else as_code(content))
+    return arguments

@@ -69,11 +69,11 @@ def _derived(operator: Simple | Advance | Cycle | Loop | Scoped, time: Any, ente
 
 
 def _together(streams: Iterable[Contents]) -> Contents:
-    found: Contents = {}
+    union: Contents = {}
     for stream in streams:
         for time, records in stream.items():
-            found.setdefault(time, Counter()).update(records)
-    return found
+            union.setdefault(time, Counter()).update(records)
+    return union
 
 
 def _moved(contents: Contents, move: Callable[[Any], Any]) -> Contents:
@@ -84,16 +84,16 @@ def _moved(contents: Contents, move: Callable[[Any], Any]) -> Contents:
 
 def _halved(cycle: Cycle, entering: Contents) -> Contents:
     """Go round a cycle: a minimal time of those that are left is complete, as whatever comes round comes later."""
-    waiting, found = _together([entering]), Contents()
+    waiting, halved = _together([entering]), Contents()
     while waiting:
         time = linear_extension(waiting)[0]
         totals = _made(Total(0), waiting.pop(time))
-        found[time] = totals
+        halved[time] = totals
         later = cycle.summary.results_in(time)
         if later is not None:
             waiting = _together([waiting, {later: Counter(total // 2 for total in totals if total > 1)}])
             waiting = {time: records for time, records in waiting.items() if records}
-    return found
+    return halved
 
 
 def _rounds(loop: Loop, time: Any, entering: Contents) -> Contents:
