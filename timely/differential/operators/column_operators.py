@@ -1,108 +1,15 @@
-"""Joins and reductions of columns: the same results as of rows, for large deltas of whole numbers."""
+"""Reductions of columns: the same results as of rows, for large deltas of whole numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import repeat
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from timely.differential.operators.join_results import JoinResult
-from timely.differential.trace.chunk import Chunk, Gathered
-from timely.differential.updates.int_columns import LARGE, Array, Updates, greatest_of, record_columns, summed
-from timely.operators.keyed.sorted_keys import spread
+from timely.differential.trace.chunk import Gathered
+from timely.differential.updates.int_columns import Array, Updates, greatest_of, summed
 from timely.order import less_equal
-
-
-def join(
-    time: Any,
-    delta: Chunk[Any],
-    others: Gathered,
-    side: int,
-    lub: Callable[[Any, Any], Any],
-    result: JoinResult,
-    found: dict[Any, list[Any]],
-    limit: int,
-) -> Iterator[int]:
-    """Collect the pairs of a delta and what was gathered for its keys, by time in ``found``; yield how many there are."""
-    bounds = [lub(time, when) for when in others.times]
-    lengths = np.diff(delta.offsets)[others.numbers]
-    ends = np.cumsum(lengths)
-    at = 0
-    while at < len(ends):  # a portion of the pairs at a time
-        done = int(ends[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(ends, done + 10 * limit, side="right")))
-        yield _join_portion(delta, others, slice(at, stop), lengths, bounds, side, result, found)
-        at = stop
-
-
-def fits(delta: Chunk[Any], others: Gathered) -> bool:
-    """Return whether the products of differences fit into 64 bits."""
-    return delta.diffs is None or greatest_of(delta.diffs) * greatest_of(others.diffs) < LARGE * LARGE
-
-
-def _join_portion(
-    delta: Chunk[Any],
-    others: Gathered,
-    rows: slice,
-    lengths: Array,
-    bounds: list[Any],
-    side: int,
-    result: JoinResult,
-    found: dict[Any, list[Any]],
-) -> int:
-    index = others.numbers[rows]
-    numbers, mine = spread(np.arange(rows.start, rows.stop), delta.offsets[index], lengths[rows])
-    keys = delta.keys[others.numbers[numbers]]
-    values = None if delta.int_values is None else delta.int_values[mine]
-    other_values = None if others.values is None else others.values[numbers]
-    diffs = others.diffs[numbers]
-    if delta.diffs is not None:
-        diffs = diffs * delta.diffs[mine]
-    left, right = (other_values, values) if side else (values, other_values)
-    if len(set(bounds)) == 1:
-        _emit(found, bounds[0], keys, left, right, diffs, result)
-    else:
-        codes = others.codes[numbers]
-        places: dict[Any, list[int]] = {}
-        for code, bound in enumerate(bounds):
-            places.setdefault(bound, []).append(code)
-        for bound, chosen in places.items():
-            here = np.flatnonzero(codes == chosen[0] if len(chosen) == 1 else np.isin(codes, chosen))
-            if len(here):
-                _emit(found, bound, keys[here], _at(left, here), _at(right, here), diffs[here], result)
-    return len(keys)
-
-
-def _at(column: Array | None, rows: Array) -> Array | None:
-    return None if column is None else column[rows]
-
-
-def _emit(
-    found: dict[Any, list[Any]],
-    bound: Any,
-    keys: Array,
-    left: Array | None,
-    right: Array | None,
-    diffs: Array,
-    result: JoinResult,
-) -> None:
-    batches = found.setdefault(bound, [])
-    if result.columns is None:
-        rows: list[Any] = []
-        collect = result.collect
-        for update in zip(keys.tolist(), _listed(left), _listed(right), diffs.tolist()):  # some are endless
-            collect(rows, *update)
-        batches.append(rows)
-        return
-    made = result.columns(keys, left, right)
-    updates = Updates(*record_columns(made, len(keys), "columns"), None if (diffs == 1).all() else diffs)
-    batches.append(updates if greatest_of(diffs) < LARGE else list(updates))  # products of columns must fit into 64 bits
-
-
-def _listed(column: Array | None) -> Any:
-    return repeat(None) if column is None else column.tolist()
 
 
 class Counts(NamedTuple):

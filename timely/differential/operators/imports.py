@@ -28,9 +28,7 @@ from timely.operators.state_registration import register_union_state
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.chunk import Chunk, Gathered
-    from timely.differential.trace.spine import Run
-    from timely.differential.updates.int_columns import Array
+    from timely.differential.trace.chunk import Chunk, Matches
 
 _KEYS_A_LOOKUP: Final = 4096
 """Keys of a piece that columns pass in the time in which rows look up one."""
@@ -209,15 +207,10 @@ class ImportCursor(Cursor[Any]):
         return [entry for entry in entries if moved(entry[1]) not in unseen]
 
     @override
-    def _gathered(self, keys: Array) -> Gathered | None:
-        entries = super()._gathered(keys)
-        if entries is None or not self._unseen:
-            return entries
-        return entries.chosen([moved not in self._unseen for moved in map(self._moved_outside, entries.times)])
-
-    @override
-    def row_runs(self) -> list[Run[Chunk[Any]]] | None:
-        return None
+    def _at_inner_times(self, matches: Matches) -> Matches:
+        unseen, moved, inward = self._unseen, self._moved_outside, self._to_inner
+        assert inward is not None
+        return matches.moved(inward, (lambda time: moved(time) not in unseen) if unseen else None)
 
     @override
     def chunk_for(self, delta: Any, others: Cursor[Any]) -> Chunk[Any] | None:

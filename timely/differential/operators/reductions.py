@@ -122,7 +122,7 @@ class _OwnTrace(_Own):
         return self._rows(key, counts) if counts else ()
 
     def gather(self, keys: Array) -> Gathered | None:
-        return self.trace.gather(keys, self.trace.number, set())
+        return self.trace.gather(keys)
 
 
 class _SharedTrace:
@@ -185,7 +185,7 @@ class _Grouped(_Own):
         return self._groups.append_columns(time, columns.consolidated())
 
     def gather(self, keys: Array) -> Gathered | None:
-        return self._groups.trace.gather(keys, self._groups.trace.number, set())
+        return self._groups.trace.gather(keys)
 
     @property
     def trace(self) -> Trace[Any]:

@@ -8,7 +8,7 @@ epochs of one key would meet ``n`` entries each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.operators.arrangement import Arrangement, describe_shared
@@ -21,9 +21,6 @@ from timely.errors import GraphError, StateError
 from timely.operators.keyed.key_kinds import KeyKinds
 from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, register_keyed_state
-
-if TYPE_CHECKING:
-    from timely.differential.trace.chunk import Chunk
 
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""
@@ -177,19 +174,17 @@ class _Join:
         self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int]:
         """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
-        if self._result.rows is not None and (mine.has_rows or others.has_rows):
-            from timely.differential.operators import row_joins
-
-            rows = row_joins.join(time, mine, others, delta, side, self._lub, self._result, found, LIMIT)
-            if rows is not None:
-                yield from rows
-                return
         chunk = mine.chunk_for(delta, others)
-        if chunk is not None:
-            columns = self._columns(time, others, chunk, side, found)
-            if columns is not None:
-                yield from columns
-                return
+        matches = None if chunk is None else others.matches(chunk.keys)
+        if chunk is None or matches is None:
+            return self._row_pairs(time, mine, others, delta, side, found)
+        from timely.differential.operators.chunk_joins import chunk_pairs
+
+        return chunk_pairs(time, chunk, matches, side, self._lub, self._result, found, LIMIT)
+
+    def _row_pairs(
+        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
+    ) -> Iterator[int]:
         lub, result, history = self._lub, self._result.collect, others.history
         last: Any = None
         results: list[Any] = []
@@ -205,17 +200,6 @@ class _Join:
                 yield count
                 count, last = 0, None
         yield count
-
-    def _columns(
-        self, time: Any, others: Cursor[Any], chunk: Chunk[Any], side: int, found: dict[Any, list[Any]]
-    ) -> Iterator[int] | None:
-        """Return what ``_pairs`` does, with columns; ``None`` where that cannot be."""
-        from timely.differential.operators import column_operators
-
-        gathered = others.gather(chunk.keys)
-        if gathered is None or not column_operators.fits(chunk, gathered):
-            return None
-        return column_operators.join(time, chunk, gathered, side, self._lub, self._result, found, LIMIT)
 
 
 def join_arrangements(

@@ -142,9 +142,9 @@ def _numbered(column: Any) -> Array:
 
 
 class RowDelta(KeyedRows):
-    """The updates that a trace has appended as number ``number``, in order of their keys; ``row_chunk`` has them by key."""
+    """The updates that a trace has appended as number ``number``, in order of their keys; ``chunk`` has them by key."""
 
-    __slots__ = ("number", "row_chunk")
+    __slots__ = ("chunk", "number")
 
     def __init__(self, updates: KeyedRows, number: int, time: Any) -> None:
         ordered = updates.ordered()
@@ -153,4 +153,4 @@ class RowDelta(KeyedRows):
         super().__init__(ordered.keys, RowColumns(values.columns, count, diff))
         self.number = number
         diffs = None if diff == 1 else np.full(count, diff)
-        self.row_chunk: Chunk[Any] = Chunk.of(ordered.keys, values, None, diffs, [time])
+        self.chunk: Chunk[Any] = Chunk.of(ordered.keys, values, None, diffs, [time])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
 
 import attrs
 import numpy as np
@@ -21,6 +21,9 @@ from timely.differential.trace import block_file
 from timely.differential.trace.entries import Entry
 from timely.differential.updates.int_columns import Array, Updates, integers, order_and_starts, summed
 from timely.operators.keyed.sorted_keys import spread
+
+if TYPE_CHECKING:
+    from timely.differential.updates.row_columns import Columns
 
 T = TypeVar("T")
 
@@ -41,6 +44,10 @@ class RowValues(Protocol):
     @property
     def nbytes(self) -> int:
         """The bytes of the columns."""
+
+    @property
+    def columns(self) -> Columns:
+        """The columns."""
 
     @property
     def kind(self) -> object:
@@ -74,13 +81,34 @@ class Gathered(NamedTuple):
     diffs: Array
     times: list[Any]
 
-    def chosen(self, counts: Sequence[bool]) -> Gathered:
-        """Return the entries at those times of which ``counts`` says so."""
-        if all(counts):
-            return self
-        rows = np.array(counts, bool)[self.codes]
-        values = None if self.values is None else self.values[rows]
-        return Gathered(self.numbers[rows], values, self.codes[rows], self.diffs[rows], self.times)
+
+class Matches(NamedTuple):
+    """What a reader sees of some keys: chunks, which may have other keys as well, and entries by key that are in no chunk."""
+
+    chunks: Iterable[Chunk[Any]]
+    loose: Mapping[Any, list[Entry]]
+
+    def moved(self, move: Callable[[Any], Any], counts: Callable[[Any], bool] | None = None) -> Matches:
+        """Return the same at other times, without the times for which ``counts(time)`` is false."""
+        chunks = self.chunks if counts is None else (chunk.chosen(list(map(counts, chunk.times))) for chunk in self.chunks)
+        loose = {
+            key: [(value, move(time), diff) for value, time, diff in entries if counts is None or counts(time)]
+            for key, entries in self.loose.items()
+        }
+        return Matches((chunk.at(list(map(move, chunk.times))) for chunk in chunks), loose)
+
+    def gathered(self, keys: Array, pairs: bool) -> Gathered | None:
+        """Return the entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
+        if self.loose:
+            return None
+        parts: list[Gathered] = []
+        for chunk in self.chunks:
+            if chunk.layout.has_rows:
+                return None
+            part = chunk.gather(keys)
+            if len(part.numbers):
+                parts.append(part)
+        return one(parts, pairs)
 
 
 @final
@@ -177,10 +205,9 @@ class Chunk(Generic[T]):
         starts = self.offsets[here]
         return spread(chosen, starts, self.offsets[here + 1] - starts)
 
-    def near(self, keys: Array) -> Iterator[tuple[int, int, Chunk[T]]]:
-        """Return ranges of sorted ``keys`` with the chunk that may have them: all of it."""
-        if len(keys) and len(self.keys):
-            yield 0, len(keys), self
+    def near(self, keys: Array) -> Iterable[Chunk[T]]:
+        """Return what may have some of sorted ``keys``: all of it."""
+        return (self,)
 
     def gather(self, keys: Array) -> Gathered:
         """Return the entries of sorted, unique ``keys``."""
@@ -193,6 +220,17 @@ class Chunk(Generic[T]):
             np.ones(len(rows), np.int64) if self.diffs is None else self.diffs[rows],
             self.times,
         )
+
+    def chosen(self, counts: Sequence[bool]) -> Chunk[T]:
+        """Return the entries at those times of which ``counts`` says so."""
+        if all(counts):
+            return self
+        rows = np.flatnonzero(np.array(counts, bool)[self.row_codes()])
+        return self._rows(self.row_keys()[rows], rows)
+
+    def values_at(self, rows: Array) -> Values | None:
+        """Return the values of some entries."""
+        return None if self.values is None else self.values[rows]
 
     def part(self, keys: Iterable[int]) -> Chunk[T]:
         """Return the entries of some keys."""
@@ -480,24 +518,6 @@ def by_time(chunks: Sequence[Chunk[T]], times: Iterable[T], moved: Callable[[T],
     }
 
 
-def row_entries(
-    keys: Array, visible: Callable[[Any], Iterable[Any]], pairs: bool, held: Iterable[Any] | None = None
-) -> Gathered | None:
-    """Return the entries of keys that are rows, or ``None`` where they are not whole numbers.
-
-    ``held`` has the keys that have rows, where these are few.
-    """
-    numbered: Iterable[tuple[int, Any]] = enumerate(keys.tolist())
-    if held is not None:
-        few = whole_numbers(held)
-        places = np.searchsorted(keys, few)
-        places[places == len(keys)] = 0
-        here = places[keys[places] == few] if len(keys) else few
-        numbered = zip(here.tolist(), keys[here].tolist(), strict=True)
-    rows = [(number, *entry) for number, key in numbered for entry in visible(key)]
-    return _columns_of(rows, pairs)
-
-
 def _columns_of(rows: Sequence[tuple[int, Any, Any, Any]], pairs: bool) -> Gathered | None:
     codes_of: dict[Any, int] = {}
     codes = np.array([codes_of.setdefault(row[2], len(codes_of)) for row in rows], np.int32)
@@ -529,7 +549,7 @@ def one(parts: Sequence[Gathered], pairs: bool) -> Gathered:
     )
 
 
-def chunk_of_rows(entries: Mapping[Any, Sequence[Any]], moved: Callable[[T], T], pairs: bool) -> Chunk[T] | None:
+def chunk_of_rows(entries: Mapping[Any, Sequence[Any]], moved: Callable[[T], T] | None, pairs: bool) -> Chunk[T] | None:
     """Return the entries of a dictionary as a chunk of whole numbers, or ``None`` unless all are such."""
     keys = integers(list(entries))
     if keys is None:
@@ -541,4 +561,4 @@ def chunk_of_rows(entries: Mapping[Any, Sequence[Any]], moved: Callable[[T], T],
     order = np.argsort(keys[columns.numbers], kind="stable")
     values = None if columns.values is None else columns.values[order]
     chunk = Chunk.of(keys[columns.numbers][order], values, columns.codes[order], columns.diffs[order], columns.times)
-    return merged([chunk.at(list(map(moved, chunk.times)))])
+    return chunk if moved is None else merged([chunk.at(list(map(moved, chunk.times)))])

@@ -5,20 +5,19 @@ Otherwise a join would count a pair twice, or never, if both of its sides are in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from timely.differential.trace.compaction_frontier import Hold
 from timely.differential.trace.entries import SHORT, Entry, compacted
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.containers import MANY
+from timely.differential.updates.containers import MANY, is_keyed_rows
 from timely.differential.updates.updates import Delta, Update
 from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.chunk import Chunk, Gathered
-    from timely.differential.trace.spine import Run
+    from timely.differential.trace.chunk import Chunk, Gathered, Matches
     from timely.differential.updates.int_columns import Array
 
 T = TypeVar("T", bound=PartialOrder)
@@ -127,18 +126,19 @@ class Cursor(Generic[T]):
             found.append((value, moved, diff))
         return found
 
-    def gather(self, keys: Array) -> Gathered | None:
-        """Return what it sees of sorted, unique ``keys`` as columns, or ``None`` where that cannot be."""
+    def matches(self, keys: Array) -> Matches | None:
+        """Return what it sees of sorted, unique ``keys`` as chunks, or ``None`` where it sees only parts of them."""
         if self._keep is not None or self._hidden:
             return None
-        entries = self._gathered(keys)
-        if entries is None or self._to_inner is None:
-            return entries
-        return entries._replace(times=[self._to_inner(time) for time in entries.times])
+        return self._at_inner_times(self._trace.matches(keys, self.seen, self._ahead))
 
-    def _gathered(self, keys: Array) -> Gathered | None:
-        """Return the entries of ``keys`` in the trace that it has seen, at times of the trace."""
-        return self._trace.gather(keys, self.seen, self._ahead)
+    def _at_inner_times(self, matches: Matches) -> Matches:
+        return matches if self._to_inner is None else matches.moved(self._to_inner)
+
+    def gather(self, keys: Array) -> Gathered | None:
+        """Return what it sees of sorted, unique ``keys`` as columns, or ``None`` where that cannot be."""
+        matches = self.matches(keys)
+        return None if matches is None else matches.gathered(keys, self._trace.pairs)
 
     @property
     def trace(self) -> Trace[Any]:
@@ -149,31 +149,10 @@ class Cursor(Generic[T]):
         """Return rows ``(key, value, diff)`` in an order in which the entries of their keys are read fast."""
         return sorted(rows, key=lambda row: hash(row[0])) if self._trace.reads_disk else rows
 
-    @property
-    def has_rows(self) -> bool:
-        """Whether its trace has runs of Arrow rows."""
-        return self._trace.has_rows
-
-    def row_runs(self) -> list[Run[Chunk[Any]]] | None:
-        """Return the runs of Arrow rows that it sees; ``None`` where it sees only parts of them."""
-        return None if self._keep is not None or self._hidden else self._trace.row_runs(self.seen, self._ahead)
-
-    def inner_times(self, times: Iterable[Any]) -> list[T]:
-        """Return times of the trace as they are in its scope."""
-        return list(times) if self._to_inner is None else list(map(self._to_inner, times))
-
-    def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
-        """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
-        return self._trace.loose_rows(keys)
-
-    def loose_history(self, key: Any) -> list[Entry]:
-        """Return what it sees of the rows of ``key`` that are not columns."""
-        entries = self._trace.loose_history(key, self.seen, self._ahead)
-        return entries if self._to_inner is None else self._moved(key, entries)
-
     def chunk_for(self, delta: Any, others: Cursor[Any]) -> Chunk[Any] | None:
         """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""
-        return None if self._keep is not None or len(delta) < MANY else getattr(delta, "chunk", None)
+        many = len(delta) >= MANY or is_keyed_rows(delta)  # to make rows of few Arrow rows takes longer
+        return getattr(delta, "chunk", None) if many and self._keep is None else None
 
     def keys_of(self, delta: Any) -> Array | None:
         """Return the keys of a delta as columns, or ``None`` where it has none."""

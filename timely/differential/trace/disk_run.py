@@ -65,16 +65,12 @@ class DiskRun(Generic[C]):
         if block >= 0:
             self._block(block, whole=True).lookup(number, key, entries)
 
-    def near(self, keys: Array) -> Iterator[tuple[int, int, C]]:
-        """Return ranges of sorted ``keys``, each with the block that may have them."""
+    def near(self, keys: Array) -> Iterator[C]:
+        """Return the blocks that may have some of sorted ``keys``."""
         import numpy as np
 
         places = np.searchsorted(np.frombuffer(self._blocks.first, np.int64), keys, side="right") - 1
-        numbers, starts = np.unique(places, return_index=True)
-        ends = [*starts[1:].tolist(), len(keys)]
-        for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
-            if number >= 0:
-                yield start, end, self._block(number, whole=True)
+        return (self._block(number, whole=True) for number in np.unique(places).tolist() if number >= 0)
 
     def parts(self, keys: Iterable[Any]) -> Iterator[C]:
         """Return the entries of some keys, which the layout can have."""

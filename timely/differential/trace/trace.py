@@ -9,15 +9,15 @@ update is in the lists or in one spine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from timely.differential.trace.compaction_frontier import Hold, Holds
 from timely.differential.trace.entries import Entry, size_in_words
 from timely.differential.trace.object_chunk import OBJECT_LAYOUT, equal_when_pickled
 from timely.differential.trace.row_lists import RowLists
-from timely.differential.trace.spine import Layout, Run, Spine
+from timely.differential.trace.spine import Layout, Spine
 from timely.differential.trace.state_memory import StateMemory, memory_of
 from timely.differential.updates.containers import columns_module
 from timely.differential.updates.updates import Delta, Update
@@ -27,7 +27,7 @@ from timely.progress import Lattice
 
 if TYPE_CHECKING:
     from timely.differential.trace.arrow_values import RowDelta
-    from timely.differential.trace.chunk import Chunk, ColumnDelta, Gathered
+    from timely.differential.trace.chunk import Chunk, ColumnDelta, Gathered, Matches
     from timely.differential.updates.int_columns import Array, Updates
     from timely.differential.updates.row_columns import KeyedRows
 
@@ -121,7 +121,7 @@ class Trace(Generic[T]):
 
         delta = RowDelta(updates, self.number, time)
         self._announce(time, delta)
-        self._spine(delta.row_chunk.layout).append(delta.number, delta.row_chunk, fresh=bool(self._cursors))
+        self._spine(delta.chunk.layout).append(delta.number, delta.chunk, fresh=bool(self._cursors))
         return delta
 
     def _announce(self, time: T, delta: Any) -> None:
@@ -231,31 +231,47 @@ class Trace(Generic[T]):
                 entries = below + entries
         return entries
 
-    def gather(self, keys: Array, seen: int, ahead: set[int]) -> Gathered | None:
-        """Return the entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
-        from timely.differential.trace import chunk
+    def matches(self, keys: Array, seen: int, ahead: set[int]) -> Matches:
+        """Return what has some of sorted, unique ``keys`` of the deltas before number ``seen`` and of those of ``ahead``."""
+        from timely.differential.trace.chunk import Matches, chunk_of_rows
 
-        if self.has_rows:
-            return None
         rows = self._rows
-        if len(rows.settled) <= len(keys):
+        if len(rows.settled) <= len(keys) and not self.has_rows:
             self._fold()  # to look up every key would cost as much
-        parts = []
-        ints = self._spine_of(chunk.INTS)
-        for run in () if ints is None else ints.visible(seen, ahead):
-            for start, end, near in run.near(keys):
-                part = near.gather(keys[start:end])
-                if len(part.numbers):
-                    parts.append(part._replace(numbers=part.numbers + start) if start else part)
+        loose = self._loose(keys, seen, ahead)
+        chunks: list[Chunk[Any]] = []
+        if loose and not self.has_rows:
+            chunk: Chunk[T] | None = chunk_of_rows(loose, None, self.pairs)
+            if chunk is not None:
+                chunks, loose = [chunk], {}
+        runs = [run for spine in self._spines if spine.layout is not OBJECT_LAYOUT for run in spine.visible(seen, ahead)]
+        return Matches(chain((near for run in runs for near in run.near(keys)), chunks), loose)
+
+    def _loose(self, keys: Array, seen: int, ahead: set[int]) -> dict[Any, list[Entry]]:
+        """Return the entries of ``keys`` that are not columns."""
+        from timely.differential.trace.chunk import whole_numbers
+
+        rows = self._rows
         objects = self._spine_of(OBJECT_LAYOUT)
-        if rows.settled or rows.fresh or objects:
-            few = not objects and 8 * (len(rows.settled) + len(rows.fresh)) < len(keys)
-            held = rows.keys() if few else None
-            gathered = chunk.row_entries(keys, lambda key: self.loose_history(key, seen, ahead), self.pairs, held)
-            if gathered is None:
-                return None
-            parts.append(gathered)
-        return chunk.one(parts, self.pairs)
+        if objects is None and not rows.settled and not rows.fresh:
+            return {}
+        some: list[int] = keys.tolist()
+        if objects is None and 8 * (len(rows.settled) + len(rows.fresh)) < len(some):
+            held = whole_numbers(rows.keys())
+            places = keys.searchsorted(held).clip(max=len(keys) - 1)
+            some = held[keys[places] == held].tolist()
+        loose = {}
+        for key in some:
+            entries = rows.visible(key, seen, ahead)
+            if objects is not None:
+                entries = objects.lookup(key, seen, ahead) + entries
+            if entries:
+                loose[key] = entries
+        return loose
+
+    def gather(self, keys: Array) -> Gathered | None:
+        """Return all entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
+        return self.matches(keys, self.number, _NO_NUMBERS).gathered(keys, self.pairs)
 
     def chunks(self, number: int) -> list[Chunk[T]] | None:
         """Return what came before delta ``number`` as columns, or ``None`` where some are not whole numbers."""
@@ -274,32 +290,10 @@ class Trace(Generic[T]):
             chunks.append(chunk)
         return chunks
 
-    def row_runs(self, seen: int, ahead: set[int]) -> list[Run[Chunk[T]]]:
-        """Return the runs of Arrow rows of the deltas before number ``seen`` and of those of ``ahead``."""
-        return [run for spine in self._spines if has_arrow_rows(spine) for run in spine.visible(seen, ahead)]
-
     @property
     def has_rows(self) -> bool:
         """Whether it has runs of Arrow rows."""
         return any(map(has_arrow_rows, self._spines))
-
-    def loose_rows(self, keys: Iterable[Array]) -> Collection[Any] | None:
-        """Return those of ``keys`` with rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
-        objects = self._spine_of(OBJECT_LAYOUT)
-        if any(spine is not objects and not has_arrow_rows(spine) for spine in self._spines):
-            return None
-        held = self._rows.keys()
-        if objects is not None:
-            for key in (key for part in keys for key in part.tolist()):
-                if objects.lookup(key, self.number, _NO_NUMBERS):
-                    held[key] = None
-        return held
-
-    def loose_history(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
-        """Return the entries of ``key`` that are not columns, of the deltas before number ``seen`` and of those of ``ahead``."""
-        entries = self._rows.visible(key, seen, ahead)
-        objects = self._spine_of(OBJECT_LAYOUT)
-        return entries if objects is None else objects.lookup(key, seen, ahead) + entries
 
     def keys(self) -> Iterator[Any]:
         """Return the keys that have entries, and some that had."""

@@ -13,7 +13,7 @@ from timely.dataflow import OperatorInfo
 from timely.differential.trace.entries import Entry, compacted
 from timely.differential.trace.spine import SAVED
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.containers import is_columns
+from timely.differential.updates.containers import is_columns, is_keyed_rows
 from timely.operators.state_registration import key_route
 
 if TYPE_CHECKING:
@@ -98,17 +98,19 @@ class TraceState:
         if log.entries is not self._entries:  # a checkpoint has drained it
             self._entries = log.entries
             self._logged, self._limit = 0, LEAST
-        rows = getattr(delta, "row_chunk", None)
-        if rows is not None:
-            log.append(None, Columns.of(rows))
-        elif not is_columns(delta):
+        if not is_columns(delta) and not is_keyed_rows(delta):
             route = self._route
             if self._trace.pairs:
                 log.entries.extend([(route(key), (key, [(value, time, diff)])) for (key, value), diff in delta])
             else:
                 log.entries.extend([(route(record), (record, [(None, time, diff)])) for record, diff in delta])
         elif len(delta):
-            log.append(None, Columns(delta.keys, delta.values, None, delta.diffs, [time]))
+            log.append(
+                None,
+                Columns.of(delta.chunk)
+                if hasattr(delta, "chunk")
+                else Columns(delta.keys, delta.values, None, delta.diffs, [time]),
+            )
         self._logged += len(delta)
         if self._logged > self._limit:
             self._compact()

@@ -1,0 +1,133 @@
+"""Joins of chunks: the same results as row by row, for large deltas whose keys are whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import Any, Final
+
+import numpy as np
+
+from timely.differential.operators.join_results import JoinResult
+from timely.differential.trace.chunk import Chunk, Matches, Values
+from timely.differential.trace.entries import Entry
+from timely.differential.updates.int_columns import LARGE, Array, Updates, greatest_of, joined, record_columns
+from timely.operators.keyed.sorted_keys import SortedKeys, pairs
+
+_SMALL: Final = 4096
+"""Updates below which results of several runs are sent as one container."""
+
+
+def chunk_pairs(
+    time: Any,
+    mine: Chunk[Any],
+    matches: Matches,
+    side: int,
+    lub: Callable[[Any, Any], Any],
+    result: JoinResult,
+    found: dict[Any, list[Any]],
+    limit: int,
+) -> Iterator[int]:
+    """Collect the pairs of a delta and its matches by time in ``found``, and yield how many, now and then."""
+    sorted_keys = SortedKeys(mine.keys, mine.offsets)
+    for other in matches.chunks:
+        bounds = [lub(time, when) for when in other.times]
+        for keys, first, second in pairs(sorted_keys, SortedKeys(other.keys, other.offsets), 10 * limit):
+            diffs = _products(mine, first, other, second)
+            for bound, rows in _by_bound(bounds, None if other.codes is None else other.codes[second]):
+                here = slice(None) if rows is None else rows
+                one, two = mine.values_at(first[here]), other.values_at(second[here])
+                left, right = (two, one) if side else (one, two)
+                _collect(found.setdefault(bound, []), keys[here], left, right, diffs[here], result)
+            yield len(keys)
+    if matches.loose:
+        yield _loose_pairs(time, mine, matches.loose, side, lub, result, found)
+
+
+def _products(mine: Chunk[Any], first: Array, other: Chunk[Any], second: Array) -> Array:
+    """Return the products of the differences of pairs; as objects, where they might not fit into 64 bits."""
+    if mine.diffs is None or other.diffs is None:
+        diffs = mine.row_diffs()[first] if other.diffs is None else other.diffs[second]
+        return diffs
+    one, two = mine.diffs[first], other.diffs[second]
+    return one * two if greatest_of(one) * greatest_of(two) < LARGE * LARGE else one.astype(object) * two
+
+
+def _by_bound(bounds: list[Any], codes: Array | None) -> Iterator[tuple[Any, Array | None]]:
+    """Return the numbers of the pairs of each bound, ``None`` for all of them."""
+    places: dict[Any, list[int]] = {}
+    for code, bound in enumerate(bounds):
+        places.setdefault(bound, []).append(code)
+    if codes is None or len(places) == 1:
+        yield bounds[0], None
+        return
+    for bound, chosen in places.items():
+        rows = np.flatnonzero(codes == chosen[0] if len(chosen) == 1 else np.isin(codes, chosen))
+        if len(rows):
+            yield bound, rows
+
+
+def _collect(
+    batches: list[Any], keys: Array, left: Values | None, right: Values | None, diffs: Array, result: JoinResult
+) -> None:
+    """Add the results of pairs at one time to its containers."""
+    kinds = {isinstance(values, np.ndarray) for values in (left, right) if values is not None}
+    if kinds == {False} and result.rows is not None:
+        for diff in np.unique(diffs).tolist():
+            here = None if (diffs == diff).all() else np.flatnonzero(diffs == diff)
+            columns = [_columns(values, here) for values in (left, right)]
+            batches.append(result.rows(keys if here is None else keys[here], *columns, diff))
+    elif False not in kinds and result.columns is not None and diffs.dtype != object:
+        made = result.columns(keys, left, right)
+        updates = Updates(*record_columns(made, len(keys), "columns"), None if (diffs == 1).all() else diffs)
+        if greatest_of(diffs) >= LARGE:  # products of columns must fit into 64 bits
+            batches.append(list(updates))
+        elif batches and isinstance(batches[-1], Updates) and len(batches[-1]) + len(updates) < _SMALL:
+            batches[-1] = joined([batches[-1], updates])
+        else:
+            batches.append(updates)
+    else:
+        rows: list[Any] = []
+        collect = result.collect
+        for update in zip(keys.tolist(), _listed(left), _listed(right), diffs.tolist()):  # some are endless
+            collect(rows, *update)
+        batches.append(rows)
+
+
+def _columns(values: Values | None, rows: Array | None) -> Any:
+    if values is None:
+        return None
+    assert not isinstance(values, np.ndarray)
+    return values.columns if rows is None else values[rows].columns
+
+
+def _listed(values: Values | None) -> Iterable[object]:
+    if values is None:
+        return repeat(None)
+    return values.tolist() if isinstance(values, np.ndarray) else values.reader()[:]
+
+
+def _loose_pairs(
+    time: Any,
+    mine: Chunk[Any],
+    loose: Mapping[Any, list[Entry]],
+    side: int,
+    lub: Callable[[Any, Any], Any],
+    result: JoinResult,
+    found: dict[Any, list[Any]],
+) -> int:
+    """Collect the pairs with entries that are not in chunks, and return how many."""
+    count = 0
+    results: dict[Any, list[Any]] = {}
+    for key, others in loose.items():
+        entries: list[Entry] = []
+        mine.lookup(key, key, entries)
+        for other, when, factor in others:
+            collected = results.setdefault(lub(time, when), [])
+            for value, _, diff in entries:
+                left, right = (other, value) if side else (value, other)
+                result.collect(collected, key, left, right, diff * factor)
+            count += len(entries)
+    for bound, collected in results.items():
+        found.setdefault(bound, []).append(collected)
+    return count
