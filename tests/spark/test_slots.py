@@ -6,13 +6,12 @@ White box: executors that come late, or never, are played, with a clock of the t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import attrs
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import timely
 from tests.spark.conftest import SLOTS
@@ -131,15 +130,13 @@ def labelled(scope: timely.ScopeBuilder[int], edges: timely.Stream[int, Any]) ->
 
 @pytest.mark.spark
 def test_the_program_of_the_design(session: SparkSession, tmp_path: Path) -> None:
-    """As it stands there, and without the number of workers."""
+    """Without the number of workers."""
     edges = session.createDataFrame([(1, 2), (2, 3), (5, 4)], "src long, dst long")
     members = [(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)]
-    options: list[dict[str, Any]] = [{"workers": 2}, {}]
-    for given in options:
-        result = ts.run(labelled, inputs={"edges": edges}, outputs={"components": "node long, component long"}, **given)
-        result["components"].write.mode("overwrite").parquet(str(tmp_path / "out"))
-        assert sorted(map(tuple, session.read.parquet(str(tmp_path / "out")).collect())) == members
-        assert len(result.metrics) == given.get("workers", SLOTS)
+    result = ts.run(labelled, inputs={"edges": edges}, outputs={"components": "node long, component long"})
+    result["components"].write.parquet(str(tmp_path / "out"))
+    assert sorted(map(tuple, session.read.parquet(str(tmp_path / "out")).collect())) == members
+    assert len(result.metrics) == SLOTS
 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "edges.csv").write_text("1,2\n2,3\n5,4\n")
@@ -161,24 +158,12 @@ def test_the_program_of_the_design(session: SparkSession, tmp_path: Path) -> Non
     assert seen == {0: (members, SLOTS - 1)}
 
 
-GRAPHS: list[Callable[[DataFrame, DataFrame], DataFrame]] = [
-    lambda edges, nodes: graphs.connected_components(edges),
-    lambda edges, nodes: graphs.strongly_connected_components(edges),
-    lambda edges, nodes: graphs.pagerank(edges),
-    lambda edges, nodes: graphs.breadth_first_search(edges, 0),
-    lambda edges, nodes: graphs.shortest_paths(edges, 0),
-    lambda edges, nodes: graphs.label_propagation(edges),
-    lambda edges, nodes: graphs.triangle_count(edges),
-    lambda edges, nodes: graphs.pregel(nodes, edges, lambda vertex, messages: (vertex.state, [])),
-]
-
-
 @pytest.mark.spark
-@pytest.mark.parametrize("algorithm", GRAPHS)
-def test_a_graph_is_searched_by_as_many_workers_as_there_are_slots(session: SparkSession, algorithm: Any) -> None:
+def test_a_graph_is_searched_by_as_many_workers_as_there_are_slots(session: SparkSession) -> None:
     edges = session.createDataFrame([(0, 1, 1.0)], "src long, dst long, weight double")
     nodes = session.createDataFrame([(0, 1.0), (1, 2.0)], "node long, state double")
-    assert algorithm(edges, nodes).rdd.getNumPartitions() == SLOTS
+    for frame in (graphs.pagerank(edges), graphs.pregel(nodes, edges, lambda vertex, messages: (vertex.state, []))):
+        assert frame.rdd.getNumPartitions() == SLOTS
 
 
 @pytest.mark.spark
