@@ -308,13 +308,13 @@ def test_a_delay_to_a_time_that_cannot_be_compared_with_its_own() -> None:
 
 def test_a_capability_of_the_input_used_after_its_activation() -> None:
     def constructor(initial: Capability[int], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
-        kept: list[Any] = []
+        held: list[Any] = []
 
         def logic(input: Any, output: Any) -> None:
-            if kept:
-                output.session(kept[0]).give("late")
+            if held:
+                output.session(held[0]).give("late")
             for capability, _ in input:
-                kept.append(capability)
+                held.append(capability)
                 info.activator.activate()
 
         return logic
@@ -326,13 +326,13 @@ def test_a_capability_of_the_input_used_after_its_activation() -> None:
 
 def test_a_session_used_after_its_activation() -> None:
     def constructor(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any], object]:
-        kept: list[Any] = []
+        held: list[Any] = []
 
         def logic(output: Any) -> None:
-            if kept:
-                kept[0].give("late")
+            if held:
+                held[0].give("late")
             else:
-                kept.append(output.session(capability))
+                held.append(output.session(capability))
                 info.activator.activate()
 
         return logic

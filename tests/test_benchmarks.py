@@ -31,9 +31,9 @@ from timely import Worker
 
 @pytest.mark.parametrize("module", [counts, counts_programs, measure])
 def test_the_examples_of_the_benchmarks_hold(module: ModuleType) -> None:
-    found = doctest.testmod(module)
-    assert found.attempted > 0
-    assert found.failed == 0
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 def test_a_ratio_is_the_median_of_the_ratios_of_each_round() -> None:
@@ -56,16 +56,16 @@ def test_works_take_turns_and_every_other_round_goes_backwards() -> None:
         order.append(name)
         return seconds
 
-    found = in_turn({"a": lambda: work("a", 1), "b": lambda: work("b", 2)}, rounds=3)
+    result = in_turn({"a": lambda: work("a", 1), "b": lambda: work("b", 2)}, rounds=3)
     assert order == ["a", "b", "b", "a", "a", "b"]
-    assert [len(found[name].rounds) for name in (YARDSTICK, "a")] == [3, 3]
-    assert found["b"].rounds == (2.0, 2.0, 2.0)
+    assert [len(result[name].rounds) for name in (YARDSTICK, "a")] == [3, 3]
+    assert result["b"].rounds == (2.0, 2.0, 2.0)
 
 
 def test_a_report_has_what_was_measured_its_spread_and_its_bar() -> None:
     rows = [Row("quick", Measured([1, 4, 2]), floor=3), Row("slow", 2000.0, floor=3000, less=True), Row("gone", None, note="why")]
-    told = json.loads(as_json({"some": rows}, header()))
-    assert [(row["group"], row["value"], row["low"], row["high"], row["met"]) for row in told["rows"]] == [
+    message = json.loads(as_json({"some": rows}, header()))
+    assert [(row["group"], row["value"], row["low"], row["high"], row["met"]) for row in message["rows"]] == [
         ("some", 2, 1, 4, False),
         ("some", 2000, None, None, True),
         ("some", None, None, None, None),
@@ -171,8 +171,8 @@ def test_the_committed_baseline_knows_the_programs_that_are_counted() -> None:
     baselines = json.loads(counts.BASELINE.read_text())
     assert {"bytecodes", "instructions"} >= baselines.keys() >= {"bytecodes"}
     for versions in baselines.values():
-        for found in versions.values():
-            assert found.keys() == PROGRAMS.keys()
+        for result in versions.values():
+            assert result.keys() == PROGRAMS.keys()
 
 
 def test_peers_are_asked_in_turn_and_their_answers_are_checked(tmp_path: Path) -> None:
@@ -227,10 +227,10 @@ def test_a_view_is_compared_with_duckdb_after_each_change() -> None:
     tables = {"lineitem": lines, "orders": orders, "part": orders}
     query = "select o_orderpriority, sum(l_quantity) from lineitem, orders where l_orderkey = o_orderkey group by o_orderpriority"
     assert list(views.tables_in(query, tables)) == ["lineitem", "orders"]
-    found = views.measured(99, query, tables, {1: 4, 10: 2})
-    assert len(found.one) == 4 and len(found.thousand) == 2
-    assert next(row.name for row in views.rows_of(99, found)) == "Q99: load, over DuckDB's query"
-    assert len(views.summary([found])) == 3
+    result = views.measured(99, query, tables, {1: 4, 10: 2})
+    assert len(result.one) == 4 and len(result.thousand) == 2
+    assert next(row.name for row in views.rows_of(99, result)) == "Q99: load, over DuckDB's query"
+    assert len(views.summary([result])) == 3
     for ours, theirs in (([(1, 2.0)], [(1, 2.1)]), ([(1,)], [(1,), (1,)]), ([(1,)], [])):
         with pytest.raises(AssertionError, match="DuckDB finds"):
             views.check_equal("q", ours, theirs)

@@ -62,10 +62,10 @@ def declared_twice(sources: list[str]) -> Iterator[str]:
 
     def above(node: ast.ClassDef) -> Iterator[ast.ClassDef]:
         for base in node.bases:
-            found = classes.get(ast.unparse(base).partition("[")[0])
-            if found is not None:
-                yield found
-                yield from above(found)
+            result = classes.get(ast.unparse(base).partition("[")[0])
+            if result is not None:
+                yield result
+                yield from above(result)
 
     for node in classes.values():
         for base in above(node):
@@ -120,11 +120,11 @@ def test_without_a_compiler_nothing_is_compiled() -> None:
 def test_links_of_the_metadata_lead_to_the_home_of_the_project() -> None:
     environment = {"TIMELY_COMPILE": "0", "TIMELY_HOME": "https://example.org/timely/"}
     done = subprocess.run([sys.executable, "-c", SETUP], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    given = ast.literal_eval(re.sub(r"<class [^>]*>", "None", done.stdout))
-    targets = re.findall(r'\]\(([^)]+)\)|<img src="([^"]+)"', given["long_description"])
+    values = ast.literal_eval(re.sub(r"<class [^>]*>", "None", done.stdout))
+    targets = re.findall(r'\]\(([^)]+)\)|<img src="([^"]+)"', values["long_description"])
     assert len(targets) > 40
     assert [target for target in targets if not "".join(target).startswith("https://")] == []
-    assert given["project_urls"]["Repository"] == "https://example.org/timely"
+    assert values["project_urls"]["Repository"] == "https://example.org/timely"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="Python 3.12 and later come without setuptools")

@@ -47,26 +47,26 @@ def resolve(name: str) -> object:
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         try:
-            found: object = importlib.import_module(".".join(parts[:end]))
+            result: object = importlib.import_module(".".join(parts[:end]))
         except ModuleNotFoundError:
             continue
         for part in parts[end:]:
-            found = getattr(found, part)
-        return found
+            result = getattr(result, part)
+        return result
     raise AttributeError(f"there is no module {name}")
 
 
 def classes() -> dict[str, list[type]]:
     """Every class of the core by its name; there may be several of one name."""
-    found: defaultdict[str, list[type]] = defaultdict(list)
+    result: defaultdict[str, list[type]] = defaultdict(list)
     for info in pkgutil.walk_packages(timely.__path__, "timely."):
         if info.name.split(".")[1] in ("spark", "graphs", "cli"):
             continue
         module = importlib.import_module(info.name)
         for name, value in vars(module).items():
             if isinstance(value, type) and value.__module__ == info.name:
-                found[name].append(value)
-    return found
+                result[name].append(value)
+    return result
 
 
 def without_earlier_names(text: str) -> str:
@@ -157,14 +157,14 @@ def test_a_program_in_a_page_runs(source: str, tmp_path: Path, scripts: ScriptSe
 def test_the_program_of_the_command_counts_over_all_batches_of_an_input() -> None:
     page = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
     [program] = [source for language, source in BLOCK.findall(page) if language == "python"]
-    said: dict[str, Any] = {}
-    exec(program, said)
+    message: dict[str, Any] = {}
+    exec(program, message)
     batches = [pa.record_batch({"src": [1, 1, 2], "dst": [n, n, n]}) for n in range(5)]
 
     def count(worker: timely.Worker) -> list[tuple[int, int]]:
         with worker.dataflow() as scope:
             edges, stream = scope.new_input()
-            seen = said["build"](scope, edges=stream)["degrees"].capture()
+            seen = message["build"](scope, edges=stream)["degrees"].capture()
         for batch in batches[worker.index :: worker.peers]:
             edges.send_batch(batch)
         edges.close()
@@ -173,7 +173,7 @@ def test_the_program_of_the_command_counts_over_all_batches_of_an_input() -> Non
 
     one, two = timely.execute(count, workers=2)
     assert sorted(one + two) == [(1, 10), (2, 5)]
-    assert said["OUTPUTS"] == {"degrees": "src long, degree long"}
+    assert message["OUTPUTS"] == {"degrees": "src long, degree long"}
 
 
 @pytest.mark.parametrize(
@@ -198,11 +198,11 @@ def test_what_the_site_lacks_is_found(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "search").mkdir()
     (tmp_path / "search" / "search_index.json").write_text('{"docs": [{"title": "Coming from polars"}]}', encoding="utf-8")
     assert site.main(tmp_path) == 1
-    said = capsys.readouterr().out
-    assert "timely.execute has no entry in the reference (py:function timely.execution.local_run.execute)" in said
-    assert "timely.Worker " not in said
-    assert "bad.html has '<blockquote' outside of code" in said
-    assert "good.html" not in said
-    assert "docs/architecture.md has 2 diagrams that are not all drawn" in said
-    assert "no title has 'kafka', which people search for" in said
-    assert "no title has 'polars'" not in said
+    printed = capsys.readouterr().out
+    assert "timely.execute has no entry in the reference (py:function timely.execution.local_run.execute)" in printed
+    assert "timely.Worker " not in printed
+    assert "bad.html has '<blockquote' outside of code" in printed
+    assert "good.html" not in printed
+    assert "docs/architecture.md has 2 diagrams that are not all drawn" in printed
+    assert "no title has 'kafka', which people search for" in printed
+    assert "no title has 'polars'" not in printed

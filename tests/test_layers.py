@@ -99,28 +99,28 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     here = layer(module)
     if here not in RANK:
         return [f"{module} is in no layer"]
-    found = []
+    collected = []
     loaded = [node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    when_loaded = {found for node in loaded for found in imports(module, ast.unparse(node), is_package)}
+    when_loaded = {collected for node in loaded for collected in imports(module, ast.unparse(node), is_package)}
     for target, name in imports(module, source, is_package):
         top = target.split(".")[0]
         if here in PURE and top in IMPURE:
-            found.append(f"{module} imports {target}: {here} is pure, without I/O, threads or clocks")
+            collected.append(f"{module} imports {target}: {here} is pure, without I/O, threads or clocks")
         if top != "timely":
             continue
         there = layer(target)
         if there not in RANK:
-            found.append(f"{module} imports {target}, which is in no layer")
+            collected.append(f"{module} imports {target}, which is in no layer")
         elif target.startswith(FACADE.get(module, ())) and (target, name) not in when_loaded:
             continue
         elif there != here and RANK[there] >= RANK[here] and not is_exception(module, there):
-            found.append(f"{module} imports {target}: {there or 'timely'} does not stand below {here or 'timely'}")
+            collected.append(f"{module} imports {target}: {there or 'timely'} does not stand below {here or 'timely'}")
         elif here == "operators" and there != here:
             if target not in OPERATORS_MAY_IMPORT:
-                found.append(f"{module} imports {target}, which an operator of a user's own could not import")
+                collected.append(f"{module} imports {target}, which an operator of a user's own could not import")
             elif name is not None and name.startswith("_"):
-                found.append(f"{module} imports {name} from {target}, which is not public")
-    return found
+                collected.append(f"{module} imports {name} from {target}, which is not public")
+    return collected
 
 
 def wing_of(module: str, package: str) -> str | None:
@@ -139,11 +139,11 @@ def is_exception(module: str, there: str) -> bool:
 
 def modules() -> list[tuple[str, Path]]:
     """Every module of the package, by name."""
-    found = []
+    collected = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
-    return found
+        collected.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
+    return collected
 
 
 KNOWN = dict(modules())
@@ -189,9 +189,9 @@ def test_imports_point_downwards(module: str, path: Path) -> None:
     ],
 )
 def test_a_wrong_import_is_found(module: str, source: str, word: str) -> None:
-    found = violations(module, source)
-    assert len(found) == 1
-    assert word in found[0]
+    result = violations(module, source)
+    assert len(result) == 1
+    assert word in result[0]
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,12 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 def programs(text: str) -> list[tuple[str, str]]:
     """Each Python block with the output it shows: the content of the ``text`` block right after it, or nothing."""
-    found = []
+    collected = []
     listed = [*blocks(text), ("", "")]
     for (language, source), (following, output) in pairwise(listed):
         if language == "python":
-            found.append((source, output if following == "text" else ""))
-    return found
+            collected.append((source, output if following == "text" else ""))
+    return collected
 
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -18,9 +18,9 @@ from timely import differential as dd
 @pytest.fixture
 def shown() -> Iterator[list[warnings.WarningMessage]]:
     """The warnings that somebody would see who has set nothing."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("default")
-        yield found
+        yield result
 
 
 def messages(shown: list[warnings.WarningMessage]) -> list[str]:

@@ -83,8 +83,8 @@ def test_a_program_runs_from_tables_to_tables(here: Path, capsys: pytest.Capture
     command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet"]
     assert main([*command, "--workers", "2"]) == 0
     assert capsys.readouterr().out == "degrees: 3 rows in out.parquet\n"
-    found = pa.dataset.dataset("out.parquet").to_table().sort_by("node")
-    assert found.to_pydict() == {"node": [1, 2, 3], "degree": [2, 1, 1]}
+    table = pa.dataset.dataset("out.parquet").to_table().sort_by("node")
+    assert table.to_pydict() == {"node": [1, 2, 3], "degree": [2, 1, 1]}
     assert main(command) == 1
     assert "is there already" in capsys.readouterr().err
     assert main([*command, "--overwrite"]) == 0
@@ -94,8 +94,8 @@ def test_a_program_runs_from_tables_to_tables(here: Path, capsys: pytest.Capture
 def test_tables_of_other_kinds_are_written_and_read_again(here: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", f"degrees=out.{ending}"]) == 0
     capsys.readouterr()
-    found = pa.dataset.dataset(f"out.{ending}", format="csv" if ending == "csv" else "ipc").to_table().sort_by("node")
-    assert found.to_pydict() == {"node": [1, 2, 3], "degree": [2, 1, 1]}
+    table = pa.dataset.dataset(f"out.{ending}", format="csv" if ending == "csv" else "ipc").to_table().sort_by("node")
+    assert table.to_pydict() == {"node": [1, 2, 3], "degree": [2, 1, 1]}
 
 
 @pytest.mark.parametrize(
@@ -339,8 +339,8 @@ def piped(arguments: list[str], given: bytes) -> tuple[int, bytes, bytes]:
 
 def test_a_table_comes_from_the_standard_input_and_goes_to_the_standard_output(here: Path) -> None:
     command = ["run", f"{here}:build", "--input", "edges=-", "--output", "degrees=-"]
-    found = piped(command, b"src,dst\n1,2\n1,3\n")
-    assert found == (0, b'"node","degree"\n1,2\n', b"degrees: 1 rows in -\n")
+    result = piped(command, b"src,dst\n1,2\n1,3\n")
+    assert result == (0, b'"node","degree"\n1,2\n', b"degrees: 1 rows in -\n")
     status, out, _ = piped([*command[:-1], "degrees=-.json"], b"src,dst\n1,2\n")
     assert (status, out) == (0, b'{"node": 1, "degree": 1}\n')
     assert piped([*command, "--input", "more=-"], b"")[0] == 1
@@ -435,10 +435,10 @@ def test_a_run_that_is_stuck_says_why(here: Path, capsys: pytest.CaptureFixture[
 
 def test_bench_measures_ours_beside_plain_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--seconds", "0.01"]) == 0
-    *said, last = capsys.readouterr().out.splitlines()
-    figures = [re.fullmatch(r".* ([0-9,]+) (\w+/s) +(\S.*)", line) for line in said]
-    assert [found and found[2] for found in figures] == ["passes/s", "rounds/s", "rounds/s", "words/s", "words/s"]
-    assert all(found and float(found[1].replace(",", "")) > 0 for found in figures)
+    *printed, last = capsys.readouterr().out.splitlines()
+    figures = [re.fullmatch(r".* ([0-9,]+) (\w+/s) +(\S.*)", line) for line in printed]
+    assert [result and result[2] for result in figures] == ["passes/s", "rounds/s", "rounds/s", "words/s", "words/s"]
+    assert all(result and float(result[1].replace(",", "")) > 0 for result in figures)
     assert "per second of processor time" in last
 
 
@@ -458,10 +458,10 @@ def test_completions_name_every_command_and_are_scripts(shell: str, capsys: pyte
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(word in script for word in ("demo", "run", "draw", "explain", "bench", "completion", "overwrite"))
-    found: Any = shutil.which(shell)
-    if found:
+    result: Any = shutil.which(shell)
+    if result:
         (tmp_path / "script").write_text(script)
-        assert subprocess.run([found, "-n", str(tmp_path / "script")], capture_output=True).returncode == 0
+        assert subprocess.run([result, "-n", str(tmp_path / "script")], capture_output=True).returncode == 0
 
 
 def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -489,8 +489,8 @@ def test_fish_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     (tmp_path / "script").write_text(script)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     answer = subprocess.run([fish, "script"], capture_output=True, text=True, cwd=tmp_path, env=environment)
-    found = [line.split("\t")[0] for line in answer.stdout.splitlines()]
-    assert found == ["spark", "--overwrite", "edges=edges.csv", "edges.csv"]
+    collected = [line.split("\t")[0] for line in answer.stdout.splitlines()]
+    assert collected == ["spark", "--overwrite", "edges=edges.csv", "edges.csv"]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -551,8 +551,8 @@ def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixtur
         port = str(free.getsockname()[1])
     url = f"http://127.0.0.1:{port}/token/"
     assert main(["live", "--port", port, "script.py", url, "--flag"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said == [f"to be seen at {url}", f"['{url}', '--flag'] True"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [f"to be seen at {url}", f"['{url}', '--flag'] True"]
     Path("script.py").write_text("open('not there')")
     with pytest.raises(SystemExit):
         main(["live", "script.py"])

@@ -53,10 +53,10 @@ def test_an_output_that_is_a_file_is_one_message(tmp_path: Path, capsys: pytest.
     taken = tmp_path / "taken"
     taken.write_text("mine")
     assert main(["demo", "--engine", "local", "--output", str(taken)]) == 1
-    told = capsys.readouterr()
-    assert told.err.startswith("timely: ")
-    assert str(taken) in told.err
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert printed.err.startswith("timely: ")
+    assert str(taken) in printed.err
+    assert printed.out == ""
     assert taken.read_text() == "mine"
 
 
@@ -133,20 +133,20 @@ def wheel(size: int, name: str = "package") -> Circle:
     """A circle in which each package requires the next, and suggests the first."""
     names = [f"{name}-{place:04}" for place in range(size)]
     edges = [(one, other, "depends") for one, other in itertools.pairwise([*names, names[0]])]
-    (found,) = circles(dict.fromkeys(names, names[0]), [*edges, *((other, names[0], "suggests") for other in names)])
-    return found
+    (result,) = circles(dict.fromkeys(names, names[0]), [*edges, *((other, names[0], "suggests") for other in names)])
+    return result
 
 
 def test_circles_come_by_size_and_their_packages_by_how_many_require_them() -> None:
     members = {package: name for name, packages in {"b": "bc", "x": "xyz", "a": "ad", "e": "e"}.items() for package in packages}
-    found = circles(members, [("x", "z", "depends"), ("y", "z", "depends"), ("z", "y", "depends"), ("x", "x", "depends")])
-    assert [circle.name for circle in found] == ["x", "a", "b"]
-    assert found[0].packages == ("z", "y", "x")
+    result = circles(members, [("x", "z", "depends"), ("y", "z", "depends"), ("z", "y", "depends"), ("x", "x", "depends")])
+    assert [circle.name for circle in result] == ["x", "a", "b"]
+    assert result[0].packages == ("z", "y", "x")
 
 
 def test_a_pair_has_the_strictest_of_its_kinds() -> None:
-    (found,) = circles({"a": "a", "b": "a"}, [("a", "b", kind) for kind in KINDS])
-    assert found.requirements == {("a", "b"): "depends"}
+    (result,) = circles({"a": "a", "b": "a"}, [("a", "b", kind) for kind in KINDS])
+    assert result.requirements == {("a", "b"): "depends"}
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
@@ -161,16 +161,16 @@ def test_a_large_circle_is_listed_in_part_and_no_line_is_wider_than_the_terminal
 
 @pytest.mark.parametrize("size", [2, 3, DRAWN, DRAWN + 1, 500])
 def test_a_picture_has_labels_that_do_not_overlap_and_an_arrow_for_each_requirement(size: int) -> None:
-    found = wheel(size)
-    root = ET.fromstring(picture([found]))
-    drawn = found.packages[:DRAWN]
+    result = wheel(size)
+    root = ET.fromstring(picture([result]))
+    drawn = result.packages[:DRAWN]
     labels = [text for text in root.iter(f"{SVG}text") if text.get("class") == "label"]
     assert sorted(str(text.text) for text in labels) == sorted(drawn)
     for one, other in itertools.combinations(labels, 2):
         same_side = one.get("text-anchor") == other.get("text-anchor")
         assert not same_side or abs(float(one.attrib["y"]) - float(other.attrib["y"])) >= 13
     arrows = [path for path in root.iter(f"{SVG}path") if "class" in path.attrib]
-    assert len(arrows) == sum(package in drawn and other in drawn for package, other in found.requirements)
+    assert len(arrows) == sum(package in drawn and other in drawn for package, other in result.requirements)
 
 
 def test_a_picture_escapes_names_and_may_be_empty() -> None:

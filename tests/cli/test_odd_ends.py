@@ -58,18 +58,18 @@ def test_a_reader_who_has_gone_away_is_no_error(here: Path, arguments: list[str]
     reads, writes = os.pipe()
     os.close(reads)
     try:
-        told = typed([argument.format(program=here) for argument in arguments], writes, PYTHONUNBUFFERED=unbuffered)
+        message = typed([argument.format(program=here) for argument in arguments], writes, PYTHONUNBUFFERED=unbuffered)
     finally:
         os.close(writes)
-    assert told == (141, "")
+    assert message == (141, "")
 
 
 @needs_full
 @pytest.mark.parametrize("arguments", [["draw", "{program}"], ["--help"]])
 def test_an_output_that_cannot_be_written_is_one_message(here: Path, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
-        told = typed([argument.format(program=here) for argument in arguments], full.fileno(), PYTHONUNBUFFERED="")
-    assert told == (1, "timely: the output cannot be written: [Errno 28] No space left on device\n")
+        message = typed([argument.format(program=here) for argument in arguments], full.fileno(), PYTHONUNBUFFERED="")
+    assert message == (1, "timely: the output cannot be written: [Errno 28] No space left on device\n")
 
 
 def test_a_name_that_the_terminal_cannot_show_is_shown_in_other_words(here: Path) -> None:
@@ -108,10 +108,10 @@ def test_a_program_that_is_none_is_one_message(here: Path, text: str, capsys: py
     Path(wrong).write_text(text)
     for command in ("draw", "run"):
         assert main([command, wrong]) == 1
-        told = capsys.readouterr().err
-        assert told.startswith("timely: ")
-        assert WRONG[text] in told
-        assert "Traceback" not in told
+        printed = capsys.readouterr().err
+        assert printed.startswith("timely: ")
+        assert WRONG[text] in printed
+        assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize("name", ["", ":", ":build", ".beside:build", "..above:build", "a..b"])
@@ -204,7 +204,7 @@ def test_deep_json_is_refused_and_leaves_nothing(here: Path, line: str, capsys: 
     Path("edges.jsonl").write_text('{"a": 1}\n' + line + "\n")
     before = set(Path().iterdir())
     assert main(["run", f"{here}:build", "--input", "edges=edges.jsonl", "--output", "edges=out.jsonl"]) == 1
-    assert "nested more than 100 deep" in (said := capsys.readouterr().err) and "edges.jsonl" in said
+    assert "nested more than 100 deep" in (printed := capsys.readouterr().err) and "edges.jsonl" in printed
     assert set(Path().iterdir()) - before <= {Path("__pycache__")}
 
 
@@ -213,6 +213,6 @@ def test_control_characters_of_data_do_not_reach_the_terminal(here: Path, capsys
         "src,d\x1b[2Jst\n1,2\n" + "1,2\n" * 400_000 + "1,\x1b]0;title\x07\x9b2J\u202e\n", encoding="utf-8"
     )
     assert main(["run", f"{here}:build", "--input", "edges=edges.csv", "--output", "edges=out.csv"]) == 1
-    said = capsys.readouterr()
-    assert r"\x1b]0;title\x07\x9b2J\u202e" in said.err
-    assert not {each for each in said.out + said.err if each != "\n" and not each.isprintable()}
+    printed = capsys.readouterr()
+    assert r"\x1b]0;title\x07\x9b2J\u202e" in printed.err
+    assert not {each for each in printed.out + printed.err if each != "\n" and not each.isprintable()}

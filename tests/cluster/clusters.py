@@ -97,12 +97,12 @@ def _daemon(name: str, options: list[str], sign: str) -> Iterator[Daemon]:
         log = []
         for line in process.stdout:
             log.append(line)
-            if found := re.search(sign, line):
+            if match := re.search(sign, line):
                 break
         else:
             raise RuntimeError(f"{name} ended with {process.wait()} before it was up:\n{''.join(log)}")
         rest.start()
-        yield Daemon(process, found[1])
+        yield Daemon(process, match[1])
     finally:
         process.terminate()
         try:

@@ -62,16 +62,16 @@ def test_a_loop_over_several_inputs_gives_the_same(session: SparkSession) -> Non
     result = ts.run(steps_to_one, {"numbers": numbers, "names": names}, outputs, workers=SLOTS)
     steps = result["steps"].where("steps >= 0")
     assert sorted(map(tuple, steps.collect())) == [(n, expected(n)) for n in range(1, 300)]
-    kept = result["names"].drop("pid")
-    assert sorted(map(tuple, kept.collect())) == sorted(map(tuple, names.collect()))
+    held = result["names"].drop("pid")
+    assert sorted(map(tuple, held.collect())) == sorted(map(tuple, names.collect()))
     assert result["names"].select("pid").distinct().count() == SLOTS
     result.unpersist()
 
 
 def test_graph_algorithms_give_the_same(session: SparkSession) -> None:
     edges = session.createDataFrame([("a", "b"), ("b", "c"), ("x", "y"), ("z", "z")], "src string, dst string")
-    found = {row.node: row.component for row in connected_components(edges, workers=SLOTS).collect()}
-    assert found == {"a": "a", "b": "a", "c": "a", "x": "x", "y": "x", "z": "z"}
+    actual = {row.node: row.component for row in connected_components(edges, workers=SLOTS).collect()}
+    assert actual == {"a": "a", "b": "a", "c": "a", "x": "x", "y": "x", "z": "z"}
 
 
 def through(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:

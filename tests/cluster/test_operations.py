@@ -95,9 +95,9 @@ def test_the_log_of_an_executor_says_what_its_worker_did() -> None:
         logs = [path.read_text() for path in (HOME / "work").glob(f"{session.sparkContext.applicationId}/*/stderr")]
         lines = [line for log in logs for line in log.splitlines() if " timely.spark.task: run " in line]
     for worker in range(SLOTS):
-        said = [line.rpartition(": ")[2] for line in lines if f"worker {worker}, attempt " in line]
-        assert said[0].startswith("begins, in stage ")
-        assert said[1:] == ["has met the other 1 workers", "has finished"]
+        received = [line.rpartition(": ")[2] for line in lines if f"worker {worker}, attempt " in line]
+        assert received[0].startswith("begins, in stage ")
+        assert received[1:] == ["has met the other 1 workers", "has finished"]
 
 
 # Last: what the first session of a process is made with stays with its Java, and with the sessions that come after it.
@@ -108,9 +108,9 @@ def test_settings_that_are_really_set_are_found_and_those_that_do_not_matter_do_
         deadline = time.monotonic() + 120
         while slots_of(session) < SLOTS and time.monotonic() < deadline:
             time.sleep(0.1)
-        found = ts.check(session, SLOTS)
-        assert {finding.setting for finding in found} == {name for name in WRONG if not any(part in name for part in NO_MATTER)}
-        assert [finding.setting for finding in found.required] == ["spark.sql.execution.pyspark.udf.killOnIdleTimeout"]
+        result = ts.check(session, SLOTS)
+        assert {finding.setting for finding in result} == {name for name in WRONG if not any(part in name for part in NO_MATTER)}
+        assert [finding.setting for finding in result.required] == ["spark.sql.execution.pyspark.udf.killOnIdleTimeout"]
         with pytest.raises(SparkError, match="killOnIdleTimeout=false"):
             counted(session)
         session.conf.set("spark.sql.execution.pyspark.udf.killOnIdleTimeout", "false")

@@ -62,9 +62,9 @@ OBJECTS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (1, 2)])
 def test_a_table_comes_once_and_every_worker_gets_a_share(name: str, workers: int, processes: int) -> None:
     made = OBJECTS[name]()
-    found = parts(lambda scope: scope.read_arrow(made), workers, processes)
-    assert sorted(row for part in found for row in part) == [(n, "ab"[n % 2]) for n in range(100_000)]
-    assert all(len(part) >= 30_000 for part in found)
+    result = parts(lambda scope: scope.read_arrow(made), workers, processes)
+    assert sorted(row for part in result for row in part) == [(n, "ab"[n % 2]) for n in range(100_000)]
+    assert all(len(part) >= 30_000 for part in result)
 
 
 def test_each_worker_may_have_a_table_of_its_own_and_another_may_read() -> None:

@@ -184,7 +184,7 @@ def test_files_of_text_that_are_refused(tmp_path: Path, case: str) -> None:
     extension, data, options, message = REFUSED[case]
     path = tmp_path / f"a{extension}"
     path.write_bytes(data)
-    assert re.search(message, told := refused(path, **options)), told
+    assert re.search(message, text := refused(path, **options)), text
 
 
 # -- values of Arrow -----------------------------------------------------------------------------------------------------
@@ -232,8 +232,8 @@ def test_file_3_values_that_no_row_can_have_are_refused(tmp_path: Path, case: st
     else:
         with pa.ipc.new_file(path, table.schema) as file:
             file.write_table(table)
-    assert re.search(message, told := refused(path)), told
-    assert "column 'odd'" in told and rows_of(path, columns=["id"]) == [(n,) for n in range(len(column))]
+    assert re.search(message, text := refused(path)), text
+    assert "column 'odd'" in text and rows_of(path, columns=["id"]) == [(n,) for n in range(len(column))]
 
 
 @pytest.mark.parametrize("case", [case for case in ODD_VALUES if "bytes" not in case and "decimal" not in case])

@@ -98,15 +98,15 @@ def test_what_goes_out_comes_in_again(changes: list[tuple[int, int, int, int]], 
         worker.run()
         return captured.extract(), [(time, direct.at(time), back.at(time)) for time in range(4)]
 
-    found = timely.execute(program, workers=workers)
-    states = found[0][1]
+    result = timely.execute(program, workers=workers)
+    states = result[0][1]
     assert all(one == other for _, one, other in states)
     expected: Counter[Any] = Counter()
     for when, src, dst, diff in changes:
         expected[when, src, dst] += diff
     if many:
         expected.update((time, n, n) for time in range(4) for n in range(200))
-    rows = [(time, *row) for captured, _ in found for time, some in captured for row in some]
+    rows = [(time, *row) for captured, _ in result for time, some in captured for row in some]
     assert len({row[:3] for row in rows}) == len(rows)
     assert {row[:3]: row[3] for row in rows} == {change: count for change, count in expected.items() if count}
 

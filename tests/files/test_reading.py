@@ -114,8 +114,8 @@ def test_a_folder_a_glob_and_a_list_are_the_same(tmp_path: Path) -> None:
     for number, path in enumerate(paths):
         written(pa.table({"n": [number]}), path)
     expected = Counter({(0, (n,)): 1 for n in range(3)})
-    for given in (tmp_path, str(tmp_path / "*.csv"), str(tmp_path / "**"), paths, [str(paths[0]), tmp_path / "[12].csv"]):
-        assert found(lambda scope: scope.read_csv(given)) == expected  # noqa: B023
+    for values in (tmp_path, str(tmp_path / "*.csv"), str(tmp_path / "**"), paths, [str(paths[0]), tmp_path / "[12].csv"]):
+        assert found(lambda scope: scope.read_csv(values)) == expected  # noqa: B023
 
 
 def test_compressed_files_and_other_delimiters(tmp_path: Path) -> None:

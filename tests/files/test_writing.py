@@ -68,12 +68,12 @@ ROWS = Counter((n // 10, n) for n in range(30))
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (2, 2)])
 def test_each_worker_writes_a_file_for_each_time(tmp_path: Path, workers: int, processes: int) -> None:
     folder = tmp_path / "deep" / "days"
-    found = ran(lambda scope: days(scope).write_parquet(folder, schema="day long, n long"), workers, processes)
+    result = ran(lambda scope: days(scope).write_parquet(folder, schema="day long, n long"), workers, processes)
     peers = workers * processes
     assert names(folder) == [f"time-000000000{day}-part-0000{part}.parquet" for day in range(3) for part in range(peers)]
     assert read(folder) == ROWS
-    assert sum(file.rows for _, files in found for file in files) == 30
-    for day, files in found:
+    assert sum(file.rows for _, files in result for file in files) == 30
+    for day, files in result:
         for path, rows in files:
             assert Counter(pa.parquet.read_table(path)["day"].to_pylist()) == {day: rows}
 
@@ -293,11 +293,11 @@ def test_a_resumed_run_keeps_what_is_complete_and_writes_the_rest(tmp_path: Path
             worker.run()
 
     timely.execute(lambda worker: program(worker, True), workers=2)
-    kept = {file.name: file.stat().st_mtime_ns for file in folder.glob("time-000000000[01]*")}
-    assert len(kept) == 4
+    held = {file.name: file.stat().st_mtime_ns for file in folder.glob("time-000000000[01]*")}
+    assert len(held) == 4
     timely.execute(lambda worker: program(worker, False), workers=workers)
     assert read(folder) == Counter((day, n) for day in range(5) for n in range(10))
-    assert {file.name: file.stat().st_mtime_ns for file in folder.glob("time-000000000[01]*")} == kept
+    assert {file.name: file.stat().st_mtime_ns for file in folder.glob("time-000000000[01]*")} == held
     assert not list(folder.glob(".*"))
 
 
@@ -353,8 +353,8 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
     schema, rows = table
     folder = tmp_path_factory.mktemp("table")
     timely.example(lambda scope: getattr(scope.to_stream(rows), f"write_{kind}")(folder, schema=schema))
-    [(_, found)] = timely.example(lambda scope: getattr(scope, f"read_{kind}")(folder, schema=schema))
-    assert Counter(found) == Counter(rows)
+    [(_, result)] = timely.example(lambda scope: getattr(scope, f"read_{kind}")(folder, schema=schema))
+    assert Counter(result) == Counter(rows)
 
 
 def test_batches_are_written_as_they_are(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def run(
         worker.run()
         return captured.messages
 
-    messages = [message for found in timely.execute(program, workers=workers, processes=processes) for message in found]
+    messages = [message for result in timely.execute(program, workers=workers, processes=processes) for message in result]
     schema = messages[0][1].schema if messages else pa.schema([("node", pa.int64()), ("component", pa.int64())])
     return [pa.Table.from_batches([batch for time, batch in messages if time == epoch], schema) for epoch in range(len(epochs))]
 
@@ -90,9 +90,9 @@ def so_far(epochs: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 def components(table: pa.Table) -> dict[Any, Any]:
     """The component of each node; a node that has two rows fails."""
-    found = dict(zip(table["node"].to_pylist(), table["component"].to_pylist()))
-    assert len(found) == table.num_rows
-    return found
+    result = dict(zip(table["node"].to_pylist(), table["component"].to_pylist()))
+    assert len(result) == table.num_rows
+    return result
 
 
 def expected(edges: pa.Table) -> dict[Any, Any]:

@@ -35,9 +35,9 @@ def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, Any]]]:
 @pytest.mark.parametrize(("workers", "processes"), WORKERS)
 def test_components_of_debian(workers: int, processes: int) -> None:
     epochs, expected = debian_in_parts()
-    found = answers(run(epochs, build=connected_components, workers=workers, processes=processes))
-    assert found == expected
-    assert len(set(found[0].values())) > len(set(found[-1].values()))
+    states = answers(run(epochs, build=connected_components, workers=workers, processes=processes))
+    assert states == expected
+    assert len(set(states[0].values())) > len(set(states[-1].values()))
 
 
 nodes = st.integers(0, 12) | st.sampled_from([-5, 10**12, -(2**63), 2**63 - 1])
@@ -47,20 +47,20 @@ edges = st.lists(st.tuples(nodes, nodes), max_size=15)
 @given(st.lists(st.tuples(edges, st.lists(nodes, max_size=3)), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 8))
 def test_components_of_random_graphs_that_grow(epochs: list[Any], workers: int, rows: int) -> None:
     graphs, alone = [epoch[0] for epoch in epochs], [epoch[1] for epoch in epochs]
-    found = run(
+    tables = run(
         [table_of(graph) for graph in graphs],
         [vertices_of(some) for some in alone],
         build=lambda edges, vertices: connected_components(edges, vertices=vertices),
         workers=workers,
         rows=rows,
     )
-    assert answers(found) == [joined(*both) for both in zip(so_far(graphs), so_far(alone))]
+    assert answers(tables) == [joined(*both) for both in zip(so_far(graphs), so_far(alone))]
 
 
 @given(st.lists(st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2)), max_size=9), min_size=1), st.integers(1, 3))
 def test_components_of_strings_that_grow(graphs: list[Edges], workers: int) -> None:
-    found = run([table_of(graph, pa.string()) for graph in graphs], build=connected_components, workers=workers, rows=2)
-    assert answers(found) == [joined(graph) for graph in so_far(graphs)]
+    tables = run([table_of(graph, pa.string()) for graph in graphs], build=connected_components, workers=workers, rows=2)
+    assert answers(tables) == [joined(graph) for graph in so_far(graphs)]
 
 
 @pytest.mark.parametrize("numbering", ["upward", "downward", "shuffled"])
@@ -73,9 +73,9 @@ def test_components_of_long_paths(numbering: str, workers: int) -> None:
         "shuffled": np.random.default_rng(3).permutation(size),
     }[numbering]
     path = pa.table({"src": order[:-1], "dst": order[1:]})
-    (found,) = run([path], build=connected_components, workers=workers, rows=1000)
-    assert found.num_rows == size
-    assert set(found["component"].to_pylist()) == {0}
+    (table,) = run([path], build=connected_components, workers=workers, rows=1000)
+    assert table.num_rows == size
+    assert set(table["component"].to_pylist()) == {0}
 
 
 def test_components_of_a_grid_in_two_halves() -> None:
@@ -83,8 +83,8 @@ def test_components_of_a_grid_in_two_halves() -> None:
     rows = np.column_stack((grid[:, :-1].ravel(), grid[:, 1:].ravel()))
     down = np.column_stack((grid[:-1].ravel(), grid[1:].ravel()))
     halves = [rows[rows[:, 0] % 60 != 29], down, rows[rows[:, 0] % 60 == 29]]
-    found = answers(run([table_of(half.tolist()) for half in halves], build=connected_components, workers=2, rows=50))
-    assert [len(set(state.values())) for state in found] == [120, 2, 1]
+    states = answers(run([table_of(half.tolist()) for half in halves], build=connected_components, workers=2, rows=50))
+    assert [len(set(state.values())) for state in states] == [120, 2, 1]
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=60), max_size=5))
@@ -98,10 +98,10 @@ def test_forest_absorbs_one_root_for_each_join(batches: list[list[tuple[int, int
         assert len(set(absorbed)) == len(absorbed)
         assert set(absorbed) <= roots
         roots -= set(absorbed)
-        found = forest.find(np.arange(41)).tolist()
-        assert set(found) == roots
+        result = forest.find(np.arange(41)).tolist()
+        assert set(result) == roots
         groups = {frozenset(members) for members in nx.connected_components(nx.Graph([*batch, *((i, i) for i in range(41))]))}
-        assert {frozenset(i for i in range(41) if found[i] == root) for root in roots} == groups
+        assert {frozenset(i for i in range(41) if result[i] == root) for root in roots} == groups
 
 
 def refused(epochs: list[pa.Table], workers: int = 1) -> str:
@@ -113,8 +113,8 @@ def refused(epochs: list[pa.Table], workers: int = 1) -> str:
 
 
 def test_components_refuse_another_type_in_a_later_epoch() -> None:
-    said = refused([table_of([(1, 2)]), table_of([("a", "b")], pa.string())])
-    assert "column 'src' is of type string, and 'src' began with int64" in said
+    message = refused([table_of([(1, 2)]), table_of([("a", "b")], pa.string())])
+    assert "column 'src' is of type string, and 'src' began with int64" in message
 
 
 def test_components_refuse_vertices_of_another_type() -> None:

@@ -47,14 +47,14 @@ def test_numbers_stay(given: tuple[pa.DataType, list[list[Any]]]) -> None:
     kind, batches = given
     numbers, names, known = Dictionary(), Values(), dict[Any, int]()
     for batch in batches:
-        found, fresh = numbers.encode(pa.array(batch, kind))
+        result, fresh = numbers.encode(pa.array(batch, kind))
         assert fresh.type == kind
         assert sorted(set(batch) - known.keys()) == sorted(fresh.to_pylist())
         known.update(zip(fresh.to_pylist(), range(len(known), len(numbers))))
         names.append(fresh)
-        assert found.tolist() == [known[value] for value in batch]
+        assert result.tolist() == [known[value] for value in batch]
         assert len(numbers) == len(known)
-        assert names.take(found).to_pylist() == batch
+        assert names.take(result).to_pylist() == batch
 
 
 @given(
@@ -72,31 +72,31 @@ def test_numbers_are_found_column_by_column_and_later(
     if before and kind == pa.int64():
         numbers.encode(pa.array(before))
         plain.encode(pa.array(before))
-    found, fresh = numbers.add(*(pa.array(column, kind) for column in columns))
+    result, fresh = numbers.add(*(pa.array(column, kind) for column in columns))
     expected, same = plain.encode(pa.array([value for column in columns for value in column], kind))
     assert fresh.equals(same)
-    room = min(room, len(found))
-    found.write(some := np.empty(room, np.int64))
+    room = min(room, len(result))
+    result.write(some := np.empty(room, np.int64))
     assert some.tolist() == expected.tolist()[:room]
     squares = np.arange(len(numbers)) ** 2
-    found.write(some, through=squares)
+    result.write(some, through=squares)
     assert some.tolist() == [number**2 for number in expected.tolist()[:room]]
 
 
 def test_what_was_found_stays_when_more_is_given() -> None:
     numbers = Dictionary()
-    found, _ = numbers.add(pa.array([7, 5, 7]))
+    result, _ = numbers.add(pa.array([7, 5, 7]))
     for values in ([6, 5], [2 * SPARE], [10**15, 5]):  # within the table, in a larger one, and in a dictionary
         numbers.encode(pa.array(values))
-        found.write(now := np.empty(3, np.int64))
+        result.write(now := np.empty(3, np.int64))
         assert now.tolist() == [1, 0, 1]
 
 
 def test_what_is_no_number_is_one_node() -> None:
     numbers = Dictionary()
     assert numbers.encode(pa.array([NAN, 1.0, -NAN]))[0].tolist() == [0, 1, 0]
-    found, fresh = numbers.encode(pa.array([2.0, NAN]))
-    assert (found.tolist(), fresh.to_pylist()) == ([2, 0], [2.0])
+    result, fresh = numbers.encode(pa.array([2.0, NAN]))
+    assert (result.tolist(), fresh.to_pylist()) == ([2, 0], [2.0])
 
 
 def test_names_of_many_batches() -> None:
@@ -111,8 +111,8 @@ def test_names_of_many_batches() -> None:
 @given(st.sampled_from(list(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), st.sets(VALUES[kind]))))
 def test_ranks_are_places_in_the_order(given: tuple[pa.DataType, set[Any]]) -> None:
     kind, values = given
-    found = ranks(pa.array(list(values), kind)).tolist()
-    assert [value for _, value in sorted(zip(found, values))] == sorted(values)
+    result = ranks(pa.array(list(values), kind)).tolist()
+    assert [value for _, value in sorted(zip(result, values))] == sorted(values)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ FOUR: dict[pa.DataType, list[Any]] = {
 def test_components_of_nodes_of_any_type(kind: pa.DataType, workers: int) -> None:
     one, two, three, four = FOUR[kind]
     epochs = [table_of([(four, three), (two, two)], kind), table_of([(two, four), (one, one)], kind)]
-    found = run(epochs, build=connected_components, workers=workers)
-    assert found[0].schema == pa.schema([("node", kind), ("component", kind)])
-    assert answers(found) == [
+    tables = run(epochs, build=connected_components, workers=workers)
+    assert tables[0].schema == pa.schema([("node", kind), ("component", kind)])
+    assert answers(tables) == [
         {four: three, three: three, two: two},
         {four: two, three: two, two: two, one: one},
     ]

@@ -47,9 +47,9 @@ def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, Any]]]:
 @pytest.mark.parametrize(("workers", "processes"), WORKERS)
 def test_steps_from_gnome_in_debian(workers: int, processes: int) -> None:
     epochs, expected = debian_in_parts()
-    found = run(epochs, build=lambda edges: breadth_first_search(edges, "gnome"), workers=workers, processes=processes)
-    assert found[-1].schema == pa.schema([("node", pa.string()), ("distance", pa.int64())])
-    assert answers(found) == expected
+    tables = run(epochs, build=lambda edges: breadth_first_search(edges, "gnome"), workers=workers, processes=processes)
+    assert tables[-1].schema == pa.schema([("node", pa.string()), ("distance", pa.int64())])
+    assert answers(tables) == expected
     assert 0 < len(expected[0]) < len(expected[1]) < len(expected[2])
 
 
@@ -61,15 +61,15 @@ epochs_of_edges = st.lists(st.lists(st.tuples(nodes, nodes, halves), max_size=20
 @given(epochs_of_edges, st.integers(1, 3), st.integers(1, 8))
 def test_shortest_paths_in_random_graphs_that_grow(graphs: list[Weighted], workers: int, rows: int) -> None:
     tables = [weighted(graph) for graph in graphs]
-    found = run(tables, build=lambda edges: shortest_paths(edges, 0), workers=workers, rows=rows)
-    assert answers(found) == [nearest(graph, 0) for graph in so_far(graphs)]
+    result = run(tables, build=lambda edges: shortest_paths(edges, 0), workers=workers, rows=rows)
+    assert answers(result) == [nearest(graph, 0) for graph in so_far(graphs)]
 
 
 @given(epochs_of_edges, st.integers(1, 3), st.integers(1, 8))
 def test_steps_in_random_graphs_that_grow(graphs: list[Weighted], workers: int, rows: int) -> None:
     tables = [weighted(graph) for graph in graphs]
-    found = run(tables, build=lambda edges: breadth_first_search(edges, 0), workers=workers, rows=rows)
-    assert answers(found) == [nearest([(a, b, 1) for a, b, _ in graph], 0) for graph in so_far(graphs)]
+    result = run(tables, build=lambda edges: breadth_first_search(edges, 0), workers=workers, rows=rows)
+    assert answers(result) == [nearest([(a, b, 1) for a, b, _ in graph], 0) for graph in so_far(graphs)]
 
 
 @given(epochs_of_edges, st.integers(1, 3), st.integers(0, 1000))
@@ -77,7 +77,7 @@ def test_shortest_paths_under_odd_schedules(graphs: list[Weighted], workers: int
     def program(worker: timely.Worker) -> list[Any]:
         with worker.dataflow(int) as scope:
             handle, edges = scope.new_input()
-            found = shortest_paths(edges, 0).capture()
+            captured = shortest_paths(edges, 0).capture()
         for epoch, graph in enumerate(graphs):
             mine = graph[worker.index :: worker.peers]
             if mine:
@@ -85,7 +85,7 @@ def test_shortest_paths_under_odd_schedules(graphs: list[Weighted], workers: int
             handle.advance_to(epoch + 1)
         handle.close()
         worker.run()
-        return found.messages
+        return captured.messages
 
     messages = [message for part in testing.simulate(program, workers=workers, seed=seed).results for message in part]
     empty = pa.schema([("node", pa.int64()), ("distance", pa.float64())])
@@ -99,8 +99,8 @@ def test_steps_along_a_grid(workers: int) -> None:
     edges = [((i, j), (i + 1, j)) for i in range(size - 1) for j in range(size)]
     edges += [((j, i), (j, i + 1)) for i in range(size - 1) for j in range(size)]
     table = table_of([(a * size + b, c * size + d) for (a, b), (c, d) in edges])
-    (found,) = answers(run([table], build=lambda edges: breadth_first_search(edges, 0), workers=workers, rows=70))
-    assert found == {i * size + j: i + j for i in range(size) for j in range(size)}
+    (states,) = answers(run([table], build=lambda edges: breadth_first_search(edges, 0), workers=workers, rows=70))
+    assert states == {i * size + j: i + j for i in range(size) for j in range(size)}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -108,22 +108,22 @@ def test_weights_that_differ_much(workers: int) -> None:
     random = np.random.default_rng(11)
     ends, weights = random.integers(0, 300, (2, 2000)), 10 ** random.uniform(-3, 3, 2000)
     edges = [(int(a), int(b), float(w)) for a, b, w in zip(*ends, weights)]
-    (found,) = answers(run([weighted(edges)], build=lambda edges: shortest_paths(edges, START), workers=workers, rows=99))
+    (states,) = answers(run([weighted(edges)], build=lambda edges: shortest_paths(edges, START), workers=workers, rows=99))
     expected = nearest(edges, START)
-    assert found.keys() == expected.keys()
-    assert all(found[node] == pytest.approx(expected[node], rel=1e-12) for node in expected)
+    assert states.keys() == expected.keys()
+    assert all(states[node] == pytest.approx(expected[node], rel=1e-12) for node in expected)
 
 
 def test_a_source_that_comes_later() -> None:
     epochs = [[("b", "c", 1.0)], [("c", "d", 1.0)], [("a", "b", 0.0)]]
-    found = answers(run([weighted(edges, pa.string()) for edges in epochs], build=lambda edges: shortest_paths(edges, "a")))
-    assert found == [{}, {}, {"a": 0.0, "b": 0.0, "c": 1.0, "d": 2.0}]
+    states = answers(run([weighted(edges, pa.string()) for edges in epochs], build=lambda edges: shortest_paths(edges, "a")))
+    assert states == [{}, {}, {"a": 0.0, "b": 0.0, "c": 1.0, "d": 2.0}]
 
 
 def test_weights_of_whole_numbers_in_a_column_of_another_name() -> None:
     table = pa.table({"from": [1, 2], "to": [2, 3], "km": pa.array([3, 4], pa.int16())})
-    (found,) = answers(run([table], build=lambda edges: shortest_paths(edges, 1, "from", "to", "km")))
-    assert found == {1: 0.0, 2: 3.0, 3: 7.0}
+    (states,) = answers(run([table], build=lambda edges: shortest_paths(edges, 1, "from", "to", "km")))
+    assert states == {1: 0.0, 2: 3.0, 3: 7.0}
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_source_that_is_not_the_same_as_a_node_is_refused(source: Any, kind: p
 def test_a_source_that_is_a_node_is_found(source: Any, kind: pa.DataType, values: list[Any], workers: int) -> None:
     nodes = pa.array(values, kind)
     table = pa.table({"src": nodes[:1], "dst": nodes[1:]})
-    (found,) = run([table], build=lambda edges: breadth_first_search(edges, source), workers=workers)
-    nearer, farther = found.sort_by("distance")["node"].combine_chunks().cast(pa.string()).to_pylist()
+    (result,) = run([table], build=lambda edges: breadth_first_search(edges, source), workers=workers)
+    nearer, farther = result.sort_by("distance")["node"].combine_chunks().cast(pa.string()).to_pylist()
     assert (nearer, farther) == tuple(nodes.cast(pa.string()).to_pylist())
-    assert sorted(found["distance"].to_pylist()) == [0, 1]
+    assert sorted(result["distance"].to_pylist()) == [0, 1]

@@ -19,8 +19,8 @@ def pairs(numbers: Stream[int, int]) -> Stream[int, Any]:
     def whole(info: OperatorInfo, time: int, collected: list[list[Any]]) -> bool:
         return sum(map(len, collected[0])) == 2
 
-    (found,) = gather("pairs", [(numbers, timely.Pipeline)], 1, finish, whole=whole)
-    return found
+    (result,) = gather("pairs", [(numbers, timely.Pipeline)], 1, finish, whole=whole)
+    return result
 
 
 def test_what_is_whole_does_not_wait_for_the_frontier() -> None:

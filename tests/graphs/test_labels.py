@@ -21,9 +21,9 @@ from timely.graphs.labels import _Voting
 
 def labels_of(table: pa.Table) -> dict[Any, Any]:
     """The label of each node; a node that has two rows fails."""
-    found = dict(zip(table.column(0).to_pylist(), table.column(1).to_pylist()))
-    assert len(found) == table.num_rows
-    return found
+    result = dict(zip(table.column(0).to_pylist(), table.column(1).to_pylist()))
+    assert len(result) == table.num_rows
+    return result
 
 
 @pytest.mark.parametrize(("workers", "processes"), [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)])
@@ -52,8 +52,8 @@ def test_labels_in_random_graphs(edges: Edges, alone: list[int], rounds: int, wo
 
 @given(st.lists(st.lists(st.tuples(st.text(max_size=1), st.text(max_size=1)), max_size=8), min_size=1, max_size=3))
 def test_labels_of_each_epoch(graphs: list[Edges]) -> None:
-    found = run([table_of(graph, pa.string()) for graph in graphs], build=label_propagation, workers=2, rows=2)
-    assert [labels_of(table) for table in found] == [voted(graph) for graph in graphs]
+    tables = run([table_of(graph, pa.string()) for graph in graphs], build=label_propagation, workers=2, rows=2)
+    assert [labels_of(table) for table in tables] == [voted(graph) for graph in graphs]
 
 
 def test_the_state_of_a_complete_epoch_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def rows_of(
     def program(worker: timely.Worker) -> list[tuple[int, pa.RecordBatch]]:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
-            found = getattr(graphs, algorithm)(stream, **options).capture()
+            captured = getattr(graphs, algorithm)(stream, **options).capture()
         for epoch in range(epochs):
             some = edges.slice(epoch * size, size)
             for start in range(worker.index * 500, len(some), worker.peers * 500):
@@ -53,7 +53,7 @@ def rows_of(
             handle.advance_to(epoch + 1)
         handle.close()
         worker.run()
-        messages: list[tuple[int, pa.RecordBatch]] = found.messages
+        messages: list[tuple[int, pa.RecordBatch]] = captured.messages
         return messages
 
     batches: dict[int, list[pa.RecordBatch]] = {}

@@ -75,15 +75,15 @@ def test_a_null_among_the_values_of_a_dictionary_is_no_node(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in ALL if name != "steps"])
 def test_both_zeros_of_floats_are_one_node(name: str, kind: pa.DataType) -> None:
     src, dst = (np.array(ends, kind.to_pandas_dtype()) for ends in ([0.0, -0.0, 1.0, 2.0], [1.0, 2.0, -0.0, 0.0]))
-    (found,) = run([pa.table({"src": src, "dst": dst})], build=ALL[name], workers=2, rows=1)
-    assert sorted(map(str, found["node"].to_pylist())) == ["0.0", "1.0", "2.0"]
+    (table,) = run([pa.table({"src": src, "dst": dst})], build=ALL[name], workers=2, rows=1)
+    assert sorted(map(str, table["node"].to_pylist())) == ["0.0", "1.0", "2.0"]
 
 
 @pytest.mark.parametrize("source", [0.0, -0.0])
 def test_either_zero_is_where_distances_begin(source: float) -> None:
     table = table_of([(-0.0, 1.0), (0.0, 2.0)], pa.float64())
-    (found,) = answers(run([table], build=lambda edges: breadth_first_search(edges, source), workers=2, rows=1))
-    assert found == {0.0: 0, 1.0: 1, 2.0: 1}
+    (states,) = answers(run([table], build=lambda edges: breadth_first_search(edges, source), workers=2, rows=1))
+    assert states == {0.0: 0, 1.0: 1, 2.0: 1}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -119,8 +119,8 @@ def test_types_that_arrow_cannot_distinguish_are_to_be_cast(name: str, nodes: An
 def test_what_they_are_cast_to_is_a_node(name: str, cast: pa.DataType) -> None:
     column = uuids() if pa.types.is_fixed_size_binary(cast) else pa.array([1, 2], pa.decimal32(5, 2))
     column = column.cast(cast)
-    (found,) = run([pa.table({"src": column, "dst": column[::-1]})], build=ALL[name], workers=2)
-    assert found["node"].combine_chunks().sort().equals(column)
+    (table,) = run([pa.table({"src": column, "dst": column[::-1]})], build=ALL[name], workers=2)
+    assert table["node"].combine_chunks().sort().equals(column)
 
 
 @pytest.mark.parametrize("values", [pa.string_view(), pa.binary_view(), "twice"])
@@ -128,9 +128,9 @@ def test_what_they_are_cast_to_is_a_node(name: str, cast: pa.DataType) -> None:
 def test_nodes_in_dictionaries_of_views_are_as_in_strings(name: str, values: Any) -> None:
     plain = pa.array(["a", "b"], pa.string() if values == "twice" else values)
     column = pa.DictionaryArray.from_arrays([0, 1], plain.dictionary_encode() if values == "twice" else plain)
-    (found,) = run([pa.table({"src": column, "dst": column[::-1]})], build=ALL[name], workers=2)
-    assert found["node"].type in (pa.string(), pa.binary())
-    assert sorted(found["node"].combine_chunks().cast(pa.string()).to_pylist()) == ["a", "b"]
+    (table,) = run([pa.table({"src": column, "dst": column[::-1]})], build=ALL[name], workers=2)
+    assert table["node"].type in (pa.string(), pa.binary())
+    assert sorted(table["node"].combine_chunks().cast(pa.string()).to_pylist()) == ["a", "b"]
 
 
 @pytest.mark.parametrize("weights", [pa.array([1.0, None]), pa.array([1, None]), pa.nulls(2, pa.float32())])
@@ -144,8 +144,8 @@ def test_a_path_beyond_all_floats_leads_nowhere(workers: int) -> None:
     table = pa.table({"src": [1, 2, 2, 3], "dst": [2, 3, 4, 5], "weight": [1e308, 1.7e308, 0.0, 1.0]})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        (found,) = answers(run([table], build=lambda edges: shortest_paths(edges, 1), workers=workers))
-    assert found == {1: 0.0, 2: 1e308, 4: 1e308}
+        (states,) = answers(run([table], build=lambda edges: shortest_paths(edges, 1), workers=workers))
+    assert states == {1: 0.0, 2: 1e308, 4: 1e308}
 
 
 ids = st.sampled_from([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1])
@@ -158,7 +158,7 @@ def test_shortest_paths_between_nodes_far_apart_under_odd_schedules(graphs: list
     def program(worker: timely.Worker) -> list[tuple[int, list[tuple[int, float]]]]:
         with worker.dataflow(int) as scope:
             handle, edges = scope.new_input()
-            found = shortest_paths(edges, 0).capture()
+            captured = shortest_paths(edges, 0).capture()
         for epoch, rows in enumerate(graphs):
             mine = rows[worker.index :: worker.peers]
             if mine:
@@ -167,12 +167,12 @@ def test_shortest_paths_between_nodes_far_apart_under_odd_schedules(graphs: list
             handle.advance_to(epoch + 1)
         handle.close()
         worker.run()
-        return found.extract()
+        return captured.extract()
 
     rows = [row for part in testing.simulate(program, workers=workers, seed=seed).results for row in part]
     so_far: dict[int, float] = {}
     for epoch in range(len(graphs)):
-        changed = [row for time, found in rows if time == epoch for row in found]
+        changed = [row for time, captured in rows if time == epoch for row in captured]
         assert all(node not in so_far or distance < so_far[node] for node, distance in changed)
         so_far.update(changed)
         expected = nearest([row for graph in graphs[: epoch + 1] for row in graph], 0)
@@ -230,12 +230,12 @@ def test_a_search_visits_each_node_once_and_takes_a_step_for_each_level(
 def test_edges_are_sorted_when_a_time_is_over_and_others_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(2)
     graph = pa.record_batch({"src": random.integers(0, 2_000, 20_000), "dst": random.integers(0, 2_000, 20_000)})
-    kept: list[Adjacency] = []
+    held: list[Adjacency] = []
     sorts: list[int] = []
     add, put_in_order = Adjacency.add, _Unsorted.sorted
 
     def noted_add(self: Adjacency, rows: Any) -> None:
-        kept[:] = [self]
+        held[:] = [self]
         add(self, rows)
 
     def noted_sort(self: _Unsorted) -> Any:
@@ -261,11 +261,11 @@ def test_edges_are_sorted_when_a_time_is_over_and_others_may_come(monkeypatch: p
     handle.advance_to(1)
     worker.step_while(lambda: probe.less_than(1))
     assert sorts == [20_000]
-    looked_at = kept[0].scanned
+    looked_at = held[0].scanned
     handle.send_batch(pa.record_batch({"src": [0], "dst": [5_000]}))
     handle.advance_to(2)
     worker.step_while(lambda: probe.less_than(2))
-    assert kept[0].scanned - looked_at <= 1
+    assert held[0].scanned - looked_at <= 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -285,7 +285,7 @@ def test_a_few_edges_more_cost_little_however_many_nodes_there_are(workers: int,
         with worker.dataflow(int) as scope:
             handle, edges = scope.new_input()
             named = connected_components(edges)
-            found, probe = named.capture(), named.probe()
+            captured, probe = named.capture(), named.probe()
         epochs = [(range(1, size), range(size - 1)), ([5, 7], [9, size - 1]), ([size + 1, size + 2], [3, size + 1]), ([0], [-1])]
         for epoch, (src, dst) in enumerate(epochs):
             if worker.index == 0:
@@ -297,10 +297,10 @@ def test_a_few_edges_more_cost_little_however_many_nodes_there_are(workers: int,
                 costs.append(sum(looked_at))
         handle.close()
         worker.run()
-        return found.extract()
+        return captured.extract()
 
     rows = [row for part in timely.execute(program, workers=workers) for row in part]
-    assert [(time, len(found)) for time, found in rows] == [(0, size), (2, 2), (3, size + 3)]
+    assert [(time, len(captured)) for time, captured in rows] == [(0, size), (2, 2), (3, size + 3)]
     assert costs[0] > size
     assert costs[1] < 100
     assert costs[2] < 100

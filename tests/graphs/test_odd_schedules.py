@@ -35,14 +35,14 @@ def simulated(graphs: list[Edges], build: Build, workers: int, seed: int) -> lis
     def program(worker: timely.Worker) -> list[tuple[int, list[tuple[int, Any]]]]:
         with worker.dataflow(int) as scope:
             handle, edges = scope.new_input()
-            found = build(edges).capture()
+            captured = build(edges).capture()
         for epoch, graph in enumerate(graphs):
             for batch in table_of(graph[worker.index :: worker.peers]).to_batches():
                 handle.send_batch(batch)
             handle.advance_to(epoch + 1)
         handle.close()
         worker.run()
-        return found.extract()
+        return captured.extract()
 
     rows: list[list[tuple[int, Any]]] = [[] for _ in graphs]
     for part in testing.simulate(program, workers=workers, seed=seed).results:
@@ -57,9 +57,9 @@ def simulated(graphs: list[Edges], build: Build, workers: int, seed: int) -> lis
 def test_what_later_epochs_refine(
     build: Build, oracle: Callable[[Edges], Any], graphs: list[Edges], workers: int, seed: int
 ) -> None:
-    found = simulated(graphs, build, workers, seed)
+    result = simulated(graphs, build, workers, seed)
     state: dict[int, Any] = {}
-    for rows, graph in zip(found, so_far(graphs)):
+    for rows, graph in zip(result, so_far(graphs)):
         assert all(state.get(node) != value for node, value in rows.items())
         state.update(rows)
         assert state == oracle(graph)
@@ -72,8 +72,8 @@ def test_labels_of_epochs_that_overlap(graphs: list[Edges], workers: int, seed: 
 
 @given(epochs, st.integers(2, 3), seeds)
 def test_ranks_of_epochs_that_overlap(graphs: list[Edges], workers: int, seed: int) -> None:
-    found = simulated(graphs, lambda edges: pagerank(accumulated(edges), rounds=4), workers, seed)
-    for rows, new, graph in zip(found, graphs, so_far(graphs)):
+    result = simulated(graphs, lambda edges: pagerank(accumulated(edges), rounds=4), workers, seed)
+    for rows, new, graph in zip(result, graphs, so_far(graphs)):
         assert rows == pytest.approx(ranked(graph, rounds=4) if new else {}, abs=1e-12)
 
 

@@ -62,7 +62,7 @@ def test_a_growing_graph_is_right_or_refuses_times_that_are_incomparable(
         assert isinstance(error.__cause__, TimestampError)
         assert any(not (one <= other or other <= one) for (one, _), (other, _) in combinations(sent, 2))
         return
-    found: dict[int, float] = {}
+    by_name: dict[int, float] = {}
     for node, value in rows:
-        found[node] = latest(value, found.get(node, value))
-    assert found == oracle([edge for _, edge in sent])
+        by_name[node] = latest(value, by_name.get(node, value))
+    assert by_name == oracle([edge for _, edge in sent])

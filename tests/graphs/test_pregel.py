@@ -34,7 +34,7 @@ def run_pregel(
     def program(worker: timely.Worker) -> list[tuple[int, Records]]:
         with worker.dataflow(int) as scope:
             vertices, edges = scope.new_input(), scope.new_input()
-            found = pregel(vertices[1], edges[1], compute, combine).capture()
+            captured = pregel(vertices[1], edges[1], compute, combine).capture()
         for epoch, (some, others) in enumerate(epochs):
             for (handle, _), records in ((vertices, some), (edges, others)):
                 for record in records[worker.index :: worker.peers]:
@@ -43,7 +43,7 @@ def run_pregel(
         vertices[0].close()
         edges[0].close()
         worker.run()
-        return found.extract()
+        return captured.extract()
 
     states: list[dict[Any, Any]] = [{} for _ in epochs]
     if seed is None:
@@ -94,8 +94,8 @@ def test_messages_of_one_superstep_come_together_in_the_next(workers: int) -> No
         return state, [(0, f"{vertex.node}@{vertex.superstep}")] if vertex.superstep <= (vertex.node == 0) else []
 
     (states,) = run_pregel([([(node, []) for node in range(size)], [])], collect, workers=workers)
-    said = sorted(f"{node}@0" for node in range(size))
-    assert states == {0: [(0, []), (1, said), (2, ["0@1"])], **{node: [(0, [])] for node in range(1, size)}}
+    message = sorted(f"{node}@0" for node in range(size))
+    assert states == {0: [(0, []), (1, message), (2, ["0@1"])], **{node: [(0, [])] for node in range(1, size)}}
 
 
 def test_messages_are_combined_before_they_travel() -> None:
@@ -127,8 +127,8 @@ def test_pregel_refuses_what_is_no_vertex() -> None:
 
 @pytest.mark.parametrize("wrong", [None, 5, (1,), (1, None)])
 def test_pregel_says_what_compute_is_to_return(wrong: Any) -> None:
-    said = refused([("a", 0)], [], lambda vertex, messages: wrong)
-    assert f"compute returns a state and pairs (node, message), and for 'a' it returned {wrong!r}" in said
+    message = refused([("a", 0)], [], lambda vertex, messages: wrong)
+    assert f"compute returns a state and pairs (node, message), and for 'a' it returned {wrong!r}" in message
 
 
 def test_what_compute_raises_names_the_operator() -> None:

@@ -23,10 +23,10 @@ WORKERS = [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)]
 
 def ranks_of(table: pa.Table) -> dict[Any, float]:
     """The rank of each node; a node that has two rows fails."""
-    found = dict(zip(table["node"].to_pylist(), table["rank"].to_pylist()))
-    assert len(found) == table.num_rows
-    assert not found or sum(found.values()) == pytest.approx(1, rel=1e-9)
-    return found
+    result = dict(zip(table["node"].to_pylist(), table["rank"].to_pylist()))
+    assert len(result) == table.num_rows
+    assert not result or sum(result.values()) == pytest.approx(1, rel=1e-9)
+    return result
 
 
 def close(found: dict[Any, float], expected: dict[Any, float], within: float = 1e-9) -> bool:
@@ -46,9 +46,9 @@ def test_ranks_in_debian(workers: int, processes: int) -> None:
         ranks = 0.15 / size + 0.85 * (matrix @ ranks + ranks[degree == 0].sum() / size)
     (table,) = run([edges], build=lambda edges: pagerank(edges, tolerance=1e-10), workers=workers, processes=processes)
     assert table.schema == pa.schema([("node", pa.string()), ("rank", pa.float64())])
-    found = ranks_of(table)
-    assert max(found, key=lambda node: found[node]) == "libc6"
-    assert np.abs(np.array([found[node] for node in nodes.to_pylist()]) - ranks).sum() < 1e-8
+    result = ranks_of(table)
+    assert max(result, key=lambda node: result[node]) == "libc6"
+    assert np.abs(np.array([result[node] for node in nodes.to_pylist()]) - ranks).sum() < 1e-8
 
 
 def test_nodes_of_a_large_graph_are_in_blocks() -> None:
@@ -61,10 +61,10 @@ def test_nodes_of_a_large_graph_are_in_blocks() -> None:
     for _ in range(2):  # each node has one edge
         ranks = 0.15 / nodes + 0.85 * np.bincount(target, ranks, nodes)
     (table,) = run([pa.table({"src": source, "dst": target})], build=lambda edges: pagerank(edges, rounds=2), workers=2)
-    found = np.empty(nodes)
-    found[table["node"].to_numpy()] = table["rank"].to_numpy()
+    result = np.empty(nodes)
+    result[table["node"].to_numpy()] = table["rank"].to_numpy()
     assert table.num_rows == nodes
-    assert np.allclose(found, ranks, rtol=1e-12, atol=0)
+    assert np.allclose(result, ranks, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 6])
@@ -108,8 +108,8 @@ def test_ranks_of_each_epoch(graphs: list[Edges], workers: int, grows: bool) -> 
     def build(edges: timely.Stream[int, Any]) -> timely.Stream[int, Any]:
         return pagerank(accumulated(edges) if grows else edges, tolerance=1e-12)
 
-    found = run([table_of(graph) for graph in graphs], build=build, workers=workers, rows=2)
-    for new, graph, table in zip(graphs, so_far(graphs) if grows else graphs, found):
+    tables = run([table_of(graph) for graph in graphs], build=build, workers=workers, rows=2)
+    for new, graph, table in zip(graphs, so_far(graphs) if grows else graphs, tables):
         assert close(ranks_of(table) if table.num_rows else {}, ranked(graph) if new else {})
 
 
@@ -117,9 +117,9 @@ def test_ranks_of_each_epoch(graphs: list[Edges], workers: int, grows: bool) -> 
 def test_the_edges_that_were_sent_stay_as_they_were(workers: int) -> None:
     edges = table_of([(5, 3), (3, 5), (4, 3), (900, 4)]).combine_chunks()
     before = edges.to_pylist()
-    found = [run([edges], build=lambda edges: pagerank(edges, rounds=3), workers=workers)[0] for _ in range(2)]
+    collected = [run([edges], build=lambda edges: pagerank(edges, rounds=3), workers=workers)[0] for _ in range(2)]
     assert edges.to_pylist() == before
-    assert ranks_of(found[0]) == ranks_of(found[1])
+    assert ranks_of(collected[0]) == ranks_of(collected[1])
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-5])
@@ -127,8 +127,8 @@ def test_ranks_are_within_the_tolerance(tolerance: float) -> None:
     random = np.random.default_rng(4)
     edges = random.integers(0, 200, (900, 2)).tolist()
     (table,) = run([table_of(edges)], build=lambda edges: pagerank(edges, tolerance=tolerance), workers=2)
-    exact, found = ranked(edges), ranks_of(table)
-    away = sum(abs(found[node] - exact[node]) for node in exact)
+    exact, result = ranked(edges), ranks_of(table)
+    away = sum(abs(result[node] - exact[node]) for node in exact)
     assert 1e-12 < away <= tolerance * 0.85 / 0.15
 
 

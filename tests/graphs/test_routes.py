@@ -17,9 +17,9 @@ from timely.graphs.stages.edge_input import node_routes
 
 def owners(values: pa.Array, peers: int) -> Any:
     info: Any = SimpleNamespace(peers=peers, path="test")
-    found = node_routes(info, values, "src") % peers
-    assert ((found >= 0) & (found < peers)).all()
-    return found
+    result = node_routes(info, values, "src") % peers
+    assert ((result >= 0) & (result < peers)).all()
+    return result
 
 
 @pytest.mark.parametrize("peers", [1, 2, 3, 7])
@@ -31,8 +31,8 @@ def test_integers_are_partitioned_evenly(peers: int, first: int, stride: int) ->
 
 
 def test_numbers_that_follow_each_other_mostly_belong_to_one_worker() -> None:
-    found = owners(pa.array(np.arange(100_000)), 2)
-    assert np.count_nonzero(found[1:] != found[:-1]) < 100
+    result = owners(pa.array(np.arange(100_000)), 2)
+    assert np.count_nonzero(result[1:] != result[:-1]) < 100
 
 
 WHOLE = [pa.uint64(), pa.int32(), pa.date32()]

@@ -43,7 +43,7 @@ def test_rows_come_sorted_and_are_found(added: list[list[tuple[int, int]]], want
         assert sorted((int(key), int(value)) for rows in segments for block in rows for key, value in block) == every
         nodes = np.array(wanted, np.int64)
         for ends, wide in ((None, 1), (nodes + width, width)):
-            found: list[tuple[int, int, int]] = []
+            collected: list[tuple[int, int, int]] = []
             for rows in segments:
                 blocks = [block[:, 0].tolist() for block in rows]
                 assert all(block == sorted(block) for block in blocks)
@@ -51,8 +51,8 @@ def test_rows_come_sorted_and_are_found(added: list[list[tuple[int, int]]], want
                 distinct = [key for some in rows.distinct_keys() for key in some.tolist()]
                 assert distinct == sorted({key for block in blocks for key in block})
                 for places, which, block in rows.find(nodes, ends):
-                    found += zip(nodes[places].tolist(), *block[:, which].tolist())
-            assert sorted(found) == sorted((key, *row) for key in wanted for row in every if key <= row[0] < key + wide)
+                    collected += zip(nodes[places].tolist(), *block[:, which].tolist())
+            assert sorted(collected) == sorted((key, *row) for key in wanted for row in every if key <= row[0] < key + wide)
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("pagerank", "connected_components")])

@@ -211,8 +211,8 @@ def test_a_source_is_an_instant_as_spark_gives_it(session: SparkSession, monkeyp
         text = [f"timestamp'2024-11-03 0{hour}:30:00Z'" for hour in (4, 5, 6, 7)]
         edges = session.sql(f"select * from values ({text[0]}, {text[1]}), ({text[2]}, {text[3]}) t(src, dst)")
         for source, row in enumerate(edges.orderBy("src").collect()):
-            for given in (row.src, row.src.astimezone(UTC), pd.Timestamp(row.src)):
-                reached = sorted(breadth_first_search(edges, given).select(F.unix_timestamp("node") / 3600).collect())
+            for values in (row.src, row.src.astimezone(UTC), pd.Timestamp(row.src)):
+                reached = sorted(breadth_first_search(edges, values).select(F.unix_timestamp("node") / 3600).collect())
                 assert [int(hour) % 24 for (hour,) in reached] == [4 + 2 * source, 5 + 2 * source]
     finally:
         session.conf.set("spark.sql.session.timeZone", before)
@@ -225,8 +225,8 @@ def test_a_source_is_an_instant_as_spark_gives_it(session: SparkSession, monkeyp
 
 def hops(vertex: PregelVertex[Any, Any, Any], messages: list[float]) -> tuple[float, Iterable[tuple[Any, float]]]:
     best = min([vertex.state, *messages])
-    told = vertex.superstep == 0 or best < vertex.state
-    return best, [(target, best + length) for target, length in vertex.edges if told]
+    message = vertex.superstep == 0 or best < vertex.state
+    return best, [(target, best + length) for target, length in vertex.edges if message]
 
 
 def starting(session: SparkSession, source: int) -> DataFrame:
@@ -246,9 +246,9 @@ def test_pregel_finds_shortest_paths(session: SparkSession, workers: int) -> Non
 
 def test_pregel_with_structs_as_states_and_weights(session: SparkSession) -> None:
     def compute(vertex: PregelVertex[Any, Any, Any], messages: list[str]) -> tuple[Any, list[tuple[Any, str]]]:
-        heard = sorted({*vertex.state["heard"], *messages})
-        said = [(target, by["line"]) for target, by in vertex.edges] if vertex.superstep == 0 else []
-        return {"heard": heard, "at": vertex.superstep}, said
+        message = sorted({*vertex.state["heard"], *messages})
+        received = [(target, by["line"]) for target, by in vertex.edges] if vertex.superstep == 0 else []
+        return {"heard": message, "at": vertex.superstep}, received
 
     states = "node string, state struct<heard: array<string>, at: int>"
     vertices = session.createDataFrame([("a", ([], None)), ("b", (["start"], None))], states)

@@ -92,8 +92,8 @@ def test_encode_is_exact_and_dense(given: tuple[pa.DataType, Edges], workers: in
         named.inspect_batch(lambda _, batch: names.update(zip(*batch.to_pydict().values())))
         return numbers.map_batch(lambda rows: pa.record_batch({"src": rows[:, 0], "dst": rows[:, 1]}))
 
-    (found,) = run([table], build=build, workers=workers, rows=3)
-    numbered = list(zip(found["src"].to_pylist(), found["dst"].to_pylist()))
+    (result,) = run([table], build=build, workers=workers, rows=3)
+    numbered = list(zip(result["src"].to_pylist(), result["dst"].to_pylist()))
     assert sorted((names[a], names[b]) for a, b in numbered) == sorted(edges)
     assert len(set(names.values())) == len(names) == len({value for edge in edges for value in edge})
     for worker in range(workers):
@@ -108,8 +108,8 @@ def test_narrow_numbers_are_the_same_ones_in_32_bits() -> None:
         def build(scope: Any) -> Any:
             return encode(scope.to_stream([0]).map_batch(lambda _: table), **how)[0].map_batch(_whole)
 
-        ((_, (found,)),) = timely.example(build)
-        return found
+        ((_, (result,)),) = timely.example(build)
+        return result
 
     plain, narrow = numbers(), numbers(narrow=True)
     assert (plain.dtype, narrow.dtype) == (np.int64, np.int32)

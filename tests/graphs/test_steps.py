@@ -66,7 +66,7 @@ def run(build: Build, edges: Sequence[tuple[Any, Any]], vertices: pa.RecordBatch
         worker.run()
         return captured.messages
 
-    messages = [message for found in timely.execute(program, workers=workers) for message in found]
+    messages = [message for result in timely.execute(program, workers=workers) for message in result]
     return [tuple(row.values()) for _, batch in messages for row in batch.to_pylist()]
 
 
@@ -80,7 +80,7 @@ def test_landmarks(seed: int, named: bool, workers: int) -> None:
     marks = [nodes[1], nodes[4], nodes[13]]
     numbers = pa.array([marks.index(node) if node in marks else None for node in nodes], pa.int32())
     for both_ways, limit in ((False, None), (True, None), (False, 1)):
-        found = dict(
+        result = dict(
             run(
                 partial(landmark_distances, landmarks=3, both_ways=both_ways, limit=limit),
                 edges,
@@ -96,7 +96,7 @@ def test_landmarks(seed: int, named: bool, workers: int) -> None:
                 if nx.has_path(walked, mark, node)
             }
             near = {at: length for at, length in expected.items() if limit is None or length <= limit}
-            assert {pair["landmark"]: pair["distance"] for pair in found[node]} == near
+            assert {pair["landmark"]: pair["distance"] for pair in result[node]} == near
 
 
 @pytest.mark.parametrize(("seed", "named", "workers"), GRAPHS)
@@ -123,8 +123,8 @@ def test_cycles_and_paths(seed: int, named: bool, workers: int) -> None:
     for cycle in nx.simple_cycles(simple):
         at = cycle.index(min(cycle))
         cycles.append([*cycle[at:], *cycle[: at + 1]])
-    found = [path for (path,) in run(simple_cycles, edges, table(nodes), workers)]
-    assert sorted(found) == sorted(cycles)
+    collected = [path for (path,) in run(simple_cycles, edges, table(nodes), workers)]
+    assert sorted(collected) == sorted(cycles)
     short = [
         path for (path,) in run(lambda edges, vertices: simple_cycles(edges, vertices, limit=2), edges, table(nodes), workers)
     ]
@@ -158,14 +158,16 @@ def test_ranks(seed: int, named: bool, workers: int) -> None:
         expected = nx.pagerank(graph, alpha=0.7, personalization={source: 1}, tol=1e-12)
         assert {node: pair[at] for node, pair in both.items()} == pytest.approx(expected, abs=1e-9)
     scaled = ranks(rounds=5, dangling="scale")
-    given = dict.fromkeys(nodes, 1.0)
+    values = dict.fromkeys(nodes, 1.0)
     for _ in range(5):
         sent = dict.fromkeys(nodes, 0.0)
         for src, dst in edges:
-            sent[dst] += given[src] / graph.out_degree(src)
-        given = {node: 0.15 + 0.85 * sent[node] for node in nodes}
-    whole = len(nodes) / sum(given.values())
-    assert {node: rank for node, (rank,) in scaled.items()} == pytest.approx({node: rank * whole for node, rank in given.items()})
+            sent[dst] += values[src] / graph.out_degree(src)
+        values = {node: 0.15 + 0.85 * sent[node] for node in nodes}
+    whole = len(nodes) / sum(values.values())
+    assert {node: rank for node, (rank,) in scaled.items()} == pytest.approx(
+        {node: rank * whole for node, rank in values.items()}
+    )
     assert {node: rank for node, (rank,) in ranks(rounds=0).items()} == dict.fromkeys(nodes, 1.0)
 
 
@@ -204,10 +206,10 @@ def test_pregel_over_columns(workers: int, skip: bool, both: bool) -> None:
     program = distances(skip=skip, both=both)
     starts = {nodes[2]: 0, nodes[5]: 3}
     vertices = table(nodes, start=pa.array([starts.get(node) for node in nodes], pa.int64()))
-    found = dict(run(partial(column_pregel, program=program), edges, vertices, workers))
+    result = dict(run(partial(column_pregel, program=program), edges, vertices, workers))
     lengths = {start: nx.single_source_shortest_path_length(graph, start) for start in starts}
     reached = {node: [starts[start] + near[node] for start, near in lengths.items() if node in near] for node in nodes}
-    assert found == {node: min(ways, default=None) for node, ways in reached.items()}
+    assert result == {node: min(ways, default=None) for node, ways in reached.items()}
 
 
 def test_no_landmarks() -> None:
@@ -288,8 +290,8 @@ def test_a_program_runs_once_for_each_time_on_all_workers(workers: int) -> None:
         worker.run()
         return captured.messages
 
-    found = [message for messages in timely.execute(program, workers=workers) for message in messages]
-    assert found == [(time, [[time + 10] * workers]) for time in range(3)]
+    collected = [message for messages in timely.execute(program, workers=workers) for message in messages]
+    assert collected == [(time, [[time + 10] * workers]) for time in range(3)]
 
 
 @pytest.mark.parametrize(("seed", "both_ways", "direct", "workers"), [(5, False, 1.0, 1), (6, True, 1.0, 3), (7, False, 0.0, 3)])
@@ -299,7 +301,7 @@ def test_labels_by_neighbours_in_common(workers: int, seed: int, both_ways: bool
     near = {node: {*graph.successors(node), *graph.predecessors(node)} for node in nodes}
     voting = sorted({*edges, *((b, a) for a, b in edges)}) if both_ways else edges
     labels = {node: f"{9 - number % 7}{node}" for number, node in enumerate(nodes)}
-    given = table(nodes, label=list(labels.values()))
+    values = table(nodes, label=list(labels.values()))
     for _ in range(3):
         votes = {node: Counter[str]() for node in nodes}
         for a, b in voting:
@@ -308,7 +310,7 @@ def test_labels_by_neighbours_in_common(workers: int, seed: int, both_ways: bool
             node: max(((count, label) for label, count in votes[node].items()), default=(0, labels[node]))[1] for node in nodes
         }
     apply = partial(neighborhood_labels, rounds=3, similarity=0.75, direct=direct, both_ways=both_ways)
-    assert dict(run(apply, edges, given, workers)) == labels
+    assert dict(run(apply, edges, values, workers)) == labels
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -331,7 +333,7 @@ def test_ratings(workers: int) -> None:
             worker.run()
             return captured.messages
 
-        messages = [message for found in timely.execute(program, workers=workers) for message in found]
+        messages = [message for result in timely.execute(program, workers=workers) for message in result]
         return {row["node"]: tuple(row.values())[1:] for _, batch in messages for row in batch.to_pylist()}
 
     idle = attrs.evolve(parameters, rounds=1, bias_rate=0.0, factor_rate=0.0)
@@ -361,11 +363,11 @@ def test_ratings(workers: int) -> None:
                 new_y[node] = new_y[node] + 0.03 * (wrong * norm[a] * p[b] - 0.015 * y[b])
                 new_bias[node] += 0.02 * (wrong - 0.005 * bias[node])
         p, y, bias = new_p, new_y, new_bias
-    found = rated(parameters, edges)
-    assert found[12] == (None, None, None, None, None, 0)
+    result = rated(parameters, edges)
+    assert result[12] == (None, None, None, None, None, 0)
     for node in known:
         squares = [error(rating, a, b) ** 2 for (a, b), rating in zip(edges, ratings) if b == node]
-        explicit, implicit, own_bias, _, errors, count = found[node]
+        explicit, implicit, own_bias, _, errors, count = result[node]
         assert [*explicit, *implicit, own_bias] == pytest.approx([*p[node], *y[node], bias[node]])
         assert (errors, count) == (pytest.approx(sum(squares)) if squares else None, len(squares))
 
@@ -409,10 +411,10 @@ def test_a_program_that_is_cut_after_each_step_goes_on(name: str) -> None:
     whole.advance_to(1)
     whole.end()
     for first, steps in ((4, 5), (5, 4), (6, 4)):
-        found: Counter[Any] = Counter()
+        result: Counter[Any] = Counter()
         part, cuts = phase([]), 0
         feed(part)
-        while found.total() < whole.outputs().total():
+        while result.total() < whole.outputs().total():
             part.advance_to(1)
             for _ in range(first if cuts == 0 else steps):
                 for pair in part.network.waiting():
@@ -421,10 +423,10 @@ def test_a_program_that_is_cut_after_each_step_goes_on(name: str) -> None:
                     worker.step()
             pause(part.workers, part.network)
             start = [registry.snapshot(compact=False, in_flight=True) for registry in part.state_registries]
-            found += part.outputs()
+            result += part.outputs()
             part, cuts = phase(start), cuts + 1
             assert cuts < 99
         assert cuts > 1
         part.advance_to(1)
         part.end()
-        assert found + part.outputs() == whole.outputs()
+        assert result + part.outputs() == whole.outputs()

@@ -26,8 +26,8 @@ from timely.graphs.propagation import Propagation
 
 def check(edges: Edges, workers: int = 1, rows: int = 20_000) -> None:
     table = table_of(edges)
-    (found,) = run([table], workers=workers, rows=rows)
-    assert components(found) == expected(table)
+    (result,) = run([table], workers=workers, rows=rows)
+    assert components(result) == expected(table)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def check(edges: Edges, workers: int = 1, rows: int = 20_000) -> None:
 )
 def test_debian(kind: str | None, circles: int, workers: int, processes: int) -> None:
     edges = debian(kind)
-    (found,) = run([edges], workers=workers, processes=processes)
-    named = components(found)
+    (table,) = run([edges], workers=workers, processes=processes)
+    named = components(table)
     assert named == expected(edges)
     assert sum(size > 1 for size in Counter(named.values()).values()) == circles
 
@@ -55,7 +55,7 @@ def test_random(edges: Edges, workers: int, rows: int) -> None:
 @given(st.lists(st.lists(st.tuples(nodes, nodes), max_size=12), min_size=1, max_size=4), st.integers(1, 2))
 def test_each_epoch_is_a_graph(graphs: list[Edges], workers: int) -> None:
     tables = [table_of(edges) for edges in graphs]
-    assert [components(found) for found in run(tables, workers=workers, rows=3)] == [expected(t) for t in tables]
+    assert [components(result) for result in run(tables, workers=workers, rows=3)] == [expected(t) for t in tables]
 
 
 def test_empty() -> None:
@@ -144,24 +144,24 @@ def test_state_of_a_round_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_types_of_nodes(node: pa.DataType, values: list[Any]) -> None:
     one, two, three, four = values
     table = table_of([(one, two), (two, one), (two, three), (four, four)], node)
-    (found,) = run([table], workers=2, rows=2)
-    assert components(found) == expected(table)
-    assert found.schema == pa.schema([("node", node), ("component", node)])
+    (result,) = run([table], workers=2, rows=2)
+    assert components(result) == expected(table)
+    assert result.schema == pa.schema([("node", node), ("component", node)])
 
 
 def test_dictionaries_are_resolved() -> None:
     table = table_of([("a", "b"), ("b", "a")], pa.string())
     encoded = pa.table({name: table[name].dictionary_encode() for name in table.column_names})
-    (found,) = run([encoded])
-    assert components(found) == {"a": "a", "b": "a"}
-    assert found.schema.field("node").type == pa.string()
+    (result,) = run([encoded])
+    assert components(result) == {"a": "a", "b": "a"}
+    assert result.schema.field("node").type == pa.string()
 
 
 def test_build_names_its_columns() -> None:
     table = table_of([(1, 2), (2, 1)]).rename_columns(["from", "to"])
     build = components_build("from", "to")
-    (found,) = run([table], build=lambda edges: build(edges.scope, edges)["components"])
-    assert components(found) == {1: 1, 2: 1}
+    (result,) = run([table], build=lambda edges: build(edges.scope, edges)["components"])
+    assert components(result) == {1: 1, 2: 1}
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ def refusal(table: pa.Table, src: str = "src", dst: str = "dst", workers: int = 
 
 
 def test_missing_column() -> None:
-    said = refusal(table_of([(1, 2)]), dst="target")
-    assert "encode" in said
-    assert "no column 'target'; the edges have 'src', 'dst'" in said
+    message = refusal(table_of([(1, 2)]), dst="target")
+    assert "encode" in message
+    assert "no column 'target'; the edges have 'src', 'dst'" in message
 
 
 def test_column_twice() -> None:
@@ -186,9 +186,9 @@ def test_column_twice() -> None:
 
 
 def test_nulls() -> None:
-    said = refusal(table_of([(1, 2), (2, None)]))
-    assert "encode" in said
-    assert "column 'dst' has 1 nulls" in said
+    message = refusal(table_of([(1, 2), (2, None)]))
+    assert "encode" in message
+    assert "column 'dst' has 1 nulls" in message
 
 
 def test_types_differ() -> None:

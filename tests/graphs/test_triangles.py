@@ -32,9 +32,9 @@ def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, int]]]:
 @pytest.mark.parametrize(("workers", "processes"), [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)])
 def test_triangles_in_debian(workers: int, processes: int) -> None:
     epochs, expected = debian_in_parts()
-    found = run(epochs, build=triangle_count, workers=workers, processes=processes)
-    assert found[0].schema == pa.schema([("node", pa.string()), ("triangles", pa.int64())])
-    assert answers(found) == expected
+    tables = run(epochs, build=triangle_count, workers=workers, processes=processes)
+    assert tables[0].schema == pa.schema([("node", pa.string()), ("triangles", pa.int64())])
+    assert answers(tables) == expected
     assert 0 < sum(expected[0].values()) < sum(expected[1].values())
 
 
@@ -45,22 +45,22 @@ edges = st.lists(st.tuples(nodes, nodes), max_size=20)
 @given(st.lists(st.tuples(edges, st.lists(nodes, max_size=2)), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 8))
 def test_triangles_in_random_graphs_that_grow(epochs: list[Any], workers: int, rows: int) -> None:
     graphs, alone = [epoch[0] for epoch in epochs], [epoch[1] for epoch in epochs]
-    found = run(
+    tables = run(
         [table_of(graph) for graph in graphs],
         [vertices_of(some) for some in alone],
         build=lambda edges, vertices: triangle_count(edges, vertices=vertices),
         workers=workers,
         rows=rows,
     )
-    assert answers(found) == [corners(*both) for both in zip(so_far(graphs), so_far(alone))]
+    assert answers(tables) == [corners(*both) for both in zip(so_far(graphs), so_far(alone))]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_triangles_with_a_hub(workers: int) -> None:
     spokes = [(0, i) for i in range(1, 3001)]
     rim = [(i, i + 1) for i in range(1, 3000)]
-    found = answers(run([table_of(spokes), table_of(rim)], build=triangle_count, workers=workers, rows=100))
-    assert found == [corners(spokes), corners(spokes + rim)]
+    states = answers(run([table_of(spokes), table_of(rim)], build=triangle_count, workers=workers, rows=100))
+    assert states == [corners(spokes), corners(spokes + rim)]
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12), max_size=6))
@@ -77,6 +77,6 @@ def test_edge_set_knows_the_version_of_each_edge(batches: list[list[tuple[int, i
     rows = np.array(every)
     assert edges.versions(packed(rows[:, 0], rows[:, 1])).tolist() == [versions.get(edge, -1) for edge in every]
     wanted = np.array([5, 0, 7, 3])
-    which, targets, found = edges.find(wanted)
-    mine = sorted(zip(wanted[which].tolist(), targets.tolist(), found.tolist()))
+    which, targets, result = edges.find(wanted)
+    mine = sorted(zip(wanted[which].tolist(), targets.tolist(), result.tolist()))
     assert mine == sorted((a, b, version) for (a, b), version in versions.items() if a in wanted.tolist())

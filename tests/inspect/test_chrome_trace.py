@@ -15,8 +15,8 @@ from timely.inspect import ChromeTrace, EventLog, Tally
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    answer: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return answer
 
 
 def squares(worker: timely.Worker) -> int:

@@ -55,9 +55,9 @@ def test_an_open_input_is_named_with_the_line_that_built_it() -> None:
         probe = stream.map(str).probe()
     numbers.advance_to(3)
     settle(worker)
-    found = worker.explain(probe)
-    assert found.frontier == (3,)
-    [reason] = found.reasons
+    result = worker.explain(probe)
+    assert result.frontier == (3,)
+    [reason] = result.reasons
     assert (reason.kind, reason.path, reason.time, reason.by_worker) == ("input", "/df/input#0", 3, {0: 1})
     assert reason.origin is not None
     assert reason.origin.function.endswith("test_an_open_input_is_named_with_the_line_that_built_it")
@@ -107,11 +107,11 @@ def test_what_is_held_in_a_loop_is_seen_from_outside() -> None:
     numbers.send(0)
     numbers.close()
     settle(worker)
-    found = worker.explain(probe)
-    assert found.frontier == (0,)
-    assert {reason.path for reason in found.reasons} == {"/df/loop#1/hoarder#3"}
-    assert {reason.time.inner for reason in found.reasons} == {0, 1, 2}
-    assert all([leg.scope for leg in reason.way] == ["/df/loop#1", "/df"] for reason in found.reasons)
+    result = worker.explain(probe)
+    assert result.frontier == (0,)
+    assert {reason.path for reason in result.reasons} == {"/df/loop#1/hoarder#3"}
+    assert {reason.time.inner for reason in result.reasons} == {0, 1, 2}
+    assert all([leg.scope for leg in reason.way] == ["/df/loop#1", "/df"] for reason in result.reasons)
     held.clear()
     settle(worker)
     assert worker.explain(probe).reasons == ()
@@ -126,9 +126,9 @@ def test_what_is_held_outside_is_seen_from_within_a_loop() -> None:
             probe = inside.probe()
     numbers.advance_to(4)
     settle(worker)
-    found = worker.explain(probe)
-    assert found.frontier == (timely.Product(4, 0),)
-    assert [(reason.path, reason.time) for reason in found.reasons] == [("/df/input#0", 4)]
+    result = worker.explain(probe)
+    assert result.frontier == (timely.Product(4, 0),)
+    assert [(reason.path, reason.time) for reason in result.reasons] == [("/df/input#0", 4)]
     assert worker.explain(inside).reasons[0].path == "/df/input#0"
 
 
@@ -161,14 +161,14 @@ def test_workers_of_one_process_are_distinguished(aside: bool) -> None:
         settle(worker)
         if aside:
             gc.freeze()  # as ``timely.worker.GarbageControl`` does
-        found = worker.explain(probe)
+        result = worker.explain(probe)
         over.wait()
         numbers.close()
-        return found
+        return result
 
-    for found in timely.execute(program, workers=2):
-        assert found.frontier == (0,)
-        assert [(reason.time, reason.by_worker) for reason in found.reasons] == [(0, {0: 1})]
+    for result in timely.execute(program, workers=2):
+        assert result.frontier == (0,)
+        assert [(reason.time, reason.by_worker) for reason in result.reasons] == [(0, {0: 1})]
 
 
 def test_a_dataflow_that_is_not_complete_names_what_it_waits_for_and_not_the_consequences() -> None:
@@ -179,9 +179,9 @@ def test_a_dataflow_that_is_not_complete_names_what_it_waits_for_and_not_the_con
     numbers.send(1)
     numbers.close()
     settle(worker)
-    found = explain(worker, scope)
-    assert [reason.operator for reason in found.reasons] == ["first"]
-    assert "not reached" in str(found)
+    result = explain(worker, scope)
+    assert [reason.operator for reason in result.reasons] == ["first"]
+    assert "not reached" in str(result)
     held.clear()
     worker.run()
     assert "complete" in str(explain(worker, scope))
@@ -255,15 +255,15 @@ def test_the_reasons_of_a_frontier_are_exactly_what_it_is_made_of(deeds: list[tu
                 first.append((location, time))
         assert tracker.origins() == first
     for place in places:
-        found = worker.explain(place)
+        result = worker.explain(place)
         if isinstance(place, timely.Stream):
             expected = place.scope.subgraph.trackers[0].frontier(place.source)
         else:
             expected = place.frontier()
-        assert Antichain(found.frontier) == expected
-        assert Antichain(reason.arrives_at for reason in found.reasons) == expected
-        assert all(reason.count >= sum(reason.by_worker.values()) >= 0 for reason in found.reasons)
-        assert {arrived for reason in found.reasons for arrived in [reason.arrives_at]} == set(expected)
+        assert Antichain(result.frontier) == expected
+        assert Antichain(reason.arrives_at for reason in result.reasons) == expected
+        assert all(reason.count >= sum(reason.by_worker.values()) >= 0 for reason in result.reasons)
+        assert {arrived for reason in result.reasons for arrived in [reason.arrives_at]} == set(expected)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -313,19 +313,19 @@ def test_a_capability_that_is_given_up_while_another_thread_asks_is_let_go_of_by
     real = gc.get_referrers
 
     def found_as_it_goes(*ports: Any) -> list[Any]:
-        found = real(*ports)
+        result = real(*ports)
         held.clear()
-        return found
+        return result
 
     [reason] = explain(worker, scope).reasons
     monkeypatch.setattr(gc, "get_referrers", found_as_it_goes)
-    members, found = [Member(worker, threading.get_ident())], list[capability_holders.Holdings]()
+    members, result = [Member(worker, threading.get_ident())], list[capability_holders.Holdings]()
     question = capability_holders.Question(0, frozenset([reason.place]))
-    thread = threading.Thread(target=lambda: found.extend(capability_holders.holdings(members, question)))
+    thread = threading.Thread(target=lambda: result.extend(capability_holders.holdings(members, question)))
     thread.start()
     thread.join()
     monkeypatch.undo()
-    assert [dict(each.counts or {}) for each in found] == [{(reason.place, 0): 1}]
+    assert [dict(each.counts or {}) for each in result] == [{(reason.place, 0): 1}]
     assert held == []
     assert [(reason.operator, reason.count) for reason in explain(worker, scope).reasons] == [("hoarder", 1)]
     assert expects(worker)
@@ -371,9 +371,9 @@ def test_a_call_that_ends_while_another_thread_looks_at_it_is_let_go_of_by_the_w
     thread = threading.Thread(target=work)
     thread.start()
     assert begun.wait(600)
-    found = capability_holders.position(Member(worker, thread.ident))
-    assert found is not None
-    assert found.lines == ("somewhere",)
+    result = capability_holders.position(Member(worker, thread.ident))
+    assert result is not None
+    assert result.lines == ("somewhere",)
     looked.set()
     thread.join()
     assert let_go == [thread.ident] * 2
@@ -397,8 +397,8 @@ def test_what_waits_on_disk_is_counted_and_not_read(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(PagedFile, "read", lambda self, page: pytest.fail("it is for the worker to read"))
     [reason] = [reason for reason in explain(worker, scope).reasons if reason.kind == "message"]
     assert reason.count == 5
-    found = capability_holders.holdings([Member(worker)], capability_holders.Question(0, frozenset([reason.place])))
-    assert [dict(each.counts or {}) for each in found] == [{(reason.place, 0): 5}]
+    result = capability_holders.holdings([Member(worker)], capability_holders.Question(0, frozenset([reason.place])))
+    assert [dict(each.counts or {}) for each in result] == [{(reason.place, 0): 5}]
     worker.close()
 
 
@@ -417,9 +417,9 @@ def test_of_many_capabilities_those_listed_first_are_resolved() -> None:
         assert len(handles) == 80
         return [sum(reason.by_worker.values()) == reason.count for reason in reasons]
 
-    for found in timely.execute(program, workers=2):
-        assert len(found) == 120
-        assert all(found[:64])
+    for result in timely.execute(program, workers=2):
+        assert len(result) == 120
+        assert all(result[:64])
 
 
 class Waiting:
@@ -456,12 +456,12 @@ def test_a_scope_that_has_work_left_and_holds_nothing_is_named_for_the_end_and_f
             probe = scope.add_scope(waiting, [stream])[0].probe()
     numbers.close()
     settle(worker)
-    found = worker.explain(scope)
-    [unfinished] = found.unfinished
-    assert found.reasons == () and unfinished.path == ("/df/inside#1/Waiting#0" if nested else "/df/Waiting#1")
+    result = worker.explain(scope)
+    [unfinished] = result.unfinished
+    assert result.reasons == () and unfinished.path == ("/df/inside#1/Waiting#0" if nested else "/df/Waiting#1")
     assert unfinished.origin is not None and unfinished.origin.file == __file__
-    assert str(found).startswith("the end of /df on worker 0 is not reached, because\n  - scope 'Waiting' (/df/")
-    assert "it returned True when it was last pulled; return False once nothing is unreported" in str(found)
+    assert str(result).startswith("the end of /df on worker 0 is not reached, because\n  - scope 'Waiting' (/df/")
+    assert "it returned True when it was last pulled; return False once nothing is unreported" in str(result)
     assert "complete" in str(worker.explain(probe)) and worker.explain(probe).unfinished == ()
     waiting.over = True
     waiting.activate()
@@ -483,12 +483,12 @@ def test_a_dataflow_that_was_dropped_is_not_called_complete() -> None:
     assert not worker.explain(probe).dropped and not worker.explain(scope).dropped
     worker.drop_dataflow(scope)
     for what, name in ((scope, "the end of /df"), (nested, "/df/inside#1/probe#1"), (stream, "output 0 of /df/input#0")):
-        found = worker.explain(what)
-        assert found.dropped and found.reasons == ()
-        assert str(found) == f"{name} on worker 0 is of a dataflow that was dropped: nothing comes any more"
-    found = worker.explain(probe)  # which shows another dataflow too, that is still there
-    assert found.dropped and [reason.path for reason in found.reasons] == ["/other/input#0"]
-    assert "is at 0, because" in str(found)
+        result = worker.explain(what)
+        assert result.dropped and result.reasons == ()
+        assert str(result) == f"{name} on worker 0 is of a dataflow that was dropped: nothing comes any more"
+    result = worker.explain(probe)  # which shows another dataflow too, that is still there
+    assert result.dropped and [reason.path for reason in result.reasons] == ["/other/input#0"]
+    assert "is at 0, because" in str(result)
     held.close()
     worker.run()
     worker.drop_dataflow(other)

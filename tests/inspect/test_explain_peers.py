@@ -67,25 +67,25 @@ def test_it_is_named_which_worker_holds_what_however_deep(workers: int, processe
                 back, again = outer.feedback()
                 both = stream.enter(outer).concat(again)
                 with outer.iterative("inner") as inner:
-                    kept = holder(both.enter(inner), held, on=2).leave()
-                small, large = kept.map(lambda x: x + peers).branch(lambda x: x >= 3 * peers)
+                    stored = holder(both.enter(inner), held, on=2).leave()
+                small, large = stored.map(lambda x: x + peers).branch(lambda x: x >= 3 * peers)
                 small.connect_loop(back)
             probe = large.leave().probe()
         numbers.send(worker.index)
         if worker.index != 1:
             numbers.close()
         settle(worker)
-        found = worker.explain(probe)
+        result = worker.explain(probe)
         worker.all_gather(None)  # nobody goes on before all have asked
         held.clear()
         numbers.close()
-        return str(found), [(reason.operator, reason.time, reason.count, dict(reason.by_worker)) for reason in found.reasons]
+        return str(result), [(reason.operator, reason.time, reason.count, dict(reason.by_worker)) for reason in result.reasons]
 
     for text, reasons in timely.execute(program, workers=workers, processes=processes, progress=progress):
         assert [reason[1:] for reason in reasons if reason[0] == "input"] == [(0, 1, {1: 1})]
-        kept = [reason[1:] for reason in reasons if reason[0] == "holder"]
-        assert {time.outer.inner for time, _, _ in kept} == {0, 1, 2}  # also what could result from another
-        assert all(count == 1 and where == {2: 1} for _, count, where in kept)
+        stored = [reason[1:] for reason in reasons if reason[0] == "holder"]
+        assert {time.outer.inner for time, _, _ in stored} == {0, 1, 2}  # also what could result from another
+        assert all(count == 1 and where == {2: 1} for _, count, where in stored)
         assert len(reasons) == 4
         assert "that no worker has" not in text
         assert "1 on worker 1" in text
@@ -100,14 +100,14 @@ def test_unread_records_are_found_on_the_worker_where_they_wait() -> None:
             probe = lazy.probe()
         numbers.send_batch([0, 1, 1])
         settle(worker, 3)
-        found = [
+        collected = [
             (reason.kind, reason.count, dict(reason.by_worker))
             for reason in worker.explain(probe).reasons
             if reason.operator == "lazy"
         ]
         worker.all_gather(None)
         worker.drop_dataflow(scope)
-        return found
+        return collected
 
     assert timely.execute(program, processes=2) == [[("message", 6, {0: 2, 1: 4})]] * 2
 
@@ -132,16 +132,18 @@ def test_a_worker_that_is_stuck_in_an_operator_is_asked_all_the_same(workers: in
             numbers, stream = scope.new_input()
             probe = stream.map(dawdle).probe()
         worker.all_gather(None)
-        found = None
+        result = None
         if worker.index == 1:
             numbers.send(1)
             worker.step()
         else:
             wait_for(inside)
-            found = worker.explain(probe)
+            result = worker.explain(probe)
             asked.touch()
         numbers.close()
-        return str(found), None if found is None else [(where.worker, where.operators, where.lines) for where in found.positions]
+        return str(result), None if result is None else [
+            (where.worker, where.operators, where.lines) for where in result.positions
+        ]
 
     (text, positions), _ = timely.execute(program, workers=workers, processes=processes)
     [(index, [operator], lines)] = positions
@@ -164,10 +166,10 @@ def test_a_worker_that_has_not_built_the_dataflow_is_named(workers: int, process
         with worker.dataflow(int, name="df") as scope:
             numbers, stream = scope.new_input()
             probe = stream.probe()
-        found = worker.explain(probe) if worker.index == 0 else None
+        result = worker.explain(probe) if worker.index == 0 else None
         asked.touch()
         numbers.close()
-        return str(found), None if found is None else (found.missing, [where.worker for where in found.positions])
+        return str(result), None if result is None else (result.missing, [where.worker for where in result.positions])
 
     (text, seen), _ = timely.execute(program, workers=workers, processes=processes)
     assert seen == ((1,), [1])
@@ -183,18 +185,18 @@ def test_a_process_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
             numbers, stream = scope.new_input()
             probe = stream.probe()
         pids = worker.all_gather(os.getpid())
-        said = ""
+        message = ""
         if worker.index == 0:
             os.kill(pids[1], signal.SIGSTOP)
-            said = str(worker.explain(probe))
+            message = str(worker.explain(probe))
             os.kill(pids[1], signal.SIGCONT)
         worker.all_gather(None)
         numbers.close()
-        return said
+        return message
 
-    said, _ = timely.execute(program, processes=2)
-    assert "nothing is known of worker 1: in a process that does not answer within 0.1 s" in said
-    assert "1 on no worker that could be asked" in said
+    message, _ = timely.execute(program, processes=2)
+    assert "nothing is known of worker 1: in a process that does not answer within 0.1 s" in message
+    assert "1 on no worker that could be asked" in message
 
 
 def test_a_process_that_has_ended_is_named(tmp_path: Path) -> None:
@@ -222,19 +224,19 @@ def test_a_process_that_has_ended_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("build", [lambda scope: scope.new_input(), lambda scope: scope.new_input()[1].map(str)])
 def test_two_dataflows_of_one_name_are_distinguished(build: Callable[[Any], Any]) -> None:
     def program(worker: timely.Worker) -> Explanation:
-        scopes, kept = [], []
+        scopes, held = [], []
         for _ in range(2):
             with worker.dataflow(int, name="df") as scope:
-                kept.append((scope.new_input(), build(scope)))
+                held.append((scope.new_input(), build(scope)))
             scopes.append(scope)
         settle(worker, 2)
-        found = worker.explain(scopes[0])
+        result = worker.explain(scopes[0])
         worker.all_gather(None)
         for scope in scopes:
             worker.drop_dataflow(scope)
         gc.collect()
-        return found
+        return result
 
-    for found in timely.execute(program, workers=2):
-        assert found.reasons
-        assert all(reason.count == 2 and reason.by_worker == {0: 1, 1: 1} for reason in found.reasons)
+    for result in timely.execute(program, workers=2):
+        assert result.reasons
+        assert all(reason.count == 2 and reason.by_worker == {0: 1, 1: 1} for reason in result.reasons)

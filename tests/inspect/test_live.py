@@ -101,15 +101,15 @@ def test_it_shows_lag_unread_records_and_what_edges_carry_into_out_of_and_throug
             worker.step()
         [flow] = state(page)["runs"][0]["dataflows"]
         shape = snapshot(scope)
-        found = {
+        by_name = {
             (path, wire.source, wire.target): records
             for path, wires in {"/df": shape.wires, **{child.path: child.wires for child in shape.children}}.items()
             for wire, records in zip(wires, flow["edges"].get(path, ()), strict=False)
         }
         assert flow["unread"] == 28 and flow["lag"] == 4  # nothing that is unread is complete
-        into = {key: records for key, records in found.items() if key[0] == "/df/outer#1"}
+        into = {key: records for key, records in by_name.items() if key[0] == "/df/outer#1"}
         assert sorted(into.values()) == [8, 20, 20, 20]  # out of it, filtered; into it, to both; through it
-        assert [records for key, records in found.items() if key[0] == "/df"] == [20, 20, 8, 28]
+        assert [records for key, records in by_name.items() if key[0] == "/df"] == [20, 20, 8, 28]
         assert flow["edges"]["/df/outer#1/inner#0"] == [20]
         worker.drop_dataflow(scope)
 
@@ -124,8 +124,8 @@ def test_a_report_has_all_of_it_in_one_file_whatever_names_there_are(tmp_path: P
         worker.drop_dataflow(scope)
     page.save(tmp_path / "report.html")  # also when nobody serves it any more
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    found = re.findall(r'<script type="application/json" id="saved">(.*?)</script>', text)
-    [run] = json.loads(found[0])["runs"]
+    result = re.findall(r'<script type="application/json" id="saved">(.*?)</script>', text)
+    [run] = json.loads(result[0])["runs"]
     assert run["dataflows"][0]["operators"][1]["path"] == "/df/</script><b>#1"
     assert run["samples"] and run["workers"][0]["over"]
     assert text.count("</script>") == 2 and "src=" not in text
@@ -191,7 +191,7 @@ def test_it_says_what_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_workers_that_run_can_be_looked_at() -> None:
     looked = threading.Event()
-    found: list[Any] = []
+    collected: list[Any] = []
 
     def program(worker: timely.Worker) -> None:
         page.watch(worker)
@@ -203,7 +203,7 @@ def test_workers_that_run_can_be_looked_at() -> None:
 
     def look() -> None:
         for _ in range(20):
-            found.append(state(page))
+            collected.append(state(page))
         looked.set()
 
     with LivePage() as page:
@@ -214,9 +214,9 @@ def test_workers_that_run_can_be_looked_at() -> None:
         finally:
             looked.set()
             looker.join()
-    assert {worker["worker"] for seen in found for run in seen["runs"] for worker in run["workers"]} <= {0, 1}
-    assert all(len(seen["runs"]) <= 1 for seen in found)
-    assert len(found) == 20
+    assert {worker["worker"] for seen in collected for run in seen["runs"] for worker in run["workers"]} <= {0, 1}
+    assert all(len(seen["runs"]) <= 1 for seen in collected)
+    assert len(collected) == 20
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -250,18 +250,18 @@ def test_what_another_thread_is_taking_in_is_waited_for(monkeypatch: pytest.Monk
         goes_on.wait(600)
         return [report]
 
-    found: list[Any] = []
+    collected: list[Any] = []
     with LivePage() as page:  # its own thread takes the report
         monkeypatch.setattr(page._channel, "receive", take)
         assert taken.wait(600)
-        asker = threading.Thread(target=lambda: found.append(page.state()["runs"]))
+        asker = threading.Thread(target=lambda: collected.append(page.state()["runs"]))
         asker.start()
         asker.join(0.2)
-        found_before = list(found)
+        found_before = list(collected)
         goes_on.set()
         asker.join()
     assert not found_before
-    [[run]] = found
+    [[run]] = collected
     assert [worker["over"] for worker in run["workers"]] == [True]
 
 

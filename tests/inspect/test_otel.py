@@ -27,7 +27,7 @@ Numbers = dict[str, dict[tuple[Any, Any], float]]
 
 def numbers(reader: InMemoryMetricReader) -> Numbers:
     """What is exported now, by name, and then by worker and path."""
-    found: Numbers = {}
+    by_name: Numbers = {}
     data = reader.get_metrics_data()
     for resource in [] if data is None else data.resource_metrics:
         for scope in resource.scope_metrics:
@@ -35,8 +35,8 @@ def numbers(reader: InMemoryMetricReader) -> Numbers:
                 for point in metric.data.data_points:
                     value: Any = point
                     attributes = dict(point.attributes or {})
-                    found.setdefault(metric.name, {})[attributes["worker"], attributes.get("path")] = value.value
-    return found
+                    by_name.setdefault(metric.name, {})[attributes["worker"], attributes.get("path")] = value.value
+    return by_name
 
 
 def test_operators_and_workers_are_counted_on_all_workers_of_a_process() -> None:
@@ -50,16 +50,16 @@ def test_operators_and_workers_are_counted_on_all_workers_of_a_process() -> None
 
     with everywhere(meter.watch):
         timely.execute(program, workers=2)
-    found = numbers(reader)
-    assert found["timely.operator.records.read"][0, "/df/map#2"] == 10
-    assert found["timely.operator.records.read"][1, "/df/map#2"] == 10
-    assert found["timely.operator.records.sent"][0, "/df/map#2"] == 10
-    assert found["timely.operator.runs"][0, "/df/map#2"] >= 1
-    assert found["timely.operator.time"][0, "/df/map#2"] > 0
-    assert found["timely.worker.progress.sent"][1, None] > 0
-    assert found["timely.worker.progress.received"][0, None] > 0
-    assert found["timely.worker.waited"][0, None] >= 0
-    assert "timely.dataflow.epoch" not in found
+    result = numbers(reader)
+    assert result["timely.operator.records.read"][0, "/df/map#2"] == 10
+    assert result["timely.operator.records.read"][1, "/df/map#2"] == 10
+    assert result["timely.operator.records.sent"][0, "/df/map#2"] == 10
+    assert result["timely.operator.runs"][0, "/df/map#2"] >= 1
+    assert result["timely.operator.time"][0, "/df/map#2"] > 0
+    assert result["timely.worker.progress.sent"][1, None] > 0
+    assert result["timely.worker.progress.received"][0, None] > 0
+    assert result["timely.worker.waited"][0, None] >= 0
+    assert "timely.dataflow.epoch" not in result
 
 
 def test_how_far_a_dataflow_is_and_how_far_behind() -> None:
@@ -74,10 +74,10 @@ def test_how_far_a_dataflow_is_and_how_far_behind() -> None:
     slow.advance_to(4)
     for _ in range(3):
         worker.step()
-    found = numbers(reader)
-    assert found["timely.dataflow.epoch"][0, "/df"] == 0
-    assert found["timely.dataflow.lag"][0, "/df"] == 9
-    assert found["timely.dataflow.records"][0, "/df"] == 3
+    result = numbers(reader)
+    assert result["timely.dataflow.epoch"][0, "/df"] == 0
+    assert result["timely.dataflow.lag"][0, "/df"] == 9
+    assert result["timely.dataflow.records"][0, "/df"] == 3
 
 
 def test_workers_that_come_one_after_the_other_are_added_up_and_forgotten() -> None:
@@ -103,9 +103,9 @@ def test_times_that_are_no_integers_have_no_epoch() -> None:
     with worker.dataflow(timely.Product[int, int], name="df") as scope:
         handle, _ = scope.new_input()
     worker.step()
-    found = numbers(reader)
-    assert "timely.dataflow.epoch" not in found and "timely.dataflow.lag" not in found
-    assert found["timely.dataflow.records"][0, "/df"] == 0
+    result = numbers(reader)
+    assert "timely.dataflow.epoch" not in result and "timely.dataflow.lag" not in result
+    assert result["timely.dataflow.records"][0, "/df"] == 0
     handle.close()
 
 

@@ -70,15 +70,15 @@ def check(box: Box) -> None:
 
 def crossed(box: Box) -> list[str]:
     """The boxes that a line runs through."""
-    found = []
+    collected = []
     for path in box.paths:
         for (x, y), (to_x, to_y) in itertools.pairwise(path.points):
             left, right, top, bottom = min(x, to_x), max(x, to_x), min(y, to_y), max(y, to_y)
             for child in box.boxes:
                 beside = right <= child.x + 1e-6 or left >= child.x + child.width - 1e-6
                 if not beside and bottom > child.y + 1e-6 and top < child.y + child.height - 1e-6:
-                    found.append(f"{path.wire} through {child.shape.path}")
-    return found + [each for child in box.boxes for each in crossed(child)]
+                    collected.append(f"{path.wire} through {child.shape.path}")
+    return collected + [each for child in box.boxes for each in crossed(child)]
 
 
 @settings(max_examples=40)

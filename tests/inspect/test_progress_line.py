@@ -27,10 +27,10 @@ def shown(terminal: tuple[io.TextIOWrapper, int]) -> str:
     """All that has been written since it was last asked; a mark behind it says that it has come through."""
     written, master = terminal
     os.write(written.fileno(), b"\x05")
-    found = b""
-    while b"\x05" not in found:
-        found += os.read(master, 10_000)
-    return found.replace(b"\x05", b"").decode()
+    result = b""
+    while b"\x05" not in result:
+        result += os.read(master, 10_000)
+    return result.replace(b"\x05", b"").decode()
 
 
 def working() -> tuple[timely.Worker, timely.InputHandle[int, int]]:
@@ -53,10 +53,10 @@ def test_it_names_the_epoch_and_the_round_and_what_is_under_way(terminal: tuple[
     line = ProgressLine(terminal[0], clock=lambda: next(clock))
     line.watch(worker)
     line.show()
-    said = shown(terminal)
-    assert "df: epoch 0, round " in said
-    assert "2 records under way" in said
-    assert "| 2 s" in said
+    message = shown(terminal)
+    assert "df: epoch 0, round " in message
+    assert "2 records under way" in message
+    assert "| 2 s" in message
     worker.close()
 
 

@@ -23,14 +23,14 @@ from timely.inspect.report_aggregator import ReportAggregator, RunGroups
 
 def test_an_operator_that_does_not_return_is_what_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STILL", 0.0)
-    worker, found = timely.Worker(), []
+    worker, result = timely.Worker(), []
     reporter = Reporter(worker)
     with worker.dataflow(name="df") as scope:
-        scope.to_stream([1]).map(lambda x: found.append(reporter.report())).probe()
+        scope.to_stream([1]).map(lambda x: result.append(reporter.report())).probe()
     reporter.report()
     worker.run()
-    assert found[0]["running"] == ["/df/map#1"]
-    assert found[0]["dataflows"][0]["stuck"] == "operator /df/map#1 is running, and has not returned"
+    assert result[0]["running"] == ["/df/map#1"]
+    assert result[0]["dataflows"][0]["stuck"] == "operator /df/map#1 is running, and has not returned"
 
 
 def test_records_that_pass_at_one_time_are_movement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +110,11 @@ def test_a_dataflow_that_ends_while_it_is_looked_at_is_over(monkeypatch: pytest.
     reporter.report()
 
     def look(scope: timely.ScopeBuilder[Any]) -> Any:
-        found = snapshot(scope)
+        result = snapshot(scope)
         monkeypatch.setattr(module, "snapshot", snapshot)
         numbers.close()
         worker.run()
-        return found
+        return result
 
     monkeypatch.setattr(module, "snapshot", look)
     [dataflow] = reporter.report()["dataflows"]

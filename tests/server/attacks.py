@@ -91,10 +91,10 @@ class Server:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             )
-        while not (found := re.search(r"http://127\.0\.0\.1:([0-9]+)/", self.log.read_text())):
+        while not (match := re.search(r"http://127\.0\.0\.1:([0-9]+)/", self.log.read_text())):
             assert self.process.poll() is None, self.log.read_text()
             time.sleep(0.05)
-        self.port = int(found[1])
+        self.port = int(match[1])
 
     def memory(self) -> tuple[float, float]:
         """Return the memory of the server, and what its queries have of their own."""
@@ -105,8 +105,8 @@ class Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request("GET", "/health")
-            found: dict[str, Any] = json.load(connection.getresponse())
-            return found
+            answer: dict[str, Any] = json.load(connection.getresponse())
+            return answer
         finally:
             connection.close()
 
@@ -151,8 +151,8 @@ def _children(number: int) -> list[int]:
 
 def _memory(number: int, name: str) -> float:
     with suppress(OSError):
-        found = re.search(rf"^{name}:\s+([0-9]+) kB", Path(f"/proc/{number}/smaps_rollup").read_text(), re.MULTILINE)
-        return int(found[1]) / 1024 if found else 0.0
+        match = re.search(rf"^{name}:\s+([0-9]+) kB", Path(f"/proc/{number}/smaps_rollup").read_text(), re.MULTILINE)
+        return int(match[1]) / 1024 if match else 0.0
     return 0.0
 
 
@@ -302,11 +302,11 @@ def main(names: list[str]) -> int:
             for name, attack in ATTACKS.items():
                 if not names or name in names:
                     begun = time.monotonic()
-                    found = server.run(attack)
+                    result = server.run(attack)
                     took = time.monotonic() - begun
                     print(
-                        f"{name:30} {took:6.1f} s  /health {found.slowest:5.2f} s  server {found.server:5.0f} MB"
-                        f"  queries {found.queries:5.0f} MB  {found.result}",
+                        f"{name:30} {took:6.1f} s  /health {result.slowest:5.2f} s  server {result.server:5.0f} MB"
+                        f"  queries {result.queries:5.0f} MB  {result.result}",
                         flush=True,
                     )
             print(f"log: {server.log.stat().st_size} bytes; SIGTERM: status and seconds {server.end()}")

@@ -39,10 +39,10 @@ def ask(port: int, path: str, method: str = "GET", body: Any = None, **headers: 
 
 
 def _content(body: Any, headers: Mapping[str, str]) -> tuple[bytes | None, dict[str, str]]:
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    options = {name.replace("_", "-"): value for name, value in headers.items()}
     if body is None or isinstance(body, str):
-        return None if body is None else body.encode(), given
-    return json.dumps(body).encode(), {"Content-Type": "application/json", **given}
+        return None if body is None else body.encode(), options
+    return json.dumps(body).encode(), {"Content-Type": "application/json", **options}
 
 
 class Events:

@@ -53,19 +53,19 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_an_answer_is_in_the_order_that_duckdb_has(port: int, query: str) -> None:
-    found = answer(port, query)
-    assert found.status == 200, found.content
+    result = answer(port, query)
+    assert result.status == 200, result.content
     t = pa.table(list(zip(*ROWS, strict=True)), schema=SCHEMA)
     assert t.num_rows == len(ROWS)
-    assert [tuple(row.values()) for row in found.content["rows"]] == duckdb.execute(query).fetchall()
-    assert not found.content["more"]
+    assert [tuple(row.values()) for row in result.content["rows"]] == duckdb.execute(query).fetchall()
+    assert not result.content["more"]
 
 
 def test_a_bounded_answer_has_the_first_rows(port: int) -> None:
-    found = answer(port, "select n, who from t order by n desc, who").content
-    assert [row["n"] for row in found["rows"]] == [5, 3, 3, 2, 1] and found["more"]
-    found = answer(port, "select n from t order by n").content
-    assert [row["n"] for row in found["rows"]] == [1, 1, 2, 3, 3] and found["more"]
+    result = answer(port, "select n, who from t order by n desc, who").content
+    assert [row["n"] for row in result["rows"]] == [5, 3, 3, 2, 1] and result["more"]
+    result = answer(port, "select n from t order by n").content
+    assert [row["n"] for row in result["rows"]] == [1, 1, 2, 3, 3] and result["more"]
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ def test_a_bounded_answer_has_the_first_rows(port: int) -> None:
     ],
 )
 def test_an_order_by_what_is_not_there_is_refused(port: int, query: str, column: int, why: str) -> None:
-    found = answer(port, query)
-    assert found.status == 400 and (found.content["line"], found.content["column"]) == (1, column)
-    assert why in found.content["error"]
+    result = answer(port, query)
+    assert result.status == 400 and (result.content["line"], result.content["column"]) == (1, column)
+    assert why in result.content["error"]
 
 
 def test_a_view_says_that_it_has_no_order() -> None:
-    said = r"a view has no order: ORDER BY at line 1, column 17 has no effect without LIMIT; sort when you read"
+    message = r"a view has no order: ORDER BY at line 1, column 17 has no effect without LIMIT; sort when you read"
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             t = dd.table(scope, pa.table({"n": [2, 1]}))
-            with pytest.warns(TimelyWarning, match=f"^{said}") as shown:
+            with pytest.warns(TimelyWarning, match=f"^{message}") as shown:
                 dd.sql(scope, "select n from t order by n", t=t).output()
             with warnings.catch_warnings(action="error"):
                 dd.sql(scope, "select n from t order by n limit 1", t=t).output()
@@ -96,5 +96,5 @@ def test_a_view_says_that_it_has_no_order() -> None:
     assert [one.filename for one in shown] == [__file__]
     views = Views()
     views.table("t", SCHEMA, ROWS)
-    with pytest.warns(TimelyWarning, match=f"^view sorted: {said}"):
+    with pytest.warns(TimelyWarning, match=f"^view sorted: {message}"):
         views.view("sorted", "select n from t order by n")

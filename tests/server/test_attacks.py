@@ -37,24 +37,24 @@ def answers(server: Server) -> bool:
 
 @pytest.mark.parametrize("name", [name for name in QUERIES if name != LOOP])
 def test_a_query_is_answered_or_refused(server: Server, name: str) -> None:
-    found = query(QUERIES[name])(server)
-    assert found[:3] in ("200", "400", "503") and "cannot be planned" not in found
+    answer = query(QUERIES[name])(server)
+    assert answer[:3] in ("200", "400", "503") and "cannot be planned" not in answer
     assert answers(server)
 
 
 @pytest.mark.parametrize("name", ["cross join", "large result"], ids=["server_3", "server_4"])
 def test_a_query_ends_at_its_memory_and_leaves_nothing(server: Server, name: str) -> None:
     for _ in range(2):
-        found = query(QUERIES[name])(server)
-        assert found.startswith("503") and "the query needs more than " in found, found
+        answer = query(QUERIES[name])(server)
+        assert answer.startswith("503") and "the query needs more than " in answer, answer
         assert answers(server)
 
 
 def test_server_2_server_7_a_query_ends_after_its_seconds(tmp_path: Path) -> None:
     server = Server(tmp_path, "--query-seconds", "0.5", rows=100)
     for name in (LOOP, "500 CTEs"):  # which is planned longer than that
-        found = query(QUERIES[name])(server)
-        assert found.startswith("503") and "took longer than 0.5 s" in found, found
+        answer = query(QUERIES[name])(server)
+        assert answer.startswith("503") and "took longer than 0.5 s" in answer, answer
         assert server.health()["queries"] == 0
     assert server.end()[0] == 0
 
@@ -114,8 +114,8 @@ def test_sigterm_ends_the_server_while_an_epoch_does_not_end(tmp_path: Path) -> 
 
 def test_server_8_texts_and_keys_that_cannot_be_are_refused(server: Server) -> None:
     def write(body: str) -> tuple[int, str]:
-        found = ask(server.port, "/tables/written", "POST", body, Content_Type="application/json")
-        return found.status, found.content.get("error", "")
+        answer = ask(server.port, "/tables/written", "POST", body, Content_Type="application/json")
+        return answer.status, answer.content.get("error", "")
 
     refused = [
         ('{"insert": [{"key": 1, "text": "\\ud800"}]}', "column 'text' is VARCHAR: '\\ud800' is no text"),
@@ -143,9 +143,9 @@ def test_server_8_texts_and_keys_that_cannot_be_are_refused(server: Server) -> N
 
 def test_server_1_rows_of_a_query_are_in_its_order(server: Server) -> None:
     text = "select id from events order by amount desc, id limit 5"
-    found = ask(server.port, "/query", "POST", {"sql": text, "order": True}, Accept="application/json").content["rows"]
+    answer = ask(server.port, "/query", "POST", {"sql": text, "order": True}, Accept="application/json").content["rows"]
     expected = sorted(range(5000), key=lambda n: (-(n * 7919 % 10007), n))[:5]
-    assert [row["id"] for row in found] == expected
+    assert [row["id"] for row in answer] == expected
     with Events(server.port, "/query", "POST", {"sql": text, "order": True}) as events:
         data = events.next().data
     assert data["shown"] == 1 and [column["name"] for column in data["columns"]] == ["id", "order 0"]
@@ -213,9 +213,9 @@ STATUSES = [b"200", b"400", b"403", b"404", b"405", b"408", b"410", b"413", b"41
 def test_no_attack_keeps_the_server_from_answering(tmp_path: Path, cover: Callable[[int, str], None]) -> None:
     server = Server(tmp_path, "--writable", files=1024)
     for name, attack in ATTACKS.items():
-        found = server.run(attack)
-        assert found.slowest < 2, (name, found)
-        assert found.server < 600, (name, found)
+        result = server.run(attack)
+        assert result.slowest < 2, (name, result)
+        assert result.server < 600, (name, result)
         cover(1, "attacks")
     status, seconds = server.end()
     assert status == 0 and seconds < 5 and server.log.stat().st_size < 1000, server.log.read_text()

@@ -44,9 +44,9 @@ class Served:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    found = Served(writable=True)
-    with found.server:
-        yield found
+    result = Served(writable=True)
+    with result.server:
+        yield result
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -70,14 +70,14 @@ def changes(event: Event) -> list[tuple[Any, ...]]:
 
 def test_the_list_of_views(served: Served) -> None:
     served.views.commit({"orders": {(4, "eve", 1): 1}})
-    found = ask(served.port, "/views").content
-    assert found["time"] == 1 and found["writable"] is True
-    assert [(each["name"], each["kind"], each["rows"]) for each in found["views"]] == [
+    answer = ask(served.port, "/views").content
+    assert answer["time"] == 1 and answer["writable"] is True
+    assert [(each["name"], each["kind"], each["rows"]) for each in answer["views"]] == [
         ("orders", "table", 4),
         ("totals", "view", 3),
     ]
-    assert found["views"][0]["columns"][0] == {"name": "id", "type": "BIGINT", "nullable": False}
-    assert found["views"][1]["query"] == TOTALS
+    assert answer["views"][0]["columns"][0] == {"name": "id", "type": "BIGINT", "nullable": False}
+    assert answer["views"][1]["query"] == TOTALS
 
 
 def test_points_and_ranges(served: Served) -> None:
@@ -89,9 +89,9 @@ def test_points_and_ranges(served: Served) -> None:
     assert read("price.gte=12&price.lt=30") == [(3, "ada", 12)]
     assert read("id.gt=1&id.lte=2") == [(2, "bob", 5)]
     assert read("customer.null=true") == []
-    found = ask(served.port, "/views/orders?limit=2")
-    assert len(found.content["rows"]) == 2 and found.content["more"] is True
-    assert found.content["time"] == 0 and found.headers["Timely-Time"] == "0" and found.content["view"] == "orders"
+    answer = ask(served.port, "/views/orders?limit=2")
+    assert len(answer.content["rows"]) == 2 and answer.content["more"] is True
+    assert answer.content["time"] == 0 and answer.headers["Timely-Time"] == "0" and answer.content["view"] == "orders"
     assert ask(served.port, "/views/Totals?customer=bob").content["rows"] == [{"customer": "bob", "total": 5}]
 
 
@@ -112,13 +112,13 @@ def test_points_and_ranges(served: Served) -> None:
     ],
 )
 def test_what_cannot_be_read_is_an_error_with_its_reason(served: Served, path: str, status: int, message: str) -> None:
-    found = ask(served.port, path)
-    assert found.status == status and message in found.content["error"]
+    answer = ask(served.port, path)
+    assert answer.status == status and message in answer.content["error"]
 
 
 def test_arrow(served: Served) -> None:
-    found = ask(served.port, "/views/totals", Accept="application/vnd.apache.arrow.stream")
-    table = pa.ipc.open_stream(found.content).read_all()
+    answer = ask(served.port, "/views/totals", Accept="application/vnd.apache.arrow.stream")
+    table = pa.ipc.open_stream(answer.content).read_all()
     assert table.schema.field("total").type == pa.int64() and table.schema.metadata == {b"time": b"0", b"more": b"false"}
     assert sorted(table.to_pydict()["total"]) == [5, 42]
     served.views.commit({"orders": {(9, "big", (1 << 63) - 1): 1, (10, "big", (1 << 63) - 1): 1}})
@@ -159,8 +159,8 @@ def test_values_of_all_types_come_and_go_as_json() -> None:
             {"b": True, "n": str(1 << 60), "x": "inf", "d": "1.50", "s": "é\n", "day": "2020-01-31", "at": "2020-01-31T12:30:00"}
         ]
         assert second == [dict.fromkeys(["b", "n", "x", "d", "s", "day", "at"])]
-        given = {**first[0], "x": 0.5}
-        assert ask(server.port, "/tables/t", "POST", {"delete": second, "insert": [given]}).content == {"time": 1}
+        options = {**first[0], "x": 0.5}
+        assert ask(server.port, "/tables/t", "POST", {"delete": second, "insert": [options]}).content == {"time": 1}
         assert views.read("t").rows == [(row, 1), ((*row[:2], 0.5, *row[3:]), 1)]
         for condition in ("n=1152921504606846976", "x=0.5", "d=1.5", "day=2020-01-31", "at=2020-01-31%2012:30:00"):
             assert ask(server.port, f"/views/t?{condition}").content["rows"] != []
@@ -175,14 +175,14 @@ def test_values_that_are_made_of_others() -> None:
     views.table("t", schema, [row, (None, None, None, None)])
     views.view("unpacked", "select pair.n as n, len(days) as days from t where raw is not null")
     with ViewServer(views, writable=True) as server:
-        [found] = ask(server.port, "/views/t?raw.null=true").content["rows"]
-        assert found == {"days": None, "pair": None, "raw": None, "at": None}
+        [answer] = ask(server.port, "/views/t?raw.null=true").content["rows"]
+        assert answer == {"days": None, "pair": None, "raw": None, "at": None}
         assert len(ask(server.port, "/views/t?days.null=true").content["rows"]) == 1
-        [found] = ask(server.port, "/views/t?at=2020-01-31T12:00:00%2B00:00").content["rows"]
-        assert found["days"] == ["2020-01-31", None] and found["pair"] == {"day": "2020-01-31", "n": 7}
+        [answer] = ask(server.port, "/views/t?at=2020-01-31T12:00:00%2B00:00").content["rows"]
+        assert answer["days"] == ["2020-01-31", None] and answer["pair"] == {"day": "2020-01-31", "n": 7}
         assert ask(server.port, "/views/t?days=2020-01-31").status == 400
-        changed = {**found, "pair": {"day": None, "n": 8}}
-        assert ask(server.port, "/tables/t", "POST", {"delete": [found], "insert": [changed]}).content == {"time": 1}
+        changed = {**answer, "pair": {"day": None, "n": 8}}
+        assert ask(server.port, "/tables/t", "POST", {"delete": [answer], "insert": [changed]}).content == {"time": 1}
         assert dict(views.read("t").rows) == {(*row[:1], (None, 8), *row[2:]): 1, (None,) * 4: 1}
         assert ask(server.port, "/views/unpacked").content["rows"] == [{"n": 8, "days": 2}]
         assert ask(server.port, "/tables/t", "POST", {"insert": [{"pair": {"x": 1}}]}).status == 400
@@ -367,10 +367,10 @@ def test_a_query_lives_as_long_as_its_client(served: Served) -> None:
 
 
 def test_a_query_that_is_read_once(served: Served) -> None:
-    found = ask(served.port, "/query", "POST", "select total from totals where customer = 'ada'", Accept="application/json")
-    assert found.content["rows"] == [{"total": 42}] and found.content["time"] == 0
-    found = ask(served.port, "/query", "POST", "select 1 as one", Accept="application/vnd.apache.arrow.stream")
-    assert pa.ipc.open_stream(found.content).read_all().to_pylist() == [{"one": 1}]
+    answer = ask(served.port, "/query", "POST", "select total from totals where customer = 'ada'", Accept="application/json")
+    assert answer.content["rows"] == [{"total": 42}] and answer.content["time"] == 0
+    answer = ask(served.port, "/query", "POST", "select 1 as one", Accept="application/vnd.apache.arrow.stream")
+    assert pa.ipc.open_stream(answer.content).read_all().to_pylist() == [{"one": 1}]
     wait_until(lambda: served.views.queries == 0)
 
 
@@ -389,9 +389,9 @@ def test_a_query_that_is_read_once(served: Served) -> None:
     ],
 )
 def test_a_query_that_is_wrong(served: Served, body: Any, status: int, expected: dict[str, int]) -> None:
-    found = ask(served.port, "/query", "POST", body)
-    assert found.status == status and found.content["error"]
-    assert expected.items() <= found.content.items()
+    answer = ask(served.port, "/query", "POST", body)
+    assert answer.status == status and answer.content["error"]
+    assert expected.items() <= answer.content.items()
     assert served.views.queries == 0 and len(ask(served.port, "/views/orders").content["rows"]) == 3
 
 
@@ -491,13 +491,13 @@ def test_a_server_is_read_only_by_default() -> None:
 )
 def test_pages_of_other_sites_read_nothing(headers: dict[str, str], status: int) -> None:
     served = Served(names=["views.example"], writable=True)
-    given = {name: value.format(port=served.port) for name, value in headers.items()}
+    options = {name: value.format(port=served.port) for name, value in headers.items()}
     with served.server:
-        page = ask(served.port, "/", **given)
+        page = ask(served.port, "/", **options)
         answers = [
-            ask(served.port, "/views/orders", **given),
-            ask(served.port, "/tables/orders", "POST", {"insert": [{"id": 4}]}, **given),
-            ask(served.port, "/query", "POST", "select 1 as n", Accept="application/json", **given),
+            ask(served.port, "/views/orders", **options),
+            ask(served.port, "/tables/orders", "POST", {"insert": [{"id": 4}]}, **options),
+            ask(served.port, "/query", "POST", "select 1 as n", Accept="application/json", **options),
         ]
     assert [answer.status for answer in answers] == [status] * 3
     assert page.status == (200 if "Sec_Fetch_Site" in headers else status)  # a link may lead to the page

@@ -35,19 +35,19 @@ def served(*arguments: Any, said: list[str] | None = None, last: str = "") -> It
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
-            lines, found = [], None
-            while found is None:
+            lines, result = [], None
+            while result is None:
                 lines.append(process.stdout.readline())
-                found = re.search(r"http://127\.0\.0\.1:([0-9]+)/", lines[-1])
+                result = re.search(r"http://127\.0\.0\.1:([0-9]+)/", lines[-1])
                 assert lines[-1], "".join(lines) + process.stderr.read()
-            yield int(found[1])
+            yield int(result[1])
             while not lines[-1].rstrip().endswith(last):
                 lines.append(process.stdout.readline())
                 assert lines[-1]
             process.send_signal(signal.SIGTERM)
             assert process.wait(600) == 0 and process.stderr.read() == ""
             if said is not None:
-                said += [line.rstrip().replace(found[1], "PORT") for line in (*lines, *process.stdout)]
+                said += [line.rstrip().replace(result[1], "PORT") for line in (*lines, *process.stdout)]
         finally:
             process.kill()
 
@@ -62,8 +62,8 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
     (tmp_path / "views.sql").write_text(SCRIPT + "create view sorted as select total from totals order by total;")
     path = tmp_path / "orders.csv"
     path.write_text("customer,price\nada,30\nbob,5\n")
-    said: list[str] = []
-    with served(tmp_path / "views.sql", "--input", f"orders={path}", said=said, last="read again") as port:
+    received: list[str] = []
+    with served(tmp_path / "views.sql", "--input", f"orders={path}", said=received, last="read again") as port:
         assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 30}]
         with (
             Events(port, "/views/best/changes") as events,
@@ -89,7 +89,7 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
             assert events.next().data["changes"][1]["row"] == {"customer": "eve", "total": 1}
         wait_for_status(port, "ok")  # a file counts as applied after its epoch, so shortly after the event
         assert ask(port, "/tables/orders", "POST", {"insert": []}).status == 403
-    assert [re.sub(r"'/.*?'", "FILE", line) for line in said] == [
+    assert [re.sub(r"'/.*?'", "FILE", line) for line in received] == [
         "timely: view sorted: a view has no order: ORDER BY at line 4, column 48 has no effect without LIMIT; sort when you read",
         "serving 4 tables and views at http://127.0.0.1:PORT/",
         "timely: input orders: FILE cannot be read as csv: column 'price' is int64, and line 2 has 'thirty': in the script,"

@@ -44,8 +44,8 @@ def test_views_read_earlier_views_at_one_time() -> None:
     assert views.commit({"t": {("a", 4): 1}}) == 1
     assert rows(views, "sums") == {("a", 5): 1, ("b", 2): 1} and rows(views, "big") == {("a", 5): 1, ("b", 2): 1}
     assert [(e.time, e.changes) for e in views.changes("big", 0)] == [(1, [(("a", 5), 1)])]
-    time, found = views.overview()
-    assert time == 1 and [(each.name, each.kind, each.rows) for each in found] == [
+    time, result = views.overview()
+    assert time == 1 and [(each.name, each.kind, each.rows) for each in result] == [
         ("t", "table", 3),
         ("sums", "view", 2),
         ("big", "view", 2),
@@ -341,8 +341,8 @@ def test_positions_are_those_of_the_script() -> None:
 def test_a_table_that_a_script_declares() -> None:
     views = Views()
     views.run_script("create table d (n int not null, price decimal(9, 2), at timestamp); -- and no more;\n")
-    [found] = views.overview()[1]
-    assert [(c.name, c.kind.value, c.nullable) for c in found.columns] == [
+    [result] = views.overview()[1]
+    assert [(c.name, c.kind.value, c.nullable) for c in result.columns] == [
         ("n", "BIGINT", False),
         ("price", "DECIMAL", True),
         ("at", "TIMESTAMP", True),
@@ -398,7 +398,7 @@ def test_a_condition_that_can_hold_for_no_row_is_refused() -> None:
     views.table("t", schema, [row])
     good = [(0, 1.0), (0, Decimal(1)), (1, 1), (2, Decimal("1.5")), (3, noon.date()), (4, noon), (5, True), (6, ("a", None))]
     for place, value in [*good, (7, "1")]:
-        assert [found for found, _ in views.read("t", [RowCondition(place, "eq", value)]).rows] == [row], (place, value)
+        assert [result for result, _ in views.read("t", [RowCondition(place, "eq", value)]).rows] == [row], (place, value)
     assert views.read("t", [RowCondition(2, "gt", 2)]).rows == []
     wrong = [(0, "1"), (0, True), (1, math.nan), (1, Decimal("0.1")), (2, 0.1), (3, noon), (4, noon.date()), (5, 1), (7, b"1")]
     for place, value in [*wrong, (4, noon.replace(tzinfo=datetime.UTC)), (6, "a"), (6, (1,))]:
@@ -528,23 +528,23 @@ def test_views_hold_what_new_views_compute_also_where_some_fail(seed: int, epoch
             with contextlib.suppress(ViewError):  # of a view that reads one that fails
                 fresh.run_script(statement)
         for name in names:
-            found = seen(views, name)
-            assert found == (seen(fresh, name) if name in {each.name for each in fresh.overview()[1]} else None), name
-            failures[found is None] += 1
-            if found is not None:
+            result = seen(views, name)
+            assert result == (seen(fresh, name) if name in {each.name for each in fresh.overview()[1]} else None), name
+            failures[result is None] += 1
+            if result is not None:
                 time, before = last[name]
                 together = Counter(before or {})
                 for epoch in views.changes(name, time):
                     together.update(dict(epoch.changes))
                 if before is not None:
-                    assert {row: count for row, count in together.items() if count} == found
-                last[name] = (views.time, found)
+                    assert {row: count for row, count in together.items() if count} == result
+                last[name] = (views.time, result)
         for text, query in list(open_queries.items()):
-            found = seen(views, query.name)
-            if found is not None:
+            result = seen(views, query.name)
+            if result is not None:
                 with fresh.query(text) as again:
-                    assert found == dict(fresh.read(again.name).rows)
-            if found is None or chance.random() < 0.2:
+                    assert result == dict(fresh.read(again.name).rows)
+            if result is None or chance.random() < 0.2:
                 open_queries.pop(text).close()
         text = chance.choice(QUERIES)
         if text not in open_queries:

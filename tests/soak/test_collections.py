@@ -95,7 +95,7 @@ def check_resumed(program: CollectionProgram, case: Case, at: int, workers: int)
     if not any(case.inputs):
         return
     with tempfile.TemporaryDirectory() as directory:
-        found = run_resumed(
+        result = run_resumed(
             program.build,
             *case.inputs,
             directory=Path(directory),
@@ -104,7 +104,7 @@ def check_resumed(program: CollectionProgram, case: Case, at: int, workers: int)
             compact=case.compact,
             containers=case.containers,
         )
-    check_changes(found, case.inputs, lambda *held: program.evaluate(held))
+    check_changes(result, case.inputs, lambda *held: program.evaluate(held))
 
 
 def test_random_programs_resumed(soak: Soak) -> None:
@@ -173,7 +173,7 @@ def test_a_million_changes_in_flat_memory() -> None:
     running.session.insert_columns(*map(np.array, zip(*edges, strict=True)))
     running.settle(0)
     at_load, running.longest = running.longest, 0.0
-    done, epoch, halfway, kept = 0, 0, 0, 0
+    done, epoch, halfway, held = 0, 0, 0, 0
     while done < CHANGES:
         epoch += 1
         size = 1 if epoch % 5 in (1, 2, 3) else 500  # edges that move; each is two changes
@@ -191,11 +191,11 @@ def test_a_million_changes_in_flat_memory() -> None:
         running.settle(epoch)
         done += 2 * size
         if epoch % 100 == 0:
-            kept = max(kept, sum(updates_in_traces()))
+            held = max(held, sum(updates_in_traces()))
         if not halfway and 2 * done >= CHANGES:
             halfway = resident()
     final = resident()
-    kept = max(kept, sum(updates_in_traces()))
+    held = max(held, sum(updates_in_traces()))
     again = Running()
     again.session.insert_columns(*map(np.array, zip(*edges, strict=True)))
     again.settle(0)
@@ -206,7 +206,7 @@ def test_a_million_changes_in_flat_memory() -> None:
     del running
     live = sum(updates_in_traces())
     print(f"longest step {1000 * longest:.0f} ms, {1000 * at_load:.0f} ms while loading")
-    print(f"{done:,} changes in {epoch:,} epochs; kept {kept:,}, live {live:,}; {halfway:,} bytes at half, {final:,} at the end")
-    assert kept <= 4 * live + 10_000
+    print(f"{done:,} changes in {epoch:,} epochs; kept {held:,}, live {live:,}; {halfway:,} bytes at half, {final:,} at the end")
+    assert held <= 4 * live + 10_000
     assert final <= 1.3 * halfway
     again.session.close()

@@ -61,9 +61,9 @@ def graphs(session: SparkSession, request: pytest.FixtureRequest) -> Graphs:
 
 def bag(frame: DataFrame) -> Counter[Any]:
     """The rows, by the names of their columns."""
-    found = Counter(frozen(row.asDict()) for row in frame.collect())
+    actual = Counter(frozen(row.asDict()) for row in frame.collect())
     frame.unpersist()
-    return found
+    return actual
 
 
 def frozen(value: Any) -> Any:
@@ -78,10 +78,10 @@ def frozen(value: Any) -> Any:
 
 def parts(frame: DataFrame, name: str) -> set[frozenset[Any]]:
     """The sets of vertices that have the same value."""
-    found: defaultdict[Any, set[Any]] = defaultdict(set)
+    result: defaultdict[Any, set[Any]] = defaultdict(set)
     for row in frame.collect():
-        found[row[name]].add(row.id)
-    return {frozenset(part) for part in found.values()}
+        result[row[name]].add(row.id)
+    return {frozenset(part) for part in result.values()}
 
 
 def numbers(frame: DataFrame, name: str) -> dict[Any, float]:
@@ -158,8 +158,8 @@ def test_ranks(graphs: Graphs, settings: dict[str, Any]) -> None:
 def test_ranks_of_several_sources(graphs: Graphs) -> None:
     """Ours are theirs of each source alone; theirs of several sources are other numbers."""
     ours, theirs, ids = graphs
-    found = numbers(ours.parallelPersonalizedPageRank(sourceIds=ids[:2], maxIter=4, dangling="scale").vertices, "pageranks")
-    vectors: Any = found
+    result = numbers(ours.parallelPersonalizedPageRank(sourceIds=ids[:2], maxIter=4, dangling="scale").vertices, "pageranks")
+    vectors: Any = result
     for at, source in enumerate(ids[:2]):
         alone = numbers(theirs.pageRank(sourceId=source, maxIter=4).vertices, "pagerank")
         assert {one: vector[at] for one, vector in vectors.items()} == pytest.approx(alone, abs=1e-9)
@@ -214,7 +214,7 @@ def test_messages(graphs: Graphs) -> None:
 def test_pregel(graphs: Graphs, skip: bool, both: bool) -> None:
     """Distances from two vertices, by way of both ends or of one, with vertices that vote to halt."""
     ours, theirs, _ = graphs
-    found = []
+    collected = []
     for graph in (ours, theirs):
         pregel = graph.pregel
         better = F.coalesce(pregel.msg() < F.col("far"), pregel.msg().isNotNull())
@@ -234,5 +234,5 @@ def test_pregel(graphs: Graphs, skip: bool, both: bool) -> None:
             .sendMsgToDst(sent)
             .aggMsgs(F.min(pregel.msg()))
         )
-        found.append(bag(program.run().select("id", "group", "far", "heard")))
-    assert found[0] == found[1]
+        collected.append(bag(program.run().select("id", "group", "far", "heard")))
+    assert collected[0] == collected[1]

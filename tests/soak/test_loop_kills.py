@@ -64,8 +64,8 @@ def main(number: int, place: Path) -> None:
     case = Case.draw(number)
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(local_cluster()) if case.deed == "executor" else ts.local_session(2)
-        found = run(case, weighted_edges(cluster, NODES), place)
-        (place / "found").write_text(json.dumps(found))
+        tables = run(case, weighted_edges(cluster, NODES), place)
+        (place / "found").write_text(json.dumps(tables))
 
 
 def in_another_driver(number: int, place: Path) -> tuple[list[Any], list[int]]:
@@ -83,8 +83,8 @@ def in_another_driver(number: int, place: Path) -> tuple[list[Any], list[int]]:
                 time.sleep(0.01)
         assert time.monotonic() < deadline, "it has not come to pass"
         assert driver.returncode in (0, -signal.SIGKILL)
-    found, resumed = json.loads((place / "found").read_text())
-    return [tuple(row) for row in found], resumed
+    answer, resumed = json.loads((place / "found").read_text())
+    return [tuple(row) for row in answer], resumed
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ tally: Counter[str] = Counter()
 @pytest.mark.parametrize("number", range(CASES))
 def test_what_is_killed_in_a_loop_goes_on(number: int, edges: DataFrame, expected: dict[str, list[Any]], tmp_path: Path) -> None:
     case = Case.draw(number)
-    found, resumed = run(case, edges, tmp_path) if case.deed == "worker" else in_another_driver(number, tmp_path)
-    assert found == expected[case.function]
+    tables, resumed = run(case, edges, tmp_path) if case.deed == "worker" else in_another_driver(number, tmp_path)
+    assert tables == expected[case.function]
     done = [note.read_text() for note in tmp_path.glob("kill-*")]
     assert len(resumed) <= len(done)
     tally.update(done)

@@ -100,16 +100,16 @@ def test_workers_and_drivers_that_are_killed_at_random_moments(tmp_path: Path, c
     cover(kills, "workers killed")
     cover(DRIVERS, "drivers killed")
     # Which files make a micro-batch is Spark's to say: after a kill it may have two files of one feed and one of the other.
-    found = Counter[Row]()
+    result = Counter[Row]()
     for epoch in range(epochs_of(view)):
-        apply(found, epoch, rows(view, epoch))
-    assert found == results[-1]
+        apply(result, epoch, rows(view, epoch))
+    assert result == results[-1]
 
 
 def rows(view: Path, epoch: int) -> list[Row]:
     table = parquet.ParquetDataset(sorted(map(str, (view / f"epoch={epoch}").glob("*.parquet")))).read()
-    found = [tuple(row.values()) for row in table.to_pylist()]
-    return sorted((row[:5] for row in found), key=lambda row: str(row[3]))
+    collected = [tuple(row.values()) for row in table.to_pylist()]
+    return sorted((row[:5] for row in collected), key=lambda row: str(row[3]))
 
 
 def kill_one(pids: Path, dice: random.Random) -> bool:

@@ -24,8 +24,8 @@ def printed(call: str) -> list[float]:
     done = subprocess.run(
         [sys.executable, "-c", f"from benchmarks import bounds; bounds.{call}"], capture_output=True, check=True
     )
-    found: list[float] = json.loads(done.stdout)
-    return found
+    answer: list[float] = json.loads(done.stdout)
+    return answer
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (1, 2)])

@@ -106,13 +106,13 @@ def outcome(case: Case) -> str:
         assert case.deed == "kill", error
         return "killed"
     assert case.deed != "raise"
-    found: Counter[int] = Counter()
+    actual: Counter[int] = Counter()
     for result in results:
-        found.update(dict(result))
+        actual.update(dict(result))
     if case.deed == "leave":
-        assert all(count <= expected(case)[epoch] for epoch, count in found.items())
+        assert all(count <= expected(case)[epoch] for epoch, count in actual.items())
         return "left"
-    assert found == expected(case)
+    assert actual == expected(case)
     return "came through"
 
 

@@ -96,6 +96,6 @@ def test_two_processes_race_at_one_place_and_are_killed(
         digests.append(digest.hexdigest())
     acknowledged = [line.split() for line in log.read_text().splitlines()]
     assert acknowledged
-    for size, found in acknowledged:
-        assert int(size) <= len(last) and found == digests[int(size)]
+    for size, result in acknowledged:
+        assert int(size) <= len(last) and result == digests[int(size)]
     cover(kills, f"kills of two racing processes, {len(acknowledged):,} acknowledged checkpoints, in")

@@ -73,8 +73,8 @@ def noted(folder: Path, moment: str) -> list[tuple[int, float]]:
     """The epochs at whose writing this moment was reached, in order, each as often as it was, and when."""
     calls = folder / "calls"
     lines = calls.read_text().splitlines(keepends=True) if calls.exists() else []
-    found = [line.split() for line in lines if line.endswith("\n")]
-    return [(int(epoch), float(at)) for each, epoch, at in found if each == moment]
+    collected = [line.split() for line in lines if line.endswith("\n")]
+    return [(int(epoch), float(at)) for each, epoch, at in collected if each == moment]
 
 
 def test_drivers_that_are_killed_while_sinks_write(tmp_path: Path, cover: Callable[[int, str], None]) -> None:
@@ -112,16 +112,16 @@ def test_drivers_that_are_killed_while_sinks_write(tmp_path: Path, cover: Callab
 def check(folder: Path, files: list[list[tuple[str, int]]]) -> None:
     """Compare all sinks with what the stream must give; which files an epoch has is Spark's to say."""
     view = folder / "files" / "counts"
-    found = {int(path.name.partition("=")[2]): rows(path) for path in view.glob("epoch=*")}
-    assert sorted(found) == list(range(len(found)))
+    by_name = {int(path.name.partition("=")[2]): rows(path) for path in view.glob("epoch=*")}
+    assert sorted(by_name) == list(range(len(by_name)))
     epochs = [
-        [pair for word, _ in found[epoch] if word.startswith("file ") for pair in files[int(word.split()[1])]]
-        for epoch in range(len(found))
+        [pair for word, _ in by_name[epoch] if word.startswith("file ") for pair in files[int(word.split()[1])]]
+        for epoch in range(len(by_name))
     ]
     assert sum(map(len, epochs)) == sum(map(len, files))
-    assert found == expected(epochs)
-    everything = sorted(row for each in found.values() for row in each)
-    newest = {word: total for epoch in range(len(found)) for word, total in found[epoch]}
+    assert by_name == expected(epochs)
+    everything = sorted(row for each in by_name.values() for row in each)
+    newest = {word: total for epoch in range(len(by_name)) for word, total in by_name[epoch]}
     tables = {name: [tuple(row) for row in rows] for name, rows in json.loads((folder / "rows").read_text()).items()}
     assert tables == {"counts": everything, "newest": sorted(newest.items())}
     assert StandInForDelta.rows(folder / "delta" / "counts") == everything

@@ -134,10 +134,10 @@ def test_drivers_that_are_killed_at_random_moments(tmp_path: Path, cover: Callab
             time.sleep(dice.random() * 0.5)
             driver.kill()
     # A micro-batch may have two files, where Spark was killed between noting a file and noting its micro-batch.
-    found = contents(calls)
-    assert sorted(found) == list(range(len(files)))
-    epochs: list[Words] = [[] for _ in range(max(found.values()) + 1)]
-    for file, epoch in found.items():
+    result = contents(calls)
+    assert sorted(result) == list(range(len(files)))
+    epochs: list[Words] = [[] for _ in range(max(result.values()) + 1)]
+    for file, epoch in result.items():
         epochs[epoch] += files[file]
     seen = handed(calls)
     assert [epoch for epoch, _ in seen] == sorted(epoch for epoch, _ in seen)

@@ -32,9 +32,9 @@ def peers_of(registration: Registration, index: int, generation: int) -> dict[in
 
 def complete(server: Rendezvous, run: RunEntry, pool: ThreadPoolExecutor, generation: int, stage: int = 0) -> list[Registration]:
     joined = [register(server, run, index, generation, stage) for index in range(run.workers)]
-    told = pool.map(lambda index: peers_of(joined[index], index, generation), range(run.workers))
+    message = pool.map(lambda index: peers_of(joined[index], index, generation), range(run.workers))
     expected = {index: address(index, generation) for index in range(run.workers)}
-    assert all(peers == expected for peers in told)
+    assert all(peers == expected for peers in message)
     return joined
 
 

@@ -37,8 +37,8 @@ COLUMNS = ["what", "epoch", "a", "b"]
 def requirements(session: SparkSession, rows: int, epochs: int = EPOCHS) -> DataFrame:
     """Return ``rows`` of the rows ``(epoch, package, requires)`` of Debian's graph, always the same."""
     pairs = [(row["package"], row["requires"]) for row in required("depends").to_pylist()]
-    kept = random.Random(rows).sample(pairs, rows)
-    rows_of = [(place % epochs, *pair) for place, pair in enumerate(kept)]
+    held = random.Random(rows).sample(pairs, rows)
+    rows_of = [(place % epochs, *pair) for place, pair in enumerate(held)]
     return session.createDataFrame(rows_of, "epoch int, package string, requires string")
 
 
@@ -81,31 +81,31 @@ def spread(edges: Any, news: Any) -> Any:
         labels = Labels()
         info.register_state(labels.save, labels.load)
 
-        def give(output: Any, held: Any, found: list[tuple[int, str, str]]) -> None:
+        def give(output: Any, held: Any, collected: list[tuple[int, str, str]]) -> None:
             by_epoch: dict[int, list[tuple[str, str]]] = {}
-            for epoch, node, label in found:
+            for epoch, node, label in collected:
                 by_epoch.setdefault(epoch, []).append((node, label))
             for epoch, records in by_epoch.items():
                 output.session(held.delayed(timely.Product(epoch, held.time.inner))).give_many(records)
 
         def logic(edges: Any, news: Any, output: Any) -> None:
             for held, batch in edges:
-                found = []
+                collected = []
                 for node, neighbour in batch:
                     epoch = held.time.outer
                     labels.neighbours.setdefault(node, []).append((epoch, neighbour))
                     if labels.better(node, epoch, node):
-                        found.append((epoch, node, node))
-                    found += [(max(epoch, since), neighbour, label) for since, label in labels.stairs[node]]
-                give(output, held, found)
+                        collected.append((epoch, node, node))
+                    collected += [(max(epoch, since), neighbour, label) for since, label in labels.stairs[node]]
+                give(output, held, collected)
             for held, batch in news:
-                found = []
+                collected = []
                 for node, label in batch:
                     epoch = held.time.outer
                     if labels.better(node, epoch, label):
                         for since, neighbour in labels.neighbours.get(node, ()):
-                            found.append((max(epoch, since), neighbour, label))
-                give(output, held, found)
+                            collected.append((max(epoch, since), neighbour, label))
+                give(output, held, collected)
 
         return logic
 
@@ -121,9 +121,9 @@ def components(edges: Any, every: Callable[[Any], Any]) -> Any:
     both = edges.flat_map(lambda edge: [edge, edge[::-1]])
     with both.scope.iterative() as loop:
         handle, again = loop.feedback()
-        found = spread(both.enter(loop), every(again))
-        found.connect_loop(handle)
-        labels = found.leave()
+        result = spread(both.enter(loop), every(again))
+        result.connect_loop(handle)
+        labels = result.leave()
     least = labels.aggregate(lambda node, label, best: min(label, best or label), lambda node, best: (node, best))
     return stamped(least.state_machine(renamed))
 

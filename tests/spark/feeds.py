@@ -99,11 +99,11 @@ class Shop:
 
     def result(self) -> Counter[Row]:
         """What ``QUERY`` gives of all that there is."""
-        found: dict[str, list[int]] = {}
+        by_name: dict[str, list[int]] = {}
         for _, customer, total in self.orders.values():
             if customer in self.customers:
-                found.setdefault(self.customers[customer], []).append(total)
-        return Counter((name, len(totals), sum(totals)) for name, totals in found.items())
+                by_name.setdefault(self.customers[customer], []).append(total)
+        return Counter((name, len(totals), sum(totals)) for name, totals in by_name.items())
 
 
 def apply(held: Counter[Row], epoch: int, rows: Iterable[Row]) -> None:

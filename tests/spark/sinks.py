@@ -44,8 +44,8 @@ class Derby:
 
     def rows(self, table: str) -> list[Row]:
         """The rows of a table, sorted; nulls first."""
-        found = [tuple(row) for row in self.session.read.jdbc(self.url, table).collect()]
-        return sorted(found, key=lambda row: [(value is not None, value) for value in row])
+        actual = [tuple(row) for row in self.session.read.jdbc(self.url, table).collect()]
+        return sorted(actual, key=lambda row: [(value is not None, value) for value in row])
 
     def tables(self) -> list[str]:
         """The names of the tables."""

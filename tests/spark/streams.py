@@ -107,12 +107,12 @@ def count_words(scope: timely.ScopeBuilder[int], words: timely.Stream[int, Any])
 def expected(epochs: Sequence[Sequence[tuple[str, int]]]) -> dict[int, list[Row]]:
     """What the dataflow of :func:`count_words` gives at each epoch, sorted."""
     sums: Counter[str] = Counter()
-    found: dict[int, list[Row]] = {}
+    by_name: dict[int, list[Row]] = {}
     for epoch, rows in enumerate(epochs):
         for word, n in rows:
             sums[word] += n
-        found[epoch] = sorted({(word, sums[word]) for word, _ in rows})
-    return found
+        by_name[epoch] = sorted({(word, sums[word]) for word, _ in rows})
+    return by_name
 
 
 def descriptions(session: SparkSession) -> set[str]:
@@ -132,9 +132,9 @@ class Taker:
     changed: threading.Condition = attrs.field(factory=threading.Condition)
 
     def __call__(self, epoch: int, tables: Mapping[str, DataFrame]) -> None:
-        found = {name: sorted(tuple(row) for row in table.collect()) for name, table in tables.items()}
+        actual = {name: sorted(tuple(row) for row in table.collect()) for name, table in tables.items()}
         with self.changed:
-            self.seen.append((epoch, found))
+            self.seen.append((epoch, actual))
             self.changed.notify_all()
         self.on_epoch(epoch)
 

@@ -185,6 +185,6 @@ def test_the_last_mark_of_an_exception_counts() -> None:
     for error in (first, last):
         mark(error, worker=1)
     text = "\n\tat java".join("\n".join([str(error), *error.__notes__]) for error in (first, last)) + "\n SQLSTATE: 38000"
-    found = failure_of(RuntimeError(text))
-    assert isinstance(found, OperatorError)
-    assert (str(found), found.name, found.path, found.worker) == ('no "x"\nin ü', "map", "/map#1", 2)
+    result = failure_of(RuntimeError(text))
+    assert isinstance(result, OperatorError)
+    assert (str(result), result.name, result.path, result.worker) == ('no "x"\nin ü', "map", "/map#1", 2)

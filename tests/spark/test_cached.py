@@ -71,16 +71,16 @@ def shuffles(frame: DataFrame) -> int:
 
 
 def test_a_table_that_is_partitioned_already_is_read_in_place(partitioned: DataFrame) -> None:
-    found = run(partitioned.select(F.col("n").cast("long").alias("n")))
-    assert shuffles(found) == 1  # behind the workers
-    assert Counter(map(tuple, found.collect())) == Counter((n, n // 100) for n in range(300))
+    tables = run(partitioned.select(F.col("n").cast("long").alias("n")))
+    assert shuffles(tables) == 1  # behind the workers
+    assert Counter(map(tuple, tables.collect())) == Counter((n, n // 100) for n in range(300))
 
 
 def test_a_table_that_leaves_the_cache_stays_partitioned(session: SparkSession) -> None:
     frame = keep(session.range(30, numPartitions=WORKERS).select(F.col("id").alias("n")))
-    found = run(frame)
+    tables = run(frame)
     frame.unpersist(blocking=True)
-    assert Counter(map(tuple, found.collect())) == Counter((n, n // 10) for n in range(30))
+    assert Counter(map(tuple, tables.collect())) == Counter((n, n // 10) for n in range(30))
 
 
 def test_a_killed_worker_reads_its_partition_again(partitioned: DataFrame, tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_a_killed_worker_reads_its_partition_again(partitioned: DataFrame, tmp_p
     def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
         return by_worker(scope, numbers.map_batch(die_once))
 
-    found = run(partitioned, build)
-    assert Counter(map(tuple, found.collect())) == Counter((n, n // 100) for n in range(300))
+    tables = run(partitioned, build)
+    assert Counter(map(tuple, tables.collect())) == Counter((n, n // 100) for n in range(300))
     assert died.exists()
 
 
@@ -141,7 +141,7 @@ def test_a_table_that_is_not_as_wanted_is_partitioned_anew(session: SparkSession
     else:
         parts = [session.range(at, at + 100, numPartitions=1).select(F.col("id").alias("n")) for at in range(0, 300, 100)]
         frame = keep(parts[0].unionAll(parts[1]).unionAll(parts[2]))
-    found = run(frame.select("n"))
-    assert shuffles(found) == 2
-    assert sorted(row.n for row in found.collect()) == sorted(row.n for row in frame.select("n").collect())
+    tables = run(frame.select("n"))
+    assert shuffles(tables) == 2
+    assert sorted(row.n for row in tables.collect()) == sorted(row.n for row in frame.select("n").collect())
     frame.unpersist()

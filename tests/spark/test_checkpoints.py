@@ -128,9 +128,9 @@ def test_a_feed_gives_each_row_once_and_none_too_early(
         if feed.epoch is None:
             break
         limit = feed.epoch + stride
-        found = [row for batch in feed.before(limit) for row in batch["row"].to_pylist()]
-        assert found == [row for row, epoch in enumerate(epochs) if epoch < limit and epoch >= start and row not in seen]
-        seen += found
+        collected = [row for batch in feed.before(limit) for row in batch["row"].to_pylist()]
+        assert collected == [row for row, epoch in enumerate(epochs) if epoch < limit and epoch >= start and row not in seen]
+        seen += collected
     assert feed.epoch is None
     assert seen == [row for row, epoch in enumerate(epochs) if epoch >= start]
     assert feed.epochs == len({epoch for epoch in epochs if epoch >= start})
@@ -174,17 +174,17 @@ def test_one_stage_at_a_time_is_let_in_where_checkpoints_are() -> None:
 
 def test_a_worker_that_has_been_declared_gone_is_reported() -> None:
     server = Rendezvous("127.0.0.1", "127.0.0.1")
-    told: list[tuple[int, int, str]] = []
+    received: list[tuple[int, int, str]] = []
     try:
         run = server.open_run(1, patience=0.2)
-        run.listen(Silent, lambda worker, generation, message: told.append((worker, generation, message.why)))
+        run.listen(Silent, lambda worker, generation, message: received.append((worker, generation, message.why)))
         with Registration(attrs.evolve(server.invitation(run), patience=3600.0), index=0, generation=7, stage=1) as worker:
             worker.peers(("127.0.0.1", 9))  # it gives a sign of life once a second
             assert worker.stopped(600) is not None
     finally:
         server.close()
-    assert [(worker, generation) for worker, generation, _ in told] == [(0, 7)]
-    assert "has been silent for 0.2 s" in told[0][2]
+    assert [(worker, generation) for worker, generation, _ in received] == [(0, 7)]
+    assert "has been silent for 0.2 s" in received[0][2]
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------------
@@ -200,10 +200,10 @@ def running_sum(stop: Callable[[int], object] = lambda n: None) -> Callable[...,
 
     def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
         def look(batch: pa.RecordBatch) -> list[int]:
-            found: list[int] = batch["n"].to_pylist()
-            for n in found:
+            result: list[int] = batch["n"].to_pylist()
+            for n in result:
                 stop(n)
-            return found
+            return result
 
         daily = (
             numbers.map_batch(look)

@@ -181,13 +181,13 @@ def about(session: SparkSession) -> dict[str, Any]:
 def test_a_graph_frame_finds_what_it_finds_in_a_classic_session(
     connect: SparkSession, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = about(session)
+    result = about(session)
     with pytest.raises(SparkError, match="vertices is one of Spark Connect, and pyspark.sql.functions makes columns for classic"):
         friends(connect)
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as SparkSession.builder.remote does, and makes it the active one
     remote: Any = connect
     type(remote)._set_default_and_active_session(remote)
-    assert about(connect) == found
+    assert about(connect) == result
 
 
 def expressions(F: Any) -> list[Any]:
@@ -228,11 +228,11 @@ def test_expressions_are_compiled_as_in_a_classic_session(connect: SparkSession,
         one.conf.set("spark.sql.ansi.enabled", ansi)
     try:
         for columns in zip(expressions(F), expressions(functions), strict=True):
-            found = [attempt(compiled, frame, column) for frame, column in zip(frames, columns, strict=True)]
-            assert found[0] == found[1]
+            collected = [attempt(compiled, frame, column) for frame, column in zip(frames, columns, strict=True)]
+            assert collected[0] == collected[1]
         for columns in zip(aggregates(F), aggregates(functions), strict=True):
-            found = [attempt(compiled_aggregate, frame, "id", column) for frame, column in zip(frames, columns, strict=True)]
-            assert found[0] == found[1]
+            collected = [attempt(compiled_aggregate, frame, "id", column) for frame, column in zip(frames, columns, strict=True)]
+            assert collected[0] == collected[1]
         for column in refused(functions):
             with pytest.raises(ConfigurationError, match="which workers cannot compute as Spark does"):
                 compiled(frames[1], column)
@@ -260,9 +260,9 @@ def test_slots_that_a_setting_hides_are_asked_for(connect: SparkSession) -> None
 def test_components_over_connect(connect: SparkSession) -> None:
     edges = connect.createDataFrame(EDGES, "src string, dst string").dropna()
     vertices = connect.createDataFrame([("d",)], "node string")
-    found = graphs.connected_components(edges, vertices=vertices, workers=2)
-    assert rows(found) == Counter([("", ""), ("a", ""), ("b", ""), ("c", ""), ("d", "d")])
-    assert found.metrics.rows_in == {"edges": 3, "vertices": 1}
+    result = graphs.connected_components(edges, vertices=vertices, workers=2)
+    assert rows(result) == Counter([("", ""), ("a", ""), ("b", ""), ("c", ""), ("d", "d")])
+    assert result.metrics.rows_in == {"edges": 3, "vertices": 1}
 
 
 def test_a_classic_session_whose_driver_is_out_of_reach(session: SparkSession) -> None:
@@ -352,9 +352,9 @@ def _algorithms(session: SparkSession) -> dict[str, Callable[[], DataFrame]]:
 def test_every_algorithm_finds_what_it_finds_in_a_classic_session(
     connect: SparkSession, session: SparkSession, name: str
 ) -> None:
-    found = rows(_algorithms(connect)[name]())
-    assert found
-    assert found == rows(_algorithms(session)[name]())
+    actual = rows(_algorithms(connect)[name]())
+    assert actual
+    assert actual == rows(_algorithms(session)[name]())
 
 
 CLIENT = """

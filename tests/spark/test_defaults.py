@@ -148,8 +148,8 @@ def test_an_argument_wins_over_a_setting(session: SparkSession, put: Set) -> Non
         return {"limits": limits}
 
     def workers_and_terabytes(**given: Any) -> tuple[int, set[int]]:
-        found = ts.run(look, {"x": numbers}, {"limits": "limit long"}, **given)["limits"]
-        return found.rdd.getNumPartitions(), {round(row.limit / (1 << 40)) for row in found.collect()}
+        result = ts.run(look, {"x": numbers}, {"limits": "limit long"}, **given)["limits"]
+        return result.rdd.getNumPartitions(), {round(row.limit / (1 << 40)) for row in result.collect()}
 
     put("spark.timely.workers", 1)
     put("spark.timely.memory", "40TB")  # half of what the process does not have yet
@@ -170,10 +170,10 @@ def test_an_error_names_the_setting_that_asks_for_too_many_workers(session: Spar
 def test_a_stream_that_is_named_goes_on_where_it_was(session: SparkSession, put: Set, tmp_path: Path) -> None:
     put("spark.timely.checkpoint.dir", tmp_path / "kept")
     put("spark.timely.workers", 1)
-    found: list[tuple[int, list[int]]] = []
+    collected: list[tuple[int, list[int]]] = []
 
     def take(epoch: int, tables: Mapping[str, DataFrame]) -> None:
-        found.append((epoch, sorted(row.id for row in tables["x"].collect())))
+        collected.append((epoch, sorted(row.id for row in tables["x"].collect())))
 
     for rows in ([1, 2], [3]):
         session.createDataFrame([(n,) for n in rows], "id long").coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
@@ -181,7 +181,7 @@ def test_a_stream_that_is_named_goes_on_where_it_was(session: SparkSession, put:
         ts.stream(
             through, {"x": frame}, {"x": "id long"}, foreach_epoch=take, checkpoint="roads", trigger={"availableNow": True}
         ).await_termination()
-    assert found == [(0, [1, 2]), (1, [3])]
+    assert collected == [(0, [1, 2]), (1, [3])]
     assert (tmp_path / "kept" / "timely" / "stream-through" / "roads" / "query").is_dir()
 
 

@@ -33,11 +33,11 @@ def raised(what: str, worker: int = 0, name: str = "map") -> OperatorError:
 
 def finals(policy: FailurePolicy, *failures: tuple[TimelyError, int, int]) -> list[bool]:
     """What is said of ``(error, stage, generation)``, one after the other."""
-    said = []
+    received = []
     for error, stage, generation in failures:
         worker = error.worker if isinstance(error, OperatorError) else 0
-        said.append(policy.is_final(error, describe(error, worker), stage, generation))
-    return said
+        received.append(policy.is_final(error, describe(error, worker), stage, generation))
+    return received
 
 
 def test_what_cannot_be_is_not_tried_again(policy: FailurePolicy) -> None:
@@ -71,8 +71,8 @@ def test_what_follows_a_lost_worker_is_compared_with_what_came_before_it(policy:
 
 def test_reports_of_others_do_not_hide_that_an_error_happened_twice(policy: FailurePolicy) -> None:
     broken = WorkerError("worker 1 raised KeyError: 1")
-    said = [policy.is_final(broken, describe(broken, worker), 1, generation) for generation in (3, 7) for worker in (1, 0)]
-    assert said == [False, False, True, False]
+    received = [policy.is_final(broken, describe(broken, worker), 1, generation) for generation in (3, 7) for worker in (1, 0)]
+    assert received == [False, False, True, False]
 
 
 class Registered:

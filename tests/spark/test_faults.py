@@ -175,12 +175,12 @@ def test_a_driver_that_is_interrupted_leaves_nothing_behind_but_its_checkpoints(
         try:
             until(lambda: saboteur.acted or driver.poll() is not None, 120)
             driver.send_signal(how)
-            _, said = driver.communicate(timeout=600)
+            _, message = driver.communicate(timeout=600)
         finally:
             driver.kill()
-    assert saboteur.acted, said
+    assert saboteur.acted, message
     assert driver.returncode != 0
-    assert how != signal.SIGINT or "KeyboardInterrupt" in said
+    assert how != signal.SIGINT or "KeyboardInterrupt" in message
     until(lambda: not any(alive(pid) for pid in saboteur.pids()))
     assert [path.name for path in scratch.rglob("*") if "timely" in path.name] == []
     result = run(edges, saboteur, checkpoint=tmp_path / "kept", checkpoint_every=2)  # which has acted, and does so once

@@ -116,7 +116,7 @@ def behind(numbers: Numbers, gate: Numbers, busy: bool = False) -> Numbers:
 
 def together(shape: Shape, shares: list[int]) -> list[int]:
     """Take in so many batches on each worker, each in a thread of its own; return what came out."""
-    found: list[list[int]] = [[] for _ in shares]
+    collected: list[list[int]] = [[] for _ in shares]
     failed: list[BaseException] = []
 
     def work(index: int, transport: Any) -> None:
@@ -130,7 +130,7 @@ def together(shape: Shape, shares: list[int]) -> list[int]:
                 ingest.close()
                 while worker.run_step(0.05):
                     pass
-                found[index] = everything(seen)
+                collected[index] = everything(seen)
         except BaseException as error:
             failed.append(error)
 
@@ -140,7 +140,7 @@ def together(shape: Shape, shares: list[int]) -> list[int]:
     for thread in threads:
         thread.join(600)
     assert failed == []
-    return sorted(n for part in found for n in part)
+    return sorted(n for part in collected for n in part)
 
 
 @pytest.mark.parametrize("shares", [[12], [12, 12], [12, 0, 3]], ids=str)

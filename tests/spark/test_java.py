@@ -59,8 +59,8 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     directory = tmp_path / "commands"
     directory.mkdir()
     for command in COMMANDS:
-        if (found := shutil.which(command)) is not None:
-            (directory / command).symlink_to(found)
+        if (result := shutil.which(command)) is not None:
+            (directory / command).symlink_to(result)
     monkeypatch.setenv("PATH", str(directory))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -144,8 +144,8 @@ def test_only_the_missing_module_is_dropped(tmp_path: Path, given: list[str], pa
     text = java._SCRIPT.format(java=shlex.quote(str(real)))
     made = java._write_home(text, tmp_path) / "bin" / "java"
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    said = subprocess.run([made, *given], capture_output=True, text=True, check=True).stdout
-    assert said.split("\0")[:-1] == passed
+    message = subprocess.run([made, *given], capture_output=True, text=True, check=True).stdout
+    assert message.split("\0")[:-1] == passed
 
 
 @pytest.mark.spark

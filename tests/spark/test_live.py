@@ -55,15 +55,15 @@ def collected(result: ts.Result) -> list[int]:
 
 def meanwhile(result: ts.Result, gate: Path, look: Callable[[], object]) -> list[int]:
     """What a run gives whose workers wait at ``gate`` until ``look`` has returned."""
-    found: list[list[int]] = []
-    action = threading.Thread(target=lambda: found.append(collected(result)))
+    actual: list[list[int]] = []
+    action = threading.Thread(target=lambda: actual.append(collected(result)))
     action.start()
     try:
         look()
     finally:
         gate.touch()
         action.join()
-    return found[0]
+    return actual[0]
 
 
 def until(page: LivePage, condition: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any]:
@@ -99,20 +99,20 @@ def test_all_workers_are_on_the_page_while_they_work_and_afterwards(session: Spa
 
 def test_nothing_is_reported_where_there_is_no_page(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[RunEntry] = []
-    told: list[Any] = []
+    received: list[Any] = []
 
     def note(run: RunEntry, *_: object) -> None:
         opened.append(run)
-        run.listen(LiveReport, lambda *content: told.append(content))
+        run.listen(LiveReport, lambda *content: received.append(content))
 
     monkeypatch.setattr(batch, "listen_for_page", note)
     result = ts.run(through(), {"numbers": session.range(0, 10, 1, 2).toDF("n")}, ROWS, workers=2)
     assert collected(result) == list(range(10))
-    assert len(opened) == 1 and told == []
+    assert len(opened) == 1 and received == []
     with LivePage() as page:  # the other way round, what was listened for would have been heard
         result = ts.run(through(), {"numbers": session.range(0, 10, 1, 2).toDF("n")}, ROWS, workers=2, live=page)
         assert collected(result) == list(range(10))
-    assert {worker for worker, _, _ in told} == {0, 1}
+    assert {worker for worker, _, _ in received} == {0, 1}
 
 
 def test_the_workers_of_a_stream_are_on_the_page(session: SparkSession, tmp_path: Path) -> None:

@@ -178,10 +178,10 @@ def test_why_an_attempt_failed_is_in_the_logs_of_the_driver(session: SparkSessio
     finally:
         session.sparkContext.setLogLevel("ERROR")
         log_to_spark(session.sparkContext)
-    said = [record.getMessage() for record in caplog.records if record.name == "timely.spark.worker"]
-    assert said
-    assert "worker 0, attempt " in said[0]
-    assert "stops, and so do the others: operator 'map_batch · fail'" in said[0]
+    received = [record.getMessage() for record in caplog.records if record.name == "timely.spark.worker"]
+    assert received
+    assert "worker 0, attempt " in received[0]
+    assert "stops, and so do the others: operator 'map_batch · fail'" in received[0]
 
 
 @pytest.mark.spark

@@ -62,9 +62,9 @@ def change(kind: str, id: int, customer: int = 0, total: int = 0) -> dict[str, A
 
 def start(session: SparkSession, orders: FeedFolder, where: str, sink: Any, view: Any = None, **options: Any) -> StreamHandle:
     """A view of orders, on what is in their folder now."""
-    given: dict[str, Any] = {"inputs": {"orders": changes(orders.read(session, CHANGES))}, "workers": 2, "trigger": NOW}
+    values: dict[str, Any] = {"inputs": {"orders": changes(orders.read(session, CHANGES))}, "workers": 2, "trigger": NOW}
     view = view or "select customer, count(*) as n, sum(total) as total from orders group by customer"
-    return maintain(view, outputs=sink, checkpoint=where, **{**given, **options})
+    return maintain(view, outputs=sink, checkpoint=where, **{**values, **options})
 
 
 def test_a_view_is_what_spark_makes_of_the_accumulated_data(
@@ -132,9 +132,9 @@ def test_a_function_that_builds_several_views_of_a_debezium_feed_as_files(
         (1, [None, "bob", "bob", "zoe", "zoe"], [1, 2, 3]),
         (2, [None, "bob", "eve", "zoe", "zoe"], [1, 3, 4]),
     ):
-        found = {view: session.read.parquet(f"{out}/{view}/epoch={epoch}").collect() for view in ("names", "ids")}
-        assert sorted((row.name for row in found["names"]), key=lambda name: name or "") == names
-        assert sorted(row.id for row in found["ids"]) == ids
+        actual = {view: session.read.parquet(f"{out}/{view}/epoch={epoch}").collect() for view in ("names", "ids")}
+        assert sorted((row.name for row in actual["names"]), key=lambda name: name or "") == names
+        assert sorted(row.id for row in actual["ids"]) == ids
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -156,12 +156,12 @@ RESULTS = {
 def held_by(session: SparkSession, out: Path) -> dict[int, Counter[Row]]:
     """What the view holds after each epoch of a folder of changes."""
     held: Counter[Row] = Counter()
-    found = {}
+    by_name = {}
     for epoch in range(len([name for name in os.listdir(out) if name.startswith("epoch=")])):
         rows = [tuple(row) for row in session.read.parquet(f"{out}/epoch={epoch}").collect()]
         apply(held, epoch, sorted(rows, key=lambda row: row[-2]))
-        found[epoch] = Counter(held)
-    return found
+        by_name[epoch] = Counter(held)
+    return by_name
 
 
 @pytest.mark.soak

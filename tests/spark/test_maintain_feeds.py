@@ -83,12 +83,12 @@ def run(
                 recovery.checkpoint(cut)
         return seen
 
-    found: dict[int, list[Row]] = {epoch: [] for epoch in range(len(epochs))}
+    by_name: dict[int, list[Row]] = {epoch: [] for epoch in range(len(epochs))}
     for _ in range(1 if cut is None else 2):
         for seen in timely.execute(both, workers=workers):
             for epoch, row in seen:
-                found[epoch].append(row)
-    return {epoch: sorted(rows, key=repr) for epoch, rows in found.items()}
+                by_name[epoch].append(row)
+    return {epoch: sorted(rows, key=repr) for epoch, rows in by_name.items()}
 
 
 def feed_of(**columns: Any) -> pa.Schema:
@@ -98,7 +98,7 @@ def feed_of(**columns: Any) -> pa.Schema:
 def accumulated(changes: Mapping[int, Sequence[Row]]) -> dict[int, Counter[Row]]:
     """What a view holds after each epoch, from its changes; no row is both deleted and inserted, or there less than never."""
     held: Counter[Row] = Counter()
-    found = {}
+    by_name = {}
     for epoch, rows in changes.items():
         kinds: dict[Row, set[str]] = {}
         for *row, kind, version in rows:
@@ -107,8 +107,8 @@ def accumulated(changes: Mapping[int, Sequence[Row]]) -> dict[int, Counter[Row]]
             held[tuple(row)] += 1 if kind == "insert" else -1
         assert all(len(each) == 1 for each in kinds.values())
         assert all(count >= 0 for count in held.values())
-        found[epoch] = +held
-    return found
+        by_name[epoch] = +held
+    return by_name
 
 
 # -- change types ------------------------------------------------------------------------------------------------------
@@ -161,11 +161,11 @@ def test_a_run_that_goes_on_from_a_checkpoint(tmp_path: Path, render: Callable[.
 @pytest.mark.parametrize("render", [changed_rows, all_rows])
 def test_a_row_that_is_there_several_times(render: Callable[..., Any]) -> None:
     row = {"id": 1, "n": None, "_change_type": "insert"}
-    found = run(ChangeTypes(()), [[row] * 3, [], [{**row, "_change_type": "delete"}]], DELTA, render=render)
+    tables = run(ChangeTypes(()), [[row] * 3, [], [{**row, "_change_type": "delete"}]], DELTA, render=render)
     if render is changed_rows:
-        assert found == {0: [(1, None, "insert", 0)] * 3, 1: [], 2: [(1, None, "delete", 2)]}
+        assert tables == {0: [(1, None, "insert", 0)] * 3, 1: [], 2: [(1, None, "delete", 2)]}
     else:
-        assert found == {0: [(1, None)] * 3, 1: [(1, None)] * 3, 2: [(1, None)] * 2}
+        assert tables == {0: [(1, None)] * 3, 1: [(1, None)] * 3, 2: [(1, None)] * 2}
 
 
 def refused(decoder: FeedDecoder, epochs: Epochs, feed: pa.Schema) -> str:
@@ -263,12 +263,12 @@ def test_upserts_are_those_of_a_dictionary(calls: list[list[Call]], ordered: boo
     """With ``order_by`` whatever comes late changes nothing; without it the last epoch counts."""
     versions: dict[int, Call] = {}
     epochs, tables = [], {}
-    for epoch, found in enumerate(calls):
-        kept: dict[Any, Call] = {}
-        for call in found:  # one of a key and version, or one of a key
-            kept.setdefault(call[:2] if ordered else call[0], call)
+    for epoch, result in enumerate(calls):
+        held: dict[Any, Call] = {}
+        for call in result:  # one of a key and version, or one of a key
+            held.setdefault(call[:2] if ordered else call[0], call)
         rows = [
-            call for call in kept.values() if not ordered or versions.get(call[0], call)[1] != call[1] or call[0] not in versions
+            call for call in held.values() if not ordered or versions.get(call[0], call)[1] != call[1] or call[0] not in versions
         ]
         for call in rows:
             if not ordered or call[0] not in versions or versions[call[0]][1] < call[1]:
@@ -287,8 +287,8 @@ def test_upserts_go_on_from_a_checkpoint(tmp_path: Path, cut: int) -> None:
         [{"id": id, "n": 4, "gone": False} for id in range(6)],
         [{"id": 0, "n": 7, "gone": False}],
     ]
-    found = run(Upserted(("id",), "gone", ("n",)), epochs, UPSERTS, folder=tmp_path, cut=cut, workers=2)
-    assert accumulated(found) == {
+    tables = run(Upserted(("id",), "gone", ("n",)), epochs, UPSERTS, folder=tmp_path, cut=cut, workers=2)
+    assert accumulated(tables) == {
         0: Counter((id, 5) for id in range(6)),
         1: Counter((id, 5) for id in range(3, 6)),
         2: Counter((id, 5) for id in range(3, 6)),
@@ -358,9 +358,9 @@ def test_values_of_every_type_come_through() -> None:
     feed = [[{**row, "_change_type": kind} for row in rows] for kind in ("insert", "delete")]
     changed = schema.append(pa.field("_change_type", pa.string()))
     for workers in (1, 2):
-        found = run(ChangeTypes(()), feed, changed, table=schema, workers=workers)
+        tables = run(ChangeTypes(()), feed, changed, table=schema, workers=workers)
         for epoch, kind in enumerate(("insert", "delete")):
-            assert found[epoch] == sorted([(*row.values(), kind, epoch) for row in rows], key=repr)
+            assert tables[epoch] == sorted([(*row.values(), kind, epoch) for row in rows], key=repr)
 
 
 def test_a_row_with_nan_is_deleted_by_one_that_equals_it() -> None:
@@ -368,8 +368,8 @@ def test_a_row_with_nan_is_deleted_by_one_that_equals_it() -> None:
     changed = schema.append(pa.field("_change_type", pa.string()))
     feed = [[{"id": 1, "n": float("nan"), "_change_type": kind}] for kind in ("insert", "delete")]
     for workers in (1, 2):
-        found = run(ChangeTypes(()), feed, changed, table=schema, workers=workers)
-        assert repr(found) == repr({0: [(1, float("nan"), "insert", 0)], 1: [(1, float("nan"), "delete", 1)]})
+        tables = run(ChangeTypes(()), feed, changed, table=schema, workers=workers)
+        assert repr(tables) == repr({0: [(1, float("nan"), "insert", 0)], 1: [(1, float("nan"), "delete", 1)]})
 
 
 def test_a_value_of_a_view_that_does_not_fit() -> None:

@@ -146,12 +146,12 @@ def test_the_standing_of_nested_loops_is_that_of_the_innermost() -> None:
     numbers.advance_to(5)
     numbers.send(30)
     numbers.advance_to(6)
-    found = [position_of(scope)]
-    while found[-1] != (6, None):
+    collected = [position_of(scope)]
+    while collected[-1] != (6, None):
         worker.step()
-        found.append(position_of(scope))
-    assert {epoch for epoch, _ in found[:-1]} == {5}
-    rounds = [number for _, number in found if number is not None]
+        collected.append(position_of(scope))
+    assert {epoch for epoch, _ in collected[:-1]} == {5}
+    rounds = [number for _, number in collected if number is not None]
     assert rounds == sorted(rounds)
     assert rounds[-1] in (28, 29)
     numbers.close()
@@ -218,10 +218,10 @@ def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
         def written() -> str:
             writable.flush()
             os.write(slave, b"\x05")  # behind what has been written: when it comes, all of that has
-            found = b""
-            while not found.endswith(b"\x05"):
-                found += os.read(master, 10_000)
-            return found[:-1].decode()
+            result = b""
+            while not result.endswith(b"\x05"):
+                result += os.read(master, 10_000)
+            return result[:-1].decode()
 
         yield writable, written
     os.close(master)

@@ -100,9 +100,9 @@ def test_the_first_error_reaches_everybody(server: Rendezvous, pool: ThreadPoolE
     joined = complete(server, run, pool, 1)
     joined[1].report(OperatorError("map failed", "map", "/flow/map#1", 1))
     for index in (0, 2):
-        told = joined[index].stopped(600)
-        assert isinstance(told, OperatorError)
-        assert (str(told), told.name, told.path, told.worker) == ("map failed", "map", "/flow/map#1", 1)
+        message = joined[index].stopped(600)
+        assert isinstance(message, OperatorError)
+        assert (str(message), message.name, message.path, message.worker) == ("map failed", "map", "/flow/map#1", 1)
         joined[index].report(PeerLostError("worker 1 has gone away"))
     leave(*joined)
     assert isinstance(run.failure, OperatorError)
@@ -238,11 +238,13 @@ def test_no_bytes_of_a_stranger_stop_the_driver(server: Rendezvous, pool: Thread
         hello.do_handshake()
     begun = outgoing.read()
     for _ in range(40):
-        said = bytearray(source.choice([begun, source.randbytes(source.randrange(600)), begun[: source.randrange(len(begun))]]))
-        for _ in range(source.randrange(4) if said else 0):
-            said[source.randrange(len(said))] = source.randrange(256)
+        message = bytearray(
+            source.choice([begun, source.randbytes(source.randrange(600)), begun[: source.randrange(len(begun))]])
+        )
+        for _ in range(source.randrange(4) if message else 0):
+            message[source.randrange(len(message))] = source.randrange(256)
         with contextlib.suppress(OSError), socket.create_connection(server.address, timeout=600) as sock:
-            sock.sendall(said)
+            sock.sendall(message)
             sock.shutdown(socket.SHUT_WR)
             while sock.recv(1 << 16):
                 pass

@@ -107,16 +107,16 @@ def test_a_worker_that_is_busy_does_not_hang(server: Rendezvous, pool: ThreadPoo
 def test_time_in_which_one_was_held_up_oneself_is_nobodys_silence() -> None:
     now = [100.0]
     pulse = Pulse(20.0, lambda: now[0])
-    heard = pulse.beat()
+    message = pulse.beat()
     for _ in range(10):
         now[0] += 1.0
-        assert pulse.beat() - heard <= 10.0
+        assert pulse.beat() - message <= 10.0
     now[0] += 500.0  # the whole process was stopped
-    assert pulse.beat() - heard <= 11.0
+    assert pulse.beat() - message <= 11.0
     for _ in range(20):
         now[0] += 1.0
         pulse.beat()
-    assert pulse.beat() - heard > 20.0
+    assert pulse.beat() - message > 20.0
 
 
 def test_patience_must_be_some(server: Rendezvous) -> None:

@@ -67,8 +67,8 @@ def test_what_is_not_ours_becomes_a_worker_error() -> None:
 
 @pytest.mark.parametrize("name", [name for name, kind in vars(errors).items() if isinstance(kind, type)])
 def test_an_error_of_any_class_is_reported(name: str) -> None:
-    told = describe(WorkerError("it failed"), 1) | {"type": name}
-    assert str(revive(told)).endswith("it failed")
+    message = describe(WorkerError("it failed"), 1) | {"type": name}
+    assert str(revive(message)).endswith("it failed")
 
 
 def wait_for(registration: Registration, count: int) -> list[Any]:
@@ -86,13 +86,13 @@ def wait_for(registration: Registration, count: int) -> list[Any]:
 
 def test_workers_and_driver_send_messages_in_order(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(2)
-    told: queue.Queue[tuple[int, int, Any]] = queue.Queue()
-    run.listen(Note, lambda worker, generation, note: told.put((worker, generation, note.content)))
+    received: queue.Queue[tuple[int, int, Any]] = queue.Queue()
+    run.listen(Note, lambda worker, generation, note: received.put((worker, generation, note.content)))
     joined = complete(server, run, pool, 4)
     for number in range(100):
         joined[1].send(Note(number))
         joined[1].send(Other())
-    assert [told.get(timeout=600) for _ in range(100)] == [(1, 4, number) for number in range(100)]
+    assert [received.get(timeout=600) for _ in range(100)] == [(1, 4, number) for number in range(100)]
     assert run.generation == 4
     for number in range(100):
         assert run.send(0, Note(number**2))
@@ -105,15 +105,15 @@ def test_workers_and_driver_send_messages_in_order(server: Rendezvous, pool: Thr
 
 def test_large_messages_both_ways_at_once(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(1)
-    told: queue.Queue[int] = queue.Queue()
-    run.listen(Note, lambda worker, generation, note: told.put(len(note.content)))
+    received: queue.Queue[int] = queue.Queue()
+    run.listen(Note, lambda worker, generation, note: received.put(len(note.content)))
     (joined,) = complete(server, run, pool, 1)
     text = "x" * (LARGEST - 100)
     for _ in range(10):
         joined.send(Note(text))
         run.send(0, Note(text))
     assert wait_for(joined, 10) == [text] * 10
-    assert [told.get(timeout=600) for _ in range(10)] == [LARGEST - 100] * 10
+    assert [received.get(timeout=600) for _ in range(10)] == [LARGEST - 100] * 10
     leave(joined)
 
 
@@ -132,8 +132,8 @@ def test_only_the_newest_generation_gets_messages(server: Rendezvous, pool: Thre
     run = server.open_run(2)
     assert run.generation is None
     assert run.broadcast(Note()) == 0
-    told: queue.Queue[tuple[int, int]] = queue.Queue()
-    run.listen(Other, lambda worker, generation, message: told.put((worker, generation)))
+    received: queue.Queue[tuple[int, int]] = queue.Queue()
+    run.listen(Other, lambda worker, generation, message: received.put((worker, generation)))
     old = complete(server, run, pool, 1)
     new = complete(server, run, pool, 3, stage=1)
     newer = complete(server, run, pool, 5)
@@ -141,7 +141,7 @@ def test_only_the_newest_generation_gets_messages(server: Rendezvous, pool: Thre
     old[0].send(Other())
     leave(*old)
     newer[0].send(Other())
-    assert told.get(timeout=600) == (0, 5)
+    assert received.get(timeout=600) == (0, 5)
     assert run.broadcast(Note()) == 2
     assert wait_for(newer[1], 1) == [None]
     assert old[0].receive(Note) == new[0].receive(Note) == []
@@ -152,13 +152,13 @@ def test_a_listener_that_fails_is_logged_and_harms_nobody(
     server: Rendezvous, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = server.open_run(1)
-    told: queue.Queue[int] = queue.Queue()
+    received: queue.Queue[int] = queue.Queue()
     run.listen(Note, lambda worker, generation, note: 1 // note.content)
-    run.listen(Note, lambda worker, generation, note: told.put(note.content))
+    run.listen(Note, lambda worker, generation, note: received.put(note.content))
     (joined,) = complete(server, run, pool, 1)
     joined.send(Note(0))
     joined.send(Note(1))
-    assert [told.get(timeout=600) for _ in range(2)] == [0, 1]
+    assert [received.get(timeout=600) for _ in range(2)] == [0, 1]
     assert "ZeroDivisionError" in caplog.text
     leave(joined)
 
@@ -178,15 +178,15 @@ def test_what_a_worker_sent_before_it_left_is_received_though_it_did_not_listen(
         waiting.start()
         deaf = dial_and_join(server, run, 0, 1)
         waiting.join()
-        heard = queue.SimpleQueue[int]()
-        run.listen(Other, lambda worker, generation, message: heard.put(worker))
+        received = queue.SimpleQueue[int]()
+        run.listen(Other, lambda worker, generation, message: received.put(worker))
         for _ in range(20):  # more than the connection holds, so that the driver has something left to send
             assert run.send(0, Note("x" * 1_000_000))
         other.send(Other())
-        assert heard.get(timeout=600) == 1  # the driver has sent what could be sent
+        assert received.get(timeout=600) == 1  # the driver has sent what could be sent
         deaf.sendall(framed(Other()) + framed(Done()))
         deaf.close()
-        assert heard.get(timeout=600) == 0
+        assert received.get(timeout=600) == 0
         assert other.stopped(0.2) is None
         other.done()
     assert run.failure is None

@@ -28,15 +28,15 @@ def edges(session: SparkSession) -> DataFrame:
 
 
 def test_a_loop_goes_on_after_two_kills(edges: DataFrame, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    killer = Killer(tmp_path, kept, (Kill(1, 25), Kill(0, 20)))
-    options: Any = {"workers": 2, "checkpoint": kept, "checkpoint_every": EVERY}
+    checkpoint = tmp_path / "kept"
+    killer = Killer(tmp_path, checkpoint, (Kill(1, 25), Kill(0, 20)))
+    options: Any = {"workers": 2, "checkpoint": checkpoint, "checkpoint_every": EVERY}
     result = FUNCTIONS["pagerank"](edges, live=killer, **options)
     assert rows(result) == rows(FUNCTIONS["pagerank"](edges, workers=2))
     assert killer.done == 2
     assert result.resumed == [1, 1]
     assert all(worker.checkpoints for worker in result.metrics)
-    assert sorted(file.suffix for file in kept.iterdir()) == [".claim", ".fence"]
+    assert sorted(file.suffix for file in checkpoint.iterdir()) == [".claim", ".fence"]
 
 
 def test_a_method_of_a_graph_frame_goes_on_after_a_kill(edges: DataFrame, tmp_path: Path) -> None:
@@ -51,12 +51,12 @@ def test_each_method_of_a_graph_frame_goes_on_after_a_kill(name: str, edges: Dat
 
 def check_method(name: str, edges: DataFrame, place: Path) -> None:
     """Kill a worker in the loop, and compare with a run that nobody disturbs."""
-    graph, kept = graph_frame(edges), place / "kept"
-    killer: Any = Killer(place, kept, (Kill(1, 12),))
-    found: Any = METHODS[name](graph, checkpoint=kept, checkpoint_every=EVERY, live=killer)
-    assert rows(found) == rows(METHODS[name](graph))
-    assert (killer.done, found.resumed) == (1, [1])
-    found.unpersist()
+    graph, checkpoint = graph_frame(edges), place / "kept"
+    killer: Any = Killer(place, checkpoint, (Kill(1, 12),))
+    result: Any = METHODS[name](graph, checkpoint=checkpoint, checkpoint_every=EVERY, live=killer)
+    assert rows(result) == rows(METHODS[name](graph))
+    assert (killer.done, result.resumed) == (1, [1])
+    result.unpersist()
 
 
 @pytest.mark.soak
@@ -118,16 +118,16 @@ def halved(numbers: Any) -> Any:
 
 def test_a_loop_of_the_users_own_goes_on(session: SparkSession, tmp_path: Path) -> None:
     def build(scope: Any, numbers: Any) -> dict[str, Any]:
-        found = halved(numbers.map_batch(lambda batch: batch["id"].to_pylist()))
-        return {"counts": found.map_batch(as_batch)}
+        actual = halved(numbers.map_batch(lambda batch: batch["id"].to_pylist()))
+        return {"counts": actual.map_batch(as_batch)}
 
     def as_batch(pairs: list[tuple[int, int]]) -> pa.RecordBatch:
         return pa.record_batch({"n": [n for n, _ in pairs], "times": [times for _, times in pairs]})
 
-    kept = tmp_path / "kept"
-    killer: Any = Killer(tmp_path, kept, (Kill(0, 6),))
+    checkpoint = tmp_path / "kept"
+    killer: Any = Killer(tmp_path, checkpoint, (Kill(0, 6),))
     inputs, outputs = {"numbers": session.range(1, 1 << 8)}, {"counts": "n long, times long"}
-    result = ts.run(build, inputs, outputs, workers=2, checkpoint=kept, checkpoint_every=EVERY, live=killer)
+    result = ts.run(build, inputs, outputs, workers=2, checkpoint=checkpoint, checkpoint_every=EVERY, live=killer)
     assert dict(result["counts"].collect()) == {number: (1 << (9 - number.bit_length())) - 1 for number in range(1, 1 << 8)}
     assert (killer.done, result.resumed) == (1, [1])
 
@@ -146,12 +146,12 @@ def test_operators_that_can_be_saved_between_epochs_only_are_refused(session: Sp
 
 
 def test_what_a_graph_function_returns_is_a_data_frame(edges: DataFrame) -> None:
-    found = graphs.connected_components(edges, workers=1)
-    assert isinstance(found, DataFrame)
-    assert (found.progress, found.failure, found.resumed, list(found.metrics)) == (None, None, [], [])
-    sizes = found.groupBy("component").count().orderBy("component")
-    assert found.join(sizes, "component").select(found.node).distinct().count() == found.count()
-    assert found.metrics.rows_out == {"found": 45}
+    result = graphs.connected_components(edges, workers=1)
+    assert isinstance(result, DataFrame)
+    assert (result.progress, result.failure, result.resumed, list(result.metrics)) == (None, None, [], [])
+    sizes = result.groupBy("component").count().orderBy("component")
+    assert result.join(sizes, "component").select(result.node).distinct().count() == result.count()
+    assert result.metrics.rows_out == {"found": 45}
     assert not hasattr(sizes, "metrics")
     with pytest.raises(TypeError, match="tolerance"):
         graphs.connected_components(edges, tolerance=1)  # type: ignore[call-arg]

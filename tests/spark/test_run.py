@@ -246,8 +246,8 @@ def test_every_worker_runs_without_a_row_to_be_put_in_order(session: SparkSessio
         return {"all": alive.concat(*numbers.values())}
 
     empty = session.range(5).where("id > 7").select(F.col("id").alias("n"))
-    found = ts.run(build, {f"numbers{at}": empty for at in range(inputs)}, {"all": "n long"}, workers=3, **options)["all"]
-    assert rows(found) == Counter({(1,): 3})
+    result = ts.run(build, {f"numbers{at}": empty for at in range(inputs)}, {"all": "n long"}, workers=3, **options)["all"]
+    assert rows(result) == Counter({(1,): 3})
 
 
 def test_fewer_rows_than_workers(session: SparkSession) -> None:

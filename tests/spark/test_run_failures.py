@@ -186,11 +186,11 @@ def test_an_output_without_a_declared_column(numbers: DataFrame) -> None:
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_an_operator_that_keeps_its_capability(numbers: DataFrame, workers: int) -> None:
     def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
-        kept = [capability]
+        held = [capability]
 
         def logic(input: Any, output: Any) -> None:
             for _, batch in input:
-                output.session(kept[0]).give_batch(batch)
+                output.session(held[0]).give_batch(batch)
 
         return logic
 

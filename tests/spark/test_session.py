@@ -70,9 +70,9 @@ def test_a_session_of_spark_connect_has_no_context(connect: Any) -> None:
 
 def test_the_client_of_spark_connect_alone_has_no_local_session() -> None:
     program = "import timely.graphs.spark\ntimely.spark.local_session(2)"
-    said = failed_import(program, SPARK_SKIP_CONNECT_COMPAT_TESTS="1")
-    assert said.startswith("timely.errors.ConfigurationError: a local session needs all of pyspark")
-    assert 'pip install "timely-dataflow[spark]"' in said
+    message = failed_import(program, SPARK_SKIP_CONNECT_COMPAT_TESTS="1")
+    assert message.startswith("timely.errors.ConfigurationError: a local session needs all of pyspark")
+    assert 'pip install "timely-dataflow[spark]"' in message
 
 
 @pytest.mark.parametrize(

@@ -96,16 +96,16 @@ def test_what_a_cluster_needs_is_not_asked_of_a_local_session() -> None:
     [("localhost", set(), True), ("127.0.0.1", {"node7"}, False), ("node1", {"node7"}, True), ("::1", {"node7"}, False)],
 )
 def test_a_driver_out_of_reach(host: str, executors: set[str], reached: bool) -> None:
-    found = judge(around({**FINE, "spark.driver.host": host}, executors))
-    assert ("spark.driver.host" in named(found)) is not reached
+    result = judge(around({**FINE, "spark.driver.host": host}, executors))
+    assert ("spark.driver.host" in named(result)) is not reached
 
 
 def test_too_few_slots_come_first_and_explain_what_a_slot_is() -> None:
     settings = {**FINE, "spark.python.worker.reuse": "false", "spark.task.cpus": "2"}
-    found = judge(around(settings, slots=3))
-    assert named(found) == ["spark.executor.instances", "spark.python.worker.reuse"]
-    assert "4 workers need 4 task slots of 2 cores each (spark.task.cpus) at the same time" in found[0].reason
-    assert named(found.required) == ["spark.executor.instances"]
+    result = judge(around(settings, slots=3))
+    assert named(result) == ["spark.executor.instances", "spark.python.worker.reuse"]
+    assert "4 workers need 4 task slots of 2 cores each (spark.task.cpus) at the same time" in result[0].reason
+    assert named(result.required) == ["spark.executor.instances"]
     local = judge(around(settings, local=True, slots=3))[0]
     assert (local.setting, local.value) == ("spark.master", "local[4]")
     assert "local[8]" in local.needed

@@ -158,18 +158,18 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_an_executor_without_the_library_says_so() -> None:
-    said = last_line(unpickled_alone(carried(lambda batches: batches, "timely through")))
-    assert said.startswith("ImportError: the executor on ")
-    assert sys.executable in said
-    assert "cannot import timely: No module named 'timely'. Call timely.spark.ship(session) before run" in said
+    message = last_line(unpickled_alone(carried(lambda batches: batches, "timely through")))
+    assert message.startswith("ImportError: the executor on ")
+    assert sys.executable in message
+    assert "cannot import timely: No module named 'timely'. Call timely.spark.ship(session) before run" in message
 
 
 def test_an_executor_with_another_version_says_so(driver: Any) -> None:
     ts.ship(driver)
     function = carried(lambda batches: batches, "timely through")
     assert unpickled_alone(function, archive=driver.sent[0]).stdout == "[1, 2]\n"
-    said = last_line(unpickled_alone(function, "import timely; timely.__version__ = '0.0.7'", archive=driver.sent[0]))
-    assert f"has timely 0.0.7, and the driver {timely.__version__}: both must be the same" in said
+    message = last_line(unpickled_alone(function, "import timely; timely.__version__ = '0.0.7'", archive=driver.sent[0]))
+    assert f"has timely 0.0.7, and the driver {timely.__version__}: both must be the same" in message
 
 
 def test_an_executor_without_a_module_of_the_user_says_which(driver: Any, importable: Path) -> None:
@@ -178,9 +178,9 @@ def test_an_executor_without_a_module_of_the_user_says_which(driver: Any, import
 
     function = carried(mine.double, "timely mine")
     ts.ship(driver)
-    said = last_line(unpickled_alone(function, archive=driver.sent[-1]))
-    assert "cannot load the dataflow: ModuleNotFoundError: No module named 'mine'" in said
-    assert "ship(session, 'mine')" in said
+    message = last_line(unpickled_alone(function, archive=driver.sent[-1]))
+    assert "cannot load the dataflow: ModuleNotFoundError: No module named 'mine'" in message
+    assert "ship(session, 'mine')" in message
     ts.ship(driver, mine)
     assert unpickled_alone(function, archive=driver.sent[-1]).stdout == "[2, 4]\n"
 

@@ -218,8 +218,8 @@ def test_databases_that_cannot_be(session: SparkSession, derby: Derby) -> None:
         ({"url": "jdbc:nowhere:x"}, ConfigurationError, "No suitable driver: give the session the driver's jar"),
         ({"url": "jdbc:derby:memory:missing"}, SparkError, "cannot be reached: Database 'memory:missing' not found"),
     ]
-    for given, error, message in cases:
-        options: dict[str, Any] = {"url": derby.url, "table": "counts", "schema": COUNTS, **given}
+    for values, error, message in cases:
+        options: dict[str, Any] = {"url": derby.url, "table": "counts", "schema": COUNTS, **values}
         schema = options.pop("schema")
         with pytest.raises(error, match=message):
             opened(session, JdbcSink(**options), schema)

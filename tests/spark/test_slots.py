@@ -78,8 +78,8 @@ def test_a_cluster_that_is_coming_up_is_waited_for(
     clock: Clock, master: str, conf: dict[str, str], arrivals: list[tuple[int, int]], workers: int, seconds: int
 ) -> None:
     begun = clock.now
-    given: dict[str, Any] = {"master": master, "started": begun, **conf}
-    cluster = Cluster(*coming(*arrivals), **given)
+    options: dict[str, Any] = {"master": master, "started": begun, **conf}
+    cluster = Cluster(*coming(*arrivals), **options)
     assert settled(cluster) == workers
     assert clock.now - begun == pytest.approx(seconds, abs=0.5)
 
@@ -179,9 +179,9 @@ def test_what_runs_beside_a_stream_takes_the_slots_that_are_left(session: SparkS
         result = ts.run(lambda scope, rows: {"rows": rows}, {"rows": session.range(5)}, {"rows": "id long"})
         beside.append((result["rows"].count(), len(result.metrics)))
         with tempfile.TemporaryDirectory() as folder:
-            for given in options:
+            for values in options:
                 with pytest.raises(SparkError, match=r"offers 3.*Streams of this session hold 2 of them") as error:
-                    ts.stream(count_words, inputs, {"counts": COUNTS}, foreach_epoch=print, checkpoint=folder, **given)
+                    ts.stream(count_words, inputs, {"counts": COUNTS}, foreach_epoch=print, checkpoint=folder, **values)
                 refused.append(error)
 
     take = Taker(on_epoch=look)

@@ -52,8 +52,8 @@ def start(
 ) -> StreamHandle:
     """A stream of running totals, on what is in the folder now unless another trigger is asked for."""
     inputs = {"words": words.read(session)}
-    given: dict[str, Any] = {"inputs": inputs, "outputs": {"counts": COUNTS}, "workers": 2, "trigger": NOW}
-    return stream(build, foreach_epoch=take, checkpoint=where, **{**given, **options})
+    values: dict[str, Any] = {"inputs": inputs, "outputs": {"counts": COUNTS}, "workers": 2, "trigger": NOW}
+    return stream(build, foreach_epoch=take, checkpoint=where, **{**values, **options})
 
 
 def test_each_micro_batch_is_an_epoch_of_one_dataflow(session: SparkSession, words: Folder, where: str) -> None:
@@ -170,17 +170,17 @@ def test_rows_of_every_type_come_through(session: SparkSession, where: str, tmp_
     schema = ", ".join(f"c{number} {kind}" for number, kind in enumerate(values))
     rows = session.createDataFrame([tuple(values.values()), (None,) * len(values)], schema)
     rows.coalesce(1).write.parquet(str(tmp_path / "rows"))
-    found: list[str] = []
+    collected: list[str] = []
     stream(
         lambda scope, rows: {"same": rows},
         inputs={"rows": session.readStream.schema(schema).parquet(str(tmp_path / "rows"))},
         outputs={"same": schema},
         workers=2,
-        foreach_epoch=lambda epoch, tables: found.extend(map(repr, tables["same"].collect())),
+        foreach_epoch=lambda epoch, tables: collected.extend(map(repr, tables["same"].collect())),
         checkpoint=where,
         trigger=NOW,
     ).await_termination()
-    assert sorted(found) == sorted(map(repr, rows.collect()))
+    assert sorted(collected) == sorted(map(repr, rows.collect()))
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
@@ -312,9 +312,9 @@ def nothing(epoch: int, tables: Mapping[str, DataFrame]) -> None:
 def test_arguments_that_cannot_be(
     session: SparkSession, words: Folder, where: str, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    given = {"workers": 1, "foreach_epoch": nothing, "checkpoint": where, "inputs": {"words": words.read(session)}}
+    values = {"workers": 1, "foreach_epoch": nothing, "checkpoint": where, "inputs": {"words": words.read(session)}}
     with pytest.raises(error, match=message):
-        stream(count_words, **{"outputs": {"counts": COUNTS}, **given, **options})
+        stream(count_words, **{"outputs": {"counts": COUNTS}, **values, **options})
     assert not os.path.exists(where)
 
 

@@ -37,9 +37,9 @@ def writing(path: Path) -> Callable[[int, Mapping[str, DataFrame]], None]:
     """A function that appends each epoch to a file: it runs in a process of the server."""
 
     def take(epoch: int, tables: Mapping[str, DataFrame]) -> None:
-        found = {name: sorted(tuple(row) for row in table.collect()) for name, table in tables.items()}
+        actual = {name: sorted(tuple(row) for row in table.collect()) for name, table in tables.items()}
         with path.open("a") as file:
-            file.write(json.dumps([epoch, found]) + "\n")
+            file.write(json.dumps([epoch, actual]) + "\n")
 
     return take
 

@@ -101,9 +101,9 @@ def read_before_the_claim(patch: pytest.MonkeyPatch) -> None:
     claim, seen = Ownership.claim, {}
 
     def claim_later(store: Store) -> Ownership:
-        found = epoch_log._newest(store, store.names())
+        result = epoch_log._newest(store, store.names())
         owner = claim(store)
-        seen[owner.run] = found
+        seen[owner.run] = result
         return owner
 
     patch.setattr(Ownership, "claim", claim_later)

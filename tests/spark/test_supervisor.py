@@ -237,15 +237,15 @@ def test_a_checkpoint_is_ordered_between_epochs_and_announced_when_all_have_it(s
     ],
 )
 def test_how_often_the_same_failure_is_tried_again(scene: Scene, failure: TimelyError | None, most: int) -> None:
-    told = threading.Event()
-    scene.supervisor.on_failure = told.set
+    message = threading.Event()
+    scene.supervisor.on_failure = message.set
     begun = scene.pool.submit(scene.supervisor.begin)
     for _ in range(most):
         assert scene.supervisor.failure is None
         scene.next().die(failure)
     with pytest.raises(type(failure) if failure is not None else SparkError):
         begun.result(600)
-    assert told.wait(600)
+    assert message.wait(600)
     assert scene.supervisor.attempts == most
 
 

@@ -65,7 +65,7 @@ def test_an_operator_that_does_not_return_is_reported_to_the_driver(
         log_to_spark(session.sparkContext)
         logging.getLogger("timely.spark.worker").removeHandler(release)
     assert Path(file).exists()
-    said = next(text for text in release.said if "has not returned" in text)
-    assert "operator 'map_batch · dawdle'" in said
-    assert "in dawdle" in said
-    assert "attempt" in said
+    message = next(text for text in release.said if "has not returned" in text)
+    assert "operator 'map_batch · dawdle'" in message
+    assert "in dawdle" in message
+    assert "attempt" in message

@@ -67,12 +67,12 @@ def _mixed(key: Any, values: Grouped) -> Grouped:
 
 
 def _greatest_two(key: Any, values: Grouped) -> Grouped:
-    left, found = 2, []
+    left, result = 2, []
     for value, count in reversed(values):
         if count > 0 and left > 0:
-            found.append((value, min(left, count)))
+            result.append((value, min(left, count)))
             left -= count
-    return found
+    return result
 
 
 GROUPS: Final[list[tuple[Callable[[Collection[Any, Any]], Collection[Any, Any]], Callable[[Any, Grouped], Grouped]]]] = [

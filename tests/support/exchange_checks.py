@@ -43,8 +43,8 @@ class StateChecks:
 
     def check(self, state: ExchangeState, before: ExchangeState | None = None) -> None:
         """Raise ``InvariantViolation`` unless all invariants hold of a state, and of the step to it."""
-        for invariant, found in self.violations(state, before):
-            raise InvariantViolation(invariant, found)
+        for invariant, result in self.violations(state, before):
+            raise InvariantViolation(invariant, result)
 
     def violations(self, state: ExchangeState, before: ExchangeState | None = None) -> Found:
         """Yield what does not hold of a state, and of the step to it, causes first."""
@@ -58,12 +58,12 @@ class StateChecks:
 
     def frontiers(self, view: Bag) -> Frontiers:
         """Return the frontiers that the tracker shows of a view."""
-        found = self._shown.get(view)
-        if found is None:
+        result = self._shown.get(view)
+        if result is None:
             self._count(view)
-            found = {location: self._tracker.frontier(location).elements for location in self._oracle.locations}
-            self._shown[view] = found
-        return found
+            result = {location: self._tracker.frontier(location).elements for location in self._oracle.locations}
+            self._shown[view] = result
+        return result
 
     def _count(self, view: Bag) -> list[Change]:
         """Take the tracker from the view that it was at last to another; return the changes that it reports."""
@@ -76,9 +76,9 @@ class StateChecks:
         key = (check.__name__, values)
         if key not in self._passed:
             passed = True
-            for found in check(*values):
+            for result in check(*values):
                 passed = False
-                yield found
+                yield result
             if passed:
                 self._passed.add(key)
 

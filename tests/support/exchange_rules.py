@@ -114,17 +114,17 @@ class ExchangeState:
 
     def truth(self) -> Bag:
         """Return the true counts of all pointstamps."""
-        found = self.messages
+        result = self.messages
         for held in self.held:
-            found = plus(found, held)
-        return found
+            result = plus(result, held)
+        return result
 
     def coming(self, sender: int, receiver: int, workers: int) -> list[Bag]:
         """Return what ``receiver`` has still to receive from ``sender``: what is unsent, and with it ever older batches."""
-        found = [self.unsent[sender]]
+        collected = [self.unsent[sender]]
         for batch in reversed(self.queues[sender * workers + receiver]):
-            found.append(plus(found[-1], batch.updates))
-        return found
+            collected.append(plus(collected[-1], batch.updates))
+        return collected
 
 
 class ExchangeRules:

@@ -67,10 +67,10 @@ class ExchangeSimulation:
 
     def possible(self) -> list[Decision]:
         """Return every decision that might be taken next."""
-        found: list[Decision] = list(self.rules.exchanges(self.state))
+        result: list[Decision] = list(self.rules.exchanges(self.state))
         for worker in range(self.rules.workers):
-            found += [Do(worker, statement) for statement in self.statements(worker)]
-        return found
+            result += [Do(worker, statement) for statement in self.statements(worker)]
+        return result
 
     def statements(self, worker: int) -> list[Statement]:
         """Return what a worker might do next, as the times given allow."""

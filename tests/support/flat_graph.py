@@ -70,16 +70,16 @@ class FlatGraph:
 
     def frontiers(self, stamps: Iterable[tuple[Location, Time]]) -> dict[Location, set[Time]]:
         """Return, for every location, the minimal times at which some pointstamp may still result in something there."""
-        found: dict[Location, set[Time]] = {location: set() for location in self.steps}
+        by_name: dict[Location, set[Time]] = {location: set() for location in self.steps}
         queue = list(stamps)
         while queue:
             location, time = queue.pop()
-            known = found[location]
+            known = by_name[location]
             if any(below(other, time) for other in known):
                 continue
-            found[location] = {other for other in known if not below(time, other)} | {time}
+            by_name[location] = {other for other in known if not below(time, other)} | {time}
             for following, step in self.steps[location]:
                 result = step(time)
                 if result is not None:
                     queue.append((following, result))
-        return found
+        return by_name

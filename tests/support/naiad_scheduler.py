@@ -89,13 +89,13 @@ class NaiadScheduler:
         >>> scheduler.frontier_at(Source(0, 0))
         Antichain([6])
         """
-        found: Antichain[Any] = Antichain()
+        result: Antichain[Any] = Antichain()
         for start, time in self.frontier():
             for summary in self._oracle.summaries[start].get(location, ()):
                 arrival = summary.results_in(time)
                 if arrival is not None:
-                    found.insert(arrival)
-        return found
+                    result.insert(arrival)
+        return result
 
     def _up(self, pointstamp: Pointstamp) -> None:
         if pointstamp not in self.occurrences:

@@ -59,10 +59,10 @@ class Shift(Described):
         ProductSummary(Step(0), Step(1, limit=3))
         """
         steps = [Step(n, limit) if type(n) is int else n for n, limit in zip(self.by, self.limits, strict=True)]
-        found: PathSummary[Any] = steps[0]
+        result: PathSummary[Any] = steps[0]
         for step in steps[1:]:
-            found = ProductSummary(found, step)
-        return found
+            result = ProductSummary(result, step)
+        return result
 
 
 @attrs.frozen(repr=False)
@@ -127,10 +127,10 @@ class Nesting(Described):
 
     def ancestors(self, scope: int) -> list[int]:
         """Return the scope and those around it, from the inside out."""
-        found = [scope]
-        while found[-1]:
-            found.append(self.scopes[found[-1]].parent)
-        return found
+        collected = [scope]
+        while collected[-1]:
+            collected.append(self.scopes[collected[-1]].parent)
+        return collected
 
     def time_type(self, scope: int) -> Any:
         """Return the type of the times of a scope.
@@ -232,8 +232,8 @@ class Nesting(Described):
         def close(place: Any) -> Any:
             return type(place)(int(str(place.node)) - (int(str(place.node)) > op), place.port)
 
-        kept = [link for link in self.links if op not in (link.source.node, link.target.node)]
-        links = tuple(attrs.evolve(link, source=close(link.source), target=close(link.target)) for link in kept)
+        held = [link for link in self.links if op not in (link.source.node, link.target.node)]
+        links = tuple(attrs.evolve(link, source=close(link.source), target=close(link.target)) for link in held)
         order = tuple((kind, n - (not kind and n > op)) for kind, n in self.order if (kind, n) != (False, op))
         return attrs.evolve(self, ops=self.ops[:op] + self.ops[op + 1 :], links=links, order=order)
 
@@ -294,7 +294,7 @@ def nested(time: Time) -> Any:
     >>> nested((0, 1, 2)).inner
     2
     """
-    found: Any = time[0]
+    result: Any = time[0]
     for coordinate in time[1:]:
-        found = Product(found, coordinate)
-    return found
+        result = Product(result, coordinate)
+    return result

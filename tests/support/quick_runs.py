@@ -27,10 +27,10 @@ def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]
 
     A package is always looked at, and so imported before its modules: pytest would make a module twice that its package imports.
     """
-    found = yield
-    if found and file_path.suffix == ".py" and file_path.stem != "__init__" and b">>>" not in file_path.read_bytes():
-        return [collector for collector in found if not isinstance(collector, DoctestModule)]
-    return found
+    result = yield
+    if result and file_path.suffix == ".py" and file_path.stem != "__init__" and b">>>" not in file_path.read_bytes():
+        return [collector for collector in result if not isinstance(collector, DoctestModule)]
+    return result
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -36,14 +36,14 @@ def graph_of(session: SparkSession, ids: Sequence[Any], edges: Sequence[tuple[An
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
     """The rows in order, and no longer in Spark's cache."""
-    found = sorted(tuple(row) for row in frame.collect())
+    actual = sorted(tuple(row) for row in frame.collect())
     frame.unpersist()
-    return found
+    return actual
 
 
 def column(frame: DataFrame, name: str) -> dict[Any, Any]:
     """A column by ``id``, which fails where an id has two rows."""
-    found = [(row.id, row[name]) for row in frame.select("id", name).collect()]
+    actual = [(row.id, row[name]) for row in frame.select("id", name).collect()]
     frame.unpersist()
-    assert len(dict(found)) == len(found)
-    return dict(found)
+    assert len(dict(actual)) == len(actual)
+    return dict(actual)

@@ -52,11 +52,11 @@ def test_a_little_of_each(session: SparkSession) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("algorithm", ["graphframes", "graphx"])
 def test_connected_components_keep_attributes(session: SparkSession, algorithm: Any) -> None:
-    found = people(session).connectedComponents(
+    result = people(session).connectedComponents(
         algorithm, checkpointInterval=5, broadcastThreshold=-1, use_local_checkpoints=True
     )
-    assert found.columns == ["id", "name", "component"]
-    assert rows(found) == [(*one, 6 if one[0] == 6 else 1) for one in PEOPLE]
+    assert result.columns == ["id", "name", "component"]
+    assert rows(result) == [(*one, 6 if one[0] == 6 else 1) for one in PEOPLE]
 
 
 @pytest.mark.soak
@@ -72,8 +72,8 @@ def test_a_component_is_a_long_or_an_id(session: SparkSession) -> None:
 
 @pytest.mark.soak
 def test_strong_components(session: SparkSession) -> None:
-    found = column(people(session).stronglyConnectedComponents(maxIter=10), "component")
-    assert found == {one: min(part) for part in nx.strongly_connected_components(known()) for one in part}
+    result = column(people(session).stronglyConnectedComponents(maxIter=10), "component")
+    assert result == {one: min(part) for part in nx.strongly_connected_components(known()) for one in part}
 
 
 @pytest.mark.soak
@@ -164,21 +164,21 @@ def test_sources_that_are_refused(session: SparkSession) -> None:
 
 @pytest.mark.soak
 def test_shortest_paths(session: SparkSession) -> None:
-    found = people(session).shortestPaths(landmarks=[1, 4, 99])
-    assert found.columns == ["id", "name", "distances"]
-    assert found.schema["distances"].dataType.simpleString() == "map<bigint,int>"
+    result = people(session).shortestPaths(landmarks=[1, 4, 99])
+    assert result.columns == ["id", "name", "distances"]
+    assert result.schema["distances"].dataType.simpleString() == "map<bigint,int>"
     graph = known()
     expected = {
         one: {mark: nx.shortest_path_length(graph, one, mark) for mark in (1, 4) if nx.has_path(graph, one, mark)} for one in IDS
     }
-    assert column(found, "distances") == expected
+    assert column(result, "distances") == expected
 
 
 @pytest.mark.soak
 def test_shortest_paths_either_way(session: SparkSession) -> None:
     g = graph_of(session, range(1, 6), [(1, 2), (2, 3), (3, 4), (4, 5)])
-    found = column(g.shortestPaths(landmarks=[1], algorithm="graphframes", is_directed=False), "distances")
-    assert found == {one: {1: one - 1} for one in range(1, 6)}
+    result = column(g.shortestPaths(landmarks=[1], algorithm="graphframes", is_directed=False), "distances")
+    assert result == {one: {1: one - 1} for one in range(1, 6)}
 
 
 @pytest.mark.soak
@@ -211,8 +211,8 @@ def test_bfs(session: SparkSession) -> None:
     ("start", "end"), [("id = 6", "id = 1"), ("id = 1", "id = 6"), ("id = 77", "id = 1"), ("id = 1", "id = 77")]
 )
 def test_bfs_without_a_path(session: SparkSession, start: str, end: str) -> None:
-    found = people(session).bfs(start, end)
-    assert (found.columns, found.collect()) == (["id", "name"], [])
+    result = people(session).bfs(start, end)
+    assert (result.columns, result.collect()) == (["id", "name"], [])
 
 
 @pytest.mark.soak
@@ -229,18 +229,18 @@ def test_bfs_from_vertices_that_are_ends(session: SparkSession) -> None:
 
 @pytest.mark.soak
 def test_all_paths(session: SparkSession) -> None:
-    found = people(session).all_paths("id = 1", F.col("id").isin(1, 5), edge_filter="how <> 'likes'", max_path_length=3)
-    assert rows(found) == [([1], 0), ([1, 2, 3, 5], 3)]
+    result = people(session).all_paths("id = 1", F.col("id").isin(1, 5), edge_filter="how <> 'likes'", max_path_length=3)
+    assert rows(result) == [([1], 0), ([1, 2, 3, 5], 3)]
     back = people(session).all_paths("id = 5", "id = 1", max_path_length=2, is_directed=False)
     assert rows(back) == [([5, 3, 1], 2)]
 
 
 @pytest.mark.soak
 def test_cycles(session: SparkSession) -> None:
-    found = people(session).detectingCycles(checkpoint_interval=3, use_local_checkpoints=True)
-    assert found.columns == ["found_cycles"]
-    assert [row.found_cycles for row in found.sort("id").collect()].count([4, 4]) == 1
-    assert rows(found) == [([1, 2, 1],), ([1, 2, 3, 1],), ([4, 4],)]
+    result = people(session).detectingCycles(checkpoint_interval=3, use_local_checkpoints=True)
+    assert result.columns == ["found_cycles"]
+    assert [row.found_cycles for row in result.sort("id").collect()].count([4, 4]) == 1
+    assert rows(result) == [([1, 2, 1],), ([1, 2, 3, 1],), ([4, 4],)]
 
 
 # -- degrees and neighbours ----------------------------------------------------------------------------------------------
@@ -249,9 +249,9 @@ def test_cycles(session: SparkSession) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("algorithm", ["exact", "approx"])
 def test_triangles(session: SparkSession, algorithm: Any) -> None:
-    found = people(session).triangleCount(StorageLevel.MEMORY_ONLY, algorithm=algorithm)
-    assert found.columns == ["id", "name", "count"]
-    assert column(found, "count") == {1: 1, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0}
+    result = people(session).triangleCount(StorageLevel.MEMORY_ONLY, algorithm=algorithm)
+    assert result.columns == ["id", "name", "count"]
+    assert column(result, "count") == {1: 1, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0}
 
 
 @pytest.mark.soak
@@ -259,17 +259,17 @@ def test_k_core(session: SparkSession) -> None:
     """A clique of five, with vertices of degree three, two and one around it."""
     clique = [(a, b) for a in range(5) for b in range(a + 1, 5)]
     around = [(5, 0), (5, 1), (5, 2), (6, 0), (6, 4), (7, 5), (8, 7)]
-    found = people(session).k_core()
-    assert column(found, "kcore") == {1: 3, 2: 3, 3: 3, 4: 3, 5: 1, 6: 0}  # a repeated edge counts, and a loop twice
+    result = people(session).k_core()
+    assert column(result, "kcore") == {1: 3, 2: 3, 3: 3, 4: 3, 5: 1, 6: 0}  # a repeated edge counts, and a loop twice
     cores = column(graph_of(session, range(10), clique + around).k_core(), "kcore")
     assert cores == {**dict.fromkeys(range(5), 4), 5: 3, 6: 2, 7: 1, 8: 1, 9: 0}
 
 
 @pytest.mark.soak
 def test_independent_set(session: SparkSession) -> None:
-    found = people(session).maximal_independent_set(seed=12345, storage_level=StorageLevel.DISK_ONLY)
-    assert found.columns == ["id"]
-    chosen = {one for (one,) in rows(found)}
+    result = people(session).maximal_independent_set(seed=12345, storage_level=StorageLevel.DISK_ONLY)
+    assert result.columns == ["id"]
+    chosen = {one for (one,) in rows(result)}
     assert {5, 6} & chosen
     graph = nx.Graph((src, dst) for src, dst, _ in KNOWS if src != dst)
     assert not any({*edge} <= chosen for edge in graph.edges)
@@ -283,20 +283,20 @@ def test_power_iteration_clustering(session: SparkSession) -> None:
     g = GraphFrame(session.createDataFrame([(one,) for one in "abcde"], "id string"), edges)
     clusters = g.powerIterationClustering(k=2, maxIter=10, weightCol="w")
     assert clusters.columns == ["id", "cluster"]
-    found = column(clusters, "cluster")
-    assert (set(found), set(found.values()) <= {0, 1}) == (set("abcd"), True)
+    result = column(clusters, "cluster")
+    assert (set(result), set(result.values()) <= {0, 1}) == (set("abcd"), True)
 
 
 @pytest.mark.soak
 def test_messages(session: SparkSession) -> None:
     g = people(session)
-    found = g.aggregateMessages(
+    result = g.aggregateMessages(
         [F.sort_array(F.collect_list(AM.msg)).alias("names"), "count(MSG) AS n"],
         sendToSrc=[AM.dst["name"]],
         sendToDst=[F.upper(AM.src["name"])],
     )
-    assert found.columns == ["id", "names", "n"]
-    assert rows(found)[2:] == [
+    assert result.columns == ["id", "names", "n"]
+    assert rows(result)[2:] == [
         (3, ["Ada", "BOB", "Di", "Eve"], 4),
         (4, ["CY", "DI", "Di"], 3),
         (5, ["CY"], 1),
@@ -386,14 +386,14 @@ def test_sketches_of_neighbourhoods(session: SparkSession, kind: str) -> None:
     matrix = np.zeros((7, 7), np.int64)
     for src, dst, how in KNOWS:
         matrix[src, dst] |= how != "hates"
-    found = g.hyper_anf(3, lg_nom_entries=9, edge_filter="how != 'hates'")
-    assert found.columns == ["id", "hop_0", "hop_1", "hop_2", "hop_3"]
-    sizes = found.select(F.col("id").cast("int"), *(F.hll_sketch_estimate(f"hop_{hop}") for hop in range(4)))
+    result = g.hyper_anf(3, lg_nom_entries=9, edge_filter="how != 'hates'")
+    assert result.columns == ["id", "hop_0", "hop_1", "hop_2", "hop_3"]
+    sizes = result.select(F.col("id").cast("int"), *(F.hll_sketch_estimate(f"hop_{hop}") for hop in range(4)))
     walks = [np.linalg.matrix_power(matrix, hop) > 0 for hop in range(4)]
     starts = np.flatnonzero(matrix.any(axis=1))
     assert rows(sizes) == [(start, *(int(reached[start].sum()) for reached in walks)) for start in starts.tolist()]
     whole = F.hll_sketch_estimate(F.hll_union("hop_0", F.hll_union("hop_1", F.hll_union("hop_2", "hop_3"))))
-    within = rows(found.select(F.col("id").cast("int"), whole))
+    within = rows(result.select(F.col("id").cast("int"), whole))
     assert within == [(start, int(np.any(walks, axis=0)[start].sum())) for start in starts.tolist()]
 
 
@@ -403,9 +403,9 @@ def test_communities_by_neighbours_in_common(session: SparkSession) -> None:
     cliques = [(a, b) for own in (range(5), range(5, 10)) for a in own for b in own if a < b]
     g = graph_of(session, range(11), [*cliques, (4, 5)])
     g = GraphFrame(g.vertices.withColumn("team", F.concat(F.lit("t"), F.col("id"))), g.edges, workers=2)
-    found = g.neighborhood_aware_cdlp(10, is_directed=False)
-    assert found.columns == ["id", "team", "label"]
-    assert column(found, "label") == {**dict.fromkeys(range(5), 4), **dict.fromkeys(range(5, 10), 9), 10: 10}
+    result = g.neighborhood_aware_cdlp(10, is_directed=False)
+    assert result.columns == ["id", "team", "label"]
+    assert column(result, "label") == {**dict.fromkeys(range(5), 4), **dict.fromkeys(range(5, 10), 9), 10: 10}
     teams = column(
         g.neighborhood_aware_cdlp(10, 1.0, ignore_direct_links=True, initial_label_col="team", is_directed=False), "label"
     )
@@ -420,9 +420,9 @@ def test_ratings(session: SparkSession) -> None:
     ids = sorted({end for src, dst, _ in ratings for end in (src, dst)})
     g = graph_of(session, [*ids, "nobody"], [], "string")
     g = GraphFrame(g.vertices, session.createDataFrame(ratings, "src string, dst string, weight int"), workers=2)
-    found, loss = g.svdPlusPlus(rank=4, maxIter=20)
-    model = {row.id: row for row in found.collect()}
-    found.unpersist()
+    result, loss = g.svdPlusPlus(rank=4, maxIter=20)
+    model = {row.id: row for row in result.collect()}
+    result.unpersist()
     assert tuple(model["nobody"])[1:] == (None, None, None, None)
     mean = sum(rating for _, _, rating in ratings) / len(ratings)
     errors = [

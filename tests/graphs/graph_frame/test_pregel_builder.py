@@ -21,13 +21,13 @@ LINKS = [(0, 1), (1, 2), (2, 4), (2, 0), (3, 4), (4, 0), (4, 2)]
 
 def ranks(rounds: int) -> dict[int, float]:
     """PageRank by its definition."""
-    found = dict.fromkeys(range(5), 0.2)
+    result = dict.fromkeys(range(5), 0.2)
     for _ in range(rounds):
-        given = dict.fromkeys(range(5), 0.0)
+        values = dict.fromkeys(range(5), 0.0)
         for src, dst in LINKS:
-            given[dst] += found[src] / sum(src == other for other, _ in LINKS)
-        found = {node: 0.03 + 0.85 * given[node] for node in found}
-    return found
+            values[dst] += result[src] / sum(src == other for other, _ in LINKS)
+        result = {node: 0.03 + 0.85 * values[node] for node in result}
+    return result
 
 
 @pytest.mark.soak
@@ -63,9 +63,9 @@ def test_a_program_runs_to_its_end_and_sends_both_ways(session: SparkSession) ->
         .sendMsgToSrc(further)
         .aggMsgs(F.min(Pregel.msg()))
     )
-    found = program.run()
-    assert found.columns == ["id", "name", "least", "changes"]
-    assert {row.id: (row.least, row.changes) for row in found.collect()} == {
+    result = program.run()
+    assert result.columns == ["id", "name", "least", "changes"]
+    assert {row.id: (row.least, row.changes) for row in result.collect()} == {
         1: ("Ada", 0),
         2: ("Ada", 1),
         3: ("Ada", 1),
@@ -73,7 +73,7 @@ def test_a_program_runs_to_its_end_and_sends_both_ways(session: SparkSession) ->
         5: ("Ada", 2),
         6: ("Flo", 0),
     }
-    found.unpersist()
+    result.unpersist()
 
 
 @pytest.mark.soak
@@ -92,9 +92,9 @@ def test_vertices_vote_to_halt(session: SparkSession, skip: bool) -> None:
         .sendMsgToDst(Pregel.src("far") + F.lit(1).cast("long"))
         .aggMsgs(F.min(Pregel.msg()))
     )
-    found = program.run()
-    assert found.schema["far"].dataType.simpleString() == "bigint"
-    assert column(found, "far") == {1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: None}
+    result = program.run()
+    assert result.schema["far"].dataType.simpleString() == "bigint"
+    assert column(result, "far") == {1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: None}
 
 
 @pytest.mark.soak

@@ -28,8 +28,8 @@ def test_triplets(session: SparkSession) -> None:
     g = people(session)
     assert g.triplets.columns == ["src", "edge", "dst"]
     names = dict(PEOPLE)
-    found = sorted((row.src.name, row.edge.how, row.dst.name) for row in g.triplets.collect())
-    assert found == sorted((names[src], how, names[dst]) for src, dst, how in KNOWS)
+    actual = sorted((row.src.name, row.edge.how, row.dst.name) for row in g.triplets.collect())
+    assert actual == sorted((names[src], how, names[dst]) for src, dst, how in KNOWS)
 
 
 @pytest.mark.parametrize(
