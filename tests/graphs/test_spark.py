@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, LongType, StringType
+from pyspark.sql.types import DoubleType, LongType
 
 from benchmarks import spark as benchmark
 from benchmarks import spark_loops
 from tests.graphs.oracles import corners, joined, nearest, ranked, voted
-from tests.graphs.running import answers, components, debian, expected, table_of
+from tests.graphs.running import answers, expected, table_of
 from timely import ConfigurationError, SchemaError
 from timely.graphs import PregelVertex
 from timely.graphs.spark import (
@@ -34,15 +34,6 @@ from timely.graphs.spark import (
 from timely.memory import MemoryBudget
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.mark.soak  # the demonstration finds the same with Spark: tests/cli/test_demo.py
-@pytest.mark.parametrize(("kind", "workers"), [("depends", 1), (None, 3)])
-def test_debian(session: SparkSession, kind: str | None, workers: int) -> None:
-    edges = debian(kind)
-    found = strongly_connected_components(session.createDataFrame(edges), workers=workers)
-    assert [field.dataType for field in found.schema] == [StringType(), StringType()]
-    assert components(found.toArrow()) == expected(edges)
 
 
 def test_columns_of_any_name_and_whole_numbers(session: SparkSession) -> None:
@@ -129,13 +120,6 @@ def test_distances_on_spark(session: SparkSession, workers: int) -> None:
     steps = breadth_first_search(edges, 4, workers=workers)
     assert found(steps) == nearest([(a, b, 1) for a, b in EDGES], 4)
     assert steps.schema["distance"].dataType == LongType()
-
-
-@pytest.mark.soak
-def test_components_of_debian_on_spark(session: SparkSession) -> None:
-    edges = debian()
-    rows = list(zip(*edges.to_pydict().values()))
-    assert found(connected_components(session.createDataFrame(edges), workers=2)) == joined(rows)
 
 
 def test_what_spark_is_spared(session: SparkSession) -> None:

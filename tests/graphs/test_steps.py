@@ -212,11 +212,6 @@ def test_pregel_over_columns(workers: int, skip: bool, both: bool) -> None:
     assert result == {node: min(ways, default=None) for node, ways in reached.items()}
 
 
-def test_no_landmarks() -> None:
-    with pytest.raises(ConfigurationError, match="there must be 1 landmark or more, not 0"):
-        landmark_distances(None, None, 0)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 def test_without_edges_and_without_anything(workers: int) -> None:
     assert sorted(run(k_core, [], table([4, 5]), workers)) == [(4, 0), (5, 0)]

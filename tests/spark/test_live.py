@@ -5,9 +5,6 @@ White box: that a run without a page sends no reports shows nowhere else.
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +25,6 @@ from timely.spark.rendezvous import RunEntry
 from timely.spark.stage_messages import LiveReport
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
-CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 ROWS = {"numbers": "n long"}
 Streams = dict[str, timely.Stream[int, Any]]
 
@@ -144,24 +140,3 @@ def test_what_is_no_page_is_refused_before_anything_runs(session: SparkSession, 
         ts.run(through(), {"numbers": frame}, ROWS, workers=1, live=wrong)
     with pytest.raises(ConfigurationError, match="live=8080"):
         ts.stream(through(), {"numbers": frame}, ROWS, workers=1, foreach_epoch=print, checkpoint=str(tmp_path), live=wrong)
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no browser on this machine")
-def test_a_browser_draws_it(session: SparkSession, tmp_path: Path) -> None:
-    gate, drawn = tmp_path / "gate", []
-    with LivePage() as page:
-        result = ts.run(through(gate), {"numbers": session.range(0, 10, 1, 2).toDF("n")}, ROWS, workers=2, live=page)
-
-        def look() -> None:
-            until(page, lambda run: sum(len(worker["running"]) for worker in run["workers"]) == 2)
-            command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-            command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"]
-            command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", page.url]
-            drawn.append(subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout)
-
-        meanwhile(result, gate, look)
-    assert "numbers on Spark · 2 workers" in drawn[0]
-    assert 'data-path="/dataflow0/map_batch · wait#1"' in drawn[0]
-    assert "2 of 2 workers at work" in drawn[0]
-    assert drawn[0].count("in /dataflow0/map_batch · wait#1") == 2
-    assert re.search('<g class="operator[a-z ]* running"', drawn[0])

@@ -209,18 +209,6 @@ def test_an_executor_with_another_python_says_so(numbers: DataFrame, monkeypatch
     assert all_in([here, "3.99", "PYSPARK_PYTHON"], failure_of(result, "numbers"))
 
 
-def test_a_cycle_that_does_not_advance(numbers: DataFrame) -> None:
-    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
-        handle, again = scope.feedback(timely.Step(0))
-        everything = numbers.concat(again)
-        everything.connect_loop(handle)
-        return {"numbers": everything}
-
-    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
-    assert "CycleError" in failure_of(result, "numbers")
-    assert isinstance(result.failure, timely.CycleError)
-
-
 def test_a_module_that_executors_lack_is_not_tried_again(
     numbers: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
