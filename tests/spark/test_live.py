@@ -24,7 +24,6 @@ from timely.spark import batch
 from timely.spark.rendezvous import RunEntry
 from timely.spark.stage_messages import LiveReport
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 ROWS = {"numbers": "n long"}
 Streams = dict[str, timely.Stream[int, Any]]
 
