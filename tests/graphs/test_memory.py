@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,10 +128,7 @@ def test_too_little_memory_is_an_error_that_says_what_to_set() -> None:
 
 
 def test_a_full_disk_ends_a_run_with_an_error_that_names_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.pwrite", full)
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Path("/dev/full").open("r+b", buffering=0))  # noqa: SIM115
     with pytest.raises(timely.OperatorError, match="No space left") as raised:
         rows_of("pagerank", ends_of(500, 1000), MemoryBudget(1), 1)
     assert isinstance(raised.value.__cause__, SpillError)

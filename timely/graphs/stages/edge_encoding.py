@@ -8,6 +8,7 @@ invariant: equal nodes have equal numbers, different nodes different ones, and w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import attrs
@@ -17,7 +18,7 @@ import pyarrow as pa
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.partition_arrays import rows_by_worker
 from timely.graphs.stages.edge_input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
-from timely.graphs.stages.external_encoding import Numbered, encode_in_parts
+from timely.graphs.stages.external_encoding import Numbered, encode_in_parts, repartitioned
 from timely.graphs.stages.gathering import gather
 from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import MISSING, Column, Rows, bits, grow, join_rows
@@ -219,15 +220,8 @@ class _Owner:
             if self._next != len(self._dictionary):
                 self._ids = self._known_ids(info, len(self._dictionary))
 
-        def repartition(item: Numbered, sender: int, senders: int) -> Iterator[Numbered]:
-            batch, following = item
-            if batch is not None:
-                mine = node_routes(info, batch.column("value"), self._src) % info.peers == info.worker
-                batch = batch.take(pa.array(np.flatnonzero(mine)))
-            yield batch, -(-following * senders // info.peers)
-
         if self._lasting:
-            self._log = register_state(info, save, load, repartition)
+            self._log = register_state(info, save, load, partial(repartitioned, info, self._src))
 
     def _own(self, info: OperatorInfo, batch: pa.RecordBatch) -> None:
         ids = batch.column("id").to_numpy()

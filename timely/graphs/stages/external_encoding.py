@@ -9,6 +9,7 @@ one dictionary of a part is in memory, the number of each node, and a few blocks
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -231,15 +232,17 @@ class _Owner:
                 if len(places):
                     self._known.add(part, keys.take(pa.array(places)), batch.column("id").to_numpy()[places])
 
-        def repartition(item: Numbered, _: int, senders: int) -> Iterator[Numbered]:
-            batch, following = item
-            if batch is not None:
-                mine = node_routes(info, batch.column("value"), self._src) % info.peers == info.worker
-                batch = batch.take(pa.array(np.flatnonzero(mine)))
-            yield batch, -(-following * senders // info.peers)
-
         if self._lasting:
-            self._log = register_state(info, save, load, repartition)
+            self._log = register_state(info, save, load, partial(repartitioned, info, self._src))
+
+
+def repartitioned(info: OperatorInfo, src: str, item: Numbered, _: int, senders: int) -> Iterator[Numbered]:
+    """Yield what a worker takes over of the nodes that one of so many ``senders`` had numbered."""
+    batch, following = item
+    if batch is not None:
+        mine = node_routes(info, batch.column("value"), src) % info.peers == info.worker
+        batch = batch.take(pa.array(np.flatnonzero(mine)))
+    yield batch, -(-following * senders // info.peers)
 
 
 class _Known:

@@ -156,6 +156,13 @@ def last_of_equals(values: Column, scratch: Column) -> Mask:
     return mask
 
 
+def inverse(order: Column) -> Column:
+    """Return the inverse of a permutation."""
+    at = np.empty(len(order), np.int64)
+    at[order] = np.arange(len(order))
+    return at
+
+
 def run_starts(values: npt.NDArray[Any]) -> Column:
     """Return where each run of equal values starts."""
     return np.flatnonzero(np.concatenate((np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1])))

@@ -23,6 +23,7 @@ from timely.graphs.graphframes.pregel.expression_kernels import (
     evaluate,
     merged_aggregate,
     partial_aggregate,
+    spread,
 )
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
 from timely.graphs.structures.arrays import Column, Mask, join_columns
@@ -262,9 +263,7 @@ def _merged(part: GraphPartition, program: ColumnProgram, arrived: Sequence[tupl
         partials = [[batch[name] for name in batch.schema.names if name.startswith(f"{at}.")] for _, batch in arrived]
         columns[str(at)] = merged_aggregate(one, groups, len(there), partials)
     messages = evaluate(program.combined, pa.table({"id": part.nodes.take(pa.array(there)), **columns}))
-    at_vertex = np.full(len(part), -1)
-    at_vertex[there] = np.arange(len(there))
-    return messages.take(pa.array(at_vertex, mask=at_vertex < 0))
+    return spread(messages, there, len(part))
 
 
 def _groups(ends: Column, count: int) -> tuple[Column, Column]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.errors import SchemaError
-from timely.graphs.structures.arrays import Column, sorted_order
+from timely.graphs.structures.arrays import Column, inverse, sorted_order
 from timely.operators.keyed import column_kernels as kernels
 from timely.operators.keyed.column_aggregates import aggregated
 
@@ -152,9 +152,7 @@ def _scattered(parts: Sequence[tuple[Column, pa.Array]], kind: pa.DataType) -> p
         if len(rows) == sum(len(others) for others, _ in parts):  # in order, since each part is
             return values
     order = np.concatenate([rows for rows, _ in parts])
-    at = np.empty(len(order), np.int64)
-    at[order] = np.arange(len(order))
-    return pa.concat_arrays([values.cast(kind) for _, values in parts]).take(pa.array(at))
+    return pa.concat_arrays([values.cast(kind) for _, values in parts]).take(pa.array(inverse(order)))
 
 
 # -- functions of all rows ---------------------------------------------------------------------------------------------
@@ -335,6 +333,11 @@ def _grouped(groups: Column, values: pa.Array, function: str, count: int, *, wra
     if function == "sum" and pa.types.is_float64(values.type):  # hashing takes half as long again
         return pa.array(np.bincount(groups, values.to_numpy(), count).astype(np.float64), mask=sizes == 0)
     table = aggregated(pa.table({"group": groups, "value": values}), ["group"], [("result", ("value", function))], wrap=wrap)
+    return spread(table["result"].combine_chunks(), table["group"].to_numpy(), count)
+
+
+def spread(values: pa.Array, places: Column, count: int) -> pa.Array:
+    """Return ``count`` values: those given at their places, nulls elsewhere."""
     at = np.full(count, -1)
-    at[table["group"].to_numpy()] = np.arange(table.num_rows)
-    return table["result"].combine_chunks().take(pa.array(at, mask=at < 0))
+    at[places] = np.arange(len(places))
+    return values.take(pa.array(at, mask=at < 0))

@@ -20,7 +20,7 @@ from timely.dataflow.partition_arrays import rows_by_worker
 from timely.errors import SchemaError
 from timely.graphs.graphframes.pregel.bulk_synchronous import Steps
 from timely.graphs.stages.edge_input import edge_columns, node_routes, vertex_columns
-from timely.graphs.structures.arrays import Column, join_columns, sorted_order
+from timely.graphs.structures.arrays import Column, inverse, join_columns, sorted_order
 from timely.graphs.structures.dictionary import Dictionary
 
 
@@ -131,13 +131,6 @@ def partitioned(
 def result_batch(part: GraphPartition, **columns: Any) -> pa.RecordBatch:
     """Return ``(node, ...)`` with a row for each vertex."""
     return pa.record_batch({"node": part.nodes, **columns})
-
-
-def inverse(order: Column) -> Column:
-    """Return the inverse of a permutation."""
-    at = np.empty(len(order), np.int64)
-    at[order] = np.arange(len(order))
-    return at
 
 
 def _vertex_table(info: OperatorInfo, batches: Sequence[pa.RecordBatch]) -> pa.Table | None:
