@@ -36,7 +36,7 @@ class Activator:
         self._waits = True
 
     def activate_after(self, seconds: SupportsFloat) -> None:
-        """Have the operator run once after so many seconds; a waiting worker wakes up in time.
+        """Run the operator once after ``seconds``; a waiting worker wakes up in time.
 
         ``ConfigurationError`` for negative seconds. A dataflow that is complete before does not wait for it.
         """

@@ -42,7 +42,7 @@ class Allocator(Protocol):
         """Call ``action()``, which runs an operator without inputs, when peers take more; return whether they do not now."""
 
     def call_after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have ``action()`` called on the worker's thread in so many seconds, unless the dataflow is complete by then."""
+        """Call ``action()`` on the worker's thread after ``seconds``, unless the dataflow is complete by then."""
 
     def new_sync_activator(self, action: Callable[[], None]) -> SyncActivator:
         """Return an activator for any thread that has ``action()`` called on the worker's."""

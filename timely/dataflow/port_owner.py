@@ -168,6 +168,6 @@ class UnreferencedCapabilities:
                 port.operator.touch()
 
     def end(self) -> None:
-        """Note nothing any more: the dataflow is complete or dropped, and nobody counts its capabilities."""
+        """Stop noting: the dataflow is complete or dropped."""
         self._ended = True
         self.drop()

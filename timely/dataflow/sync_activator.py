@@ -33,7 +33,7 @@ class SyncActivator:
         self._action = action
         self._host = host
         self._idle: deque[None] = deque([None], maxlen=1)
-        """Has an element unless an activation is under way. Whoever pops it queues one: appends and pops are atomic."""
+        """Has an element unless an activation is under way. The thread that pops it queues one: appends and pops are atomic."""
 
     def activate(self) -> None:
         """Have the action called, from any thread."""

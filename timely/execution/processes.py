@@ -43,7 +43,7 @@ _TERMINATING: Final = 2.0
 _LOOKS: Final = 4
 """Times that a process is asked for a sign of life within the patience of the run."""
 _IN_FLIGHT: Final = 1 << 20
-"""Bytes that a connection between two processes takes though nobody reads: a batch should fit in."""
+"""Bytes that a connection between two processes buffers: a batch should fit in."""
 
 _UNGUARDED: Final = (
     "start_method='spawn' imports the main script again in each process: let it be a file that calls execute under"

@@ -287,7 +287,7 @@ class Options:
     encoding: str | None = None
     null_values: Sequence[str] = ("",)
     declare: str | None = None
-    """How somebody declares the type of a column who can give no options, for errors."""
+    """How to declare the type of a column where there are no options, for errors."""
 
     def check(self, place: str) -> None:
         """Raise ``ConfigurationError`` for characters, texts and encodings that are none."""

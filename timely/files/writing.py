@@ -27,7 +27,7 @@ from timely.order import reaches
 
 try:
     import fcntl
-except ImportError:  # without file locks nobody notices two that write into one folder
+except ImportError:  # without file locks two writers into one folder go unnoticed
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:

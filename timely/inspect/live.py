@@ -49,7 +49,7 @@ _BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-L
 
 
 class _Channel:
-    """Carries reports from forked processes as datagrams, which are lost if nobody receives them."""
+    """Carries reports from forked processes as datagrams, which are lost if not received."""
 
     def __init__(self) -> None:
         self._here, self._there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -80,7 +80,7 @@ class _Channel:
 class LivePage:
     """Serves the page at ``url`` until ``close``, or the end of its ``with`` block.
 
-    The address has a token: whoever is given it may look, and nobody else.
+    The address has a token: only its holders may look.
     Call ``watch(worker)`` before the worker's dataflows are built, in this process or in one that ``timely.execute`` forks; give
     the page to ``timely.spark.run`` or ``timely.spark.stream`` as ``live``. Port 0 is any free port. ``ConfigurationError`` if
     the address cannot be served.

@@ -32,7 +32,7 @@ from timely.worker import Worker
 from timely.worker.internals import has
 
 Send: TypeAlias = Callable[[dict[str, Any]], object]
-"""Sends a report to whoever shows it; called on a thread of its own."""
+"""Sends a report to the page or driver that shows it; called on a thread of its own."""
 
 DRAWN: Final = 1_000
 """Operators that are drawn; of a larger dataflow only the numbers of the slowest are reported."""

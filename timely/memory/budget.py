@@ -38,7 +38,7 @@ class MemoryBudget:
     32 MB, or half of a smaller limit, and at least 1 MB. See ``docs/scheduling.md``.
 
     ``total`` is what the process may occupy: ``OutOfMemoryError`` ends a run whose workers hold more in all, spilled or not. None
-    is what the system has, ``math.inf`` has nobody look.
+    is what the system has, ``math.inf`` disables the memory check.
 
     >>> budget = MemoryBudget("1MB")
     >>> budget.take(800_000), budget.take(800_000), budget.used
@@ -158,7 +158,7 @@ class MemoryBudget:
         return self._written
 
     def take(self, size: int) -> bool:
-        """Count so many bytes in memory, and return True; or return False if that exceeds the limit. ``give_back`` ends it."""
+        """Count ``size`` bytes in memory, and return True; or return False beyond the limit. ``give_back`` releases them."""
         self._settle()
         with self._lock:
             if self.limit is not None and self._used + size > self.limit:
@@ -167,7 +167,7 @@ class MemoryBudget:
             return True
 
     def take_disk(self, size: int) -> None:
-        """Count so many bytes in a temporary file. ``give_back`` ends it."""
+        """Count ``size`` bytes in a temporary file. ``give_back`` releases them."""
         with self._lock:
             first = not self._written
             self._on_disk += size
@@ -179,17 +179,17 @@ class MemoryBudget:
             logging.getLogger(__name__).info(text, size_text(self.limit), self.directory)
 
     def note_measured(self, size: int, held: float, again: float) -> None:
-        """Note that workers held so much, less than ``total``, in a process of ``size`` bytes, and when to measure again."""
+        """Note what workers held in a process of ``size`` bytes (less than ``total``), and when to measure again."""
         self._measured, self._again = size, again
         self._room = max((self.total or 0.0) - held, size // 16)
 
     def is_unmeasured(self, size: int, now: float) -> bool:
-        """Return whether a process of so many bytes has grown so much that its workers may hold more than ``total``."""
+        """Return whether a process of ``size`` bytes has grown enough that its workers may hold more than ``total``."""
         grown = size - self._measured
         return grown > self._room and (now > self._again or grown > self._measured // 8)
 
     def give_back(self, size: int = 0, on_disk: int = 0) -> None:
-        """Count so many bytes fewer. Never waits, so that a finalizer may call it."""
+        """Release bytes. Never waits, so a finalizer may call it."""
         self._released.append((size, on_disk))
 
     def _settle(self) -> None:

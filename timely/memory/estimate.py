@@ -54,7 +54,7 @@ class MemoryEstimate:
         return f"{self.algorithm} takes about {size_text(self.total)} for {self.edges:,} edges{per_worker}"
 
     def fits(self, memory: int) -> bool:
-        """Return whether a worker's part fits into so many bytes."""
+        """Return whether a worker's part fits into the given bytes."""
         return self.per_worker <= memory
 
     def describe(self, memory: int | None) -> str:

@@ -31,7 +31,7 @@ _MOST: Final = 200_000
 _PLAIN: Final = frozenset({str, bytes, int, float, complex, bool, type(None)})
 _COLLECTIONS: Final = (list, dict, set, frozenset, deque)
 _SHARED: Final = (type, ModuleType, CodeType, FrameType, BuiltinFunctionType, weakref.ref, MemoryBudget)
-"""What belongs to nobody in particular."""
+"""What no operator holds."""
 
 
 class Footprint:

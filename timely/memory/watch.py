@@ -39,9 +39,9 @@ _TRIES: Final = 3
 
 
 class Account(NamedTuple):
-    """What is held at one place of a worker: about so many bytes and records, and of both what is held by time.
+    """Approximate bytes and records held at one place of a worker, in total and per time.
 
-    ``waits`` has a least time of those that the operator there waits for, if there is any.
+    ``waits`` is a minimal time that the operator there waits for, if any.
     """
 
     place: str

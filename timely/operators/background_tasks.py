@@ -170,7 +170,7 @@ class _TaskSet(Generic[R]):
     async def _run(self, path: str, task: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
         """Run a task. The worker raises what it raises, an interruption of the program included.
 
-        After ``cancel`` nobody is left to raise it, so that the loop logs it.
+        After ``cancel`` no operator is left to raise it, so the loop logs it.
         """
         try:
             await task(self._put, *arguments)

@@ -15,7 +15,7 @@ class ChangeBatch(Generic[K]):
     """A consolidated collection of ``(key, change)`` (Naiad section 3.3), in the order in which the keys came.
 
     ``counts`` has the changes by key. Engines read and drain it in place, since a method call costs as much as the
-    change; whoever writes to it keeps it free of zeros.
+    change; its writers keep it free of zeros.
 
     >>> batch = ChangeBatch([(17, 1), (14, -1), (17, -1)])
     >>> batch.update(3, 2)

@@ -374,7 +374,7 @@ class Recovery:
         return Manifest(name, self._version, parent, time, notes, peers, self._state.descriptions, layers, files, in_flight)
 
     def _commit(self, manifest: Manifest) -> str:
-        """Write the manifest, on worker 0. If a newer run has taken over by then, or a file is missing, nobody acknowledges it.
+        """Write the manifest, on worker 0. It is not acknowledged if a newer run has taken over by then, or a file is missing.
 
         Return the missing file.
         """

@@ -30,7 +30,7 @@ class Runnable(ABC):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TrustedScope(Runnable, Generic[T]):
-    """A scope whose counts are right by construction, so that nobody checks them.
+    """A scope whose counts are right by construction, and therefore not checked.
 
     Instead of being pulled it is attached once. It observes what ``observed_inputs`` says of it.
     """

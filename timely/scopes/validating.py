@@ -78,7 +78,7 @@ class ForwardingScope(Scope[T]):
 
 
 class ValidatingScope(ForwardingScope[T]):
-    """Checks every report of a scope as a whole, before anybody acts on it (invariants OC2 and OC4).
+    """Checks every report of a scope as a whole, before it has an effect (invariants OC2 and OC4).
 
     ``ProgressError`` for a capability or message that neither a held capability nor a message consumed in the same pull supports,
     and for giving up more capabilities than are held. ``held`` are the capabilities for each output.

@@ -158,7 +158,7 @@ class Contents:
         self._start = oldest.time
 
     def start_at(self, time: int, rows: list[Change]) -> None:
-        """Have the contents begin at ``time`` with ``rows``, which nobody has read before."""
+        """Begin the contents at ``time`` with ``rows``, which have no readers yet."""
         self.apply(time, rows)
         while self._epochs:
             self._forget()

@@ -178,7 +178,7 @@ class Endpoints:
             with self.connections.answering(request, always=request.path == "/health"):
                 answer: web.StreamResponse = await handler(request)
                 return answer
-        except ConnectionError:  # the client is gone, and nobody reads this
+        except ConnectionError:  # the client is gone
             return _error(400, "the connection is lost")
         except web.HTTPException as error:
             if error.status < 400:

@@ -138,7 +138,7 @@ class QueryProcess:
 
     def send(self, changes: Mapping[str, Sequence[Change]]) -> None:
         """Have the next epoch begin, with changes of what is read."""
-        with contextlib.suppress(OSError):  # it has ended, which whoever receives next will see
+        with contextlib.suppress(OSError):  # it has ended: the next receive fails
             self._connection.send(changes)
 
     def note_rows(self, rows: int) -> None:
@@ -330,7 +330,7 @@ def _bound(request: QueryRequest, connection: Connection) -> None:
 
 
 def _bound_memory(more: int | None) -> None:
-    """Have this process take so many bytes more than now at most, or as many as it likes; ``MemoryError`` for less than none."""
+    """Limit this process to ``more`` bytes beyond what it has now; None is no limit. ``MemoryError`` if ``more`` is negative."""
     if more is not None and more < 0:
         raise MemoryError
     soft = hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
@@ -348,7 +348,7 @@ def _copied(rows: Collection[Change]) -> int:
 
 
 def _alarm(seconds: float) -> None:
-    """Have the kernel end this process after so many seconds, whatever it does then; 0 is never."""
+    """Let the kernel end this process after ``seconds``; 0 is never."""
     signal.setitimer(signal.ITIMER_REAL, min(seconds, 1e6))
 
 

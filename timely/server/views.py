@@ -522,7 +522,7 @@ class Views:
         return relation
 
     def _readable(self, name: str) -> Contents:
-        """Return what is read, where it has a result, while nobody changes it."""
+        """Return what is read, if it has a result. The caller holds the lock."""
         query = self._queries.get(name.lower())
         if query is not None:
             return query.caught_up()

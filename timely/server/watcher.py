@@ -247,7 +247,7 @@ class InputWatcher:
         return bool(changes)
 
     def start(self) -> None:
-        """Look at the files every so many seconds from now on."""
+        """Start polling the files on a thread."""
         self._thread = threading.Thread(target=self._run, name="timely inputs", daemon=True)
         self._thread.start()
 

@@ -1,7 +1,7 @@
 """The rendezvous of workers that cannot reach the driver: worker 0 serves it, and an all-gather of Spark's says where.
 
-So it is over Spark Connect, where the program is no process of the cluster. Worker 0 of each attempt of the barrier stage makes
-the keys, and runs the server that the driver has otherwise (:mod:`timely.spark.rendezvous`). What the driver would know is one
+Used over Spark Connect, where the program is outside of the cluster. Worker 0 of each attempt of the barrier stage makes the
+keys, and runs the server that the driver has otherwise (:mod:`timely.spark.rendezvous`). Reports for the driver travel as one
 row of the stage's output. The invariant: keys are those of one attempt, made on an executor, sent between Spark's own processes
 alone. No plan has them. Worker 0 ends after all others, and only a run that has succeeded has a report.
 """
@@ -55,7 +55,7 @@ class FinalFailure(Exception):
     """An attempt has failed of what another one would fail of too, before any worker had a row to return.
 
     Spark would try a stage again that fails, and nobody can cancel it. So all workers end without a row but one with the error,
-    which is raised by whoever reads it. The invariant: no partition of such a stage has any other row.
+    which its reader raises. The invariant: no partition of such a stage has any other row.
     """
 
     def __init__(self, error: TimelyError) -> None:

@@ -25,7 +25,7 @@ REPORTED = -1
 """The tag of the row with a report."""
 
 FAILED = -2
-"""The tag of a row with the text of an error, which whoever reads it is to raise."""
+"""The tag of a row with the text of an error, which its reader raises."""
 
 EPOCH = "timely_epoch"
 """The column that says at which epoch a row enters, where any input has one."""

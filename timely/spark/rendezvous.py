@@ -55,7 +55,7 @@ Callback = Callable[[int, int, M], object]
 """What receives messages of one kind: ``callback(worker, generation, message)``."""
 
 _FEW = 16
-"""Runs that are known before the first look for those that nobody wants any more."""
+"""Number of known runs from which abandoned ones are looked for."""
 
 _log = logging.getLogger(__name__)
 

@@ -145,7 +145,7 @@ class Granted(Message):
 
 @attrs.frozen
 class Silent(Message):
-    """The server has declared a worker gone. Nobody sends it; the server's own listeners receive it."""
+    """The server has declared a worker gone. It is not sent: the server's own listeners receive it."""
 
     kind: ClassVar[str] = "silent"
     why: str

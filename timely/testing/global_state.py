@@ -1,4 +1,4 @@
-"""The true counts of a simulated dataflow: every capability that an operator holds, and every message that nobody has read.
+"""The true counts of a simulated dataflow: every capability that an operator holds, and every unread message.
 
 Each change is recorded and checked when an operator makes it, before any part of the engine sees it.
 """

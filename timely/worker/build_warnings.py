@@ -1,4 +1,4 @@
-"""Warnings of dataflows that do nothing anybody could see. Each is checked once, at build time or at the close."""
+"""Warnings of dataflows without a visible effect. Each is checked once, at build time or at the close."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def without_full_collections(work: Callable[..., R], *arguments: Any) -> R:
     """Return ``work(*arguments)``; meanwhile Python collects young objects only.
 
     For work whose objects mostly stay: each full collection on the way goes through all of them, which took half of the time of
-    large loads. Whoever raised the limit lowers it. So other threads do not prolong it, and garbage is found between.
+    large loads. The thread that raised the limit lowers it. So other threads do not prolong it, and garbage is found in between.
     """
     young, middle, old = gc.get_threshold()
     if not _GENERATIONS or old >= _NEVER:

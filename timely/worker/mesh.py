@@ -251,7 +251,7 @@ def dial(address: Address, context: ssl.SSLContext, hello: Hello, deadline: floa
     """Return a blocking connection to ``address`` on which both ends have shown that they hold the run's keys.
 
     ``context`` is from ``credentials.speaker``, ``deadline`` a time of ``time.monotonic``. ``AuthenticationError`` if the
-    listener does not hold the key; ``OSError`` (``TimeoutError`` among them) if nobody answers or the dialler is refused. A
+    listener does not hold the key; ``OSError`` (``TimeoutError`` among them) if there is no answer or the dialler is refused. A
     connection that is merely closed, as a crowded listener does, is tried again a few times.
     """
     for attempt in range(_TRIES):
@@ -309,7 +309,7 @@ def _left(deadline: float) -> float:
 
 
 def read_exactly(sock: ssl.SSLSocket, size: int, deadline: float) -> bytes:
-    """Return so many bytes. ``TimeoutError`` at the deadline, ``ConnectionResetError`` if the connection ends before."""
+    """Return ``size`` bytes. ``TimeoutError`` at the deadline, ``ConnectionResetError`` if the connection ends first."""
     data = b""
     while len(data) < size:
         sock.settimeout(_left(deadline))

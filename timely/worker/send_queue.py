@@ -107,7 +107,7 @@ class SendQueue:
         self._items.appendleft(block)
 
     def sent(self, count: int) -> None:
-        """Remove so many bytes, of pieces in memory."""
+        """Remove this number of bytes from the pieces in memory."""
         items = self._items
         self.size -= count
         while count:

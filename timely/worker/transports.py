@@ -78,7 +78,7 @@ class LocalTransport:
         self._waker = ThreadWaker()
 
     def send(self, peer: int, message: Any) -> None:
-        """Raise: there is nobody to send to."""
+        """Raise: there is no peer."""
         raise PeerLostError(f"there is no worker {peer}: this one has no peers")
 
     def flush(self) -> None:
@@ -190,11 +190,11 @@ class Inbox:
         self.taken: defaultdict[int, int] = defaultdict(int)
         """About how many bytes of each peer the owner has taken; only the owner writes it."""
         self.armed: deque[None] = deque(maxlen=1)
-        """Has an element while the owner waits: whoever pops it wakes the owner."""
+        """Has an element while the owner waits: the thread that pops it wakes the owner."""
         self.called: deque[None] = deque(maxlen=1)
         """Has an element if the next wait is to end at once."""
         self.crowded: deque[None] = deque(maxlen=1)
-        """Has an element if the owner waits for its peers to take what it has sent: whoever pops it calls the owner."""
+        """Has an element if the owner waits for its peers to take what it has sent: the thread that pops it calls the owner."""
         self.due = 0
         """How many wake-ups are under way, as the owner knows it."""
 
@@ -204,7 +204,7 @@ class Inbox:
         self._wake_waiting()
 
     def put(self, sender: int, message: Any, weight: int = 0) -> None:
-        """Add a message of about so many bytes, and wake the owner if it waits."""
+        """Add a message of approximately this size, and wake the owner if it waits."""
         if type(message) is AbortMessage:
             self.items.appendleft((sender, message, 0))  # nothing before it matters any more
         else:

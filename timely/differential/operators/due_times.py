@@ -1,8 +1,8 @@
 """Which complete times an operator with history processes.
 
-In a loop, epoch ``e + 1`` enters while epoch ``e`` goes round. Whoever processed its round 0 at once would have the history of
-every epoch in flight at each later round: ``n`` epochs would cost ``n`` squared. So inside loops the epochs go one by one. That
-delays no result: an epoch is complete outside only after those before it.
+In a loop, epoch ``e + 1`` enters while epoch ``e`` goes round. Processing round 0 immediately would make every later round
+read all epochs in flight: ``n`` epochs would cost ``n`` squared. So inside loops epochs are processed one by one. That delays
+no result: an epoch is complete outside only after those before it.
 """
 
 from __future__ import annotations

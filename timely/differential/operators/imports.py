@@ -272,7 +272,7 @@ class TraceImport:
         return ImportCursor(self._start, *arguments)
 
     def records(self, batch: Any) -> Any:
-        """Return what is sent as a container that anybody can read, or send to another worker."""
+        """Return what is sent as a container that can also be sent to another worker."""
         return batch.updates() if isinstance(batch, Piece) else batch
 
     def close(self) -> None:

@@ -161,7 +161,7 @@ class _SharedTrace:
         return []
 
     def maintain(self, portion: int) -> bool:
-        return False  # whoever arranged it does that
+        return False  # its arrangement does that
 
     @property
     def trace(self) -> Trace[Any]:

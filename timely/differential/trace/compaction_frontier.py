@@ -17,7 +17,7 @@ from timely.progress import Lattice
 T = TypeVar("T", bound=PartialOrder)
 
 Hold: TypeAlias = Callable[[], Sequence[Any]]
-"""Returns the frontier of the times at which somebody may still read."""
+"""Returns the frontier of the times that may still be read."""
 
 EVERY: Final = 64
 """Times from which on these are advanced too."""
@@ -74,7 +74,7 @@ class Holds(Generic[T]):
 
     @property
     def since(self) -> list[T]:
-        """Where history begins; at the end of it when all is over and nobody reads."""
+        """Where history begins: at its end once nothing is held."""
         holds = (self.upper, *self._operators, *self._readers)
         held = self.lattice.lower_envelope(time for hold in holds for time in hold())
         if not held:

@@ -27,7 +27,7 @@ _FEW = 64
 
 @attrs.frozen(eq=False)
 class Fixed:
-    """A column of decimals: whole numbers of 64 bits, which are so many ``10 ** -scale``."""
+    """A column of decimals: integers of 64 bits, scaled by ``10 ** -scale``."""
 
     numbers: pa.Array
     scale: int

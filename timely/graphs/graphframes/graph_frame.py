@@ -663,10 +663,10 @@ class GraphFrame:
         use_local_checkpoints: bool = False,
         storage_level: StorageLevel = DEFAULT_LEVEL,
     ) -> DataFrame:
-        """Return ``(id, hop_0, ..., hop_n)``: HyperLogLog sketches of the ends of all walks of so many edges from ``id``.
+        """Return ``(id, hop_0, ..., hop_n)``: one HyperLogLog sketch of the reachable vertices per hop.
 
         The rows are those of ids at which an edge starts for which ``edge_filter`` holds. ``hll_union`` of several hops is a
-        sketch of all whom a vertex reaches within so many, and ``hll_sketch_estimate`` says how many these are. A sketch has
+        sketch of all vertices within that distance, and ``hll_sketch_estimate`` estimates their number. A sketch has
         ``2**lg_nom_entries`` registers. Each hop is a join of the plan: this is for few hops.
 
         >>> from timely.spark import local_session

@@ -24,7 +24,7 @@ def shortest_paths_between(
     vertices = tables.node_column(F.when(condition(start), 0).alias("landmark"))
     apply = partial(landmark_distances, landmarks=1, limit=longest)
     distances = tables.run("bfs", apply, DISTANCES, options, vertices=vertices, parameters=parameters)
-    # not persist(): the table goes when the result does, with which nobody could unpersist it
+    # not persist(): the table ends with the result, after which it could not be unpersisted
     levels = distances.select("node", F.explode(F.col("distances.distance")).alias("level")).localCheckpoint()
     reached = tables.vertices.filter(ends).join(levels, F.col(ID) == F.col("node"))
     (length,) = first_row(reached.select(F.min("level")))

@@ -160,7 +160,7 @@ class _Forest:
         self._changed = np.empty(0, np.bool_)
 
     def _grow(self, info: OperatorInfo, places: int) -> None:
-        """Have at least so many places; each new node is a root, and new."""
+        """Grow to at least ``places``; each new node is a root."""
         size = len(self._parents)
         if places > size:
             spare = np.arange(size, max(places, size * 5 // 4)) * info.peers + info.worker

@@ -18,7 +18,7 @@ from timely.graphs.structures.arrays import Column, Floats
 from timely.operators.type_variables import T
 
 _BLOCK: Final = 10
-"""Integers that differ only in so many of their last bits belong to one worker."""
+"""Number of low bits that do not affect which worker an integer belongs to."""
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 """The fraction of the golden ratio in 64 bits, for Fibonacci hashing."""

@@ -32,7 +32,7 @@ _SCANS: Final = 16
 """Scans of a segment before it is sorted. A sort takes as long as that, or longer."""
 
 _SPARSE: Final = 8
-"""A sorted segment has a table by node if nodes have numbers up to so many times the number of edges."""
+"""A sorted segment has a table by node if node numbers are at most this multiple of the number of edges."""
 
 Places: TypeAlias = Callable[[], Column]
 """Returns, for edges that were found, the place of each one's source among the nodes of the lookup."""

@@ -51,7 +51,7 @@ def both_ways(edges: Rows) -> Rows:
 
 
 def join_rows(parts: Iterable[Rows], columns: int) -> Rows:
-    """Return the rows of all parts as one array of so many ``columns``."""
+    """Return the rows of all parts as one array with this number of ``columns``."""
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]

@@ -24,7 +24,7 @@ _ROWS: Final = 2 * BLOCK
 """About how many rows a block has."""
 
 _SAMPLE: Final = 64
-"""One in so many keys says where blocks are cut."""
+"""Every 64th key is a sample; blocks are cut at samples."""
 
 
 class SortedBlocks:

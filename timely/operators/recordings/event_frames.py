@@ -33,7 +33,7 @@ _SMALL: Final = 1 << 16
 HEADER: Final = _HEADER.size
 
 LARGEST: Final = 2 << 30
-"""Bytes of the largest frame that is read of a writer whom nobody trusts: a file of a few blocks can announce any number."""
+"""Bytes of the largest frame that is read of an untrusted writer: a file of a few blocks can announce any number."""
 
 _MESSAGES: Final = "messages"
 _PROGRESS: Final = "progress"

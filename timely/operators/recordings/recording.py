@@ -100,7 +100,7 @@ class FileSink(Generic[T]):
             self.close()
 
     def _write(self, parts: list[Piece], events: Sequence[tuple[Event[T], int]] = ()) -> None:
-        """Write the parts of events, each of which ends after so many bytes."""
+        """Write the parts of events, given the offset at which each ends."""
         done = 0
         try:
             while parts:

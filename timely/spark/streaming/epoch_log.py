@@ -49,7 +49,7 @@ class Stage(enum.Enum):
 
 
 class Steps(Protocol):
-    """What is done with an epoch, by somebody else. A driver that starts again may repeat each for the same epoch."""
+    """What others do with an epoch. A driver that starts again may repeat each for the same epoch."""
 
     def ingest(self, epoch: int) -> Sequence[File]:
         """Write the rows of the epoch to files."""

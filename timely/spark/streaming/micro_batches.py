@@ -69,7 +69,7 @@ class StreamPlan:
     memory: int | str | MemoryBudget | None
 
     def open(self, jobs: StreamJobs, first: DataFrame | None, live: Page | None = None) -> Epochs:
-        """Take the stream over from whoever has it; return what processes its epochs, whose workers are not up yet.
+        """Take the stream over from its current owner; return what processes its epochs, whose workers are not up yet.
 
         ``first`` has the rows of inputs that are no streams. Raises what :func:`timely.spark.stream` does for a checkpoint or a
         sink that cannot be.

@@ -39,7 +39,7 @@ from timely.worker import Worker
 from timely.worker.internals import sync_activator, timers
 
 _LOOK_EVERY = 1.0
-"""Seconds after which a worker that waits looks whether it is still wanted, should nobody wake it."""
+"""Seconds after which a waiting worker checks whether it is still wanted, if it is not woken."""
 
 
 @attrs.frozen(kw_only=True)
