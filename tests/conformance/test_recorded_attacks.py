@@ -25,7 +25,7 @@ import timely
 from timely import CaptureError, FileSource, Progress
 from timely.dataflow import pickled
 from timely.dataflow.plain_pickles import is_flat, verify
-from timely.operators.recordings.recording import MAGIC
+from timely.operators.recordings.recording import MAGIC, VERSION
 from timely.order import Product
 
 OPENING = pickle.dumps(("progress", [(0, 1)]), 5)
@@ -44,7 +44,7 @@ def messages(batch: bytes, *buffers: bytes) -> list[bytes]:
 
 
 def recording(*contents: list[bytes]) -> bytes:
-    result = MAGIC + struct.pack("<Q", 1)
+    result = MAGIC + struct.pack("<Q", VERSION)
     for number, parts in enumerate([[OPENING], *contents]):
         body = struct.pack(f"<{len(parts)}Q", *map(len, parts)) + b"".join(part + b"\0" * (-len(part) % 8) for part in parts)
         head = struct.pack("<QQII", number, len(body), len(parts), zlib.crc32(body))
@@ -133,7 +133,7 @@ def test_no_attack_ends_the_process_or_takes_its_memory(tmp_path: Path) -> None:
 def test_a_file_with_a_hole_is_not_read_into_memory(tmp_path: Path) -> None:
     head = struct.pack("<QQII", 0, 1 << 40, 1, 0)
     with (tmp_path / "hole").open("wb") as file:
-        file.write(MAGIC + struct.pack("<Q", 1) + head + struct.pack("<Q", zlib.crc32(head)))
+        file.write(MAGIC + struct.pack("<Q", VERSION) + head + struct.pack("<Q", zlib.crc32(head)))
         file.truncate(1 << 41)
     with pytest.raises(CaptureError, match="are the most that are read"):
         FileSource[int](tmp_path / "hole").take()

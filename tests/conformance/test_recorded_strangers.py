@@ -21,9 +21,9 @@ from timely.dataflow import pickled
 from timely.errors import OperatorError
 from timely.operators import StreamState
 from timely.operators.recordings.event_frames import frame
-from timely.operators.recordings.recording import MAGIC
+from timely.operators.recordings.recording import MAGIC, VERSION
 
-PREAMBLE = MAGIC + struct.pack("<Q", 1)
+PREAMBLE = MAGIC + struct.pack("<Q", VERSION)
 
 WRONG_TIMES: list[Any] = [[], "a", None, 1j, np.array([1, 2])]
 WRONG_EVENTS: list[Any] = [event for time in WRONG_TIMES for event in (("messages", time, [1]), ("progress", [(time, 1)]))]

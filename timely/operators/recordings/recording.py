@@ -27,7 +27,6 @@ except ImportError:  # without file locks a writer that has gone looks like one 
 
 MAGIC: Final = b"timely events\r\n\x1a"
 VERSION: Final = 2
-"""Files of version 1 have one event in each frame."""
 _PREAMBLE: Final = MAGIC + struct.pack("<Q", VERSION)
 _MOST_PARTS: Final = 512
 _AHEAD: Final = 1 << 16
@@ -227,8 +226,8 @@ class FileSource(EventSource[T]):
         if len(beginning) < len(_PREAMBLE):
             return False
         (version,) = struct.unpack_from("<Q", beginning, len(MAGIC))
-        if not 1 <= version <= VERSION:
-            raise Damaged(f"its format is of version {version}, and this library reads versions 1 to {VERSION}")
+        if version != VERSION:
+            raise Damaged(f"its format is of version {version}, and this library reads version {VERSION}")
         self._position = self._good = len(_PREAMBLE)
         return True
 

@@ -282,26 +282,9 @@ def _newest(store: Store, names: Iterable[str]) -> _Record:
     """Return the newest record; an empty one where there is none."""
     name = max(records(names), default=None)
     if name is None:
-        return _of_format_1(store, names)
+        return _Record()
     with store.open(name) as file:
         return _Record.decode(name, file.read())
-
-
-def _of_format_1(store: Store, names: Iterable[str]) -> _Record:
-    """Return what a log of an earlier version says, which had a file for each step; an empty record where there is none."""
-    record = _Record()
-    for name in names:
-        kind, _, epoch = name.partition("-")
-        if kind in ("taken", "committed", "delivered"):
-            with store.open(name) as file:
-                content = _unseal(name, file.read())
-            if kind == "taken":
-                record.ingested[int(epoch)] = _files(content)
-            elif kind == "committed":
-                record.committed[int(epoch)] = {table: _files(files) for table, files in content.items()}
-            else:
-                record = attrs.evolve(record, delivered=int(content))
-    return record
 
 
 def _unseal(name: str, data: bytes) -> Any:
