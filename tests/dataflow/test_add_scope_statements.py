@@ -258,9 +258,9 @@ def test_what_comes_to_a_scope_that_takes_no_records_is_dropped_and_consumed(wor
     assert timely.execute(program, workers=workers) == [[]] * workers
 
 
-@pytest.mark.parametrize("told", [0, 1, 2])
-def test_a_scope_may_report_the_consumption_itself(told: int) -> None:
-    assert timely.example(lambda s: s.add_scope(Unseeing(told), [s.to_stream([1, 2])])[0]) == []
+@pytest.mark.parametrize("reported", [0, 1, 2])
+def test_a_scope_may_report_the_consumption_itself(reported: int) -> None:
+    assert timely.example(lambda s: s.add_scope(Unseeing(reported), [s.to_stream([1, 2])])[0]) == []
 
 
 def test_a_scope_may_not_consume_more_than_came() -> None:

@@ -158,7 +158,7 @@ def test_a_function_that_distributes_gets_each_container_as_it_was_sent() -> Non
 # -- compatible, concatenated ----------------------------------------------------------------------------------------------
 
 
-def test_only_what_has_the_same_columns_is_alike() -> None:
+def test_only_what_has_the_same_columns_is_concatenated() -> None:
     batch = KINDS[0]([1])
     assert compatible(batch, KINDS[0]([2])) and not compatible(batch, KINDS[1]([1]))
     assert not compatible(batch, batch.replace_schema_metadata({"unit": "m"}))

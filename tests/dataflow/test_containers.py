@@ -71,7 +71,7 @@ def test_exchange_takes_a_key_to_the_same_worker_in_every_container(kind: str, w
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
-def test_rows_are_partitioned_alike_however_they_lie_in_memory(workers: int) -> None:
+def test_rows_are_partitioned_by_value_however_they_lie_in_memory(workers: int) -> None:
     rows = np.random.default_rng(3).integers(-50, 50, (200, 3))
     by_row, by_column, apart = (
         Exchange(lambda some: some[:, 1]).parts(0, array, workers)
@@ -84,7 +84,7 @@ def test_rows_are_partitioned_alike_however_they_lie_in_memory(workers: int) -> 
 
 @pytest.mark.parametrize("workers", [2, 3, 9, 16, 17, 300])
 @pytest.mark.parametrize("size", [0, 1, 7, 2_000, 2_001, 14_000, 14_001, 1 << 14, (1 << 14) + 1])
-def test_columns_are_partitioned_alike_however_many_rows_and_workers_there_are(workers: int, size: int) -> None:
+def test_columns_are_partitioned_by_value_for_any_number_of_rows_and_workers(workers: int, size: int) -> None:
     """Few rows are put in order, many are looked for, and what is cut out of a batch has the rows that it was cut from."""
     keys = np.random.default_rng(size).integers(-(1 << 40), 1 << 40, size + 2)
     text = [None if key % 7 == 0 else f"{key}" for key in keys.tolist()]

@@ -20,7 +20,7 @@ class Batch(list[int]):
     """A container that a weak reference can follow."""
 
 
-def keeping(state: State) -> Any:
+def with_state(state: State) -> Any:
     """The constructor of an operator that holds something, and all of its input."""
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
@@ -74,7 +74,7 @@ def test_a_dropped_reader_is_not_referenced_by_the_link() -> None:
         handle, stream = writer.new_input()
         stream.capture_into(link)
     with worker.dataflow(int, name="reader") as reader:
-        reader.replay(link).unary(timely.Pipeline, "keep", keeping(state)).probe()
+        reader.replay(link).unary(timely.Pipeline, "keep", with_state(state)).probe()
     followed: list[weakref.ref[Any]] = [weakref.ref(state), weakref.ref(reader)]
     if not timely.compiled:  # an instance of a compiled class takes no weak references
         followed.append(weakref.ref(reader.subgraph.children[0].scope))
@@ -97,7 +97,7 @@ def test_dropping_frees_state_whatever_is_still_held(held: str) -> None:
     with worker.dataflow(int, name="unwanted") as scope:
         handle, stream = scope.new_input()
         with scope.iterative() as loop:
-            inner = stream.enter(loop).unary(timely.Pipeline, "keep", keeping(state)).leave()
+            inner = stream.enter(loop).unary(timely.Pipeline, "keep", with_state(state)).leave()
         stalled, waiting = scope.new_input()
         waiting.unary(timely.Pipeline, "never reads", lambda capability, info: lambda input, output: None)
         probe = inner.probe()
@@ -144,7 +144,7 @@ def test_messages_in_flight_to_a_dropped_dataflow_are_freed(workers: int) -> Non
         followed = [weakref.ref(batch) for batch in sent]
         with worker.dataflow(int, name="unwanted") as scope:
             handle, stream = scope.new_input()
-            stream.exchange(lambda x: x + 1).unary(timely.Pipeline, "keep", keeping(State()))
+            stream.exchange(lambda x: x + 1).unary(timely.Pipeline, "keep", with_state(State()))
         with worker.dataflow(int, name="wanted") as wanted:
             other, stream = wanted.new_input()
             probe = stream.exchange(lambda x: x).probe()

@@ -321,7 +321,7 @@ def test_a_vertex_that_may_be_entered_again_goes_depth_first() -> None:
     assert dive(timely.Worker(), 0, [2]).received == [2, 1, 1, 0, 0, 0, 0]
 
 
-def test_a_way_back_by_two_operators_is_not_taken_at_once() -> None:
+def test_a_way_back_by_two_operators_is_not_followed_at_once() -> None:
     diver = Diver(5)
 
     def build(scope: Any) -> Any:
@@ -335,7 +335,7 @@ def test_a_way_back_by_two_operators_is_not_taken_at_once() -> None:
     assert (diver.deepest, len(diver.received)) == (1, 15)
 
 
-def test_two_vertices_that_feed_each_other_are_entered_no_deeper_than_they_say() -> None:
+def test_two_vertices_that_feed_each_other_are_entered_no_deeper_than_they_ask() -> None:
     first, second = Diver(2), Diver(0)
 
     def build(scope: Any) -> Any:

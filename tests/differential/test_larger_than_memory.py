@@ -120,7 +120,7 @@ def test_a_checkpoint_of_state_on_disk_restores_under_a_budget(kind: str, tmp_pa
 
 
 @pytest.mark.parametrize("operator", ["count_by_key", "reduce"])
-def test_columns_that_are_taken_before_their_time_is_complete_are_in_a_checkpoint(operator: str, tmp_path: Path) -> None:
+def test_columns_that_are_read_before_their_time_is_complete_are_in_a_checkpoint(operator: str, tmp_path: Path) -> None:
     """One input is far ahead of the other, and its columns go to the trace at once."""
 
     def program(worker: timely.Worker) -> list[Any]:

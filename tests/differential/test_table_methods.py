@@ -138,7 +138,7 @@ def test_three_workers_give_the_same(name: str) -> None:
     assert TABLES.found_on_workers(changes, build, 3) == TABLES.expected(changes, query)
 
 
-def test_of_rows_that_tie_in_an_asof_join_the_first_by_all_columns_is_taken() -> None:
+def test_of_rows_that_tie_in_an_asof_join_the_first_by_all_columns_is_used() -> None:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             left = dd.table(scope, pa.table({"minute": [3]}))

@@ -106,7 +106,7 @@ def test_group_by_is_what_python_makes_of_the_rows(
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("waiting", [1, 100])
-def test_batches_for_group_by_need_not_look_alike(workers: int, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_for_group_by_may_differ_in_kind(workers: int, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "WAITING", waiting)
     word = pa.array(["a", "b", "a"])
     made = [

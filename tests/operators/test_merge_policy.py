@@ -25,7 +25,7 @@ from timely.operators.keyed.merge_policy import EVERYTHING, GEOMETRIC, MergePoli
         ([0, 0], None),
     ],
 )
-def test_the_newest_neighbours_that_are_too_alike_are_due(sizes: list[int], due: slice | None) -> None:
+def test_the_newest_neighbours_of_similar_size_are_due(sizes: list[int], due: slice | None) -> None:
     assert GEOMETRIC.due(sizes) == due
 
 

@@ -91,7 +91,7 @@ class Compared(int):
         return int(self) < int(other)
 
 
-class Tell(timely.Vertex[Any]):
+class Report(timely.Vertex[Any]):
     def on_recv(self, port: int, batch: Any, time: Any) -> None:
         self.notify_at(time)
 
@@ -108,7 +108,7 @@ BUILDS: dict[str, Any] = {
     "delay": lambda stream: stream.delay(lambda pair, time: Compared(time + 1)),
     "windows": lambda stream: windows(stream, tumbling(1), at=lambda pair: pair[0], due=lambda end, time: Compared(end))[0],
     "sessions": lambda stream: sessions(stream, 1, at=lambda pair: pair[0], key=lambda pair: pair[0], due=Compared)[0],
-    "vertex": lambda stream: stream.vertex(Tell),
+    "vertex": lambda stream: stream.vertex(Report),
     "limit_in_flight": lambda stream: stream.limit_in_flight(2, lambda some: some),
 }
 

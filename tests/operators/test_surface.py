@@ -51,7 +51,7 @@ def round_robin() -> Callable[[Any, Any, int], list[tuple[int, Any]]]:
     """Deals by what went where before: no key could say that."""
     dealt = 0
 
-    def deal(time: int, batch: Any, workers: int) -> list[tuple[int, Any]]:
+    def distribute(time: int, batch: Any, workers: int) -> list[tuple[int, Any]]:
         nonlocal dealt
         parts: list[tuple[int, Any]] = []
         for record in batch:
@@ -59,7 +59,7 @@ def round_robin() -> Callable[[Any, Any, int], list[tuple[int, Any]]]:
             dealt += 1
         return parts
 
-    return deal
+    return distribute
 
 
 @given(sends, sizes, seeds)
@@ -96,7 +96,7 @@ def test_a_custom_pact_chooses_the_worker(workers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deal", "message"),
+    ("distribute", "message"),
     [
         (lambda time, batch, workers: [], r"makes 0 records of 2: it must neither lose nor add any"),
         (lambda time, batch, workers: [(w, batch) for w in range(2)], r"sends to worker 1, and there are 0 to 0"),
@@ -105,11 +105,11 @@ def test_a_custom_pact_chooses_the_worker(workers: int) -> None:
         (lambda time, batch, workers: [("me", batch)], r"sends to worker 'me'"),
     ],
 )
-def test_a_pact_that_loses_or_copies_is_refused(deal: Any, message: str) -> None:
+def test_a_pact_that_loses_or_copies_is_refused(distribute: Any, message: str) -> None:
     """A broadcast as a pact would break progress: more would be consumed than was produced."""
     where = r"exchange into input 0 of operator 'dealt'.*partition\(time, batch, workers\)"
     with pytest.raises(OperatorError, match=f"{where} {message}") as failure:
-        timely.example(lambda scope: scope.to_stream([1, 2]).unary(Distribute(deal), "dealt", pass_on))
+        timely.example(lambda scope: scope.to_stream([1, 2]).unary(Distribute(distribute), "dealt", pass_on))
     assert isinstance(failure.value.__cause__, RoutingError)
 
 
@@ -296,7 +296,7 @@ def test_the_most_urgent_dataflow_runs_first(urgency: list[int], workers: int) -
     assert timely.execute(program, workers=workers) == [[expected, []]] * workers
 
 
-def test_a_scheduler_may_be_replaced_and_taken_away() -> None:
+def test_a_scheduler_may_be_replaced_and_removed() -> None:
     worker = Worker()
     with worker.dataflow(int) as scope:
         handle, stream = scope.new_input()

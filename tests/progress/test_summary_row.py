@@ -37,7 +37,7 @@ def test_there_is_nothing_beyond_its_ends(place: int) -> None:
         SummaryRow(3, {})[place]
 
 
-def test_what_is_read_from_an_empty_place_is_not_kept() -> None:
+def test_what_is_read_from_an_empty_place_is_not_stored() -> None:
     row: SummaryRow[int] = SummaryRow(2, {})
     row[1].insert(Step(5))
     assert row == [Antichain(), Antichain()]

@@ -100,7 +100,7 @@ def reference(plan: Plan) -> Received:
     return received
 
 
-class Relay:
+class Forwarder:
     """One operator on one worker."""
 
     def __init__(
@@ -252,19 +252,19 @@ class Cluster:
         transports = [self.network.transport(worker) for worker in range(plan.workers)]
         self.workers = [SimulatedWorker(transport, None, self.checker) for transport in transports]
         self.received: Received = {}
-        self.relays: list[dict[int, Relay] | None] = [None] * plan.workers
+        self.relays: list[dict[int, Forwarder] | None] = [None] * plan.workers
         self._exchanged: list[Target] = []
         self._choices = choices
         self._sharing = sharing
 
     def build(self, index: int) -> None:
         """Build the dataflow on one worker."""
-        relays: dict[int, Relay] = {}
+        relays: dict[int, Forwarder] = {}
 
         def make(
             op: int, inputs: list[InputPort[Any, Any]], capabilities: list[Capability[Any]], info: OperatorInfo
         ) -> Callable[..., object]:
-            relays[op] = Relay(self.plan, index, op, inputs, capabilities, info, self._choices, self.received)
+            relays[op] = Forwarder(self.plan, index, op, inputs, capabilities, info, self._choices, self.received)
             return relays[op].logic
 
         self._exchanged = build_nesting(self.plan.nesting, self.workers[index], make, sharing=self._sharing)

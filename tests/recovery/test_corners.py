@@ -379,7 +379,7 @@ class Interrupted(LocalStore):
 
 
 @pytest.mark.parametrize("when", [1, 2, 3, 4])
-def test_a_checkpoint_that_is_interrupted_can_be_taken_again_and_loses_nothing(tmp_path: Path, when: int) -> None:
+def test_a_checkpoint_that_is_interrupted_can_be_repeated_and_loses_nothing(tmp_path: Path, when: int) -> None:
     def run(epochs: Iterable[int], interrupted: int = -1) -> Any:
         worker, store = timely.Worker(), Interrupted(tmp_path)
         with Recovery(worker, store) as recovery:

@@ -49,7 +49,7 @@ def step(recovery: Recovery, handle: Any) -> None:
     recovery.checkpoint(handle.time)
 
 
-def test_a_run_that_was_taken_over_from_commits_no_more(tmp_path: Path) -> None:
+def test_a_run_that_was_replaced_commits_no_more(tmp_path: Path) -> None:
     old = counter(timely.Worker(), tmp_path)
     step(*old[:2])
     new = counter(timely.Worker(), tmp_path)

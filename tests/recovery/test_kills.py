@@ -43,10 +43,10 @@ class Eventful(LocalStore):
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         self.event(f"write {name}")
-        super().write(name, self._told(chunks))
+        super().write(name, self._counted(chunks))
         self.event(f"written {name}")
 
-    def _told(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
             yield chunk
             self.event("chunk")

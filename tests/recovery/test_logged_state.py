@@ -66,7 +66,7 @@ def words(where: Path, epochs: int, workers: int = 1, word: str = "") -> tuple[d
     return {word: n for counts in results for word, n in counts.items()}, calls[0]
 
 
-def test_a_full_snapshot_is_taken_after_sixteen_checkpoints(tmp_path: Path) -> None:
+def test_a_full_snapshot_is_written_after_sixteen_checkpoints(tmp_path: Path) -> None:
     _, calls = words(tmp_path, 18)
     assert calls == ["checkpoint"] * 16 + ["save"] + ["checkpoint"] * 2
     counts, calls = words(tmp_path, 1)
@@ -74,7 +74,7 @@ def test_a_full_snapshot_is_taken_after_sixteen_checkpoints(tmp_path: Path) -> N
     assert counts["all"] == 19
 
 
-def test_a_full_snapshot_is_taken_when_the_changes_are_large(tmp_path: Path) -> None:
+def test_a_full_snapshot_is_written_when_the_changes_are_large(tmp_path: Path) -> None:
     _, calls = words(tmp_path, 12, word="x" * 20_000)
     assert calls.index("save") == 4  # the changes of four checkpoints are more than 64 KiB
     assert calls.count("save") == 1  # and the next ones are less than twice the snapshot

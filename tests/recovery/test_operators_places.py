@@ -31,7 +31,7 @@ def _reclocked(scope: Any, stream: Any, clock: Any) -> Any:
     return stream.apply(operators.reclock, clock.broadcast())
 
 
-def _both_told(scope: Any, left: Any, right: Any) -> Any:
+def _both_received(scope: Any, left: Any, right: Any) -> Any:
     """A closure with two inputs, which counts what came on both at a time."""
     counts: dict[int, int] = {}
 
@@ -52,7 +52,7 @@ def _both_told(scope: Any, left: Any, right: Any) -> Any:
 
 
 def _both_alone(scope: Any, left: Any, right: Any) -> Any:
-    """As ``_both_told``, by time, so that the state of a time goes where its records go."""
+    """As ``_both_received``, by time, so that the state of a time goes where its records go."""
     tag = left.concat(right).inspect_time(lambda time, record: None)
     return tag.aggregate(lambda key, value, n: (n or 0) + 1, lambda key, n: (key, n))
 
@@ -93,10 +93,10 @@ def test_what_each_worker_has_of_a_time_goes_on_there(sends: Sends, end: int, wo
     def reduced(scope: Any, stream: Any) -> Any:
         return stream.map(lambda pair: pair[1]).apply(operators.all_reduce, max)
 
-    def told(scope: Any, stream: Any, other: Any = None) -> Any:
-        return _both_told(scope, stream, stream)
+    def both_received(scope: Any, stream: Any, other: Any = None) -> Any:
+        return _both_received(scope, stream, stream)
 
-    for build in (accumulated, reduced, told):
+    for build in (accumulated, reduced, both_received):
         assert run(build, sends, cuts=[(end, workers)], workers=workers) == run(build, sends, workers=workers)
 
 

@@ -131,7 +131,7 @@ def test_what_was_cleared_stays_cleared_whatever_an_old_run_still_writes(tmp_pat
     assert trail(LocalStore(tmp_path))[2] == []
 
 
-def test_a_run_that_was_taken_over_clears_nothing_and_leaves_no_claim(tmp_path: Path) -> None:
+def test_a_run_that_was_replaced_clears_nothing_and_leaves_no_claim(tmp_path: Path) -> None:
     recovery, handle, _ = trail(LocalStore(tmp_path))
     commit(recovery, handle, "a")
     trail(LocalStore(tmp_path))

@@ -26,7 +26,7 @@ from timely.recovery import Recovery
 Build = Callable[[timely.ScopeBuilder[int]], object]
 
 
-def keeping(save: Callable[[], Any], load: Callable[[Any], object] = list, **how: Any) -> Callable[..., Any]:
+def with_state(save: Callable[[], Any], load: Callable[[Any], object] = list, **how: Any) -> Callable[..., Any]:
     """Return the constructor of an operator that keeps something, and does nothing."""
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
@@ -41,7 +41,7 @@ def plain(scope: timely.ScopeBuilder[int], name: str = "mine", constructor: Any 
     """A dataflow of an input and one operator."""
     handle, stream = scope.new_input()
     handle.close()
-    stream.unary(timely.Pipeline, name, constructor or keeping(lambda: [(None, 1)]))
+    stream.unary(timely.Pipeline, name, constructor or with_state(lambda: [(None, 1)]))
 
 
 def once(where: Path, build: Build = plain, workers: int = 1, time: Any = 1, dataflows: int = 1, **how: Any) -> list[Any]:
@@ -72,9 +72,9 @@ def stateless(capability: Any, info: timely.OperatorInfo) -> Callable[..., objec
     return lambda input, output: None
 
 
-def keeping_more(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+def with_more_state(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
     info.register_state(list, list)
-    return keeping(list)(capability, info)  # type: ignore[no-any-return]
+    return with_state(list)(capability, info)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def keeping_more(capability: Any, info: timely.OperatorInfo) -> Callable[..., ob
         (renamed, r"it has no operator /flow0/yours#1"),
         (longer, r"it has edge of /flow0: .*, and now there is operator /flow0/empty#2 with 0 inputs and 1 outputs"),
         (lambda scope: plain(scope, constructor=stateless), r"its operator /flow0/mine#1 had a part 0 of state, which it does"),
-        (lambda scope: plain(scope, constructor=keeping_more), r"its operator /flow0/mine#1 had no part 1 of state"),
+        (lambda scope: plain(scope, constructor=with_more_state), r"its operator /flow0/mine#1 had no part 1 of state"),
     ],
 )
 @pytest.mark.parametrize("workers", [1, 2])
@@ -247,7 +247,7 @@ def test_state_that_cannot_be_pickled_names_its_operator(tmp_path: Path, workers
     if pieces[-1][1] is open:
         pieces[-1] = (1, (tmp_path / "x").open("w"))
     with pytest.raises(StateError, match=r"operator 'mine' \(/flow0/mine#1\) on worker 0 has state that cannot be pickled"):
-        once(tmp_path, lambda scope: plain(scope, constructor=keeping(lambda: pieces)), workers=workers)
+        once(tmp_path, lambda scope: plain(scope, constructor=with_state(lambda: pieces)), workers=workers)
     if hasattr(pieces[-1][1], "close"):
         pieces[-1][1].close()
 
@@ -257,10 +257,10 @@ def test_an_error_while_state_is_saved_or_restored_names_its_operator(tmp_path: 
         raise KeyError("lost")
 
     with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while its state was saved: 'lost'"):
-        once(tmp_path, lambda scope: plain(scope, constructor=keeping(raising)))
+        once(tmp_path, lambda scope: plain(scope, constructor=with_state(raising)))
     once(tmp_path)
     with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while it restored its state: 'lost'"):
-        once(tmp_path, lambda scope: plain(scope, constructor=keeping(list, raising)))
+        once(tmp_path, lambda scope: plain(scope, constructor=with_state(list, raising)))
 
 
 def test_state_of_a_worker_without_rescale_needs_as_many_workers(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_state_of_a_worker_without_rescale_needs_as_many_workers(tmp_path: Path)
 
 def test_a_worker_without_such_state_needs_no_rescale(tmp_path: Path) -> None:
     def build(scope: timely.ScopeBuilder[int]) -> None:
-        plain(scope, constructor=keeping(list))
+        plain(scope, constructor=with_state(list))
 
     once(tmp_path, build, workers=2)
     once(tmp_path, build, workers=3)

@@ -68,13 +68,13 @@ class HandMade:
                     batches[port].update(time, diff)
         return self.busy
 
-    def say(
+    def report(
         self,
         internal: Sequence[tuple[int, Any, int]] = (),
         consumed: Sequence[tuple[int, Any, int]] = (),
         produced: Sequence[tuple[int, Any, int]] = (),
     ) -> None:
-        """Say this in the next pull: ``(port, time, diff)``."""
+        """Report this in the next pull: ``(port, time, diff)``."""
         self.script.append((list(internal), list(consumed), list(produced)))
 
 

@@ -10,7 +10,7 @@ from tests.scopes.handmade import NOWHERE, STAY, HandMade, Parent, subgraph, thr
 from timely import GraphError, ProgressError, Source, Step, Target
 from timely.scopes import INGRESS, ValidatingScope
 
-Said = list[tuple[int, Any, int]]
+Sent = list[tuple[int, Any, int]]
 
 
 def parent_of(child: HandMade) -> Parent:
@@ -21,7 +21,7 @@ def parent_of(child: HandMade) -> Parent:
     return Parent(sub).set()
 
 
-LIES: dict[str, tuple[Said, Said, Said]] = {
+LIES: dict[str, tuple[Sent, Sent, Sent]] = {
     "a capability before the one it holds": ([(0, 2, 1)], [], []),
     "a message before its capability": ([], [], [(0, 2, 1)]),
     "a capability on an output where it holds none": ([(1, 9, 1)], [], []),
@@ -33,7 +33,7 @@ LIES: dict[str, tuple[Said, Said, Said]] = {
     "a negative number of messages read": ([], [(0, 4, -1)], []),
     "a negative number of messages sent": ([], [], [(0, 4, -1)]),
 }
-TRUTHS: dict[str, tuple[Said, Said, Said]] = {
+TRUTHS: dict[str, tuple[Sent, Sent, Sent]] = {
     "nothing": ([], [], []),
     "a downgrade": ([(0, 3, -1), (0, 8, 1)], [], []),
     "another capability, later": ([(0, 4, 1)], [], []),
@@ -53,7 +53,7 @@ def scope() -> HandMade:
 def test_OC2_OC4_a_lie_is_refused_by_path(lie: str) -> None:
     child = scope()
     parent = parent_of(child)
-    child.say(*LIES[lie])
+    child.report(*LIES[lie])
     with pytest.raises(ProgressError, match="'liar' \\(/sub/liar\\)"):
         parent.pull()
 
@@ -62,16 +62,16 @@ def test_OC2_OC4_a_lie_is_refused_by_path(lie: str) -> None:
 def test_OC2_OC4_the_truth_is_not(truth: str) -> None:
     child = scope()
     parent = parent_of(child)
-    child.say(*TRUTHS[truth])
+    child.report(*TRUTHS[truth])
     parent.pull()
 
 
 def test_a_scope_holds_what_it_reported() -> None:
     child = scope()
     parent = parent_of(child)
-    child.say(internal=[(0, 3, -1), (0, 8, 1)])
+    child.report(internal=[(0, 3, -1), (0, 8, 1)])
     parent.pull()
-    child.say(internal=[(0, 5, 1)])
+    child.report(internal=[(0, 5, 1)])
     assert isinstance(parent.scope, object)
     parent.scope.activate(0)
     with pytest.raises(ProgressError, match="holds a capability at 5 on output 0"):

@@ -68,7 +68,7 @@ def test_initial_capabilities_count_once_for_each_worker(peers: int) -> None:
     mine = HandMade([[STAY]], 1)
     sub = chain(mine, peers=peers)
     parent = Parent(sub).set(external=[[(0, 1)]])
-    mine.say(internal=[(0, 0, -1)])
+    mine.report(internal=[(0, 0, -1)])
     number = sub.subgraph.trackers[0].index(Source(0, 0))
     parent.pull()
     for peer in range(1, peers):
@@ -92,13 +92,13 @@ def test_one_pull_is_one_statement() -> None:
     parent = Parent(sub).set()
     parent.pull()
     sub.subgraph.enter(0, 0, 3)
-    first.say(consumed=[(0, 0, 3)], produced=[(0, 0, 2)])
-    second.say(consumed=[(0, 0, 2)], internal=[(0, 1, 1)], produced=[(0, 1, 5)])
+    first.report(consumed=[(0, 0, 3)], produced=[(0, 0, 2)])
+    second.report(consumed=[(0, 0, 2)], internal=[(0, 1, 1)], produced=[(0, 1, 5)])
     for child in (0, 1):
         sub.subgraph.activate(child)
     assert parent.pull() == (True, [[(0, 3)]], [[(1, 5)]])
     assert parent.work() == [Antichain([1])]
-    second.say(internal=[(0, 1, -1)])
+    second.report(internal=[(0, 1, -1)])
     sub.subgraph.activate(1)
     assert parent.pull()[1:] == ([[]], [[]])
     assert parent.work() == [Antichain()]
@@ -112,7 +112,7 @@ def test_unread_messages_are_reported_as_work_inside_with_their_consumption() ->
     sub.subgraph.enter(0, 5, 2)
     assert parent.pull() == (True, [[(5, 2)]], [[]])
     assert parent.work() == [Antichain([7])]
-    child.say(consumed=[(0, 5, 2)])
+    child.report(consumed=[(0, 5, 2)])
     sub.subgraph.activate(0)
     assert parent.pull()[1:] == ([[]], [[]])
     assert parent.work() == [Antichain()]
@@ -201,7 +201,9 @@ def test_times_are_translated_both_ways() -> None:
     parent = Parent(sub).set(external=[[(2, 1)]])
     assert parent.work() == [Antichain([0])]
     assert child.frontiers == [{Product(2, 0): 1}]
-    child.say(internal=[(0, Product(0, 3), -1), (0, Product(4, 4), 1), (0, Product(5, 3), 1)], produced=[(0, Product(4, 7), 2)])
+    child.report(
+        internal=[(0, Product(0, 3), -1), (0, Product(4, 4), 1), (0, Product(5, 3), 1)], produced=[(0, Product(4, 7), 2)]
+    )
     assert parent.pull() == (True, [[]], [[(4, 2)]])
     assert parent.work() == [Antichain([4])]
 
@@ -334,7 +336,7 @@ def test_a_scope_asks_once_to_be_pulled() -> None:
         assert woken == [True] * 2
         sub.subgraph.activate(0)
         assert woken == [True] * 2
-    children[0].say(consumed=[(0, 0, 1 + 2 + 3)])
+    children[0].report(consumed=[(0, 0, 1 + 2 + 3)])
     parent.pull()
     parent.push((0, 0, -1), (0, 1, 1))
     children[0].busy = True
@@ -352,7 +354,7 @@ def test_outstanding_work_is_described_for_each_child() -> None:
     sub.add_child("nested", nested)
     parent = Parent(sub).set()
     assert sub.subgraph.outstanding() == ["a capability of /sub/child#0 at 4", "a capability of /sub/inner#0 at 0"]
-    first.say(internal=[(0, 4, -2)], produced=[(0, 4, 3)])
+    first.report(internal=[(0, 4, -2)], produced=[(0, 4, 3)])
     parent.pull()
     assert sub.subgraph.outstanding() == ["a message for /sub/child#1 at 4", "a capability of /sub/inner#0 at 0"]
 

@@ -328,7 +328,7 @@ def test_T9_G8_a_summary_that_is_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
     assert {"G8"} <= objections() <= {"G8", "none"}
 
 
-def test_T9_G8_exchanged_edges_that_are_taken_for_local_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_T9_G8_exchanged_edges_that_are_treated_as_local_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is counted there may be negative for a while, and hides what is counted in the same cell."""
     honest = SubgraphBuilder.add_edge
 
@@ -365,7 +365,7 @@ def delayed(worker: timely.Worker) -> None:
     worker.run()
 
 
-def test_T9_G9_a_summary_that_is_taken_for_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_T9_G9_a_summary_that_is_treated_as_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frontiers are earlier than they should be, which is safe, and not exact."""
 
     def change(plan: Plan[Any]) -> None:

@@ -148,7 +148,7 @@ def test_OC2_what_is_sent_with_a_capability_given_up_in_the_same_activation(give
 # -- nested scopes -----------------------------------------------------------------------------------------------------
 
 
-class Said:
+class Reported:
     """A scope that has said what it has to say already."""
 
     def __init__(self, scope: Subgraph[Any, Any], counts: Any) -> None:
@@ -171,11 +171,11 @@ def test_OC6_a_nested_scope_that_reports_another_workers_messages(monkeypatch: p
 
     def initial(self: SubgraphBuilder[Any, Any]) -> Any:
         (summaries, counts), scope = start(self), self.subgraph
-        locally[id(scope)] = ValidatingScope(Said(scope, counts), scope.name, scope.path)  # type: ignore[arg-type]  # asked no more
+        locally[id(scope)] = ValidatingScope(Reported(scope, counts), scope.name, scope.path)  # type: ignore[arg-type]  # asked no more
         locally[id(scope)].get_internal_summary()
         return summaries, counts
 
-    def say(self: Subgraph[Any, Any], *lists: Sequence[ChangeBatch[Any]]) -> bool:
+    def checked_pull(self: Subgraph[Any, Any], *lists: Sequence[ChangeBatch[Any]]) -> bool:
         nonlocal refused
         busy = pull(self, *lists)
         if lists[0]:
@@ -186,7 +186,7 @@ def test_OC6_a_nested_scope_that_reports_another_workers_messages(monkeypatch: p
         return busy
 
     monkeypatch.setattr(SubgraphBuilder, "get_internal_summary", initial)
-    monkeypatch.setattr(Subgraph, "pull_internal_progress", say)
+    monkeypatch.setattr(Subgraph, "pull_internal_progress", checked_pull)
     for seed in range(20):
         simulate(nested_loops, 3, seed)
     assert refused > 0

@@ -40,13 +40,13 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
     lists: list[tuple[list[Any], list[Any]]] = []
     kinds: dict[Any, list[type]] = defaultdict(list)
 
-    def tell(peer: int, message: Any) -> None:
+    def send(peer: int, message: Any) -> None:
         number, channel, time, batch = message
         assert (type(message), number) == (DataMessage, 7)
         seen[peer, channel] += [(time, record) for record in records(batch)]
         kinds[peer, channel] += [type(batch)] * len(batch)
 
-    batcher = MessageBatcher(7, tell)
+    batcher = MessageBatcher(7, send)
     expected: dict[Any, list[type]] = defaultdict(list)
     for step in (*steps, None):
         if step is None:

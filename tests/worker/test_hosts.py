@@ -298,7 +298,7 @@ def test_variables_that_are_no_numbers(secret: str, variable: str, monkeypatch: 
         timely.execute(total, hosts=["a:1"], credentials=secret)
 
 
-def test_a_port_that_is_taken(secret: str) -> None:
+def test_a_port_that_is_in_use(secret: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match="cannot listen there.*Check index=0"):

@@ -151,7 +151,7 @@ def test_what_comes_right_after_the_owner_has_looked_ends_its_wait(calls: bool) 
     two.close()
 
 
-def test_what_is_taken_right_after_the_sender_has_counted_ends_its_wait() -> None:
+def test_what_is_received_right_after_the_sender_has_counted_ends_its_wait() -> None:
     one, two = thread_transports(2)
     one.send(1, DataMessage(0, 0, 0, [b"x" * 1000] * 10))
     late = two._inbox.taken = LateCounts(int)

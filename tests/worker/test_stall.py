@@ -107,7 +107,7 @@ def test_a_stall_is_found_exactly_when_nothing_can_move(history: list[tuple[str,
         else:
             detectors[j].receive(i, message)
 
-    def tell(i: int, message: Any) -> None:
+    def send(i: int, message: Any) -> None:
         for j in workers:
             if i != j:
                 links[i, j].append(message)
@@ -116,7 +116,7 @@ def test_a_stall_is_found_exactly_when_nothing_can_move(history: list[tuple[str,
         quiet[i] = True
         news = detectors[i].news()
         if news is not None:
-            tell(i, news)
+            send(i, news)
 
     def search(i: int) -> None:
         if not quiet[i] or not detectors[i].still() or detectors[i].has_searched:
@@ -152,7 +152,7 @@ def test_a_stall_is_found_exactly_when_nothing_can_move(history: list[tuple[str,
                 search(i)
             elif deed == "end":
                 ended[i] = True
-                tell(i, "ended")
+                send(i, "ended")
         check()
     for _ in range(9):
         for i, j in links:

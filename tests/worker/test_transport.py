@@ -162,7 +162,7 @@ def raise_at_reading(kind: type[Exception]) -> None:
 
 @pytest.mark.parametrize("kind", [KeyError, FileNotFoundError, BlockingIOError, ssl.SSLWantReadError])
 @pytest.mark.parametrize("hidden", [False, True], ids=["plain", "encrypted"])
-def test_what_reading_a_message_raises_is_not_taken_for_the_connections_fault(hidden: bool, kind: type[Exception]) -> None:
+def test_what_reading_a_message_raises_is_not_reported_as_the_connections_fault(hidden: bool, kind: type[Exception]) -> None:
     ends = encrypted() if hidden else socket.socketpair()
     transports = [SocketTransport(0, {1: ends[0]}), SocketTransport(1, {0: ends[1]})]
     for _ in range(2):  # the second is still to be read when the connection is closed

@@ -123,10 +123,10 @@ def agreed(worker: timely.Worker, recovery: Recovery) -> tuple[list[str], list[i
 
 
 def shared(handle: InputHandle[int, str], scope: timely.ScopeBuilder[int]) -> Stream[int, str]:
-    def deal(time: int, batch: list[str], workers: int) -> list[tuple[int, list[str]]]:
+    def alternate(time: int, batch: list[str], workers: int) -> list[tuple[int, list[str]]]:
         return [(time % workers, batch)]
 
-    return scope.input_from(handle).vertex(Latest, "", pact=timely.Distribute(deal))
+    return scope.input_from(handle).vertex(Latest, "", pact=timely.Distribute(alternate))
 
 
 def steps_to_one(numbers: Stream[int, int]) -> Stream[int, tuple[int, int]]:
