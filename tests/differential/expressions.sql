@@ -26,6 +26,7 @@ t like '%a%b%'; t like '_%_'; t like 'a\%b%' escape '\'; t not like '%,%,%'; t i
 string_split(t, NULL); regexp_full_match(t, '(a|A).*'); regexp_replace(t, '(\w)(\w)', '\2\1', 'g'); replace(t, t, 'x');
 try_cast(t as timestamptz); try_cast(t || '5' as bigint); try_cast('1e' || t as double); try_cast(t || ' ' as time);
 try_cast('2024-02-29 10:20:30 ' || t as timestamp);
+try_cast('2024-02-29 10:20:30 ' || chr(9) || t as timestamp);
 
 -- column n
 n; abs(n); sign(n); n % 7; mod(n, 7); n & 6; n | 6; xor(n, 6); ~n; round(n % 100000, -1); round(n % 100000, -2);

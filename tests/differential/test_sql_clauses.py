@@ -164,7 +164,7 @@ REFUSED = {
         "select * exclude () from edges": "column 21: the query cannot be parsed: names are missing after EXCLUDE",
         "select * exclude, src from edges": "column 17: the query cannot be parsed: names are missing after EXCLUDE",
         "select * replace from edges": "column 18: the query cannot be parsed: names are missing after REPLACE",
-        "select src::varchar(x) from edges": "x at line 1, column 21: the query cannot be parsed: this is one too many",
+        "select src::varchar(x) from edges": "column 8: this type has no parameters here",
         "select sum(id) over (order by id rows between between 1 preceding and current row) from orders": "column 47: the query",
         "select id, () in (select order_id, n from lines) from orders": "these parentheses have no value",
         "select (id as x) from orders": "id as x at line 1, column 9: AS gives names to columns only",

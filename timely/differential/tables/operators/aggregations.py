@@ -278,8 +278,8 @@ def _spread(call: _Call) -> Aggregation:
             return None
         if sums[3]:
             return NAN
-        found = _float(Fraction(sums[2] - Fraction(sums[1] * sums[1]) / n) / (n - sample))
-        return math.sqrt(found) if root else found
+        variance = _float(Fraction(sums[2] - Fraction(sums[1] * sums[1]) / n) / (n - sample))
+        return math.sqrt(variance) if root else variance
 
     return call.made(Kind.DOUBLE, Sums(4, _squares, result), call.number().function)
 
@@ -289,6 +289,14 @@ def _products(entry: Any) -> tuple[Any, ...]:
         return 1, 0, 0, 0, 1
     y, x = _exact(entry[0]), _exact(entry[1])
     return 1, y, x, y * x, 0
+
+
+def _pair(one: Function, other: Function) -> Function:
+    def pair(row: Row) -> Any:
+        values = one(row), other(row)
+        return None if None in values else values
+
+    return pair
 
 
 def _covariance(call: _Call) -> Aggregation:
@@ -301,11 +309,7 @@ def _covariance(call: _Call) -> Aggregation:
             return None
         return NAN if sums[4] else _float((Fraction(sums[3]) - Fraction(sums[1] * sums[2]) / n) / (n - sample))
 
-    def entry(row: Row) -> Any:
-        found = y(row), x(row)
-        return None if None in found else found
-
-    return call.made(Kind.DOUBLE, Sums(5, _products, result), entry)
+    return call.made(Kind.DOUBLE, Sums(5, _products, result), _pair(y, x))
 
 
 def _quantifier(call: _Call) -> Aggregation:
@@ -339,11 +343,8 @@ def _extreme_by(call: _Call) -> Aggregation:
     value, by = call.scalar(), call.scalar(1)
     wrap, of_value = _order(by.kind, "max" in call.name), _order(value.kind)
 
-    def entry(row: Row) -> Any:
-        found = value.function(row), by.function(row)
-        return None if None in found else found
-
-    return call.made(value.kind, First(lambda entry: (wrap(entry[1]), of_value(entry[0])), lambda entry: entry[0]), entry)
+    form = First(lambda entry: (wrap(entry[1]), of_value(entry[0])), lambda entry: entry[0])
+    return call.made(value.kind, form, _pair(value.function, by.function))
 
 
 def _ordered_first(call: _Call) -> Aggregation:
@@ -354,12 +355,12 @@ def _ordered_first(call: _Call) -> Aggregation:
     skips, last = call.name == "any_value", call.name == "last"
 
     def entry(row: Row) -> Any:
-        found = value.function(row)
-        return None if skips and found is None else (found, *order.values(row))
+        own = value.function(row)
+        return None if skips and own is None else (own, *order.values(row))
 
     def key(entry: Any) -> Any:
-        found = order.key(entry[1:]), sortable(entry[0])
-        return Descending(found) if last else found
+        place = order.key(entry[1:]), sortable(entry[0])
+        return Descending(place) if last else place
 
     return call.made(value.kind, First(key, lambda entry: entry[0]), entry)
 
@@ -434,8 +435,8 @@ def _text(call: _Call) -> Aggregation:
     _check_distinct_order(call)
 
     def entry(row: Row) -> Any:
-        found = text(row)
-        return None if found is None else (found, *(() if order is None else order.values(row)))
+        own = text(row)
+        return None if own is None else (own, *(() if order is None else order.values(row)))
 
     return call.made(Kind.TEXT, Whole(_by(order), lambda entries: joined(between, [entry[0] for entry in entries])), entry)
 

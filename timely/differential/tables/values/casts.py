@@ -9,7 +9,17 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from timely.differential.tables.values.kinds import Kind, conversion, decimal, list_of, lower_case, rounded, struct_of, within
+from timely.differential.tables.values.kinds import (
+    Kind,
+    conversion,
+    decimal,
+    list_of,
+    lower_case,
+    rounded,
+    struct_of,
+    then,
+    within,
+)
 from timely.differential.tables.values.number_functions import round_float
 from timely.differential.tables.values.overloads import Overload, always
 from timely.differential.tables.values.parsing import OutOfYears
@@ -21,13 +31,13 @@ Narrow = Callable[[Any], Any]
 
 def cast_of(kind: Kind, target: exp.DataType, node: exp.Expr) -> Overload:
     """Return the cast of values of ``kind`` to a type."""
-    found, narrow = _target(target, node)
-    convert = conversion(kind, found)
-    if kind is Kind.DOUBLE and found.scale is not None:
-        convert = _decimal_of_double(found.scale)
+    result, narrow = _target(target, node)
+    convert = conversion(kind, result)
+    if kind is Kind.DOUBLE and result.scale is not None:
+        convert = _decimal_of_double(result.scale)
     if convert is None:
-        raise refusal(node, f"a cast of {kind.value} to {found.value} is not supported")
-    return Overload((kind,), found, convert if narrow is None else _then(convert, narrow))
+        raise refusal(node, f"a cast of {kind.value} to {result.value} is not supported")
+    return Overload((kind,), result, convert if narrow is None else then(convert, narrow))
 
 
 def tried(cast: Overload, node: exp.Expr) -> Overload:
@@ -36,7 +46,7 @@ def tried(cast: Overload, node: exp.Expr) -> Overload:
         raise refusal(node, "TRY_CAST of lists and structs is not supported")
     convert = cast.f
 
-    def found(value: Any) -> Any:
+    def attempt(value: Any) -> Any:
         try:
             return convert(value)
         except OutOfYears:
@@ -44,19 +54,15 @@ def tried(cast: Overload, node: exp.Expr) -> Overload:
         except SqlError:
             return None
 
-    return Overload(cast.kinds, cast.result, found, always)
-
-
-def _then(convert: Callable[[Any], Any], narrow: Narrow) -> Callable[[Any], Any]:
-    return lambda value: narrow(convert(value))
+    return Overload(cast.kinds, cast.result, attempt, always)
 
 
 def _decimal_of_double(scale: int) -> Callable[[float], Decimal]:
     def convert(value: float) -> Decimal:
-        found = round_float(value * 10.0**scale)
-        if not math.isfinite(found):
+        units = round_float(value * 10.0**scale)
+        if not math.isfinite(units):
             raise SqlError(f"{value} does not fit a DECIMAL")
-        return Decimal(f"{int(found)}e-{scale}")  # with all digits, where arithmetic would round
+        return Decimal(f"{int(units)}e-{scale}")  # with all digits, where arithmetic would round
 
     return convert
 
@@ -75,7 +81,7 @@ def _target(target: exp.DataType, node: exp.Expr) -> tuple[Kind, Narrow | None]:
     if name == _TYPE.STRUCT and parts and all(isinstance(part, exp.ColumnDef) for part in parts):
         fields = [(lower_case(part.name), *_target(part.args["kind"], node)) for part in parts]
         return struct_of(tuple((field, kind) for field, kind, _ in fields)), _narrow_struct([one[2] for one in fields])
-    if parts and name not in (_TYPE.VARCHAR, _TYPE.TEXT):
+    if parts and not (name in (_TYPE.VARCHAR, _TYPE.TEXT) and len(parts) == 1 and parts[0].name.isdecimal()):
         raise refusal(node, "this type has no parameters here")
     if name in exp.DataType.INTEGER_TYPES and name in _BITS:
         return Kind.INTEGER, within(*_BITS[name])

@@ -87,6 +87,9 @@ class _Written(DuckDB):
             "EXTRACT": _extract,
             "POSITION": _position,
         }
+        TYPE_CONVERTERS: ClassVar = {
+            kind: convert for kind, convert in DuckDBParser.TYPE_CONVERTERS.items() if kind is not exp.DType.TEXT
+        }
         UNARY_PARSERS: ClassVar = {**DuckDBParser.UNARY_PARSERS, TokenType.PLUS: _plus}
         TYPE_LITERAL_PARSERS: ClassVar = {**dict.fromkeys(exp.DType, _typed_literal), **DuckDBParser.TYPE_LITERAL_PARSERS}
 

@@ -75,8 +75,8 @@ _KINDS: Final[dict[Any, Kind]] = {}
 def _kind(value: str, element: Kind | None = None, fields: tuple[tuple[str, Kind], ...] = (), scale: int | None = None) -> Kind:
     """Return the one kind of this description."""
     key = value, element, fields, scale
-    found = _KINDS.get(key)
-    return _KINDS.setdefault(key, Kind(*key)) if found is None else found
+    kind = _KINDS.get(key)
+    return _KINDS.setdefault(key, Kind(*key)) if kind is None else kind
 
 
 Kind.NULL = _kind("NULL")
@@ -160,15 +160,15 @@ def common(one: Kind, other: Kind) -> Kind | None:
         return other
     for kinds in (NUMBERS, MOMENTS):
         if one.base in kinds and other.base in kinds:
-            found = kinds[max(kinds.index(one.base), kinds.index(other.base))]
-            return decimal(max(one.scale or 0, other.scale or 0)) if found is Kind.DECIMAL else found
+            wider = kinds[max(kinds.index(one.base), kinds.index(other.base))]
+            return decimal(max(one.scale or 0, other.scale or 0)) if wider is Kind.DECIMAL else wider
     if one.element is not None and other.element is not None:
         element = common(one.element, other.element)
         return None if element is None else list_of(element)
     if one.fields and [name for name, _ in one.fields] == [name for name, _ in other.fields]:
         parts = [(name, common(kind, more)) for (name, kind), (_, more) in zip(one.fields, other.fields)]
-        kept = tuple((name, kind) for name, kind in parts if kind is not None)
-        return struct_of(kept) if len(kept) == len(parts) else None
+        fields = tuple((name, kind) for name, kind in parts if kind is not None)
+        return struct_of(fields) if len(fields) == len(parts) else None
     return None
 
 
@@ -196,8 +196,8 @@ def canonical_float(value: float) -> float:
     >>> canonical_float(-0.0), canonical_float(float("nan")) == canonical_float(float("nan"))
     (0.0, True)
     """
-    found = value + 0.0
-    return found if found == found else NAN
+    one_zero = value + 0.0
+    return one_zero if one_zero == one_zero else NAN
 
 
 def _integer_of_double(value: float) -> int:
@@ -302,10 +302,11 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
     narrow = (fitting if digits <= target.scale else rounded)(38, target.scale)
     if source.scale is not None:
         return narrow
-    return None if plain is None else _then(plain, narrow)
+    return None if plain is None else then(plain, narrow)
 
 
-def _then(convert: Conversion, narrow: Conversion) -> Conversion:
+def then(convert: Conversion, narrow: Conversion) -> Conversion:
+    """Return what does one thing after the other."""
     return lambda value: narrow(convert(value))
 
 
@@ -355,10 +356,10 @@ def rounded(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
         if not value.is_finite() or not -limit < value < limit:
             raise _does_not_fit(value, precision, scale)
         with localcontext(prec=100):
-            found = value.quantize(unit, ROUND_HALF_UP)
-        if not -limit < found < limit:
+            result = value.quantize(unit, ROUND_HALF_UP)
+        if not -limit < result < limit:
             raise _does_not_fit(value, precision, scale)
-        return found
+        return result
 
     return convert
 
@@ -431,9 +432,9 @@ _PLAIN: Final[tuple[tuple[tuple[Callable[[Any], bool], ...], Any], ...]] = (
 def kind_of(field: pa.Field) -> Kind:
     """Return the kind of an Arrow field; ``SchemaError`` for types that tables do not have."""
     kind = plain_type(field.type)
-    for test, found in _KINDS_OF_TYPES:
+    for test, plain in _KINDS_OF_TYPES:
         if test(kind):
-            return found
+            return plain
     if pa.types.is_decimal(kind):
         return decimal(max(kind.scale, 0))
     if pa.types.is_timestamp(kind):

@@ -46,11 +46,7 @@ def element(values: Values, number: int) -> Any:
 
 
 def part(values: Values, first: int, last: int) -> Values:
-    """Return the elements from one number to another, both with it.
-
-    >>> part((1, 2, 3), 2, 3), part((1, 2, 3), -2, -1), part((1, 2), 2, 1)
-    ((2, 3), (2, 3), ())
-    """
+    """Return the elements from one number to another, both with it."""
     count = len(values)
     begin = first - 1 if first > 0 else count + first if first < 0 else 0
     end = last if last >= 0 else count + last + 1
@@ -101,11 +97,7 @@ def _extreme(choose: Callable[..., Any]) -> Callable[[Values], Any]:
 
 
 def ordered(values: Values, descending: bool = False, nulls_first: bool = False) -> Values:
-    """Return a list in order, with ``None`` at one end.
-
-    >>> ordered((2, None, 3), descending=True)
-    (3, 2, None)
-    """
+    """Return a list in order, with ``None`` at one end."""
     present = sorted((value for value in values if value is not None), key=sortable, reverse=descending)
     missing = (None,) * (len(values) - len(present))
     return (*missing, *present) if nulls_first else (*present, *missing)
@@ -206,8 +198,8 @@ def _sorted(*fixed: str) -> Rule:
         if more or kinds[0].element is None or order not in ("ASC", "DESC") or nulls not in ("NULLS FIRST", "NULLS LAST"):
             return None
         descending, nulls_first = order == "DESC", nulls == "NULLS FIRST"
-        kept = (kinds[0], *[None] * len(options))
-        return Overload(kept, kinds[0], lambda values: ordered(values, descending, nulls_first))
+        passed = (kinds[0], *[None] * len(options))
+        return Overload(passed, kinds[0], lambda values: ordered(values, descending, nulls_first))
 
     return rule
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import datetime
 import functools
+import operator
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -30,10 +31,10 @@ def naive(value: datetime.date) -> datetime.datetime:
     return value.replace(tzinfo=None) if isinstance(value, datetime.datetime) else start_of_day(value)
 
 
-def like(value: datetime.date, found: datetime.datetime) -> datetime.datetime:
+def like(value: datetime.date, moment: datetime.datetime) -> datetime.datetime:
     """Return a timestamp with the zone of ``value``."""
     zone = value.tzinfo if isinstance(value, datetime.datetime) else None
-    return found if zone is None else found.replace(tzinfo=zone)
+    return moment if zone is None else moment.replace(tzinfo=zone)
 
 
 # -- intervals -----------------------------------------------------------------------------------------------------
@@ -60,8 +61,8 @@ def unit_of(name: str) -> str | None:
     ('DAY', 'MINUTE', None)
     """
     upper = name.upper()
-    found = _SHORT.get(upper) or _SHORT.get(upper.rstrip("S")) or upper.rstrip("S")
-    return found if found in UNITS else None
+    unit = _SHORT.get(upper) or _SHORT.get(upper.rstrip("S")) or upper.rstrip("S")
+    return unit if unit in UNITS else None
 
 
 _SHORT: Final = {
@@ -87,16 +88,16 @@ def interval_of(text: str, unit: str = "") -> tuple[int, datetime.timedelta]:
     >>> interval_of("1 month -3 days"), interval_of("90", "MINUTES")
     ((1, datetime.timedelta(days=-3)), (0, datetime.timedelta(seconds=5400)))
     """
-    given = f"{text} {unit}".strip()
-    if not re.fullmatch(r"\s*([+-]?[0-9]+\s*[A-Za-z]+\s*)+", given):
-        raise SqlError(f"{brief(given)} is not an interval like 90 minutes: it has whole numbers, each with a unit")
+    interval = f"{text} {unit}".strip()
+    if not re.fullmatch(r"\s*([+-]?[0-9]+\s*[A-Za-z]+\s*)+", interval):
+        raise SqlError(f"{brief(interval)} is not an interval like 90 minutes: it has whole numbers, each with a unit")
     months, microseconds = 0, 0
-    for count, name in re.findall(r"([+-]?[0-9]+)\s*([A-Za-z]+)", given):
-        found = unit_of(name)
-        if found is None:
+    for count, name in re.findall(r"([+-]?[0-9]+)\s*([A-Za-z]+)", interval):
+        known = unit_of(name)
+        if known is None:
             raise SqlError(f"{brief(name)} is no unit of an interval: {', '.join(UNITS).lower()} are")
-        months += int(count) * UNITS[found][0]
-        microseconds += int(count) * UNITS[found][1]
+        months += int(count) * UNITS[known][0]
+        microseconds += int(count) * UNITS[known][1]
     return months, duration(microseconds)
 
 
@@ -163,11 +164,7 @@ def multiply_duration(value: datetime.timedelta, factor: int) -> datetime.timede
 
 @functools.lru_cache(maxsize=100)
 def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
-    """Return what gives the beginning of the unit of a date or timestamp.
-
-    >>> truncated("hour")(datetime.datetime(2024, 2, 29, 10, 30))
-    datetime.datetime(2024, 2, 29, 10, 0)
-    """
+    """Return what gives the beginning of the unit of a date or timestamp."""
     unit = unit_of(name) or name.upper()
 
     def start(value: datetime.date) -> datetime.datetime:
@@ -181,9 +178,9 @@ def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
         if unit in ("MILLISECOND", "MICROSECOND"):
             step = 1000 if unit == "MILLISECOND" else 1
             return like(value, moment.replace(microsecond=moment.microsecond // step * step))
-        kept = _PARTS.index(unit) + 1
-        parts = [moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second][:kept]
-        year, month, day, hour, minute, second = [*parts, *(1, 1, 1, 0, 0, 0)[kept:]]
+        count = _PARTS.index(unit) + 1
+        parts = [moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second][:count]
+        year, month, day, hour, minute, second = [*parts, *(1, 1, 1, 0, 0, 0)[count:]]
         return like(value, datetime.datetime(year, month, day, hour, minute, second))
 
     if unit not in (*UNITS, "DECADE"):
@@ -216,13 +213,13 @@ def bucket(months: int, delta: datetime.timedelta) -> Callable[..., Any]:
             if months:
                 first = (_JANUARY if origin is None else naive(origin)).replace(day=1)
                 passed = (moment.year - first.year) * 12 + moment.month - first.month
-                found = add_interval(start_of_day(first), passed // months * months, datetime.timedelta())
+                begin = add_interval(start_of_day(first), passed // months * months, datetime.timedelta())
             else:
                 first = _MONDAY if origin is None else naive(origin)
-                found = moment - (moment - first) % delta
+                begin = moment - (moment - first) % delta
         except OverflowError as error:
             raise SqlError(f"{value}: {error}") from None
-        return like(value, found) if isinstance(value, datetime.datetime) else found.date()
+        return like(value, begin) if isinstance(value, datetime.datetime) else begin.date()
 
     return start
 
@@ -301,10 +298,10 @@ def _from_epoch(scale: int, zone: bool) -> Callable[[Any], datetime.datetime]:
 
     def moment(value: float) -> datetime.datetime:
         try:
-            found = _EPOCH + datetime.timedelta(microseconds=round(value * scale))
+            stamp = _EPOCH + datetime.timedelta(microseconds=round(value * scale))
         except (OverflowError, ValueError) as error:
             raise SqlError(f"{value} after 1970: {error}") from None
-        return found.replace(tzinfo=datetime.UTC) if zone else found
+        return stamp.replace(tzinfo=datetime.UTC) if zone else stamp
 
     return moment
 
@@ -314,11 +311,7 @@ def _from_epoch(scale: int, zone: bool) -> Callable[[Any], datetime.datetime]:
 
 @functools.lru_cache(maxsize=100)
 def boundaries(name: str) -> Callable[[datetime.date, datetime.date], int]:
-    """Return what counts the beginnings of a unit between two moments; weeks are seven days.
-
-    >>> boundaries("month")(datetime.date(2024, 1, 31), datetime.date(2024, 2, 1))
-    1
-    """
+    """Return what counts the beginnings of a unit between two moments; weeks are seven days."""
     unit = unit_of(name) or name.upper()
     if unit in ("YEAR", "QUARTER", "MONTH", "DECADE"):
         months = {"YEAR": 12, "QUARTER": 3, "MONTH": 1, "DECADE": 120}[unit]
@@ -342,50 +335,39 @@ _MONTHS: Final[tuple[str, ...]] = (
     *("July", "August", "September", "October", "November", "December"),
 )
 
+
+def _without_zeros(directive: str, value: datetime.datetime) -> str:
+    return value.strftime(directive).lstrip("0") or "0"
+
+
 _NAMES: Final[dict[str, Callable[[datetime.datetime], str]]] = {
     "Y": lambda value: f"{value.year:04d}",
     "y": lambda value: f"{value.year % 100:02d}",
-    "m": lambda value: f"{value.month:02d}",
-    "d": lambda value: f"{value.day:02d}",
-    "H": lambda value: f"{value.hour:02d}",
-    "I": lambda value: f"{(value.hour - 1) % 12 + 1:02d}",
-    "M": lambda value: f"{value.minute:02d}",
-    "S": lambda value: f"{value.second:02d}",
-    "f": lambda value: f"{value.microsecond:06d}",
     "g": lambda value: f"{value.microsecond // 1000:03d}",
-    "j": lambda value: f"{value.timetuple().tm_yday:03d}",
     "p": lambda value: "PM" if value.hour >= 12 else "AM",
     "a": lambda value: _DAYS[value.weekday()][:3],
     "A": lambda value: _DAYS[value.weekday()],
     "b": lambda value: _MONTHS[value.month - 1][:3],
     "B": lambda value: _MONTHS[value.month - 1],
-    "u": lambda value: str(value.isoweekday()),
-    "w": lambda value: str(value.isoweekday() % 7),
     "G": lambda value: f"{value.isocalendar()[0]:04d}",
-    "V": lambda value: f"{value.isocalendar()[1]:02d}",
-    "-d": lambda value: str(value.day),
-    "-m": lambda value: str(value.month),
-    "-H": lambda value: str(value.hour),
-    "-I": lambda value: str((value.hour - 1) % 12 + 1),
-    "-M": lambda value: str(value.minute),
-    "-S": lambda value: str(value.second),
-    "-j": lambda value: str(value.timetuple().tm_yday),
     "-y": lambda value: str(value.year % 100),
     "%": lambda value: "%",
+    **{name: operator.methodcaller("strftime", f"%{name}") for name in "mdHIMSfjuwV"},
+    **{f"-{name}": functools.partial(_without_zeros, f"%{name}") for name in "dmHIMSj"},
 }
 
 
 @functools.lru_cache(maxsize=1000)
 def _format(text: str) -> tuple[str | Callable[[datetime.datetime], str], ...]:
-    found: list[str | Callable[[datetime.datetime], str]] = []
+    items: list[str | Callable[[datetime.datetime], str]] = []
     for literal, directive in re.findall(r"([^%]+)|%(-?.|$)", text, re.DOTALL):
         if literal:
-            found.append(literal)
+            items.append(literal)
         elif directive in _NAMES:
-            found.append(_NAMES[directive])
+            items.append(_NAMES[directive])
         else:
             raise SqlError(f"%{directive} in the format {brief(text)} is not supported")
-    return tuple(found)
+    return tuple(items)
 
 
 def _strftime(value: datetime.date, format: tuple[str | Callable[[datetime.datetime], str], ...]) -> str:
@@ -430,8 +412,8 @@ def _of_moments(f: Callable[..., Any], result: Kind, *more: Kind) -> tuple[Rule,
     return tuple(overload(f, result, kind, *more) for kind in MOMENTS)
 
 
-def _part_of(names: str, part_name: str) -> dict[str, SqlFunction]:
-    return named(names, taking(1, lambda kinds: part(part_name, kinds[0])))
+def _part_of(name: str) -> Rule:
+    return taking(1, lambda kinds: part(name, kinds[0]))
 
 
 def _date_part(kinds: Arguments) -> Overload:
@@ -450,9 +432,9 @@ def _bucket(kinds: Arguments) -> Overload | None:
     return Overload((None, *[kinds[1]] * (len(kinds) - 1)), kinds[1], bucket(*kinds.written[0]))
 
 
-def _span(name: str, unit: str) -> dict[str, SqlFunction]:
+def _span(unit: str) -> Rule:
     step = UNITS[unit][1]
-    return named(name, overload(lambda count: duration(count * step), _SPAN, _INT))
+    return overload(lambda count: duration(count * step), _SPAN, _INT)
 
 
 def _epoch(scale: int) -> tuple[Rule, ...]:
@@ -466,25 +448,13 @@ def _of_unit(start: Callable[..., Any], *moments: datetime.date) -> Any:
     return start(*moments)
 
 
+_PARTS_BY_NAME: Final = (
+    *("century", "day", "dayofmonth", "dayofweek", "dayofyear", "decade", "epoch", "hour", "isodow", "isoyear", "microsecond"),
+    *("millisecond", "minute", "month", "quarter", "second", "week", "weekday", "weekofyear", "year", "yearweek"),
+)
+
 MOMENT_FUNCTIONS: Final = {
-    **_part_of("year", "YEAR"),
-    **_part_of("month", "MONTH"),
-    **_part_of("day, dayofmonth", "DAY"),
-    **_part_of("quarter", "QUARTER"),
-    **_part_of("week, weekofyear", "WEEK"),
-    **_part_of("dayofweek, weekday", "DOW"),
-    **_part_of("isodow", "ISODOW"),
-    **_part_of("dayofyear", "DOY"),
-    **_part_of("hour", "HOUR"),
-    **_part_of("minute", "MINUTE"),
-    **_part_of("second", "SECOND"),
-    **_part_of("millisecond", "MILLISECOND"),
-    **_part_of("microsecond", "MICROSECOND"),
-    **_part_of("epoch", "EPOCH"),
-    **_part_of("isoyear", "ISOYEAR"),
-    **_part_of("yearweek", "YEARWEEK"),
-    **_part_of("decade", "DECADE"),
-    **_part_of("century", "CENTURY"),
+    **{name: SqlFunction((_part_of(name.upper()),)) for name in _PARTS_BY_NAME},
     **named("date_part, datepart", taking(2, _date_part)),
     **named(
         "date_trunc, datetrunc",
@@ -509,11 +479,5 @@ MOMENT_FUNCTIONS: Final = {
     **named("epoch_ms", *_epoch(3)),
     **named("make_timestamp", *_epoch(6)),
     **named("to_timestamp", overload(_from_epoch(1_000_000, True), _INSTANT, _FLOAT)),
-    **_span("to_days", "DAY"),
-    **_span("to_weeks", "WEEK"),
-    **_span("to_hours", "HOUR"),
-    **_span("to_minutes", "MINUTE"),
-    **_span("to_seconds", "SECOND"),
-    **_span("to_milliseconds", "MILLISECOND"),
-    **_span("to_microseconds", "MICROSECOND"),
+    **{f"to_{unit.lower()}s": SqlFunction((_span(unit),)) for unit, (months, _) in UNITS.items() if not months},
 }

@@ -18,11 +18,7 @@ _I, _F = Kind.INTEGER, Kind.DOUBLE
 
 
 def real(f: Callable[..., float], infinite: Callable[..., float] | None = None) -> Callable[..., float]:
-    """Return ``f`` with infinity for what is too large, and ``SqlError`` for what has no value.
-
-    >>> real(math.exp)(1000.0)
-    inf
-    """
+    """Return ``f`` with infinity for what is too large, and ``SqlError`` for what has no value."""
 
     def value(*numbers: float) -> float:
         try:
@@ -80,12 +76,12 @@ def round_float(value: float, digits: int = 0) -> float:
     power = 10.0 ** min(abs(digits), 308)  # beyond that, no digit is left
     if digits < 0:
         return _round_half_up(value / power) * power
-    found = value * power
-    if not math.isfinite(found):
+    product = value * power
+    if not math.isfinite(product):
         return value
-    if abs(found) - math.floor(abs(found)) == 0.5 and abs(Fraction(value) * 10**digits) < abs(Fraction(found)):
-        return math.copysign(math.floor(abs(found)) / power, value) + 0.0  # it is less than half, before the product was rounded
-    return _round_half_up(found) / power
+    if abs(product) - math.floor(abs(product)) == 0.5 and abs(Fraction(value) * 10**digits) < abs(Fraction(product)):
+        return math.copysign(math.floor(abs(product)) / power, value) + 0.0  # less than half, before the product was rounded
+    return _round_half_up(product) / power
 
 
 def _round_half_up(value: float) -> float:
@@ -111,8 +107,8 @@ def round_whole(value: int, digits: int = 0) -> int:
     if digits >= 0:
         return value
     unit = 10 ** min(-digits, 50)
-    found: int = (abs(value) + unit // 2) // unit * unit
-    return -found if value < 0 else found
+    rounded: int = (abs(value) + unit // 2) // unit * unit
+    return -rounded if value < 0 else rounded
 
 
 def floor_float(value: float) -> float:
@@ -169,6 +165,7 @@ def _of_doubles(names: str, f: Callable[..., float], count: int = 1) -> dict[str
     return named(names, overload(f, _F, *([_F] * count)))
 
 
+_OF_MATH: Final = ("acos", "asin", "atan", "cbrt", "cos", "degrees", "exp", "radians", "sin", "sqrt", "tan")
 _LOG10: Final = _logarithm(math.log10)
 
 NUMBER_FUNCTIONS: Final = {
@@ -184,23 +181,13 @@ NUMBER_FUNCTIONS: Final = {
         _rounded_decimal,
         overload(round_float, _F, _F, _I),
     ),
-    **_of_doubles("sqrt", real(math.sqrt)),
-    **_of_doubles("cbrt", real(math.cbrt)),
-    **_of_doubles("exp", real(math.exp)),
+    **{name: SqlFunction((overload(real(getattr(math, name)), _F, _F),)) for name in _OF_MATH},
     **_of_doubles("ln", _logarithm(math.log)),
     **_of_doubles("log10", _LOG10),
     **_of_doubles("log2", _logarithm(math.log2)),
     **named("log", overload(_LOG10, _F, _F), overload(_log, _F, _F, _F)),
     **_of_doubles("pow, power", real(_power, _power_of_zero), 2),
     **named("pi", Overload((), _F, lambda: math.pi)),
-    **_of_doubles("degrees", real(math.degrees)),
-    **_of_doubles("radians", real(math.radians)),
-    **_of_doubles("sin", real(math.sin)),
-    **_of_doubles("cos", real(math.cos)),
-    **_of_doubles("tan", real(math.tan)),
-    **_of_doubles("asin", real(math.asin)),
-    **_of_doubles("acos", real(math.acos)),
-    **_of_doubles("atan", real(math.atan)),
     **_of_doubles("atan2", real(math.atan2), 2),
     **named("isinf", overload(math.isinf, Kind.BOOLEAN, _F)),
     **named("isnan", overload(math.isnan, Kind.BOOLEAN, _F)),

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import add, eq, ge, gt, le, lt, ne, neg, sub
+from operator import add, eq, ge, gt, le, lt, mul, ne, neg, sub
 from typing import Any, Final
 
 from timely.differential.tables.values import moment_functions as moments
 from timely.differential.tables.values import scalars
-from timely.differential.tables.values.kinds import MOMENTS, NUMBERS, Kind, common, conversion, decimal, fitting, sortable
+from timely.differential.tables.values.kinds import (
+    MOMENTS,
+    NUMBERS,
+    Kind,
+    canonical_float,
+    common,
+    conversion,
+    decimal,
+    fitting,
+    sortable,
+)
 from timely.differential.tables.values.list_functions import concatenated
 from timely.differential.tables.values.overloads import (
     NO_LENGTH,
@@ -41,8 +51,10 @@ def _arithmetic(name: str, whole: Callable[..., Any], exact: Callable[..., Any],
         if of_moments is not None:
             return of_moments
         kind = _number(kinds)
+        if kind is _F:
+            return _alike(lambda one, other: canonical_float(double(one, other)), kind)
         if kind.scale is None:
-            return _alike(whole if kind is _I else double, kind)
+            return _alike(whole, kind)
         # a product has the digits behind the point of both numbers
         scale = sum(own.scale or 0 for own in kinds) if name == "*" else kind.scale
         if scale > 38:
@@ -85,8 +97,9 @@ def _negative(kinds: Arguments) -> Overload:
         raise SqlError(NO_LENGTH)
     if kind.base not in (*NUMBERS, _SPAN, Kind.NULL):
         raise SqlError(f"arithmetic on {kind.value} is not supported")
-    negate = scalars.negative_float if kind is _F else neg if kind.scale is None else scalars.EXACT.minus
-    return overload(negate, kind, kind)
+    if kind is _F:
+        return overload(lambda value: canonical_float(0.0 - value), kind, kind)  # there is one zero
+    return overload(neg if kind.scale is None else scalars.EXACT.minus, kind, kind)
 
 
 def _rules_of_moments() -> dict[tuple[Any, ...], Overload]:
@@ -296,13 +309,13 @@ def _extreme(choose: Any) -> Rule:
 
 
 OPERATORS: Final = {
-    **named("+, date_add", _arithmetic("+", add, scalars.EXACT.add, scalars.add_floats)),
+    **named("+, date_add", _arithmetic("+", add, scalars.EXACT.add, add)),
     **named(
         "-",
-        _arithmetic("-", sub, scalars.EXACT.subtract, scalars.subtract_floats),
+        _arithmetic("-", sub, scalars.EXACT.subtract, sub),
         taking(1, _negative),
     ),
-    **named("*", _arithmetic("*", scalars.multiply_whole, scalars.EXACT.multiply, scalars.multiply_floats)),
+    **named("*", _arithmetic("*", scalars.multiply_whole, scalars.EXACT.multiply, mul)),
     **named("%, mod", _arithmetic("%", scalars.remainder, scalars.remainder, scalars.remainder)),
     **named("/", taking(2, _divided)),
     **named("//", taking(2, _divided_whole)),
@@ -315,12 +328,7 @@ OPERATORS: Final = {
     **_like("ilike", lower, True),
     **_like("not like", str, False),
     **_like("not ilike", lower, False),
-    **named("=", _comparison(eq)),
-    **named("<>", _comparison(ne)),
-    **named("<", _comparison(lt)),
-    **named("<=", _comparison(le)),
-    **named(">", _comparison(gt)),
-    **named(">=", _comparison(ge)),
+    **{name: SqlFunction((_comparison(f),)) for name, f in {"=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}.items()},
     **named("is not distinct from", _same(True)),
     **named("is distinct from", _same(False)),
     **named("and", _connective(False)),

@@ -25,7 +25,7 @@ _SPACES: Final = " \t\n\v\f\r"
 _DATE: Final = r"\s*([0-9]{1,5})([-/ \\])([0-9]{1,2})\2([0-9]{1,2})"
 _CLOCK: Final = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?"
 _TIME: Final = re.compile(rf"\s*{_CLOCK}\s*)?", re.ASCII)
-_MOMENT: Final = re.compile(rf"{_DATE}(?:(?:T\s*|\s+){_CLOCK})? *)?", re.ASCII)
+_MOMENT: Final = re.compile(rf"{_DATE}(?:(?:T\s*|\s+){_CLOCK})?(?: \s*)?)?", re.ASCII)
 _ZONE: Final = re.compile(
     r"([^:]*:[0-9:.]*[0-9.])(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?(?::([0-9]{2}))?| ([A-Za-z0-9+-][A-Za-z0-9_/+:-]*))\s*",
     re.ASCII | re.DOTALL,
@@ -43,17 +43,17 @@ class OutOfYears(SqlError):
 
 def boolean_of(text: str) -> bool:
     """Return the truth value of a text."""
-    found = _BOOLEANS.get(text.lower())
-    if found is None:
+    value = _BOOLEANS.get(text.lower())
+    if value is None:
         raise SqlError(f"{brief(text)} is not true or false")
-    return found
+    return value
 
 
 def _number(text: str, kind: str = "number") -> str:
-    found = text.strip(_SPACES)
-    if not _NUMBER.fullmatch(found):
+    number = text.strip(_SPACES)
+    if not _NUMBER.fullmatch(number):
         raise SqlError(f"{brief(text)} is not a {kind}")
-    return found.replace("_", "")
+    return number.replace("_", "")
 
 
 def _decimal(text: str, kind: str = "number") -> Decimal:
@@ -97,14 +97,14 @@ def decimal_of(text: str) -> Decimal:
 
 
 def _moment(text: str, kind: str, example: str) -> datetime.datetime:
-    found = _MOMENT.fullmatch(text)
+    match = _MOMENT.fullmatch(text)
     if text.strip(_SPACES).lower() == "epoch":
         return datetime.datetime(1970, 1, 1)
     if _OUT_OF_YEARS.match(text):
         raise OutOfYears(f"{brief(text)} is not of the years 1 to 9999, the only ones that are supported")
-    if found is None:
+    if match is None:
         raise SqlError(f"{brief(text)} is not a {kind} like {example}")
-    year, _, month, day, *clock = found.groups()
+    year, _, month, day, *clock = match.groups()
     try:
         date = datetime.date(int(year), int(month), int(day))
     except ValueError as error:
@@ -148,10 +148,10 @@ def time_of(text: str) -> datetime.time:
     """Return the time of day of a text."""
     zoned = _ZONE.fullmatch(text)
     named = zoned is not None and zoned[7] is not None  # which needs a date
-    found = None if named else _TIME.fullmatch(_without_zone(text))
-    if found is None:
+    match = None if named else _TIME.fullmatch(_without_zone(text))
+    if match is None:
         return _moment(_without_zone(text), "time", "12:30:00").time()
-    return _clock(list(found.groups()), text)
+    return _clock(list(match.groups()), text)
 
 
 def instant_of(text: str) -> datetime.datetime:
@@ -160,10 +160,10 @@ def instant_of(text: str) -> datetime.datetime:
     >>> instant_of("2024-02-29 10:00+02:30").isoformat(), instant_of("2024-02-29 10:00 Europe/Berlin").isoformat()
     ('2024-02-29T07:30:00+00:00', '2024-02-29T09:00:00+00:00')
     """
-    found = _ZONE.fullmatch(text)
-    if found is None:
+    match = _ZONE.fullmatch(text)
+    if match is None:
         return timestamp_of(text).replace(tzinfo=datetime.UTC)
-    moment, _, sign, hours, minutes, seconds, name = found.groups()
+    moment, _, sign, hours, minutes, seconds, name = match.groups()
     if name is not None:
         return in_zone(timestamp_of(moment), zone(name))
     shift = datetime.timedelta(hours=int(hours or 0), minutes=int(minutes or 0), seconds=int(seconds or 0))
@@ -180,4 +180,4 @@ def blob_of(text: str) -> bytes:
     """
     if not re.fullmatch(r"([^\\]|\\x[0-9a-fA-F]{2})*", text, re.DOTALL) or not text.isascii():
         raise SqlError(f"{brief(text)} is no BLOB: bytes beyond ASCII, and the backslash, are written \\xAA")
-    return re.sub(r"\\x(..)", lambda found: chr(int(found[1], 16)), text).encode("latin-1")
+    return re.sub(r"\\x(..)", lambda byte: chr(int(byte[1], 16)), text).encode("latin-1")

@@ -91,8 +91,6 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
         raise _unparsed(source, whens[0], "THEN is missing")
     for tree in statements[:2]:
         _check_aliases(tree, source)
-        if len(statements) == 1 and isinstance(tree, exp.Query):
-            _check_nothing_lost(tree, source)
         _mark_positions(tree, source)
     return statements
 
@@ -133,49 +131,6 @@ _NEED_MORE: Final[dict[TokenType, tuple[TokenType | None, ...]]] = {
     **dict.fromkeys((TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY), _NO_VALUE),
 }
 """What cannot follow ``AS`` and ``BY``, which the parser forgets then."""
-
-
-_CONSTANTS: Final = (TokenType.NULL, TokenType.TRUE, TokenType.FALSE)
-_LEAVES: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, *_CONSTANTS)
-_TEXT_TYPES: Final = (TokenType.VARCHAR, TokenType.CHAR, TokenType.TEXT, TokenType.NVARCHAR, TokenType.NCHAR, TokenType.BPCHAR)
-_SYNTAX: Final = frozenset(
-    re.findall(
-        r"\w+",
-        """nulls first last ignore respect preceding following unbounded current exclude groups ties others within by name both
-        leading trailing at time zone precision varying materialized recursive asc desc""",
-    )
-)
-"""Names and texts that the parser keeps as options of a clause or a function."""
-
-
-def _check_nothing_lost(query: exp.Query, source: _Text) -> None:
-    """Raise ``SqlError`` for a name or a literal that the tree does not have, as the last argument of ``mod(a, 2, 3)``.
-
-    Numbers of subscripts, intervals and lengths of text types are left out: a tree has others for them, or none.
-    """
-    held: dict[str, int] = {}
-    for node in query.walk():
-        if isinstance(node, exp.Literal | exp.Identifier | exp.Var | exp.Null | exp.Boolean | exp.Placeholder):
-            text = "null" if isinstance(node, exp.Null) else str(node.this).lower()
-            held[text] = held.get(text, 0) + 1
-    opened: list[Token] = []
-    tokens = [None, None, *source.tokens, None]
-    for kind, before, token, after in zip(tokens, tokens[1:], source.tokens, tokens[3:]):
-        if token.token_type in _OPENING:
-            opened.append(token)
-        elif token.token_type in _CLOSING and opened:
-            opened.pop()
-        subscript = opened and opened[-1].token_type is TokenType.L_BRACKET and token.token_type is TokenType.NUMBER
-        text = token.text.lower()
-        if token.token_type not in _LEAVES or subscript or text in _SYNTAX or text.startswith("nulls ") or _opens(after):
-            continue
-        if _opens(before) and kind is not None and kind.token_type in _TEXT_TYPES and token.token_type is TokenType.NUMBER:
-            continue
-        if before is not None and before.token_type in (TokenType.INTERVAL, TokenType.DOT):
-            continue
-        held[text] = held.get(text, 0) - 1
-        if held[text] < 0:
-            raise _unparsed(source, token, "this is one too many here")
 
 
 _RESERVED: Final = frozenset(DuckDB.Generator.RESERVED_KEYWORDS)
@@ -244,14 +199,9 @@ def _spelled(node: exp.Expr) -> Iterable[str]:
 _SPELLED: Final[dict[Any, tuple[str, ...]]] = {
     exp.CurrentTimestamp: ("NOW", "CURRENT_TIMESTAMP"),
     exp.CurrentDate: ("CURRENT_DATE", "TODAY"),
-    exp.Rand: ("RANDOM", "RAND"),
     exp.Placeholder: ("$", "?", ":"),
     exp.Parameter: ("$", "@", "?"),
     exp.Window: ("OVER",),
-    exp.GroupConcat: ("STRING_AGG", "LISTAGG", "GROUP_CONCAT"),
-    exp.ArrayAgg: ("LIST", "ARRAY_AGG"),
-    exp.LogicalAnd: ("BOOL_AND",),
-    exp.LogicalOr: ("BOOL_OR",),
     exp.Star: ("*",),
     exp.Group: ("GROUP BY",),
     exp.Order: ("ORDER BY",),
@@ -319,10 +269,6 @@ def only(node: exp.Expr, *allowed: str) -> None:
 
 
 _ALWAYS: Final[dict[Any, tuple[str, ...]]] = {
-    exp.ArrayAppend: ("null_propagation",),
-    exp.ArrayConcat: ("null_propagation",),
-    exp.ArraySlice: ("is_length",),
-    exp.Chr: ("charset",),
     exp.DataType: ("nested",),
     exp.Lateral: ("view", "outer"),
     exp.Unnest: ("offset",),
@@ -401,11 +347,11 @@ def unread(error: Exception, begin: int = 0) -> SqlError:
 
 def _innermost(error: Exception) -> str:
     """Return the last node that was looked at before an error, and where it stands."""
-    found, trace = "", error.__traceback__
+    innermost, trace = "", error.__traceback__
     while trace is not None:
         for name in ("node", "output"):
             node = trace.tb_frame.f_locals.get(name)
             if isinstance(node, exp.Expr) and position_of(node):
-                found = f"{written(node)}{position_of(node)}"
+                innermost = f"{written(node)}{position_of(node)}"
         trace = trace.tb_next
-    return found
+    return innermost

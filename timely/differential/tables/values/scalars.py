@@ -42,8 +42,8 @@ def quotient(one: int, other: int) -> int:
     """
     if other == 0:
         raise SqlError(f"{one} // 0: division by zero")
-    found = abs(one) // abs(other)
-    return found if (one < 0) == (other < 0) else -found
+    whole = abs(one) // abs(other)
+    return whole if (one < 0) == (other < 0) else -whole
 
 
 def remainder(one: Any, other: Any) -> Any:
@@ -54,36 +54,16 @@ def remainder(one: Any, other: Any) -> Any:
         return canonical_float(math.fmod(one, other)) if math.isfinite(one) else canonical_float(math.nan)
     if isinstance(one, Decimal):
         return EXACT.remainder(one, other)
-    found = abs(one) % abs(other)
-    return -found if one < 0 else found
+    left = abs(one) % abs(other)
+    return -left if one < 0 else left
 
 
 def multiply_whole(one: int, other: int) -> int:
     """Return the product of whole numbers; those of HUGEINT are the widest."""
-    found = one * other
-    if found.bit_length() > 127:
+    product = one * other
+    if product.bit_length() > 127:
         raise SqlError(f"{one} * {other} does not fit HUGEINT")
-    return found
-
-
-def add_floats(one: float, other: float) -> float:
-    """Return the sum of floats."""
-    return canonical_float(one + other)
-
-
-def subtract_floats(one: float, other: float) -> float:
-    """Return the difference of floats."""
-    return canonical_float(one - other)
-
-
-def multiply_floats(one: float, other: float) -> float:
-    """Return the product of floats."""
-    return canonical_float(one * other)
-
-
-def negative_float(value: float) -> float:
-    """Return a float with the other sign; there is one zero."""
-    return canonical_float(0.0 - value)
+    return product
 
 
 def decimal_of(value: Fraction | int) -> Decimal:
@@ -147,15 +127,6 @@ def like_segments(pattern: str, escape: str) -> tuple[_Segment, ...]:
         else:
             segments[-1].append(None if letter == "_" else letter)
     return tuple(_Segment(tuple(letters)) for letters in segments)
-
-
-def like(text: str, pattern: str, escape: str = "") -> bool:
-    """Return whether a text is like a pattern.
-
-    >>> like("abbc", "a%_c"), like("ac", "a%_c")
-    (True, False)
-    """
-    return has_segments(text, like_segments(pattern, escape))
 
 
 def has_segments(text: str, segments: Sequence[_Segment]) -> bool:

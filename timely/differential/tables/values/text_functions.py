@@ -43,11 +43,7 @@ _LOWER: Final = {"İ": "i"}
 
 
 def substring(text: str, start: int, length: int | None = None) -> str:
-    """Return part of a text; the first letter is number 1, and the last is number -1. A negative length is of what stands before.
-
-    >>> substring("hello", 2, 3), substring("hello", -3, 2), substring("hello", 0, 2), substring("hello", 3, -2)
-    ('ell', 'll', 'h', 'he')
-    """
+    """Return part of a text; the first letter is number 1, the last is -1. A negative length is of what stands before."""
     begin = start - 1 if start >= 0 else len(text) + start
     end = len(text) if length is None else begin + length
     return text[max(min(begin, end), 0) : max(begin, end, 0)]
@@ -69,11 +65,7 @@ def concatenate(text: str, more: str) -> str:
 
 
 def left(text: str, count: int) -> str:
-    """Return the first letters; a negative ``count`` leaves out that many of the last.
-
-    >>> left("hello", 2), left("hello", -2), right("hello", 2), right("hello", -2)
-    ('he', 'hel', 'lo', 'llo')
-    """
+    """Return the first letters; a negative ``count`` leaves out that many of the last."""
     return text[:count]
 
 
@@ -83,11 +75,7 @@ def right(text: str, count: int) -> str:
 
 
 def pad(at_left: bool) -> Callable[[str, int, str], str]:
-    """Return what makes a text of ``count`` letters: cut at the end, or filled up.
-
-    >>> pad(True)("7", 3, "0"), pad(False)("hello", 2, " ")
-    ('007', 'he')
-    """
+    """Return what makes a text of ``count`` letters: cut at the end, or filled up."""
 
     def padded(text: str, count: int, fill: str) -> str:
         missing = count - len(text)
@@ -109,11 +97,7 @@ def repeat(text: str, count: int) -> str:
 
 
 def split_part(text: str, separator: str, number: int) -> str:
-    """Return one of the parts between separators: the first is number 1, the last is number -1.
-
-    >>> split_part("a,b", ",", 2), split_part("a,b", ",", -2), split_part("a,b", ",", 3)
-    ('b', 'a', '')
-    """
+    """Return one of the parts between separators: the first is number 1, the last is number -1."""
     parts = split(text, separator)
     index = number - 1 if number > 0 else len(parts) + number
     return parts[index] if number and 0 <= index < len(parts) else ""
@@ -159,12 +143,12 @@ def _chr(number: int) -> str:
 
 def _flags(options: str) -> str:
     """Return what stands before a pattern for options of DuckDB."""
-    found = ""
+    flags = ""
     for option in options.replace("g", ""):
         if option not in "ics":
             raise SqlError(f"the option {option!r} of a regular expression is not supported: i, c, s and g are")
-        found = {"i": found + "i", "c": found.replace("i", ""), "s": found + "s"}[option]
-    return f"(?{found})" if found else ""
+        flags = {"i": flags + "i", "c": flags.replace("i", ""), "s": flags + "s"}[option]
+    return f"(?{flags})" if flags else ""
 
 
 @remembered
@@ -183,7 +167,7 @@ def _kernel(function: str, text: str, pattern: str, *others: Any) -> Any:
 
 
 def matches(text: str, pattern: str, options: str = "") -> bool:
-    """Return whether a regular expression is found in a text.
+    """Return whether a regular expression matches part of a text.
 
     >>> matches("hello", "l+o$"), matches("HELLO", "l+", "i"), full_match("hello", "l+")
     (True, True, False)
@@ -209,11 +193,7 @@ def full_match(text: str, pattern: str, options: str = "") -> bool:
 
 
 def regexp_replace(text: str, pattern: str, new: str, options: str = "") -> str:
-    r"""Return a text with the first match replaced, or all with the option ``g``; ``\1`` is what group 1 matched.
-
-    >>> regexp_replace("a1b22", "([0-9]+)", r"<\1>", "g")
-    'a<1>b<22>'
-    """
+    r"""Return a text with the first match replaced, or all with the option ``g``; ``\1`` is what group 1 matched."""
     flagged, every = _flags(options) + pattern, "g" in options
     groups = len(text) * len(re.findall(r"\\[0-9]", new))  # each match of a group is part of the text
     if len(text) + groups + len(new) * (len(text) + 1) > LONGEST:
@@ -223,11 +203,7 @@ def regexp_replace(text: str, pattern: str, new: str, options: str = "") -> str:
 
 
 def regexp_extract(text: str | None, pattern: str | None, group: int | None = 0, options: str | None = "") -> str | None:
-    """Return what the first match has matched, or one of its groups; the empty text where there is none.
-
-    >>> regexp_extract("tel 12-34", "([0-9]+)-([0-9]+)", 2), regexp_extract("none", "[0-9]")
-    ('34', '')
-    """
+    """Return what the first match has matched, or one of its groups; the empty text where there is none."""
     if text is None or pattern is None or options is None or group is None:
         return None if text is None or pattern is None or options is None else ""
     if not 0 <= group <= 8:
