@@ -169,14 +169,14 @@ class Top(Aggregate):
         return self._first((value, sum(bag.counts.get(value, 0) for bag in bags)) for value in _each_once(merged, self.key))
 
     def _first(self, counted: Iterable[Counted]) -> list[Counted]:
-        left, found = self._k, []
+        left, first = self._k, []
         for value, count in counted:
             if count > 0:
-                found.append((value, min(count, left)))
+                first.append((value, min(count, left)))
                 left -= count
                 if left <= 0:
                     break
-        return found
+        return first
 
 
 def _each_once(merged: Iterable[Any], key: Callable[[Any], Any]) -> Iterator[Any]:

@@ -25,10 +25,10 @@ def chunk_pairs(
     side: int,
     lub: Callable[[Any, Any], Any],
     result: JoinResult,
-    found: dict[Any, list[Any]],
+    results_by_time: dict[Any, list[Any]],
     limit: int,
 ) -> Iterator[int]:
-    """Collect the pairs of a delta and its matches by time in ``found``, and yield how many, now and then."""
+    """Collect the pairs of a delta and its matches by time in ``results_by_time``, and yield how many, now and then."""
     sorted_keys = SortedKeys(mine.keys, mine.offsets)
     for other in matches.chunks:
         bounds = [lub(time, when) for when in other.times]
@@ -38,10 +38,10 @@ def chunk_pairs(
                 here = slice(None) if rows is None else rows
                 one, two = mine.values_at(first[here]), other.values_at(second[here])
                 left, right = (two, one) if side else (one, two)
-                _collect(found.setdefault(bound, []), keys[here], left, right, diffs[here], result)
+                _collect(results_by_time.setdefault(bound, []), keys[here], left, right, diffs[here], result)
             yield len(keys)
     if matches.loose:
-        yield _loose_pairs(time, mine, matches.loose, side, lub, result, found)
+        yield _loose_pairs(time, mine, matches.loose, side, lub, result, results_by_time)
 
 
 def _products(mine: Chunk[Any], first: Array, other: Chunk[Any], second: Array) -> Array:
@@ -114,7 +114,7 @@ def _loose_pairs(
     side: int,
     lub: Callable[[Any, Any], Any],
     result: JoinResult,
-    found: dict[Any, list[Any]],
+    results_by_time: dict[Any, list[Any]],
 ) -> int:
     """Collect the pairs with entries that are not in chunks, and return how many."""
     count = 0
@@ -129,5 +129,5 @@ def _loose_pairs(
                 result.collect(collected, key, left, right, diff * factor)
             count += len(entries)
     for bound, collected in results.items():
-        found.setdefault(bound, []).append(collected)
+        results_by_time.setdefault(bound, []).append(collected)
     return count

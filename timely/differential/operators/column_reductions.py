@@ -61,8 +61,8 @@ def reduce_columns(
     now = reduced(kernel, accumulated(entries, time, lub, later), pairs)
     if now is None:
         return by_rows
-    found = changes(keys, now, accumulated(before, time, lub, later))
-    return Reduced(found, large, [(bound, _keys_of(keys, parts)) for bound, parts in later.items()])
+    updates = changes(keys, now, accumulated(before, time, lub, later))
+    return Reduced(updates, large, [(bound, _keys_of(keys, parts)) for bound, parts in later.items()])
 
 
 def _keys_of(keys: Array, parts: Iterable[Array]) -> list[Any]:
@@ -70,5 +70,5 @@ def _keys_of(keys: Array, parts: Iterable[Array]) -> list[Any]:
     chosen = np.zeros(len(keys), bool)
     for part in parts:
         chosen[part] = True
-    found: list[Any] = keys[chosen].tolist()
-    return found
+    keys_of_parts: list[Any] = keys[chosen].tolist()
+    return keys_of_parts

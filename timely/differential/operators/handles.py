@@ -87,10 +87,10 @@ class Reads(Generic[K, V]):
         if module is not None and chunks is not None:
             rows, counts = module.counted(chunks, moment.counts)
             return table_of_columns(rows, counts, None, self._index.path)
-        found = (
+        counted = (
             ((key, value) if pairs else key, count) for key, counts in self.of_all(moment) for value, count in counts.items()
         )
-        return table_of(found, None, self._index.path, pairs=pairs)
+        return table_of(counted, None, self._index.path, pairs=pairs)
 
     def _counts(self, key: K, entries: Iterable[Entry], moment: Moment) -> dict[V, Any]:
         keep, pairs = self.keep, self._index.pairs
@@ -135,9 +135,9 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
     ...     pairs.remove(("k", 1))
     ...     pairs.advance_to(2)
     ...     worker.step_while(lambda: probe.less_than(2))
-    ...     found = trace.get("k", at=0), trace.get("k"), list(trace.items(at=0)), trace.upper
+    ...     answers = trace.get("k", at=0), trace.get("k"), list(trace.items(at=0)), trace.upper
     ...     pairs.close()
-    >>> found
+    >>> answers
     ({1: 1}, {}, [('k', {1: 1})], [2])
     """
 

@@ -52,12 +52,12 @@ class _Start:
 
     def moved(self, time: Any) -> Any:
         """Return a time of the trace as it is in the import."""
-        found = self._moved.get(time)
-        if found is None:
+        moved = self._moved.get(time)
+        if moved is None:
             if len(self._moved) >= 1024:
                 self._moved.clear()
-            found = self._moved[time] = self._lattice.advance(time, self.since)
-        return found
+            moved = self._moved[time] = self._lattice.advance(time, self.since)
+        return moved
 
 
 class _Base:
@@ -75,8 +75,8 @@ class _Base:
     def entries(self, key: Any, time: Any) -> list[Entry]:
         """Return the entries of ``key`` that belong to the piece of ``time``."""
         start = self.start
-        found = [entry for entry in self.trace.visible(key, start.number, _NOTHING) if start.moved(entry[1]) == time]
-        return found if len(found) < 2 else compacted(found, self.trace.lattice, start.since, {})
+        entries = [entry for entry in self.trace.visible(key, start.number, _NOTHING) if start.moved(entry[1]) == time]
+        return entries if len(entries) < 2 else compacted(entries, self.trace.lattice, start.since, {})
 
     def columns(self, time: Any, keys: int | None = None) -> Chunk[Any] | None:
         """Return the piece of ``time`` as columns, for a reader of so many ``keys``, or of all.

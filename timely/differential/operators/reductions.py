@@ -293,8 +293,8 @@ class _Reduction:
                 waiting.keys[key] = None
             else:
                 updates.setdefault(time, []).append(update)
-        for time, found in updates.items():
-            self._pending[time].batches.append(self.input.restore(found, time))
+        for time, waiting_updates in updates.items():
+            self._pending[time].batches.append(self.input.restore(waiting_updates, time))
 
     def logic(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
         """Receive what has arrived, and process the times that are complete."""
@@ -363,9 +363,9 @@ class _Reduction:
         changes = self._changes(time, keys, capability)
         delta: Any
         if columns is not None:
-            found = as_columns([columns, changes], self.trace.pairs)
-            if found is not None:
-                changes, delta = found, self.trace.append_columns(time, found.consolidated())
+            together = as_columns([columns, changes], self.trace.pairs)
+            if together is not None:
+                changes, delta = together, self.trace.append_columns(time, together.consolidated())
             else:
                 changes.extend(columns)
         if changes:
@@ -405,11 +405,11 @@ def by_value(f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]
                 values.sort(key=itemgetter(0))
             except (TypeError, ArithmeticError):
                 pass  # values that cannot be compared come in no particular order
-        found = f(key, values)
+        results = f(key, values)
         try:
-            return [(value, count) for value, count in found]
+            return [(value, count) for value, count in results]
         except (TypeError, ValueError):
-            raise TypeError(f"f({brief(key)}, {brief(values)}) must return pairs (value, count): {brief(found)}") from None
+            raise TypeError(f"f({brief(key)}, {brief(values)}) must return pairs (value, count): {brief(results)}") from None
 
     return call
 

@@ -80,10 +80,10 @@ class _Join:
 
     def load(self, items: Iterable[Unjoined], capability: Capability[Any]) -> None:
         """Have what a checkpoint has wait, and be joined; both traces have it already."""
-        found: dict[Any, tuple[list[Update], list[Update]]] = {}
+        waiting: dict[Any, tuple[list[Update], list[Update]]] = {}
         for _, time, side, update in items:
-            found.setdefault(time, ([], []))[side].append(update)
-        for time, (left, right) in found.items():
+            waiting.setdefault(time, ([], []))[side].append(update)
+        for time, (left, right) in waiting.items():
             first, second = self._cursors
             deltas = [first.restore(left, time)] if left else [], [second.restore(right, time)] if right else []
             self._pending[time] = capability.delayed(time), deltas
@@ -149,16 +149,16 @@ class _Join:
         for side in (0, 1):
             mine, others = self._cursors[side], self._cursors[1 - side]
             for delta in deltas[side]:
-                found: dict[Any, list[Any]] = {}
-                for produced in self._pairs(time, mine, others, delta, side, found):
-                    self._send(found, capability, output)
+                results_by_time: dict[Any, list[Any]] = {}
+                for produced in self._pairs(time, mine, others, delta, side, results_by_time):
+                    self._send(results_by_time, capability, output)
                     yield produced
                 mine.see(delta, time)
         capability.drop()
         self._current = []
 
-    def _send(self, found: dict[Any, list[Any]], capability: Capability[Any], output: OutputPort[Any]) -> None:
-        for bound, batches in found.items():
+    def _send(self, results_by_time: dict[Any, list[Any]], capability: Capability[Any], output: OutputPort[Any]) -> None:
+        for bound, batches in results_by_time.items():
             if bound == capability.time:
                 session = output.session(capability)
                 for batch in batches:
@@ -168,22 +168,22 @@ class _Join:
                 session = output.session(later)
                 for batch in batches:
                     session.give_batch(batch)
-        found.clear()
+        results_by_time.clear()
 
     def _pairs(
-        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
+        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, results_by_time: dict[Any, list[Any]]
     ) -> Iterator[int]:
-        """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
+        """Collect containers of the results of a delta by time in ``results_by_time``; yield how many there are, now and then."""
         chunk = mine.chunk_for(delta, others)
         matches = None if chunk is None else others.matches(chunk.keys)
         if chunk is None or matches is None:
-            return self._row_pairs(time, mine, others, delta, side, found)
+            return self._row_pairs(time, mine, others, delta, side, results_by_time)
         from timely.differential.operators.chunk_joins import chunk_pairs
 
-        return chunk_pairs(time, chunk, matches, side, self._lub, self._result, found, LIMIT)
+        return chunk_pairs(time, chunk, matches, side, self._lub, self._result, results_by_time, LIMIT)
 
     def _row_pairs(
-        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
+        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, results_by_time: dict[Any, list[Any]]
     ) -> Iterator[int]:
         lub, result, history = self._lub, self._result.collect, others.history
         last: Any = None
@@ -193,7 +193,7 @@ class _Join:
             for other, when, factor in history(key):
                 if when is not last:
                     last = when
-                    results = found.setdefault(lub(time, when), [[]])[0]
+                    results = results_by_time.setdefault(lub(time, when), [[]])[0]
                 result(results, key, (other if side else value), (value if side else other), diff * factor)
                 count += 1
             if count >= LIMIT:

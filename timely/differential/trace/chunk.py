@@ -12,12 +12,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
 
 import attrs
 import numpy as np
 
-from timely.differential.trace import block_file
 from timely.differential.trace.entries import Entry
 from timely.differential.updates.int_columns import Array, Updates, integers, order_and_starts, summed
 from timely.operators.keyed.sorted_keys import spread
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from timely.differential.updates.row_columns import Columns
 
 T = TypeVar("T")
-
-PORTION: Final = 32_768
-"""Entries that are merged at a time, in 2 to 4 ms."""
 
 _WORK: Final = 64
 """Bytes for each entry of a key, while a reduction sorts them."""
@@ -438,21 +434,13 @@ class ColumnLayout:
     """Chunks that can be added up: of whole numbers, or of rows of one ``kind``."""
 
     kind: object
+    portion: ClassVar[int] = 32_768  # in 2 to 4 ms
+    block_entries: ClassVar[int] = 4096  # read in 20 to 30 µs from the page cache; 32,768 take 100
 
     @property
     def has_rows(self) -> bool:
         """Whether values are Arrow rows."""
         return self.kind is not None
-
-    @property
-    def portion(self) -> int:
-        """Entries that are merged at a time."""
-        return PORTION
-
-    @property
-    def block_entries(self) -> int:
-        """Entries of a block on disk."""
-        return block_file.BLOCK
 
     def number(self, key: object) -> int | None:
         """Return the number by which chunks are sorted, or ``None`` where they cannot have the key."""

@@ -116,15 +116,15 @@ class Cursor(Generic[T]):
         if self._to_inner is None or not entries:
             return entries
         inner = self._inner
-        found = []
+        inside = []
         for value, time, diff in entries:
             moved = inner.get(time)
             if moved is None:
                 if len(inner) >= 1024:
                     inner.clear()
                 moved = inner[time] = self._to_inner(time)
-            found.append((value, moved, diff))
-        return found
+            inside.append((value, moved, diff))
+        return inside
 
     def matches(self, keys: Array) -> Matches | None:
         """Return what it sees of sorted, unique ``keys`` as chunks, or ``None`` where it sees only parts of them."""
@@ -210,8 +210,8 @@ class Cursor(Generic[T]):
             if entries is not None:
                 entries.append((value, time, diff))
                 if len(entries) > limits.get(key, SHORT) or self._trace.eager:
-                    kept = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
-                    limits[key] = 2 * len(kept) + SHORT
+                    summed = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
+                    limits[key] = 2 * len(summed) + SHORT
 
     def begin_run(self) -> None:
         """Begin a run of several times."""

@@ -1,16 +1,21 @@
-"""``DiskRun``: a run of a spine on disk, in blocks of whole keys that are read one at a time.
+"""``DiskRun``: a run of a spine in a temporary file, in blocks of whole keys that are read one at a time.
 
-The times are in memory, so to advance them writes nothing.
+In memory are the times, so to advance them writes nothing, the number of the first key of each block, and the block read last.
 """
 
 from __future__ import annotations
 
+import weakref
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
-from timely.differential.trace.block_file import Blocks
+from timely.dataflow.pickling import pickled
 from timely.differential.trace.entries import Entry
-from timely.memory import MemoryBudget
+from timely.errors import OutOfMemoryError
+from timely.memory import MemoryBudget, size_text
+from timely.memory.paged_file import Page, PagedFile
 
 if TYPE_CHECKING:
     from timely.differential.trace.spine import AnyChunk, Layout
@@ -18,28 +23,50 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="AnyChunk")
 
+_LEAST: Final = 1 << 20
+"""Bytes that the entries of one key may always take."""
+
 
 @final
 class DiskRun(Generic[C]):
-    """Entries in order of the numbers of their keys."""
+    """Entries in order of the numbers of their keys; the file is deleted when this is collected."""
 
-    __slots__ = ("_blocks", "_entries", "_keys", "_large", "_layout", "times")
+    __slots__ = (
+        "__weakref__",
+        "_budget",
+        "_entries",
+        "_file",
+        "_first",
+        "_keys",
+        "_large",
+        "_last",
+        "_layout",
+        "_pages",
+        "times",
+    )
 
-    def __init__(self, layout: Layout[C], blocks: Blocks) -> None:
+    def __init__(self, layout: Layout[C], budget: MemoryBudget) -> None:
         self.times: list[Any] = []
         self._layout = layout
-        self._blocks = blocks
+        self._budget = budget
+        self._file = PagedFile(budget)
+        self._first = array("q")  # numbers of the first keys of blocks
+        self._pages: list[Page] = []
         self._large: dict[int, tuple[int, int]] = {}  # entries and bytes of the blocks that have one key
+        self._last: tuple[int, Any] = -1, None  # the block that was read last
         self._entries = 0
         self._keys = 0
+        weakref.finalize(self, self._file.close).atexit = False
 
     def append(self, chunk: C, codes_of: dict[Any, int]) -> None:
-        """Write the next block."""
-        size = self._blocks.append(chunk.first, self._layout.encoded(chunk, codes_of))
+        """Write the next block; ``SpillError`` for a full disk."""
+        page = self._file.append(pickled(self._layout.encoded(chunk, codes_of)))
+        if chunk.count_keys() == 1:
+            self._large[len(self._pages)] = len(chunk), chunk.work(sum(page.sizes))
+        self._pages.append(page)
+        self._first.append(chunk.first)
         self._entries += len(chunk)
         self._keys += chunk.count_keys()
-        if chunk.count_keys() == 1:
-            self._large[len(self._blocks) - 1] = len(chunk), chunk.work(size)
 
     def __len__(self) -> int:
         return self._entries
@@ -54,14 +81,27 @@ class DiskRun(Generic[C]):
         return 0
 
     def _block(self, number: int, whole: bool = False) -> C:
-        """Return a block; one key of ``whole`` ones is needed at once."""
+        """Return a block; ``OutOfMemoryError`` if the ``whole`` of one key is needed at once, and exceeds the memory budget."""
         if whole and number in self._large:
-            self._blocks.check(*self._large[number])
-        return self._layout.decoded(self._blocks.read(number), self.times)
+            entries, size = self._large[number]
+            limit = self._budget.limit
+            if limit is not None and size > max(limit, _LEAST):
+                raise OutOfMemoryError(
+                    f"one key has {entries:,} entries on disk, which take about {size_text(size)} in memory, where all of them"
+                    f" are needed; the budget for state is {size_text(limit)}. Give more memory= (timely.execute, or a"
+                    " timely.memory.MemoryBudget), or make keys finer, so that none has so many values"
+                )
+        if self._last[0] != number:
+            self._last = number, self._file.load(self._pages[number])
+        return self._layout.decoded(self._last[1], self.times)
+
+    def _find(self, number: int) -> int:
+        """Return the block that may have a number, or -1."""
+        return bisect_right(self._first, number) - 1
 
     def lookup(self, number: int, key: object, entries: list[Entry]) -> None:
         """Append the entries of one key."""
-        block = self._blocks.find(number)
+        block = self._find(number)
         if block >= 0:
             self._block(block, whole=True).lookup(number, key, entries)
 
@@ -69,7 +109,7 @@ class DiskRun(Generic[C]):
         """Return the blocks that may have some of sorted ``keys``."""
         import numpy as np
 
-        places = np.searchsorted(np.frombuffer(self._blocks.first, np.int64), keys, side="right") - 1
+        places = np.searchsorted(np.frombuffer(self._first, np.int64), keys, side="right") - 1
         return (self._block(number, whole=True) for number in np.unique(places).tolist() if number >= 0)
 
     def parts(self, keys: Iterable[Any]) -> Iterator[C]:
@@ -78,7 +118,7 @@ class DiskRun(Generic[C]):
         for key in keys:
             number = self._layout.number(key)
             assert number is not None
-            by_block.setdefault(self._blocks.find(number), []).append(key)
+            by_block.setdefault(self._find(number), []).append(key)
         for block, some in by_block.items():
             if block >= 0:
                 yield self._block(block).part(some)
@@ -86,7 +126,7 @@ class DiskRun(Generic[C]):
     def pieces(self, entries: int) -> Iterator[C]:
         """Return it in ranges of keys with about so many entries each, or a block."""
         waiting: list[C] = []
-        for number in range(len(self._blocks)):
+        for number in range(len(self._pages)):
             block = self._block(number)
             if waiting and sum(map(len, waiting)) + len(block) > entries:
                 yield self._layout.concatenated(waiting)
@@ -101,7 +141,7 @@ class DiskWriter(Generic[C]):
 
     def __init__(self, layout: Layout[C], budget: MemoryBudget) -> None:
         self._layout = layout
-        self._run = DiskRun(layout, Blocks(budget))
+        self._run = DiskRun(layout, budget)
         self._waiting: list[C] = []  # less than a block
         self._codes_of: dict[Any, int] = {}  # of the times of all parts
 

@@ -9,17 +9,13 @@ import pickle
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, Generic, TypeVar, final
+from typing import Any, ClassVar, Final, Generic, TypeVar, final
 
-from timely.differential.trace import block_file
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.state_memory import ENTRY, OBJECTS
 
 K = TypeVar("K")
 T = TypeVar("T")
-
-PORTION: Final = 4096
-"""Entries that are merged at a time, in about 10 ms."""
 
 
 @final
@@ -143,8 +139,8 @@ def equal_when_pickled(
     Such are an object that is only equal to itself, a float that is not a number, and what cannot be pickled.
     """
     ordered = sorted(rows, key=hash)
-    for start in range(0, len(ordered), block_file.ROWS):
-        part = {key: entries for key in ordered[start : start + block_file.ROWS] if (entries := compact(rows[key]))}
+    for start in range(0, len(ordered), ObjectLayout.block_entries):
+        part = {key: entries for key in ordered[start : start + ObjectLayout.block_entries] if (entries := compact(rows[key]))}
         lost = {} if _comes_back(part) else {key: entries for key, entries in part.items() if not _comes_back({key: entries})}
         left.update(lost)
         yield ObjectChunk.of({key: entries for key, entries in part.items() if key not in lost})
@@ -160,17 +156,9 @@ def _comes_back(rows: dict[K, list[Entry]]) -> bool:
 class ObjectLayout:
     """Chunks of objects: all can be added up."""
 
-    has_rows: Final = False
-
-    @property
-    def portion(self) -> int:
-        """Entries that are merged at a time."""
-        return PORTION
-
-    @property
-    def block_entries(self) -> int:
-        """Entries of a block on disk."""
-        return block_file.ROWS
+    has_rows: ClassVar[bool] = False
+    portion: ClassVar[int] = 4096  # in about 10 ms
+    block_entries: ClassVar[int] = 256  # which take about 100 µs to unpickle
 
     def number(self, key: object) -> int:
         """Return the number by which chunks are sorted."""

@@ -62,14 +62,14 @@ class RowLists:
 
     def load(self, key: Any, entries: Iterable[Entry]) -> list[Entry]:
         """Add entries that count as seen, and return all settled ones of the key."""
-        kept = self._holds.compacted([*self.settled.get(key, NO_ENTRIES), *entries])
-        if not kept:
+        summed = self._holds.compacted([*self.settled.get(key, NO_ENTRIES), *entries])
+        if not summed:
             self.settled.pop(key, None)
-            return kept
-        self.settled[key] = kept
-        if len(kept) > 1:
+            return summed
+        self.settled[key] = summed
+        if len(summed) > 1:
             self._rest.append(key)
-        return kept
+        return summed
 
     def settle(self, low: int) -> None:
         """Settle the deltas before number ``low``."""
@@ -102,13 +102,13 @@ class RowLists:
         waiting = self.fresh.get(key) if self.fresh else None
         if waiting is None:
             return settled
-        found = list(settled)
+        entries = list(settled)
         for entry in waiting:
             if entry[0] < seen or entry[0] in ahead:
-                found.append(entry[1:])
+                entries.append(entry[1:])
             elif not ahead:
                 break  # deltas come in order
-        return found
+        return entries
 
     def before(self, number: int) -> dict[Any, list[Entry]]:
         """Return the fresh entries of the deltas before ``number``, by key."""
@@ -187,9 +187,9 @@ class RowLists:
         entries = self.settled.get(key)
         if entries is None:
             return NO_ENTRIES
-        kept = self._holds.compacted(entries)
-        if kept:
-            self.settled[key] = kept
+        summed = self._holds.compacted(entries)
+        if summed:
+            self.settled[key] = summed
         else:
             del self.settled[key]
-        return kept
+        return summed

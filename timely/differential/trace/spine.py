@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeAlias, TypeVar, final
 
 from timely.differential.trace.disk_run import DiskRun, DiskWriter
 from timely.differential.trace.entries import Entry
@@ -69,19 +69,14 @@ C = TypeVar("C", bound=AnyChunk)
 
 
 class Layout(Protocol[C]):
-    """What a spine has to know of its chunks."""
+    """What a spine has to know of its chunks: entries are merged a ``portion`` at a time, and ``block_entries`` make a block."""
+
+    portion: ClassVar[int]
+    block_entries: ClassVar[int]
 
     @property
     def has_rows(self) -> bool:
         """Whether values are Arrow rows."""
-
-    @property
-    def portion(self) -> int:
-        """Entries that are merged at a time."""
-
-    @property
-    def block_entries(self) -> int:
-        """Entries of a block on disk."""
 
     def number(self, key: Any) -> int | None:
         """Return the number by which chunks are sorted, or ``None`` where they cannot have the key."""

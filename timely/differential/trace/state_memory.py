@@ -98,7 +98,7 @@ class StateMemory:
         if not rows:
             return 0
         sample = list(islice(reversed(rows.items()), 8))  # the newest
-        entries = sum(len(found) for _, found in sample)
+        entries = sum(len(each) for _, each in sample)
         try:
             size = len(dumps(sample))
         except Exception:  # what cannot be pickled stays in memory

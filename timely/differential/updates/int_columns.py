@@ -61,8 +61,8 @@ class Updates:
 
     def mapped(self, f: Callable[..., Any], name: str) -> Updates:
         """Return ``f(keys, values)``, or ``f(keys)``: one array, or two for pairs."""
-        found = f(self.keys) if self.values is None else f(self.keys, self.values)
-        return Updates(*record_columns(found, len(self), name), self.diffs)
+        made = f(self.keys) if self.values is None else f(self.keys, self.values)
+        return Updates(*record_columns(made, len(self), name), self.diffs)
 
     def chosen_by(self, p: Callable[..., Any]) -> Updates:
         """Return the updates for which ``p(keys, values)``, or ``p(keys)``, is true."""
@@ -100,8 +100,8 @@ class Updates:
         if workers == 1:
             return [(0, self)]
         owners = self.keys % workers
-        found = ((worker, np.flatnonzero(owners == worker)) for worker in range(workers))
-        return [(worker, self.chosen(rows)) for worker, rows in found if len(rows)]
+        by_owner = ((worker, np.flatnonzero(owners == worker)) for worker in range(workers))
+        return [(worker, self.chosen(rows)) for worker, rows in by_owner if len(rows)]
 
 
 def packed(columns: Sequence[Array]) -> Array | None:
@@ -114,10 +114,10 @@ def packed(columns: Sequence[Array]) -> Array | None:
     widths = [(int(column.max()) - low).bit_length() for column, low in zip(columns, lows, strict=True)]
     if sum(widths) > _BITS:
         return None
-    found = columns[0] - lows[0]
+    numbers = columns[0] - lows[0]
     for column, low, width in zip(columns[1:], lows[1:], widths[1:], strict=True):
-        found = (found << width) | (column - low)
-    return found
+        numbers = (numbers << width) | (column - low)
+    return numbers
 
 
 def order_and_starts(columns: Sequence[Array], runs: bool = False) -> tuple[Array, Array]:
@@ -218,8 +218,8 @@ def each_once(numbers: Array) -> Array:
     if (steps < 0).any():
         numbers = np.sort(numbers)
         steps = np.diff(numbers)
-    found: Array = numbers[np.concatenate((np.ones(1, bool), steps != 0))]
-    return found
+    once: Array = numbers[np.concatenate((np.ones(1, bool), steps != 0))]
+    return once
 
 
 def joined_keys(parts: Sequence[Any]) -> Array:
@@ -263,15 +263,15 @@ def as_columns(batches: Iterable[Any], pairs: bool) -> Updates | None:
 
 def as_integers(array: Any, name: str) -> Array:
     """Return an array of whole numbers as one of 64 bits."""
-    found = np.asarray(array)
-    if found.ndim != 1 or found.dtype.kind not in "iu" or (found.dtype.kind == "u" and found.dtype.itemsize == 8):
-        raise TypeError(f"{name}: columns are one-dimensional arrays of whole numbers of up to 64 bits, not {found.dtype}")
-    return found.astype(np.int64, copy=False)
+    plain = np.asarray(array)
+    if plain.ndim != 1 or plain.dtype.kind not in "iu" or (plain.dtype.kind == "u" and plain.dtype.itemsize == 8):
+        raise TypeError(f"{name}: columns are one-dimensional arrays of whole numbers of up to 64 bits, not {plain.dtype}")
+    return plain.astype(np.int64, copy=False)
 
 
-def record_columns(found: Any, rows: int, name: str) -> tuple[Array, Array | None]:
+def record_columns(made: Any, rows: int, name: str) -> tuple[Array, Array | None]:
     """Return what a function of columns returned as keys and values; ``ContainerError`` unless it has a record for each row."""
-    arrays = [as_integers(column, name) for column in (found if isinstance(found, tuple) else (found,))]
+    arrays = [as_integers(column, name) for column in (made if isinstance(made, tuple) else (made,))]
     if not 1 <= len(arrays) <= 2 or any(len(array) != rows for array in arrays):
         lengths = ", ".join(f"{len(array):,}" for array in arrays)
         raise ContainerError(
@@ -324,9 +324,9 @@ def _plain(column: Any, label: str) -> Array:
         import pyarrow as pa
 
         if column.null_count or not pa.types.is_integer(column.type):
-            found = np.empty(len(column), object)
-            found[:] = column.to_pylist()
-            return found
+            objects = np.empty(len(column), object)
+            objects[:] = column.to_pylist()
+            return objects
         return np.asarray(column.to_numpy())
     missing = None
     if isinstance(column, np.ma.MaskedArray):
@@ -334,9 +334,9 @@ def _plain(column: Any, label: str) -> Array:
     elif hasattr(column, "isna") and getattr(column, "nlevels", 1) == 1:  # a series or index of pandas
         missing = np.asarray(column.isna())
     if missing is not None and missing.any():
-        found = np.array(column, object)
-        found[missing] = None
-        return found
+        objects = np.array(column, object)
+        objects[missing] = None
+        return objects
     array = np.asarray(column)
     if array.dtype.kind in "mM" and np.datetime_data(array.dtype)[0] in ("ns", "ps", "fs", "as"):
         exact, array = array, array.astype(f"{array.dtype.kind}8[us]")

@@ -57,8 +57,8 @@ def values_of(column: Any) -> list[Any]:
     if pa.types.is_floating(kind) and has_nan(column):
         return list(map(canonical, column.to_pylist()))
     if kind in (pa.int64(), pa.float64(), pa.int32()) and not column.null_count:
-        found: list[Any] = column.to_numpy().tolist()
-        return found
+        values: list[Any] = column.to_numpy().tolist()
+        return values
     if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind) or kind in (pa.string(), pa.large_string())):
         return list(column.to_pylist())
     return _through_dictionary(column, lambda values: values.to_pylist())
@@ -108,15 +108,15 @@ Columns: TypeAlias = tuple[LazyColumn, ...]
 def rows_at(columns: Sequence[LazyColumn], rows: Array) -> Columns:
     """Return some rows of columns, by number."""
     composed: dict[int, Array] = {}
-    found = []
+    chosen = []
     for column in columns:
         if column.rows is None:
-            found.append(LazyColumn(column, rows))
+            chosen.append(LazyColumn(column, rows))
             continue
         if id(column.rows) not in composed:
             composed[id(column.rows)] = column.rows[rows]
-        found.append(LazyColumn(column.source, composed[id(column.rows)]))
-    return tuple(found)
+        chosen.append(LazyColumn(column.source, composed[id(column.rows)]))
+    return tuple(chosen)
 
 
 class RowColumns:
@@ -221,8 +221,8 @@ class KeyedRows:
         if workers == 1:
             return [(0, self)]
         owners = self.keys % workers
-        found = ((worker, np.flatnonzero(owners == worker)) for worker in range(workers))
-        return [(worker, self.chosen(rows)) for worker, rows in found if len(rows)]
+        by_owner = ((worker, np.flatnonzero(owners == worker)) for worker in range(workers))
+        return [(worker, self.chosen(rows)) for worker, rows in by_owner if len(rows)]
 
     def ordered(self) -> KeyedRows:
         """Return the updates in order of their keys."""
@@ -247,8 +247,8 @@ def reader(column: Any) -> Callable[[int], Any]:
         return decimal
     if not column.null_count:
         if column.type == pa.int64() or (column.type == pa.float64() and not has_nan(column)):
-            found: Callable[[int], Any] = _view(column.to_numpy()).__getitem__
-            return found
+            read: Callable[[int], Any] = _view(column.to_numpy()).__getitem__
+            return read
         if column.type == pa.date32():
             days = _view(column.view(pa.int32()).to_numpy())
             first, date = datetime.date(1970, 1, 1).toordinal(), datetime.date.fromordinal

@@ -10,16 +10,15 @@ from typing import Any, Final, Literal, TypeAlias
 from timely.differential.operators import aggregates, handles, imports, reductions, trace_joins
 from timely.differential.operators.aggregates import Groups
 from timely.differential.trace import (
-    block_file,
     compaction_frontier,
     cursors,
-    object_chunk,
     row_lists,
     spine,
     state_memory,
     trace,
     trace_state,
 )
+from timely.differential.trace.object_chunk import ObjectLayout
 from timely.differential.trace.trace import Trace
 from timely.differential.updates import containers
 from timely.differential.updates.containers import columns_module
@@ -65,9 +64,9 @@ def small_columns(many: int = 3) -> Iterator[None]:
         *((module, "SAVED", 3) for module in (spine, trace_state)),
     ]
     if columns_module() is not None:
-        from timely.differential.trace import chunk
+        from timely.differential.trace.chunk import ColumnLayout
 
-        limits.append((chunk, "PORTION", 5))
+        limits.append((ColumnLayout, "portion", 5))
     with _limits(limits):
         yield
 
@@ -82,13 +81,13 @@ def tiny_memory() -> Iterator[MemoryBudget]:
     ([(('a', 1), 0, 1), (('a', 1), 1, -1), (('a', 2), 1, 1)], True)
     """
     limits: list[tuple[Any, str, int]] = [
-        *((state_memory, "EVERY", 1), (block_file, "BLOCK", 3), (block_file, "ROWS", 2), (object_chunk, "PORTION", 3)),
+        *((state_memory, "EVERY", 1), (ObjectLayout, "block_entries", 2), (ObjectLayout, "portion", 3)),
         *((reductions, "EARLY", 2), (reductions, "PORTION", 2), (trace, "_LARGEST", 3)),
     ]
     if columns_module() is not None:
-        from timely.differential.trace import chunk
+        from timely.differential.trace.chunk import ColumnLayout
 
-        limits.append((chunk, "PORTION", 7))  # more than a block
+        limits += [(ColumnLayout, "block_entries", 3), (ColumnLayout, "portion", 7)]  # more than a block
     with _limits(limits), MemoryBudget(1) as budget:
         yield budget
 
