@@ -128,7 +128,7 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
 
 
 def _end_in_time() -> None:
-    """Have the process end within 5 s, whatever its threads do."""
+    """End the process within 5 s, whatever its threads do."""
     stop = threading.Timer(_END, os._exit, (0,))
     stop.daemon = True
     stop.start()

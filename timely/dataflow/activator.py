@@ -24,7 +24,7 @@ class Activator:
     _waits: bool = False
 
     def activate(self) -> None:
-        """Have the operator run soon; one without inputs, when peers have taken enough of what was sent to them."""
+        """Run the operator soon; one without inputs waits until peers have taken enough of what was sent to them."""
         if not self._waits or not self._allocator.defer(self._activate):
             self._scope.activate(self._child)
 
@@ -32,7 +32,7 @@ class Activator:
         self._scope.activate(self._child)
 
     def wait_for_peers(self) -> None:
-        """Have the operator, which has no inputs, run only when peers take what it sends."""
+        """Run the operator, which has no inputs, only when peers take what it sends."""
         self._waits = True
 
     def activate_after(self, seconds: SupportsFloat) -> None:

@@ -86,14 +86,14 @@ class OperatorInfo:
         return None if registry is None else registry.begins
 
     def at_end(self, action: Callable[[], object]) -> None:
-        """Have ``action()`` called once when the dataflow is complete or dropped, or its worker is closed; the last one first.
+        """Call ``action()`` once when the dataflow is complete or dropped, or its worker is closed; the last one first.
 
         For what the operator has outside, such as a thread or a connection.
         """
         self._endings.append(action)
 
     def describe(self, text: Callable[[], str], *, records: bool = False) -> None:
-        """Have pictures, the live page and ``worker.explain`` show ``text()`` at the operator, while its dataflow runs.
+        """Show ``text()`` at the operator in pictures, on the live page and in ``worker.explain``, while its dataflow runs.
 
         It is called when somebody looks, also on another thread, so it must only read. An empty text is not shown. Texts with
         ``records`` of the program are shown by ``worker.explain`` alone.

@@ -36,7 +36,7 @@ class SyncActivator:
         """Has an element unless an activation is under way. The thread that pops it queues one: appends and pops are atomic."""
 
     def activate(self) -> None:
-        """Have the action called, from any thread."""
+        """Request the action, from any thread."""
         try:
             self._idle.pop()
         except IndexError:

@@ -232,7 +232,7 @@ class Output(Generic[T, D]):
         return found
 
     def subscribe(self, f: Callable[[T, list[tuple[D, Any]]], object]) -> None:
-        """Have ``f(time, [(record, diff), ...])`` called for each complete time with changes, in order, once.
+        """Call ``f(time, [(record, diff), ...])`` once for each complete time with changes, in order.
 
         It begins where the output's history does, as ``changes()``.
         """

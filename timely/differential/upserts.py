@@ -55,11 +55,11 @@ class UpsertSession(TimedSession[T], Generic[T, K, V]):
         self._worker = worker
 
     def set(self, key: K, value: V) -> None:
-        """Have ``key`` be there with ``value``, in place of what it had."""
+        """Set ``key`` to ``value``, replacing its earlier value."""
         self._send(key, True, value)
 
     def delete(self, key: K) -> None:
-        """Have ``key`` not be there."""
+        """Delete ``key``."""
         self._send(key, False, None)
 
     def _send(self, key: Any, present: bool, value: Any) -> None:
@@ -108,7 +108,7 @@ class _Upserts:
                     yield key, time, call
 
     def load(self, items: Iterable[tuple[Any, Any, _Upsert]], capability: Capability[Any]) -> None:
-        """Have the calls of a checkpoint wait."""
+        """Queue the calls of a checkpoint."""
         for key, time, call in items:
             self._pending.at(time, lambda: _Waiting(capability.delayed(time))).add(key, call)  # noqa: B023  # called at once
 

@@ -112,7 +112,7 @@ class PartWriter:
 
 
 def sync(path: Path) -> None:
-    """Have the system write a file, or what a folder has, to disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     if os.name == "nt":
         return  # where folders cannot be opened
     file = os.open(path, os.O_RDONLY)

@@ -43,7 +43,7 @@ _LARGEST: Final = 1 << 20
 """Bytes of a report from another process, at most; many systems take less."""
 
 _CONNECTIONS: Final = 32
-"""Requests that are answered at one time; others are told to come again."""
+"""Requests that are answered at one time; others get status 503."""
 
 _BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 

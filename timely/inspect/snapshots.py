@@ -118,7 +118,7 @@ def _scope(index: int, subgraph: Subgraph[Any, Any], live: bool, around: Sequenc
 
 
 def _coming(subgraph: Subgraph[Any, Any], around: Sequence[Antichain[Any]]) -> dict[tuple[Location, Any], int]:
-    """Return what may come into a nested scope, as capabilities at its inputs: the scope itself may not have been told."""
+    """Return what may come into a nested scope, as capabilities at its inputs: the scope itself may not have received it yet."""
     to_inner = subgraph.refinement.to_inner
     return {(Source(INGRESS, port), to_inner(time)): 1 for port, frontier in enumerate(around) for time in frontier}
 

@@ -76,7 +76,7 @@ def return_freed_memory() -> None:
 
 
 def save_address_space() -> None:
-    """Have threads to come share an arena of C's allocator: each would reserve 64 MB or more."""
+    """Let new threads share an arena of C's allocator: each would reserve 64 MB or more."""
     _call_allocator("mallopt", -8, 1)  # M_ARENA_MAX
 
 

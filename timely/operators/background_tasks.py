@@ -43,7 +43,7 @@ class LoopThread:
 
 
 def _call_unless_closed(loop: asyncio.AbstractEventLoop, action: Callable[[], object]) -> None:
-    """Have a loop call ``action()``, from a finalizer on any thread. The loop may have been finalized first, and have ended."""
+    """Schedule ``action()`` on a loop, from a finalizer on any thread. The loop may already have ended."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(action)
 

@@ -159,7 +159,7 @@ class Subgraph(Generic[TO, TI]):
         self._tracker.propagate_observed()
 
     def attach(self, child: Child) -> None:
-        """Have a child of our own count straight into the sinks, and keep its frontiers up to date."""
+        """Attach a trusted child: it counts straight into the sinks, and its frontiers are kept up to date."""
         scope = child.scope
         assert isinstance(scope, TrustedScope)
         capabilities, messages = self._traced.get(child.index, (self._capabilities, self._messages))

@@ -131,7 +131,7 @@ class Contents:
         self._limits = (epochs, changes)
 
     def apply(self, time: int, changes: list[Change]) -> None:
-        """Have an epoch happen; ``changes`` names each row once."""
+        """Apply the changes of an epoch; ``changes`` names each row once."""
         if not changes:
             return
         rows = self.rows

@@ -137,7 +137,7 @@ class QueryProcess:
         return changes, message.more
 
     def send(self, changes: Mapping[str, Sequence[Change]]) -> None:
-        """Have the next epoch begin, with changes of what is read."""
+        """Begin the next epoch, with changes of what is read."""
         with contextlib.suppress(OSError):  # it has ended: the next receive fails
             self._connection.send(changes)
 
@@ -146,7 +146,7 @@ class QueryProcess:
         self._size = rows * self._received // max(self._rows, 1)
 
     def kill(self) -> None:
-        """Have it end, from any thread, without waiting; a no-op when it has."""
+        """End the process, from any thread, without waiting; a no-op when it has ended."""
         self._killed.set()
         if self._lock.acquire(blocking=False):  # else it is being forked, and killed then, or is dead
             if self._number is not None:
@@ -154,7 +154,7 @@ class QueryProcess:
             self._lock.release()
 
     def end(self) -> int:
-        """Have it end, and return how it did: a signal as a negative number."""
+        """End the process and return its exit code: a signal as a negative number."""
         self.kill()
         status = 0
         if self._number is not None:
@@ -308,7 +308,7 @@ class _Computation:
 
 
 def _bound(request: QueryRequest, connection: Connection) -> None:
-    """Have the kernel bound this process, and hold nothing of what the threads of the other one have open."""
+    """Let the kernel bound this process, and close what the threads of its parent have open."""
     gc.freeze()  # looking for garbage in what is shared would copy it
     gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the other process gets too

@@ -238,7 +238,7 @@ class Views:
         self._add(new)
 
     def _add(self, new: _Relation, rows: list[Change] | None = None) -> None:
-        """Have what is new be complete, and read, at the current time."""
+        """Complete the new relations at the current time, and publish them to readers."""
         if rows is not None:
             new.contents.start_at(self._time, rows)
             new.shown = True
@@ -364,7 +364,7 @@ class Views:
         return [each for each in self._relations.values() if each.live]
 
     def _publish(self, changed: Mapping[str, list[Change]]) -> None:
-        """Have readers see the relations, which are complete."""
+        """Publish the relations, which are complete, to readers."""
         relations, news = self._live(), {}
         for each in relations:
             if each.kind == "table":
@@ -506,7 +506,7 @@ class Views:
         return self._broken
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have ``listener()`` called, on some thread, when there may be news; return a function that ends that."""
+        """Call ``listener()``, on some thread, when there may be news; return a function that ends that."""
         self._listeners = [*self._listeners, listener]
 
         def end() -> None:
@@ -544,7 +544,7 @@ class Views:
 class Query:
     """A view that lives until ``close``, or the end of its ``with`` block; read it as any other, by its ``name``.
 
-    A process of its own computes it, and is told what changes.
+    A process of its own computes it, and receives what changes.
 
     >>> import pyarrow as pa
     >>> views = Views()

@@ -363,7 +363,7 @@ class FailurePolicy:
             threading.Thread(target=self._cancel, args=(message.stage, reason), name="timely-cancel", daemon=True).start()
 
     def _on_silence(self, worker: int, generation: int, message: Silent) -> None:
-        """Have Spark kill the task of a worker that is gone: it may be the only one of its stage, and never end."""
+        """Kill the task of a worker that is gone: it may be the only one of its stage, and never end."""
         arguments = (generation + worker, message.why)
         threading.Thread(target=self._kill, args=arguments, name="timely-cancel", daemon=True).start()
 

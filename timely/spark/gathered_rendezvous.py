@@ -235,7 +235,7 @@ class _Hosting:
 
 
 def mark(error: TimelyError, worker: int) -> None:
-    """Have the text of an error contain all that :func:`failure_of` needs, in a line of its own."""
+    """Add a line to the text of an error with all that :func:`failure_of` needs."""
     error.add_note(MARK + json.dumps({**describe(error, worker), "trace": ""}))
 
 

@@ -196,7 +196,7 @@ class _Database:
         return str(self._dialect.quoteIdentifier(name))
 
     def append(self, frame: DataFrame, table: str) -> None:
-        """Have Spark's tasks write rows."""
+        """Write rows by Spark's tasks."""
         frame.write.mode("append").jdbc(self._sink.url, table, properties=dict(self._sink.properties))
 
 

@@ -82,7 +82,7 @@ class SparkHandler(logging.Handler):
 
 
 def log_to_spark(context: SparkContext) -> LogPlan:
-    """Have the library's log lines go through the logging of this context's Spark; return what workers are to log.
+    """Send the library's log lines through the logging of this context's Spark; return what workers are to log.
 
     Called whenever a session is used: there is one handler, with Spark's level at that moment. Where Spark logs more than
     warnings (``setLogLevel("INFO")``), Python's logger ``timely`` lets that through, unless the program has set its level.
@@ -133,7 +133,7 @@ class WorkerHandler(logging.Handler):
 
 @contextlib.contextmanager
 def worker_log(driver: Sender, plan: LogPlan, *, run: bytes, worker: int, attempt: int) -> Iterator[None]:
-    """Have the log lines of this process name their run, worker and attempt, as long as the block lasts.
+    """Add run, worker and attempt to the log lines of this process, as long as the block lasts.
 
     >>> class Driver:
     ...     def send(self, message):

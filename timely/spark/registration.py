@@ -107,7 +107,7 @@ class Registration:
         self._connection.send(Failed(self._stage, describe(error, self._index)))
 
     def done(self) -> None:
-        """Have the driver know that this worker has finished, so that its leaving is no loss."""
+        """Report to the driver that this worker has finished, so that its disconnection is no failure."""
         self._connection.send(Done())
 
     def stopped(self, wait: float = 0.0) -> TimelyError | None:
@@ -142,7 +142,7 @@ class Registration:
         return [kind(**content) for content in self._connection.take(kind.kind)]
 
     def alert(self, callback: Callable[[], None]) -> None:
-        """Have a function called, on the connection's thread, whenever something comes."""
+        """Call a function, on the connection's thread, whenever a message arrives."""
         self._connection.alert = callback
 
 

@@ -106,7 +106,7 @@ class _Generation:
         return not self.stopped and any(not member.finished for member in self.members.values())
 
     def stop(self, error: dict[str, Any], final: bool = False) -> None:
-        """Have every worker stop, once."""
+        """Stop every worker, once."""
         if not self.stopped:
             self.stopped = True
             for member in self.members.values():
@@ -159,7 +159,7 @@ class RunEntry:
         return group is not None and group.stopped
 
     def listen(self, kind: type[M], callback: Callback[M]) -> None:
-        """Have ``callback(worker, generation, message)`` called for each message of this kind.
+        """Call ``callback(worker, generation, message)`` for each message of this kind.
 
         It is called on the server's thread, which serves all runs: it must not wait. What it raises is logged.
         """
@@ -348,7 +348,7 @@ class Rendezvous:
         self._thread.join()
 
     def _later(self, action: Callable[[], None]) -> None:
-        """Have the server's thread call a function. Any thread may call this."""
+        """Call a function on the server's thread. Any thread may call this."""
         self._calls.append(action)
         self._waker.wake()
 

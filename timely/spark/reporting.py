@@ -363,7 +363,7 @@ _showing = threading.Condition()
 
 
 def _start_showing(monitor: Monitor) -> None:
-    """Have the one thread that shows things look at a monitor until it has nothing more to show."""
+    """Show a monitor on the one display thread until it has nothing more to show."""
     with _showing:
         if monitor in _monitors:
             return

@@ -184,7 +184,7 @@ def carried(function: Function, name: str, invitation: object = None, packed: pa
     """Return ``function`` in a form that an executor without this library can unpickle, under ``name`` in Spark's plans.
 
     There it raises, naming the executor and what to do, where the library is missing or of another version, or ``function``
-    cannot be loaded. With the ``Invitation`` of its run the driver hears of it as a :class:`~timely.errors.ConfigurationError`,
+    cannot be loaded. With the ``Invitation`` of its run the driver receives it as a :class:`~timely.errors.ConfigurationError`,
     which no other attempt would mend; without a driver to tell, all workers end, and return the error in a row of ``packed``.
     Raises this error where ``function`` cannot be pickled.
 

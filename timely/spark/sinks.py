@@ -208,7 +208,7 @@ class _EpochFolder:
         self._sync("")
 
     def _sync(self, name: str, files: bool = False) -> None:
-        """Have a local folder, and its files, on disk, which Spark leaves to the system: a machine may go down."""
+        """Flush a local folder and its files to disk, which Spark leaves to the system: a machine may go down."""
         if self._local:
             folder = str(self._path(name).toUri().getPath())
             for path in [*([entry.path for entry in os.scandir(folder)] if files else []), folder]:

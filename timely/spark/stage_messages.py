@@ -308,7 +308,7 @@ class Frames:
         return len(self._out) + len(self._leaving)
 
     def put(self, frame: bytes) -> None:
-        """Have a frame sent with the next flush. OSError where too much waits already."""
+        """Queue a frame for the next flush. OSError if too much waits already."""
         if self.backlog > _MOST_WAITING:
             raise ConnectionAbortedError("does not take what it is sent")
         self._out += frame

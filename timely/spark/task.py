@@ -68,7 +68,7 @@ class Task:
     look: Look | None = attrs.field(default=None, kw_only=True)
     """How a live page looks on, if there is one."""
     watch: WatchSettings = attrs.field(default=WatchSettings(line=False, inputs=False), kw_only=True)
-    """When a worker says in its log what it is stuck at; that rows from Spark are late is nothing to speak of."""
+    """When a worker says in its log what it is stuck at; late rows from Spark are no reason."""
 
     memory: int | str | MemoryBudget | None = attrs.field(default=None, kw_only=True)
     """What the worker's process may take; ``None`` for its part of what the system allows."""
@@ -232,7 +232,7 @@ def _to_the_end(worker: Worker) -> Iterator[None]:
 
 
 def _listen(worker: Worker, registration: Registration) -> None:
-    """Have the worker raise, whatever it does or waits for, what the run has failed of."""
+    """Raise the run's error in the worker, whatever it does or waits for."""
 
     def look() -> None:
         if (stopped := registration.stopped()) is not None:

@@ -66,7 +66,7 @@ def _locked() -> threading.Lock:
 
 
 class _Run:
-    """One run: its thread, which goes on to its next step when it is told to."""
+    """One run: its thread, which takes its next step on request."""
 
     def __init__(self, index: int, program: Callable[[SimulatedStore], None], race: StoreRace) -> None:
         self.store = SimulatedStore(race, index)
@@ -141,7 +141,7 @@ class StoreRace:
         return run.choices if self.faults else tuple(choice for choice in run.choices if not choice.startswith("fail"))
 
     def step(self, decision: Decision) -> None:
-        """Have one thing happen. ``ConfigurationError`` for what cannot."""
+        """Take one step. ``ConfigurationError`` for an impossible one."""
         index, choice = decision
         if decision not in self.decisions():
             raise ConfigurationError(f"{decision} is none of the decisions of now, {self.decisions()}")
@@ -157,7 +157,7 @@ class StoreRace:
         self.idle.acquire()
 
     def advance(self, index: int, before: str = "") -> None:
-        """Have a run go on alone until its next step is ``before``, as a pattern: ``"write *.claim"``; by default to its end."""
+        """Step one run until its next step matches ``before``, a pattern such as ``"write *.claim"``; by default to its end."""
         while self._runs[index].choices and not (before and fnmatch.fnmatch(self._runs[index].next, before)):
             self.step((index, self._choices(self._runs[index])[0]))
 

@@ -50,7 +50,7 @@ class GarbageControl:
     """A context manager for the time in which ``worker`` runs, after its data has been set up.
 
     For programs that wait for single results and hold many objects; elsewhere it gains nothing. The collector is one for the
-    whole process: all workers that are threads should enter one. ``gc.collect()`` may be called as ever.
+    whole process: all workers that are threads should enter one. ``gc.collect()`` may be called as usual.
 
     >>> import gc, timely
     >>> def program(worker):
@@ -188,7 +188,7 @@ class _Shared:
         self.offered = 0
 
     def pause(self) -> None:
-        """Have Python collect nothing by itself until as many have resumed as have paused it, on whatever threads."""
+        """Pause Python's automatic collection until as many have resumed as have paused it, on any threads."""
         with self.lock:
             if self._paused == 0:
                 self._enabled = gc.isenabled()

@@ -278,7 +278,7 @@ def _dial_once(address: Address, context: ssl.SSLContext, hello: Hello, deadline
         if answer == _REFUSED:
             raise ConnectionRefusedError("it does not take this worker in")
         if answer != _WELCOME:
-            raise AuthenticationError("whoever listens there does not speak this protocol")
+            raise AuthenticationError("the listener there does not speak this protocol")
         connected(secure)
         return secure
     except ssl.SSLCertVerificationError as error:

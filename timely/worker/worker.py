@@ -472,7 +472,7 @@ class Worker:
             if self._flow.waiting:
                 return False
             report = self._stall.news(final=False)
-            if report is not None:  # also where peers rest already: they wait to hear of it
+            if report is not None:  # also where peers rest already: they wait for it
                 self._send_control(QuietMessage(report, False))
             return self._stall.resting()
         except BaseException as error:

@@ -83,17 +83,17 @@ class Index:
         info.at_end(self.end)
 
     def notify(self) -> None:
-        """Have the imports of the trace look what has come."""
+        """Activate the imports of the trace."""
         for call in self.imports:
             call()
 
     def release(self) -> None:
-        """Have the operator compact its trace, of which a reader has let go."""
+        """Compact the trace in the operator, after a reader has let go."""
         self.trace.holds.reader_released = True
         self.activate()
 
     def activate(self) -> None:
-        """Have the operator compact its trace, or do it where the dataflow is complete; a reader has advanced."""
+        """Compact the trace after a reader has advanced: in the operator, or at once if the dataflow is complete."""
         self.trace.holds.reader_advanced = True
         if self.ended:
             if self.trace.holds.moves():
@@ -242,7 +242,7 @@ def arrange(
 
 
 def describe_shared(info: OperatorInfo, index: Index) -> None:
-    """Have an operator that reads a shared trace name whose it is; that one shows its size."""
+    """Show, at an operator that reads a shared trace, the name of its owner, which shows the size."""
     path = index.path.removeprefix(info.path.removesuffix(f"{info.name}#{info.index}"))
     info.describe(lambda: f"reads {path}")
 

@@ -116,7 +116,7 @@ class _Place:
         self._times = []
 
     def remove(self, trace: Trace[Any]) -> None:
-        """Have the trace forget it, if it holds nothing."""
+        """Unregister the import from the trace, if it holds nothing."""
         if self.seen == _DONE:
             trace.holds.release(self._hold)
             trace.remove_cursor(self)

@@ -285,7 +285,7 @@ class _Reduction:
                 yield Restored(key, time, None)
 
     def load(self, items: Iterable[Restored], capability: Capability[Any]) -> None:
-        """Have what a checkpoint has wait."""
+        """Queue what a checkpoint has."""
         updates: dict[Any, list[Update]] = {}
         for key, time, update in items:
             waiting = self.waiting(time, lambda: capability.delayed(time))  # noqa: B023  # called at once
@@ -321,7 +321,7 @@ class _Reduction:
         return self.trace.maintain(sent) or left or more
 
     def _take(self, time: Any, waiting: _Waiting) -> None:
-        """Have the input take what waits for a time; it may be early: entries of times that are not complete do not count."""
+        """Append what waits for a time to the input. This may be early: entries of incomplete times do not count."""
         batches, waiting.batches = waiting.batches, []
         waiting.add_keys(self.input.take(time, batches))
 

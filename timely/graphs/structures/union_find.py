@@ -33,7 +33,7 @@ class UnionFind:
         return self._nodes
 
     def grow(self, nodes: int) -> None:
-        """Have ``nodes`` nodes in all; each new one is a component of its own."""
+        """Grow to ``nodes`` nodes; each new one is a component of its own."""
         size = len(self._parents)
         if nodes > size:
             self._parents = np.concatenate((self._parents, np.arange(size, max(nodes, size * 5 // 4))))

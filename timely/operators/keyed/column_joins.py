@@ -109,7 +109,7 @@ def join_columns(stream: Stream[T, Any], other: Stream[T, Any], on: str | Sequen
 
 
 def _compare_columns(stream: Stream[T, Any], other: Stream[T, Any], on: list[str], bounds: Lattice[T], name: str) -> None:
-    """Have one worker compare the columns of both sides: keys of types that differ may never meet on any worker."""
+    """Compare the columns of both sides on one worker: keys of types that differ may never meet on any worker."""
     seen: dict[str, pa.Schema] = {}
 
     def announce(input: InputPort[T, Any], output: OutputPort[T], *, label: str) -> None:
@@ -185,7 +185,7 @@ class _Side:
         return len(self.on) == 1 and pa.types.is_integer(self.schema.field(self.on[0]).type)
 
     def wait(self, held: Capability[Any], batch: Any) -> None:
-        """Have rows wait for more of their time."""
+        """Keep rows until their time is complete or enough wait."""
         self.pending.at(held.time, lambda: (held, []))[1].append(self.checked(batch))
         self._waiting += len(batch)
 

@@ -52,7 +52,7 @@ class _IngestTask:
 
 
 def write_epoch(frame: DataFrame, directory: StreamDirectory, epoch: int, name: str) -> list[File]:
-    """Have Spark write the rows of ``frame``, for the stream ``name``, to files; return these, in order.
+    """Write the rows of ``frame``, for the stream ``name``, to files by Spark; return these, in order.
 
     Spark's exception where it cannot.
     """

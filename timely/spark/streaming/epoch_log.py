@@ -55,7 +55,7 @@ class Steps(Protocol):
         """Write the rows of the epoch to files."""
 
     def compute(self, epoch: int) -> Outputs:
-        """Have the outputs of an ingested epoch written to files. ``OperatorError`` or ``SchemaError`` for its rows."""
+        """Write the outputs of an ingested epoch to files. ``OperatorError`` or ``SchemaError`` for its rows."""
 
     def deliver(self, epoch: int, outputs: Outputs) -> None:
         """Deliver the outputs of the epoch to whom they are for."""

@@ -58,7 +58,7 @@ class StreamJobs:
 
     @contextlib.contextmanager
     def workers(self, what: str) -> Iterator[None]:
-        """Have the jobs of this thread be those that :meth:`cancel_workers` cancels, and described so."""
+        """Mark the jobs of this thread as those that :meth:`cancel_workers` cancels."""
         if self._connect:
             self.session.addTag(self._group)
             yield

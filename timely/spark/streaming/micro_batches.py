@@ -167,7 +167,7 @@ class Epochs:
                     self.directory.delete(f"{folder}/{name}")
 
     def ingest(self, epoch: int) -> Sequence[File]:
-        """Have Spark's tasks write the rows of the micro-batch, and with the first one those of inputs that are no streams."""
+        """Write the rows of the micro-batch by Spark's tasks, and with the first one those of inputs that are no streams."""
         assert self._frame is not None
         frame = self._frame if epoch or self._first is None else self._frame.unionAll(self._first)
         with self._timed("ingest"):
@@ -176,7 +176,7 @@ class Epochs:
             )
 
     def compute(self, epoch: int) -> Outputs:
-        """Have the workers compute the epoch."""
+        """Compute the epoch on the workers."""
         with self._timed("computing"):
             return self.supervisor.compute(epoch)
 

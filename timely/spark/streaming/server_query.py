@@ -237,7 +237,7 @@ class _ServerStreamHandle(StreamHandle):
         return self._status().pids
 
     def stop(self) -> None:
-        """Have the process at the server end the stream, and then Spark the query."""
+        """End the stream in the process at the server, then the query in Spark."""
         self._stopping = True
         with contextlib.suppress(Exception):  # it, or its session, has ended already
             if self.is_active and self._status().start == self._start:
@@ -247,7 +247,7 @@ class _ServerStreamHandle(StreamHandle):
         self._ended.wait()
 
     def _ask_to_stop(self) -> None:
-        """Have the process end the stream, which it would not live to do once the query is stopped."""
+        """End the stream in its process, before the query is stopped and Spark kills that process."""
         directory, request = self._directory, _request(self._start)
         deadline = time.monotonic() + _END_WITHIN
         self._in_a_task(lambda: _written(directory, request))

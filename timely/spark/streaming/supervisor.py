@@ -125,7 +125,7 @@ class Supervisor:
                 self._changed.wait(_LOOK_EVERY)
 
     def compute(self, epoch: int) -> Outputs:
-        """Have the outputs of an ingested epoch computed; return their files. Raises what the supervisor gave up for."""
+        """Compute the outputs of an ingested epoch and return their files. Raises what the supervisor gave up for."""
         with self._changed:
             while True:
                 attempt = self._ready()
@@ -139,7 +139,7 @@ class Supervisor:
                 self._changed.wait(_LOOK_EVERY)
 
     def checkpoint(self, boundary: int) -> None:
-        """Have the workers write a checkpoint of all epochs before ``boundary``, if they are up and have computed these."""
+        """Write a checkpoint of all epochs before ``boundary``, if the workers are up and have computed these."""
         with self._changed:
             attempt = self._attempt
             if self.failure is None and attempt is not None and attempt.next == boundary:
@@ -152,7 +152,7 @@ class Supervisor:
             return boundary
 
     def end(self) -> None:
-        """Have the workers end, after their earlier orders; return when they have."""
+        """End the workers after their earlier orders, and wait for them."""
         with self._changed:
             self._ending = True
             attempt = self._attempt
