@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import timely
 from timely import CaptureError, FileSource, Progress
-from timely.dataflow import pickled
+from timely.dataflow import PlainPickles
 from timely.dataflow.plain_pickles import is_flat, verify
 from timely.operators.recordings.recording import MAGIC, VERSION
 from timely.order import Product
@@ -249,7 +249,7 @@ def fuzz_changes(examples: int) -> Any:
     @settings(max_examples=examples)
     @given(plain, st.lists(st.tuples(st.floats(0, 0.999), st.sampled_from([*LIKELY, *OPCODES])), min_size=1, max_size=4))
     def run(path: Path, value: Any, changes: list[tuple[float, bytes]]) -> None:
-        written = bytearray(pickled(("messages", 0, [value]), plain=True)[0])
+        written = bytearray(PlainPickles().pickled(("messages", 0, [value]))[0])
         for where, what in changes:
             at = int(where * len(written))
             written[at : at + len(what)] = what

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import timely
 from timely import CaptureError, FileSource, Messages, Progress
-from timely.dataflow import pickled
+from timely.dataflow import PlainPickles
 from timely.errors import OperatorError
 from timely.operators import StreamState
 from timely.operators.recordings.event_frames import frame
@@ -33,7 +33,7 @@ WRONG_CHANGES: list[Any] = [None, 5, [5], [(0,)], [(0, "x")], [(0, 1.5)], [(0, N
 def recording(directory: Path, *contents: Any) -> FileSource[Any]:
     path = directory / "made"
     path.write_bytes(
-        PREAMBLE + b"".join(b"".join(frame(number, pickled(content, plain=True))) for number, content in enumerate(contents))
+        PREAMBLE + b"".join(b"".join(frame(number, PlainPickles().pickled(content))) for number, content in enumerate(contents))
     )
     return FileSource(path)
 

@@ -27,9 +27,9 @@ def dumps(message: Any, buffer_callback: Callable[[pickle.PickleBuffer], object]
     """Return a pickle of ``message``; ``buffer_callback`` gets the large buffers of its Arrow batches and arrays."""
     reducers: dict[type, Any] = {}
     for module, kind, reducer in (("pyarrow", "RecordBatch", _reduce_batch), ("numpy", "ndarray", _reduce_array)):
-        found = getattr(sys.modules.get(module), kind, None)  # what nobody has imported does not occur
-        if found is not None:
-            reducers[found] = reducer
+        loaded = getattr(sys.modules.get(module), kind, None)  # what nobody has imported does not occur
+        if loaded is not None:
+            reducers[loaded] = reducer
     if not reducers:
         return pickle.dumps(message, 5, buffer_callback=buffer_callback)
     main = io.BytesIO()
@@ -39,16 +39,14 @@ def dumps(message: Any, buffer_callback: Callable[[pickle.PickleBuffer], object]
     return main.getvalue()
 
 
-def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
-    """Return a pickle of ``message`` and its large buffers; with ``plain`` one that ``unpickled_plain`` reads.
+def pickled(message: Any) -> list[bytes | memoryview]:
+    """Return a pickle of ``message`` and its large buffers.
 
     >>> import numpy as np
     >>> main, buffer = pickled(["a message", np.arange(3), np.arange(4096)])
     >>> pickle.loads(main, buffers=[buffer])[:2], len(buffer)
     (['a message', array([0, 1, 2])], 32768)
     """
-    if plain:
-        return PlainPickles().pickled(message)
     buffers = _LargeBuffers()
     main = dumps(message, buffers)
     return [main, *buffers]
@@ -66,7 +64,7 @@ class _LargeBuffers(list[memoryview]):
 
 
 class PlainPickles:
-    """Pickles one message after another, as ``pickled`` does with ``plain``; a new pickler takes longer than a small message."""
+    """Pickles one message after another, for ``unpickled_plain`` to read; a new pickler takes longer than a small message."""
 
     def __init__(self) -> None:
         self._stream = io.BytesIO()

@@ -33,12 +33,12 @@ _PLAIN: Final = frozenset(
 
 
 def unpickled_plain(parts: Sequence[Part]) -> Any:
-    """Return what was ``pickled`` with ``plain``: a pickle and its large buffers.
+    """Return what ``PlainPickles`` has pickled: a pickle and its large buffers.
 
     ``pickle.UnpicklingError`` for what is no plain data, or not in proportion to its bytes.
 
-    >>> from timely.dataflow import pickled
-    >>> unpickled_plain(pickled({"a": (1, 2.5)}, plain=True))
+    >>> from timely.dataflow import PlainPickles
+    >>> unpickled_plain(PlainPickles().pickled({"a": (1, 2.5)}))
     {'a': (1, 2.5)}
     """
     if is_flat(parts[0]):  # half of the time for a hundred numbers, a third for a change of progress
@@ -67,9 +67,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _range(*bounds: int) -> range:
-    found = range(*bounds)
-    _check_rows(found[-1] - found[0] if found else 0, 0, "a range")
-    return found
+    numbers = range(*bounds)
+    _check_rows(numbers[-1] - numbers[0] if numbers else 0, 0, "a range")
+    return numbers
 
 
 def _decimal(make: Callable[[str], Any], text: str) -> Any:

@@ -28,11 +28,11 @@ _FREE: Final = 1 << 16
 
 def _table(default: int, *rows: tuple[int, Iterable[bytes]]) -> list[int]:
     """Return a number for each opcode."""
-    found = [default] * 256
+    table = [default] * 256
     for number, names in rows:
         for name in names:
-            found[name[0]] = number
-    return found
+            table[name[0]] = number
+    return table
 
 
 _WIDTH: Final = _table(
@@ -195,10 +195,10 @@ def _count(data: bytes, *, exact: bool) -> int:
                 memo[place:place] = [
                     None if each == pickle.MEMOIZE else _FLAT[3] for each in _memoized().findall(data, start, end) if each
                 ]
-            found = memo[data[at] if width == 1 else int.from_bytes(data[at : at + width], "little")]
-            if found is not None:
-                found.open = False
-            stack.append(found)
+            entry = memo[data[at] if width == 1 else int.from_bytes(data[at : at + width], "little")]
+            if entry is not None:
+                entry.open = False
+            stack.append(entry)
             at += width
         elif width := _SIZE_WIDTH[code]:
             at += 1 + data[at] if width == 1 else width + int.from_bytes(data[at : at + width], "little")

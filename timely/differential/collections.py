@@ -262,8 +262,8 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
                     waiting.at(came_with.time, lambda: (came_with.retain(), []))[1].extend(batch)  # noqa: B023
                 frontier = input.elements
                 for time, (held, updates) in waiting.take(lambda time: not reaches(frontier, time)):
-                    found = consolidate(updates)
-                    output.session(held).give_batch(found if sums is None else sums.add(time, found, frontier))
+                    changes = consolidate(updates)
+                    output.session(held).give_batch(changes if sums is None else sums.add(time, changes, frontier))
                     held.drop()
                 return sums is not None and sums.maintain(frontier)
 
@@ -365,8 +365,8 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         """Return the collection of a reduction, whose differences are those of ``ring``."""
         made = self._arrangement
         shared = made if made is not None and made.index.pairs == pairs and made.index.key is key else None
-        found = reduce_stream(self.stream, self.ring, f, name, pairs=pairs, results=results, key=key, source=shared, made=ring)
-        return Collection(found.stream, ring, arrangement=found, consolidated=True, placement=found.placement)
+        reduced = reduce_stream(self.stream, self.ring, f, name, pairs=pairs, results=results, key=key, source=shared, made=ring)
+        return Collection(reduced.stream, ring, arrangement=reduced, consolidated=True, placement=reduced.placement)
 
     # -- joins -----------------------------------------------------------------------------------------------------
 
@@ -502,10 +502,10 @@ def _at_most_once(record: Any, count: Any) -> int:
     return 1
 
 
-def _pairs(found: Any) -> Iterable[tuple[Any, Any]]:
-    if type(found) is tuple and len(found) == 2:
-        return (found,)
-    return found  # type: ignore[no-any-return]
+def _pairs(result: Any) -> Iterable[tuple[Any, Any]]:
+    if type(result) is tuple and len(result) == 2:
+        return (result,)
+    return result  # type: ignore[no-any-return]
 
 
 def arranged(other: Any, name: str, pairs: bool, key: Key | None) -> Arrangement[Any, Any, Any]:
@@ -517,10 +517,10 @@ def arranged(other: Any, name: str, pairs: bool, key: Key | None) -> Arrangement
     return other.arrange_by_key(key=key) if pairs else other.arrange_by_self(key=key)
 
 
-def no_collection(name: str, expected: str, given: Any) -> GraphError:
+def no_collection(name: str, expected: str, value: Any) -> GraphError:
     """Return the error for what is no collection, which says where a table has one."""
-    advice = ": use table.collection" if isinstance(getattr(given, "collection", None), Collection) else ""
-    return GraphError(f"{name} takes {expected}, not {brief(given)}{advice}")
+    advice = ": use table.collection" if isinstance(getattr(value, "collection", None), Collection) else ""
+    return GraphError(f"{name} takes {expected}, not {brief(value)}{advice}")
 
 
 def new_collection(

@@ -100,11 +100,11 @@ class Footprint:
                     stack += [(part, each, at, below) for pair, each, _, below in items for part in pair]
                     del items
             elif isinstance(object_, (list, tuple, set, frozenset, deque)):
-                found = self._sample(object_, len(object_), scale, at, depth)
+                sampled = self._sample(object_, len(object_), scale, at, depth)
                 if not isinstance(object_, tuple):
-                    self._count(0.0, sum(each for item, each, _, _ in found if self._is_record(item)), at)
-                stack += found
-                del found
+                    self._count(0.0, sum(each for item, each, _, _ in sampled if self._is_record(item)), at)
+                stack += sampled
+                del sampled
             else:
                 stack += [(part, scale, at, depth + 1) for part in gc.get_referents(object_)]
 
@@ -120,9 +120,9 @@ class Footprint:
         few = scale != 1.0 or self._looks > _MANY
         most = _FEW if few else many if many <= _WHOLE else _SAMPLE
         step = max(1, many // max(most, 1))
-        found = _some(items, many, step)
-        each = scale * many / len(found) if found else 0.0
-        return [(item, each, at, depth + 1) for item in found]
+        some = _some(items, many, step)
+        each = scale * many / len(some) if some else 0.0
+        return [(item, each, at, depth + 1) for item in some]
 
     def _is_shared(self, kind: type) -> bool:
         shared = self._kinds.get(kind)
@@ -140,12 +140,12 @@ def _some(items: Iterable[Any], many: int, step: int) -> list[Any]:
     """Return every so-manieth item; fewer where another thread changes them meanwhile."""
     if isinstance(items, (list, tuple)):
         return list(items[::step])
-    found: list[Any] = []
+    some: list[Any] = []
     try:
-        found.extend(islice(items, 0, many, step))
+        some.extend(islice(items, 0, many, step))
     except RuntimeError:
         pass
-    return found
+    return some
 
 
 def _all_in(keys: Iterable[Any], times: Collection[Any]) -> bool:

@@ -30,8 +30,8 @@ def bytes_of(size: int | str, name: str = "memory") -> int:
     """
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", size.upper()) if isinstance(size, str) else None
-    if found is None or not (number := int(float(found[1]) * _UNITS[found[2]])):
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", size.upper()) if isinstance(size, str) else None
+    if parts is None or not (number := int(float(parts[1]) * _UNITS[parts[2]])):
         raise ConfigurationError(f"{name}={brief(size)}: give bytes above 0, or a size such as '640MB' or '2GB'")
     return number
 
