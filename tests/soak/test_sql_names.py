@@ -28,6 +28,18 @@ SOURCES = [
     "t join (select c as d, a as e from t) u on t.a = u.e",
     "(select a, b, c, count(*) as n from t group by a, b, c having b > -2) t",
     "(select b as a, -a as b, sum(c) as c from t group by all having a > -3) t",
+    "t join (select a, c as d from t) u using (a)",
+    "t left join (select b as a, c as b, a as c from t) u using (a, b)",
+    "t full join (select a + 1 as a, b as x from t) u using (a)",
+    "t natural right join (select a + 1 as a, b as y from t) u",
+    "t join (select a, b as x, c as a from t) u on t.a = a_1",
+    "t join t u using (b, c) join (select 1 as a, 2 as y) v on u.a = v.a",
+    "(t join t u using (a, b)) join (select 4 as c, 5 as x) v using (c)",
+    "(t semi join t u using (a, c)) join (t v(x, y, z) join t w(x, b, y) using (x)) on t.a = v.x",
+    "t, (select t.a + 1 as x, t.b as y, u.c as d from t u where u.a = t.a) v",
+    "(select * exclude (a) replace (-b as b) from t) u join t using (b)",
+    "(select * from t join (select a, b as x from t) u using (a)) t",
+    "(select *, -a as a from t) t",
 ]
 
 
