@@ -42,9 +42,9 @@ def hoarding(worker: timely.Worker) -> tuple[timely.InputHandle[int, int], list[
 
 
 def test_it_speaks_once_for_each_halt() -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
     numbers, held = hoarding(worker)
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     numbers.send(1)
     numbers.advance_to(7)
     numbers.send(1)
@@ -53,30 +53,30 @@ def test_it_speaks_once_for_each_halt() -> None:
         worker.step()
     for _ in range(3):
         dog.look()
-    assert message == []
+    assert messages == []
     for _ in range(10):
         dog.look()
-    assert len(message) == 1
-    assert "holds 1 capability for 0" in message[0]
+    assert len(messages) == 1
+    assert "holds 1 capability for 0" in messages[0]
     held.pop(0)
     worker.step()
     for _ in range(10):
         dog.look()
-    assert len(message) == 2
-    assert "holds 1 capability for 7" in message[1]
+    assert len(messages) == 2
+    assert "holds 1 capability for 7" in messages[1]
 
 
 def test_one_who_only_waits_for_input_is_reported_once() -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
     numbers, held = hoarding(worker)
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     for time in range(1, 5):
         for _ in range(10):
             dog.look()
         numbers.advance_to(time)
         worker.step()
-    assert len(message) == 1
-    assert "may still send at 0" in message[0]
+    assert len(messages) == 1
+    assert "may still send at 0" in messages[0]
     numbers.send(1)
     numbers.advance_to(9)
     for _ in range(3):
@@ -84,12 +84,12 @@ def test_one_who_only_waits_for_input_is_reported_once() -> None:
     assert held
     for _ in range(10):
         dog.look()
-    assert len(message) == 2
-    assert "'hoarder'" in message[1]
+    assert len(messages) == 2
+    assert "'hoarder'" in messages[1]
 
 
 def test_one_who_waits_for_a_moment_is_reported_once() -> None:
-    worker, message = timely.Worker(clock=lambda: 0.0), list[str]()
+    worker, messages = timely.Worker(clock=lambda: 0.0), list[str]()
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
         def logic(output: Any) -> None:
@@ -100,23 +100,23 @@ def test_one_who_waits_for_a_moment_is_reported_once() -> None:
 
     with worker.dataflow(int, name="df") as scope:
         scope.source("hourly", constructor).map(str)
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     for _ in range(3):
         worker.step()
         for _ in range(10):
             dog.look()
-    assert len(message) == 1
-    lookout = StuckDetector([Member(worker)], 10, message.append, ticking(4), inputs=False)
+    assert len(messages) == 1
+    detector = StuckDetector([Member(worker)], 10, messages.append, ticking(4), inputs=False)
     for _ in range(10):
-        lookout.look()
-    assert len(message) == 1
+        detector.look()
+    assert len(messages) == 1
 
 
 def test_it_says_nothing_of_what_moves_or_is_complete() -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
     with worker.dataflow(name="df") as scope:
         numbers, _ = scope.new_input()
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     for time in range(1, 12):
         numbers.advance_to(time)
         worker.step()
@@ -125,14 +125,14 @@ def test_it_says_nothing_of_what_moves_or_is_complete() -> None:
     worker.run()
     for _ in range(10):
         dog.look()
-    assert message == []
+    assert messages == []
 
 
 def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in() -> None:
-    spoken, message = threading.Event(), list[str]()
+    spoken, messages = threading.Event(), list[str]()
 
     def report(text: str) -> None:
-        message.append(text)
+        messages.append(text)
         spoken.set()
 
     def dawdle(x: int) -> int:
@@ -144,8 +144,8 @@ def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in()
         scope.to_stream([1]).map(dawdle)
     with Watchdog(worker, after=0.02, say=report):
         worker.run()
-    assert "'map · dawdle' (/df/map · dawdle#1" in message[0]
-    assert "in dawdle" in message[0] or "in wait" in message[0]
+    assert "'map · dawdle' (/df/map · dawdle#1" in messages[0]
+    assert "in dawdle" in messages[0] or "in wait" in messages[0]
 
 
 def test_a_time_that_is_not_positive_is_refused() -> None:
@@ -154,10 +154,10 @@ def test_a_time_that_is_not_positive_is_refused() -> None:
 
 
 def test_it_watches_again_in_a_second_block() -> None:
-    worker, spoken, message = timely.Worker(), threading.Event(), list[str]()
+    worker, spoken, messages = timely.Worker(), threading.Event(), list[str]()
 
     def report(text: str) -> None:
-        message.append(text)
+        messages.append(text)
         spoken.set()
 
     with worker.dataflow(name="df") as scope:
@@ -167,16 +167,16 @@ def test_it_watches_again_in_a_second_block() -> None:
         pass
     with dog:
         assert spoken.wait(600)
-    assert "/df/input#0" in message[0]
+    assert "/df/input#0" in messages[0]
     numbers.close()
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, LookupError])
 def test_it_goes_on_when_nothing_can_be_reported(kind: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
 
     def fail(text: str) -> None:
-        message.append(text)
+        messages.append(text)
         raise kind("nobody there")
 
     numbers, held = hoarding(worker)
@@ -193,26 +193,26 @@ def test_it_goes_on_when_nothing_can_be_reported(kind: type[Exception], caplog: 
     worker.step()
     for _ in range(10):
         dog.look()
-    assert len(message) == 2
-    assert all(text in caplog.text for text in message)
+    assert len(messages) == 2
+    assert all(text in caplog.text for text in messages)
 
 
 def test_records_that_come_and_go_at_one_time_are_movement() -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
     with worker.dataflow(int, name="df") as scope:
         numbers, stream = scope.new_input()
         stream.map(str).probe()
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     for _ in range(10):
         numbers.send(1)
         worker.step()
         dog.look()
-    assert message == []
+    assert messages == []
     numbers.close()
 
 
 def test_one_who_only_looks_again_and_again_has_not_moved() -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
         return lambda input, output: info.activator.activate()
@@ -222,26 +222,26 @@ def test_one_who_only_looks_again_and_again_has_not_moved() -> None:
         stream.unary(timely.Pipeline, "poller", constructor)
     numbers.send(1)
     numbers.close()
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     for _ in range(10):
         worker.step()
         dog.look()
-    assert len(message) == 1
-    assert "'poller' (/df/poller#1" in message[0]
+    assert len(messages) == 1
+    assert "'poller' (/df/poller#1" in messages[0]
     worker.close()
 
 
 def test_what_moves_in_another_process_is_movement() -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
     numbers, _ = hoarding(worker)
     elsewhere = iter([*range(10), *[10] * 10])
-    lookout = StuckDetector([Member(worker)], 10, message.append, ticking(4), elsewhere=lambda: next(elsewhere))
+    detector = StuckDetector([Member(worker)], 10, messages.append, ticking(4), elsewhere=lambda: next(elsewhere))
     for _ in range(10):
-        lookout.look()
-    assert message == []
+        detector.look()
+    assert messages == []
     for _ in range(10):
-        lookout.look()
-    assert len(message) == 1
+        detector.look()
+    assert len(messages) == 1
     numbers.close()
 
 
@@ -258,27 +258,27 @@ def looping(worker: timely.Worker, keep: Callable[[int], bool]) -> timely.InputH
 
 
 def test_an_endless_loop_is_reported_once_an_epoch() -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
     numbers = looping(worker, lambda x: True)
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     numbers.send(0)
     for _ in range(20):
         for _ in range(30):
             worker.step()
         dog.look()
-    [text] = message
+    [text] = messages
     assert "the loop /df/again#1 has gone from round" in text
     assert "/df is still at 0: if it is to end" in text
 
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_stream_3_a_loop_in_no_nested_scope_is_reported_once_nothing_else_sends(closed: bool) -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
     with worker.dataflow(int, name="df") as scope:
         numbers, stream = scope.new_input()
         handle, again = scope.feedback()
         stream.concat(again).connect_loop(handle)
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     numbers.send(0)
     for epoch in range(20):
         if closed:
@@ -289,10 +289,10 @@ def test_stream_3_a_loop_in_no_nested_scope_is_reported_once_nothing_else_sends(
             worker.step()
         dog.look()
     if closed:
-        [text] = message
+        [text] = messages
         assert "the loop in /df has gone from round" in text and "nothing else sends any more: if it is to end" in text
     else:
-        assert message == []
+        assert messages == []
     worker.drop_dataflow(scope)
 
 
@@ -322,14 +322,14 @@ class Restless:
 
 @pytest.mark.parametrize("patient", [False, True])
 def test_stream_4_a_custom_scope_that_never_ends_is_named(patient: bool) -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
     with worker.dataflow(int, name="df") as scope:
         scope.add_scope(Restless(patient), [])[0].probe()
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     for _ in range(10):
         worker.step()
         dog.look()
-    [text] = message
+    [text] = messages
     assert text.startswith("nothing has moved for")
     assert "scope 'Restless' (/df/Restless#0, built at " in text
     assert "return False once nothing is unreported" in text
@@ -338,13 +338,13 @@ def test_stream_4_a_custom_scope_that_never_ends_is_named(patient: bool) -> None
 
 
 def test_loops_that_end_are_not_reported() -> None:
-    worker, message = timely.Worker(), list[str]()
+    worker, messages = timely.Worker(), list[str]()
     numbers = looping(worker, lambda x: x % 50 != 0)
-    dog = Watchdog(worker, after=10, say=message.append, clock=ticking(4))
+    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     for epoch in range(1, 20):
         numbers.send(0)
         numbers.advance_to(epoch)
         for _ in range(30):
             worker.step()
         dog.look()
-    assert message == []
+    assert messages == []
