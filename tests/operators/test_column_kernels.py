@@ -1,4 +1,7 @@
-"""Kernels of columns give, for each row, what Python gives for its values under the same semantics."""
+"""Kernels of columns give, for each row, what Python gives for its values under the same semantics.
+
+White box: a view falls back to rows where a kernel gives up, and Spark is too slow for generated values.
+"""
 
 from __future__ import annotations
 
