@@ -101,11 +101,11 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 def expressions_by_column() -> dict[str, list[str]]:
     """Return the expressions of ``expressions.sql``, by the column that they are of."""
-    found: dict[str, list[str]] = {}
+    computed: dict[str, list[str]] = {}
     for section in Path(__file__).with_name("expressions.sql").read_text().split("-- column ")[1:]:
         column, _, text = section.partition("\n")
-        found[column] = [part.strip() for part in text.split(";") if part.strip()]
-    return found
+        computed[column] = [part.strip() for part in text.split(";") if part.strip()]
+    return computed
 
 
 EXPRESSIONS = expressions_by_column()
@@ -119,7 +119,7 @@ def rows_of(column: str, values: list[Any]) -> list[Any]:
     return [(i, value, *([i] if column == "l" else [])) for i, value in enumerate(values)]
 
 
-def found_by_row(column: str, expressions: list[str], values: list[Any]) -> dict[int, Any]:
+def values_by_row(column: str, expressions: list[str], values: list[Any]) -> dict[int, Any]:
     """Return the values of expressions for each row, all in one table."""
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
@@ -128,39 +128,39 @@ def found_by_row(column: str, expressions: list[str], values: list[Any]) -> dict
         return {row[0]: row[1:] for row in output.at(0)}
 
 
-def found_in_columns(column: str, expressions: list[str], values: list[Any]) -> dict[int, Any]:
+def values_in_columns(column: str, expressions: list[str], values: list[Any]) -> dict[int, Any]:
     """Return the same for rows that come as columns, each expression in a query of its own: some have kernels."""
     schema = schema_of(column)
     arrays = [pa.array(part, field.type) for part, field in zip(zip(*rows_of(column, values)), schema)]
     data = pa.table(arrays, schema=schema)
-    found: dict[int, tuple[Any, ...]] = dict.fromkeys(range(len(values)), ())
+    computed: dict[int, tuple[Any, ...]] = dict.fromkeys(range(len(values)), ())
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             rows = dd.table(scope, data)
             outputs = [rows.select("id", f"{part} as c").output() for part in expressions]
         for output in outputs:
             for row in output.at(0):
-                found[row[0]] += row[1:]
-    return found
+                computed[row[0]] += row[1:]
+    return computed
 
 
 def expected_by_row(connection: Any, expressions: list[str]) -> dict[int, Any]:
     selected = ", ".join(f"{part} as c{i}" for i, part in enumerate(expressions))
-    return {row[0]: row[1:] for row in connection.execute(f"select id, {selected} from given").fetchall()}
+    return {row[0]: row[1:] for row in connection.execute(f"select id, {selected} from entries").fetchall()}
 
 
 def connected(column: str, values: list[Any]) -> Any:
     connection = duckdb.connect()
     connection.execute("set timezone = 'UTC'")
-    register(connection, "given", rows_of(column, values), schema_of(column))
+    register(connection, "entries", rows_of(column, values), schema_of(column))
     return connection
 
 
-def wrong(expressions: list[str], values: list[Any], expected: dict[int, Any], found: dict[int, Any]) -> list[Any]:
+def wrong(expressions: list[str], values: list[Any], expected: dict[int, Any], computed: dict[int, Any]) -> list[Any]:
     return [
         (part, values[row], one, other)
         for row, results in expected.items()
-        for part, one, other in zip(expressions, results, found[row])
+        for part, one, other in zip(expressions, results, computed[row])
         if plain(one) != plain(other)
     ]
 
@@ -170,31 +170,31 @@ def test_expressions_give_what_duckdb_gives(column: str) -> None:
     expressions, values = EXPRESSIONS[column], COLUMNS[column][1]
     with connected(column, values) as connection:
         expected = expected_by_row(connection, expressions)
-    assert wrong(expressions, values, expected, found_by_row(column, expressions, values)) == []
-    assert wrong(expressions, values, expected, found_in_columns(column, expressions, values)) == []
+    assert wrong(expressions, values, expected, values_by_row(column, expressions, values)) == []
+    assert wrong(expressions, values, expected, values_in_columns(column, expressions, values)) == []
 
 
 def test_there_is_one_zero() -> None:
     values = [0.0, -0.0]
     expressions = ["f::varchar", "1 / f", "-f", "f * -1", "round(f)::varchar", "concat(-f, '')", "1 / -f"]
     expected = ("0.0", math.inf, 0.0, 0.0, "0.0", "0.0", math.inf)
-    for found in (found_by_row("f", expressions, values * 3), found_in_columns("f", expressions, values * 3)):
-        assert all(row == expected and str(row[2:4]) == "(0.0, 0.0)" for row in found.values())
+    for computed in (values_by_row("f", expressions, values * 3), values_in_columns("f", expressions, values * 3)):
+        assert all(row == expected and str(row[2:4]) == "(0.0, 0.0)" for row in computed.values())
 
 
 def test_decimals_have_38_digits() -> None:
     largest = Decimal("9" * 28 + "." + "9" * 10)
     schema = pa.schema([("p", pa.decimal128(38, 10)), ("f", pa.float64())])
     expressions = ["p", "-p", "abs(p)", "p::varchar", "p::decimal(38, 10)", "f::decimal(38, 5)", "f::decimal(38, 0)"]
-    query = f"select {', '.join(expressions)} from given"
+    query = f"select {', '.join(expressions)} from entries"
     with duckdb.connect() as connection, timely.Worker() as worker:
-        register(connection, "given", rows := [(largest, 1e30 / 3), (largest.copy_negate(), 123456789012345680.0)], schema)
+        register(connection, "entries", rows := [(largest, 1e30 / 3), (largest.copy_negate(), 123456789012345680.0)], schema)
         with worker.dataflow(int) as scope:
-            given = dd.table(scope, schema)
-            output = dd.sql(scope, query, given=given).output()
+            entries = dd.table(scope, schema)
+            output = dd.sql(scope, query, entries=entries).output()
         for row in rows:
-            given.session.insert(row)
-        given.session.close()
+            entries.session.insert(row)
+        entries.session.close()
         assert output.at(0) == dict.fromkeys(connection.execute(query).fetchall(), 1)
 
 
@@ -267,5 +267,5 @@ def test_expressions_of_random_values(column: str, seed: int) -> None:
                 expected = expected_by_row(connection, [part])
             except duckdb.Error:
                 continue  # a value for which it has no result
-            assert wrong([part], values, expected, found_by_row(column, [part], values)) == []
-            assert wrong([part], values, expected, found_in_columns(column, [part], values)) == []
+            assert wrong([part], values, expected, values_by_row(column, [part], values)) == []
+            assert wrong([part], values, expected, values_in_columns(column, [part], values)) == []

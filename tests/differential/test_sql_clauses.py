@@ -97,6 +97,8 @@ REFUSED = {
         "select quantile_disc(id, 0.25, id from orders": "( at line 1, column 21: the query cannot be parsed: it is not closed",
         "select left(customer, 1, 2) from orders": "column 8: it does not take (VARCHAR, BIGINT, BIGINT)",
         "select arg_min(id) from orders": "arg_min(id) at line 1, column 8: arg_min takes two arguments",
+        "select {bit 'a': id} from orders": "column 16: the query cannot be parsed: one name stands before it",
+        "select {1: id} from orders": "column 10: the query cannot be parsed: one name stands before it",
         "select [id][1:2:] from orders": "column 16: the query cannot be parsed: a step is missing behind it",
         "select extract('year', day) from lines": "extract takes a unit FROM a value",
         "select position('a', customer) from orders": "position takes a part IN a text",

@@ -20,7 +20,7 @@ from timely import differential as dd
 pytest.importorskip("duckdb")
 
 
-def found(query: str, rows: list[Any], schema: pa.Schema) -> tuple[dd.Table, dict[Any, int]]:
+def viewed(query: str, rows: list[Any], schema: pa.Schema) -> tuple[dd.Table, dict[Any, int]]:
     """Return the view of a query over the table ``t``, and its rows."""
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
@@ -36,7 +36,7 @@ def found(query: str, rows: list[Any], schema: pa.Schema) -> tuple[dd.Table, dic
 def check(query: str, rows: list[Any] | None = None, schema: pa.Schema | None = None) -> None:
     """Check that a view has the rows, and the types of their values, that DuckDB gives."""
     rows, schema = rows or [(1,)], schema or pa.schema([("one", pa.int64())])
-    view, counts = found(query, rows, schema)
+    view, counts = viewed(query, rows, schema)
     connection = database()
     register(connection, "t", rows, schema)
     result = connection.execute(query)
@@ -58,7 +58,7 @@ def scale_of_text(kind: str) -> int | None:
 def fails(expression: str, rows: list[Any] | None = None, schema: pa.Schema | None = None) -> str:
     """Return the error of an expression, which is a ``SqlError`` when it is built or when its row comes."""
     try:
-        found(f"select {expression} as x from t", rows or [(1,)], schema or pa.schema([("one", pa.int64())]))
+        viewed(f"select {expression} as x from t", rows or [(1,)], schema or pa.schema([("one", pa.int64())]))
     except SqlError as error:
         return str(error)
     except timely.OperatorError as error:
@@ -115,7 +115,7 @@ def test_server_2_whole_numbers_do_not_grow_beyond_hugeint() -> None:
     for _ in range(30):
         query = f"(select x * x as x from (select x + 1 as x from {query}))" if query != "one" else "(select one as x from t)"
     with pytest.raises(timely.OperatorError, match="does not fit HUGEINT"):
-        found(f"select * from {query}", [(1,)], pa.schema([("one", pa.int64())]))
+        viewed(f"select * from {query}", [(1,)], pa.schema([("one", pa.int64())]))
 
 
 def test_a_pattern_is_checked_alone() -> None:
@@ -221,7 +221,7 @@ ZONES = (
 
 def changes_of(zone: zoneinfo.ZoneInfo, first: int, last: int) -> list[datetime.datetime]:
     """Return the instants, to the second, at which the clocks of a zone change."""
-    found, step = [], datetime.timedelta(days=20)
+    changes, step = [], datetime.timedelta(days=20)
     moment = datetime.datetime(first, 1, 1, tzinfo=datetime.UTC)
     while moment.year < last:
         low, high = moment, moment + step
@@ -229,9 +229,9 @@ def changes_of(zone: zoneinfo.ZoneInfo, first: int, last: int) -> list[datetime.
         while high.astimezone(zone).utcoffset() != offset and high - low > datetime.timedelta(seconds=1):
             middle = low + (high - low) // datetime.timedelta(seconds=2) * datetime.timedelta(seconds=1)
             low, high = (middle, high) if middle.astimezone(zone).utcoffset() == offset else (low, middle)
-        found += [high] if high - low <= datetime.timedelta(seconds=1) else []
+        changes += [high] if high - low <= datetime.timedelta(seconds=1) else []
         moment += step
-    return found
+    return changes
 
 
 def around_changes(source: random.Random, name: str) -> list[datetime.datetime]:
@@ -285,7 +285,7 @@ def test_clock_3_a_zone_that_is_none() -> None:
                 f"select m at time zone '{zone}' from (select timestamp '{moment}' + (one - 1)::int * interval 1 day as m from t)"
             )
             try:
-                found(query, [(1,)], pa.schema([("one", pa.int64())]))
+                viewed(query, [(1,)], pa.schema([("one", pa.int64())]))
             except timely.OperatorError as error:
                 assert isinstance(error.__cause__, SqlError)
 
@@ -338,7 +338,7 @@ def test_a_default_of_38_digits() -> None:
     rows = [(Decimal("1.25"),), (Decimal("9" * 36 + ".99"),), (None,)]
     check(f"select lag(p, 1, {'9' * 35}.125) over (order by p), lead(p, 1, -{'9' * 36}) over (order by p) from t", rows, schema)
     with pytest.raises(timely.OperatorError, match="DECIMAL"):
-        found(f"select lag(p, 1, {'9' * 37}) over (order by p) from t", rows, schema)
+        viewed(f"select lag(p, 1, {'9' * 37}) over (order by p) from t", rows, schema)
 
 
 def test_sql_7_one_text_is_read_twice() -> None:

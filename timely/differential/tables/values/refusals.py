@@ -96,9 +96,12 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
 
 
 def _check_brackets(source: _Text) -> None:
-    """Refuse brackets that nothing closes, and the second colon of ``l[1:2:]``, which the parser leaves out."""
+    """Refuse brackets that nothing closes, and what the parser leaves out in them.
+
+    That is the second colon of ``l[1:2:]``, and what stands beside a name in ``{bit 'a': 1}``.
+    """
     opened: list[tuple[Token, list[Token]]] = []  # each bracket with its colons
-    for before, token in zip([None, *source.tokens], source.tokens):
+    for first, before, token in zip([None, None, *source.tokens], [None, *source.tokens], source.tokens):
         if token.token_type in _OPENING:
             opened.append((token, []))
         elif token.token_type in _CLOSING and opened:
@@ -106,7 +109,12 @@ def _check_brackets(source: _Text) -> None:
             if token.token_type is TokenType.R_BRACKET and colons[1:2] == [before]:
                 raise _unparsed(source, colons[1], "a step is missing behind it")
         elif token.token_type is TokenType.COLON and opened:
-            opened[-1][1].append(token)
+            bracket, colons = opened[-1]
+            colons.append(token)
+            is_field = first is not None and first.token_type in (TokenType.L_BRACE, TokenType.COMMA)
+            is_field = is_field and before is not None and before.token_type is not TokenType.NUMBER
+            if bracket.token_type is TokenType.L_BRACE and not is_field:
+                raise _unparsed(source, token, "one name stands before it")
     if opened and opened[-1][0].token_type is TokenType.L_PAREN:
         raise _unparsed(source, opened[-1][0], "it is not closed")
 
