@@ -28,7 +28,7 @@ from timely.spark.defaults import RunDefaults
 from timely.spark.gathered_rendezvous import GatheredRendezvous, ObservedReports, RendezvousMode, rendezvous_mode
 from timely.spark.logs import LogPlan, log_to_spark
 from timely.spark.packing import FAILED, REPORT, TAG, column_name, struct_name
-from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
+from timely.spark.plan import ColumnOf, InputPlan, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry
 from timely.spark.rendezvous import rendezvous as driver_rendezvous
 from timely.spark.reporting import Metrics, Monitor, Page, RunProgress, check_page, listen_for_page, monitor, name_of
@@ -38,6 +38,7 @@ from timely.spark.shipping import carried
 from timely.spark.slots import settle
 from timely.spark.stage_messages import Failed, Silent, check_patience, revive
 from timely.spark.task import Build, Task
+from timely.spark.versions import arrow_schema, stay_in_partitions
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone
     from pyspark import SparkContext
@@ -319,7 +320,7 @@ def _by_number(schema: StructType) -> StructType:
 def _unpacked(packed: DataFrame, schemas: Mapping[str, StructType], workers: int, reports: Reports) -> Result:
     """Return the outputs. The shuffle leaves each row in its worker's partition, and makes a stage that Spark can retry."""
     F = functions_of(packed.sparkSession)
-    shuffled = packed.repartitionById(workers, F.spark_partition_id())
+    shuffled = stay_in_partitions(packed, workers, F)
     reported = REPORT in packed.columns
     if len(schemas) == 1 and not reported:
         return Result(dict.fromkeys(schemas, shuffled), None, reports)

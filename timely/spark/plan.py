@@ -14,7 +14,6 @@ from typing import Any
 import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     CharType,
@@ -33,6 +32,7 @@ from timely.errors import ConfigurationError, SchemaError, SparkError
 from timely.spark.connect import functions_of, is_connect, parsed_ddl
 from timely.spark.packing import EPOCH, TAG, InputTable, column_name, struct_name
 from timely.spark.session import context_of, is_local, was_stopped
+from timely.spark.versions import arrow_type
 
 ColumnOf = str | Mapping[str, str]
 """A column of every input, or of each input that is named."""
@@ -274,11 +274,6 @@ def struct_type(session: SparkSession, name: str, schema: str | StructType) -> S
     return read
 
 
-def arrow_schema(schema: StructType) -> Any:
-    """Return the schema of Arrow that Spark has for ``schema``: a ``pyarrow.Schema``, with instants in UTC."""
-    return to_arrow_schema(schema, timezone="UTC")
-
-
 _HASHLESS = frozenset({"map", "variant", "geometry", "geography"})
 
 
@@ -322,7 +317,7 @@ def _check_plain(where: str, kind: DataType) -> None:
     if isinstance(kind, CharType | VarcharType):
         raise SchemaError(f"{where} is of type {kind.simpleString()}, which is for tables on disk: say string")
     try:
-        to_arrow_type(kind, timezone="UTC")
+        arrow_type(kind)
     except PySparkException as error:
         remedy = "cast it to string, or leave the column out"
         if isinstance(kind, YearMonthIntervalType):

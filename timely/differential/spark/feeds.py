@@ -17,8 +17,8 @@ from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, 
 from timely.differential.tables.values.kinds import columns_of
 from timely.errors import ConfigurationError, SchemaError
 from timely.spark.connect import functions_of
-from timely.spark.plan import arrow_schema
 from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION
+from timely.spark.versions import arrow_schema
 
 Format = Literal["delta", "debezium", "append"]
 

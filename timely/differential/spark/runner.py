@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.differential.collections import Collection
@@ -40,6 +39,7 @@ from timely.spark.sinks import (
 )
 from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_log import has_epochs
+from timely.spark.versions import spark_schema
 from timely.worker import Worker
 
 View: TypeAlias = Table[int] | Collection[int, Any]
@@ -143,7 +143,7 @@ def maintain(
     return stream(
         _Build(view, builders, schemas, mode),
         frames,
-        {name: from_arrow_schema(changed_schema(schema) if mode == "changes" else schema) for name, schema in schemas.items()},
+        {name: spark_schema(changed_schema(schema) if mode == "changes" else schema) for name, schema in schemas.items()},
         workers=workers,
         foreach_epoch=_ViewSink(outputs, mode, several, checkpoint if is_connect(session) else None, described),
         checkpoint=checkpoint,

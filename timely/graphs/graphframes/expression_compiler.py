@@ -17,7 +17,6 @@ from timely.graphs.graphframes.expression_types import (
     ARGUMENTS,
     NUMBERS,
     PlanNode,
-    arrow_type,
     castable,
     refused,
     type_name,
@@ -33,6 +32,7 @@ from timely.graphs.graphframes.pregel.expression_kernels import (
     FunctionCall,
 )
 from timely.spark.connect import functions_of, is_connect
+from timely.spark.versions import arrow_type
 
 
 class _Plan(Protocol):

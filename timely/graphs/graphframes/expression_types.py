@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
-import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from timely.errors import ConfigurationError
@@ -62,11 +60,6 @@ def castable(source: str, target: str, checked: bool) -> bool:
     if not (target in NUMBERS and (source in NUMBERS or source == "boolean")):
         return False
     return checked or source == "boolean" or _WIDER.index(source) < _WIDER.index(target)
-
-
-def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the Arrow type in which workers have a Spark type."""
-    return to_arrow_type(kind, timezone="UTC")
 
 
 def nullable(kind: DataType) -> DataType:

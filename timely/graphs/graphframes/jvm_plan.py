@@ -10,6 +10,7 @@ from pyspark.sql.types import DataType
 
 from timely.graphs.graphframes.expression_types import PlanNode, nullable, refused
 from timely.graphs.graphframes.pregel.expression_kernels import AGGREGATES
+from timely.spark.versions import sum_is_checked
 
 
 class JvmPlan:
@@ -54,7 +55,7 @@ class JvmPlan:
             if mode == "TRY" and function != "Cast":
                 raise refused(self._column, f"has {node.sql()}, which has no result where others raise")
             return mode == "ANSI"
-        return function != "Sum" or str(node.evalContext().evalMode()) == "ANSI"
+        return function != "Sum" or sum_is_checked(node)
 
 
 def _children(node: Any) -> list[Any]:

@@ -14,7 +14,6 @@ from pyspark.storagelevel import StorageLevel
 
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate, compiled_list
-from timely.graphs.graphframes.expression_types import arrow_type
 from timely.graphs.graphframes.graph_tables import GraphTables
 from timely.graphs.graphframes.pregel.column_pregel import (
     ACTIVE,
@@ -27,6 +26,7 @@ from timely.graphs.graphframes.pregel.column_pregel import (
 )
 from timely.graphs.graphframes.structs import quoted
 from timely.graphs.spark.result import GraphResult, RunOptions
+from timely.spark.versions import arrow_type
 
 _STABLE_AFTER: Final = 5
 """Maximum number of type-widening passes."""

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructType, TimestampType
 
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.distances import as_node
+from timely.spark.versions import arrow_type
 
 
 def vertex_columns(vertices: DataFrame, node: DataType, state: str | None = None) -> DataFrame:
@@ -50,7 +50,7 @@ def node_type(edges: DataFrame, src: str, dst: str) -> DataType:
 def source_value(source: Any, node: DataType, src: str) -> Any:
     """Return a source as the workers look it up; ``ConfigurationError`` for one that is no value of the nodes' type."""
     try:
-        kind = to_arrow_type(node, timezone="UTC")
+        kind = arrow_type(node)
     except PySparkException:
         return source  # a type that timely.spark.run refuses, and says why
     try:

@@ -10,7 +10,6 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -31,6 +30,7 @@ from timely.graphs.spark.result import GraphResult, RunOptions, graph_result
 from timely.graphs.supersteps import Compute
 from timely.spark import run
 from timely.spark.reporting import name_of
+from timely.spark.versions import arrow_type
 
 _KEYS = (IntegralType, StringType, BinaryType, BooleanType, DateType, TimestampType, TimestampNTZType)
 """What a message can be sent to, one by one."""
@@ -125,7 +125,7 @@ def _table(records: Iterable[tuple[Any, Any]], schema: StructType) -> pa.RecordB
     for place, field in enumerate(schema):
         values = [record[place] for record in records]
         try:
-            column = pa.array(values, to_arrow_type(field.dataType, timezone="UTC"))
+            column = pa.array(values, arrow_type(field.dataType))
             _refuse_cut(column.type, values)
             columns.append(column)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

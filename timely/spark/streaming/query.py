@@ -21,7 +21,7 @@ from timely.dataflow.output_schema import OutputSchema
 from timely.errors import ConfigurationError
 from timely.spark.connect import is_connect
 from timely.spark.defaults import RunDefaults
-from timely.spark.plan import InputPlan, arrow_schema, check_build, check_cases, check_names, session_of, struct_type
+from timely.spark.plan import InputPlan, check_build, check_cases, check_names, session_of, struct_type
 from timely.spark.reporting import Page, check_page, name_of
 from timely.spark.session import check_workers
 from timely.spark.sinks import ForeachEpoch, Sink, check_sink
@@ -35,6 +35,7 @@ from timely.spark.streaming.micro_batches import EpochReport as EpochReport
 from timely.spark.streaming.micro_batches import StreamPlan
 from timely.spark.streaming.server_query import check_for_server, start_at_server
 from timely.spark.task import Build
+from timely.spark.versions import arrow_schema
 
 
 def stream(

@@ -1,0 +1,39 @@
+"""Versions of PySpark: which are refused, and what this library does where a version has no function of its own.
+
+White box: which branch runs depends on the installed version; both are shown on each.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from timely.errors import ConfigurationError
+from timely.spark import versions
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "2.4.8", "5.0.0"])
+def test_other_versions_are_refused_with_what_is_installed(version: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"needs Spark 4.0 or later, before 5.0; this is PySpark {version}"):
+        versions.check_version(version)
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.2.0.dev1", "4.3.0"])
+def test_versions_that_run(version: str) -> None:
+    versions.check_version(version)
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["as installed", "as Spark 4.0"])
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_a_shuffle_leaves_each_row_where_it_is(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, partitions: int, older: bool
+) -> None:
+    if older:
+        monkeypatch.setattr(versions, "_release", lambda version: (4, 0))
+    placed = session.range(0, 40, 1, partitions).withColumn("partition", F.spark_partition_id())
+    shuffled = versions.stay_in_partitions(placed, partitions, F)
+    assert shuffled.columns == ["id", "partition"]
+    assert "Exchange" in shuffled._jdf.queryExecution().executedPlan().toString()
+    rows = shuffled.withColumn("now", F.spark_partition_id()).collect()
+    assert len(rows) == 40 and all(row["partition"] == row["now"] for row in rows)

@@ -1,0 +1,100 @@
+"""What differs between the versions of PySpark: this module alone asks which one is installed.
+
+Invariant: importing it with a PySpark that the library does not run on raises :class:`~timely.errors.ConfigurationError`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Final
+
+import pyspark
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
+from pyspark.sql.types import DataType, StructType
+
+from timely.errors import ConfigurationError
+
+_COLUMN: Final = "timely partition"
+
+
+def _release(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def check_version(version: str) -> None:
+    """Raise :class:`~timely.errors.ConfigurationError` for a version of PySpark that is not 4.x.
+
+    >>> check_version("4.0.5")
+    >>> check_version("3.5.9")
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: timely.spark needs Spark 4.0 or later, before 5.0; this is PySpark 3.5.9
+    """
+    if _release(version)[0] != 4:
+        raise ConfigurationError(f"timely.spark needs Spark 4.0 or later, before 5.0; this is PySpark {version}")
+
+
+check_version(pyspark.__version__)
+
+_UTC: Final[dict[str, Any]] = (  # what says that instants are in UTC; up to 4.1 they are unless one says otherwise
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
+)
+
+
+def arrow_type(kind: DataType) -> Any:
+    """Return the ``pyarrow.DataType`` that Spark has for ``kind``, with instants in UTC. Raises what Spark raises."""
+    return to_arrow_type(kind, **_UTC)
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """Return the ``pyarrow.Schema`` that Spark has for ``schema``, with instants in UTC."""
+    return to_arrow_schema(schema, **_UTC)
+
+
+def spark_schema(schema: Any) -> StructType:
+    """Return Spark's schema for a ``pyarrow.Schema``: a timestamp without a zone is ``timestamp_ntz``."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def sum_is_checked(node: Any) -> bool:
+    """Return whether a ``Sum`` of Java's plan raises where it overflows."""
+    context = node.evalContext() if _release(pyspark.__version__) >= (4, 1) else node
+    return str(context.evalMode()) == "ANSI"
+
+
+def stay_in_partitions(frame: DataFrame, partitions: int, functions: Any) -> DataFrame:
+    """Return ``frame`` behind a shuffle that leaves each row in the partition that it is in; there are ``partitions``.
+
+    ``functions`` is the module of functions of the frame's session.
+    """
+    if _release(frame.sparkSession.version) >= (4, 1):
+        return frame.repartitionById(partitions, functions.spark_partition_id())
+    values = functions.array(*map(functions.lit, _values_by_partition(partitions)))
+    placed = frame.withColumn(_COLUMN, functions.element_at(values, functions.spark_partition_id() + 1))
+    return placed.repartition(partitions, _COLUMN).drop(_COLUMN)
+
+
+def _values_by_partition(partitions: int) -> list[int]:
+    """Return for each partition an integer that Spark's hash partitioning puts there."""
+    values: dict[int, int] = {}
+    value = 0
+    while len(values) < partitions:
+        values.setdefault(_murmur3(value) % partitions, value)
+        value += 1
+    return [values[partition] for partition in range(partitions)]
+
+
+def _murmur3(value: int) -> int:
+    """Return what Spark's ``hash`` returns for an ``int``: MurmurHash3 of 32 bits with the seed 42."""
+    mixed = 42 ^ (_rotated(value * 0xCC9E2D51, 15) * 0x1B873593 & 0xFFFFFFFF)
+    mixed = (_rotated(mixed, 13) * 5 + 0xE6546B64 & 0xFFFFFFFF) ^ 4
+    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    mixed ^= mixed >> 16
+    return mixed - (1 << 32) if mixed >> 31 else mixed
+
+
+def _rotated(number: int, by: int) -> int:
+    number &= 0xFFFFFFFF
+    return (number << by | number >> (32 - by)) & 0xFFFFFFFF
