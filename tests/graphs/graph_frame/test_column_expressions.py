@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 from timely import ConfigurationError, SchemaError
 from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate
-from timely.graphs.graphframes.expression_types import arrow_type
 from timely.graphs.graphframes.pregel.expression_kernels import (
     ColumnAggregate,
     ColumnField,
@@ -25,6 +24,7 @@ from timely.graphs.graphframes.pregel.expression_kernels import (
     merged_aggregate,
     partial_aggregate,
 )
+from timely.spark.versions import arrow_type
 
 pytestmark = pytest.mark.spark
 
