@@ -209,7 +209,7 @@ class Cursor(Generic[T]):
             entries = run.get(key)
             if entries is not None:
                 entries.append((value, time, diff))
-                if len(entries) > limits.get(key, SHORT) or self._trace.eager:
+                if len(entries) > limits.get(key, SHORT) or self._trace.compacts_everything:
                     summed = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
                     limits[key] = 2 * len(summed) + SHORT
 

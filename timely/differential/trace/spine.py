@@ -8,15 +8,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeAlias, TypeVar, final
 
 from timely.differential.trace.disk_run import DiskRun, DiskWriter
 from timely.differential.trace.entries import Entry
 from timely.memory import MemoryBudget
-from timely.operators.keyed.merge_policy import GEOMETRIC
+from timely.operators.keyed.merge_policy import GEOMETRIC, MergePolicy
 
 SAVED: Final = 1 << 19
 """Entries of one item of a checkpoint."""
+
+
+_policies: Final[list[MergePolicy]] = [GEOMETRIC]
+
+
+@contextmanager
+def merging_by(policy: MergePolicy) -> Iterator[None]:
+    """Have the traces that are built meanwhile, by any thread, merge by ``policy``."""
+    _policies.append(policy)
+    try:
+        yield
+    finally:
+        _policies.pop()
+
+
+def current_policy() -> MergePolicy:
+    """Return the policy by which traces that are built now merge."""
+    return _policies[-1]
 
 
 class AnyChunk(Protocol):
@@ -101,12 +120,13 @@ Run: TypeAlias = C | DiskRun[C]
 class Spine(Generic[C]):
     """The runs of one layout, and fresh chunks with the numbers of their deltas, which cursors may still have to see."""
 
-    def __init__(self, layout: Layout[C], budget: MemoryBudget, moved: Callable[[Any], Any]) -> None:
+    def __init__(self, layout: Layout[C], budget: MemoryBudget, policy: MergePolicy, moved: Callable[[Any], Any]) -> None:
         """Begin empty; ``moved(time)`` is a time as it was last advanced."""
         self.layout = layout
         self._moved = moved
         self.changed = False  # since there was last nothing to merge
         self._budget = budget
+        self._policy = policy
         self._runs: list[Run[C]] = []
         self._fresh: deque[tuple[int, C]] = deque()
         self._merge: _Merge[C] | None = None
@@ -130,7 +150,7 @@ class Spine(Generic[C]):
         else:
             runs.append(run)
         self.changed = True
-        while (due := GEOMETRIC.due([len(each) for each in runs])) is not None and due.stop == len(runs):
+        while (due := self._policy.due([len(each) for each in runs])) is not None and due.stop == len(runs):
             sources = [each for each in runs[due] if not isinstance(each, DiskRun)]
             if len(sources) < 2 or sum(map(len, sources)) > 2 * self.layout.portion:
                 return
@@ -219,7 +239,7 @@ class Spine(Generic[C]):
         if self._merge is None:
             runs = self._runs
             cancelling = [bool(run.times) and 2 * len(set(run.times)) <= len(run.times) for run in runs]
-            due = GEOMETRIC.due([len(run) for run in runs], cancelling)
+            due = self._policy.due([len(run) for run in runs], cancelling)
             if due is None:
                 self.changed = False
                 return False

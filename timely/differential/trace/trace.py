@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from timely.differential.trace.compaction_frontier import Hold, Holds
 from timely.differential.trace.entries import Entry, size_in_words
 from timely.differential.trace.object_chunk import OBJECT_LAYOUT, equal_when_pickled
 from timely.differential.trace.row_lists import RowLists
-from timely.differential.trace.spine import Layout, Spine
+from timely.differential.trace.spine import Layout, Spine, current_policy
 from timely.differential.trace.state_memory import StateMemory, memory_of
 from timely.differential.updates.containers import columns_module
 from timely.differential.updates.updates import Delta, Update
 from timely.memory import MemoryBudget
+from timely.operators.keyed.merge_policy import EVERYTHING
 from timely.order import PartialOrder
 from timely.progress import Lattice
 
@@ -66,9 +67,11 @@ class Trace(Generic[T]):
         "_grown",
         "_memory",
         "_mixed",
+        "_policy",
         "_rows",
         "_spines",
         "_unfolded",
+        "compacts_everything",
         "holds",
         "lattice",
         "listeners",
@@ -76,9 +79,6 @@ class Trace(Generic[T]):
         "pairs",
         "upper",
     )
-
-    eager: ClassVar[bool] = False
-    """Whether everything is compacted whenever something may be: ``timely.testing.differential.forced_compaction`` sets it."""
 
     def __init__(self, times: Lattice[T], pairs: bool, upper: Hold) -> None:
         self.lattice = times
@@ -94,6 +94,8 @@ class Trace(Generic[T]):
         self._mixed = False  # not all rows are whole numbers
         self._memory: StateMemory | None = memory_of(self)  # where there is a limit
         self._grown = 0  # updates since that was last asked
+        self._policy = current_policy()
+        self.compacts_everything = self._policy is EVERYTHING  # whenever something may be compacted
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -138,7 +140,7 @@ class Trace(Generic[T]):
         for spine in self._spines:
             if spine.layout == layout:
                 return spine
-        spine = Spine(layout, self.budget, self.holds.moved)
+        spine = Spine(layout, self.budget, self._policy, self.holds.moved)
         self._spines.append(spine)
         self.holds.parts.append(spine)
         return spine
@@ -200,7 +202,7 @@ class Trace(Generic[T]):
         for spine in self._spines:
             spine.settle(low)
         self._rows.settle(low)
-        if self.eager:
+        if self.compacts_everything:
             self.compact()
 
     def _low(self) -> int:
@@ -330,7 +332,7 @@ class Trace(Generic[T]):
 
     def maintain(self, appended: int) -> bool:
         """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
-        if self.eager:
+        if self.compacts_everything:
             self.limit_memory()
             self.compact()
             return False

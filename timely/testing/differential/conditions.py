@@ -19,10 +19,12 @@ from timely.differential.trace import (
     trace_state,
 )
 from timely.differential.trace.object_chunk import ObjectLayout
+from timely.differential.trace.spine import current_policy, merging_by
 from timely.differential.trace.trace import Trace
 from timely.differential.updates import containers
 from timely.differential.updates.containers import columns_module
 from timely.memory import MemoryBudget
+from timely.operators.keyed.merge_policy import EVERYTHING, GEOMETRIC
 
 Containers: TypeAlias = Literal["rows", "columns", "mixed"]
 """How updates are sent and kept: as rows unless there are many, as columns where they are whole numbers, or as both in turn."""
@@ -37,12 +39,8 @@ def forced_compaction(force: bool = True) -> Iterator[None]:
     ...     run(lambda c: c.count_by_key(), [(("a", 1), 0, 1), (("a", 2), 1, 1)])
     [(('a', 1), 0, 1), (('a', 1), 1, -1), (('a', 2), 1, 1)]
     """
-    before = Trace.eager
-    Trace.eager = force
-    try:
+    with merging_by(EVERYTHING if force else GEOMETRIC):
         yield
-    finally:
-        Trace.eager = before
 
 
 @contextmanager
@@ -110,7 +108,7 @@ _MANY: Final[dict[str, int]] = {"columns": 1, "mixed": 3}
 @contextmanager
 def conditions(compact: bool, containers: Containers) -> Iterator[None]:
     """Have traces compact all where ``compact``, and make columns as early as ``containers`` need."""
-    with forced_compaction(compact or Trace.eager):
+    with forced_compaction(compact or current_policy() is EVERYTHING):
         if containers == "rows":
             yield
         else:
