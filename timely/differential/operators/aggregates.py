@@ -10,7 +10,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from sortedcontainers import SortedKeyList
 from typing_extensions import override
@@ -20,7 +20,10 @@ from timely.differential.trace.state_memory import ENTRY
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.updates import Update, consolidate
 from timely.operators.keyed.numbers import ExactSum, are_canonical, canonical, order_key
-from timely.order import less_equal
+from timely.order import PartialOrder, less_equal
+
+T = TypeVar("T", bound=PartialOrder)
+
 
 SMALL: Final = 64
 """Entries up to which a group is a list, which takes some 5 µs to read."""
@@ -225,16 +228,16 @@ def _any_left(bags: Sequence[Bag]) -> bool:
     return any(sums.values())
 
 
-class Groups:
+class Groups(Generic[T]):
     """The values of every key, for one aggregate: in a trace, or in bags where there are many."""
 
-    def __init__(self, aggregate: Aggregate, trace: Trace[Any]) -> None:
+    def __init__(self, aggregate: Aggregate, trace: Trace[T]) -> None:
         self._aggregate = aggregate
         self.trace = trace
-        self._large: dict[Any, dict[Any, Bag]] = {}  # by key and time
+        self._large: dict[Any, dict[T, Bag]] = {}  # by key and time
         self._values = 0  # updates of those
 
-    def append(self, time: Any, updates: Iterable[Update]) -> dict[Any, None]:
+    def append(self, time: T, updates: Iterable[Update]) -> dict[Any, None]:
         """Add consolidated updates at ``time``, and return their keys."""
         updates = _canonical(updates)
         large, trace = self._large, self.trace
@@ -257,7 +260,7 @@ class Groups:
         changed.update(dict.fromkeys([record[0] for record, _ in trace.append(time, few)]))
         return changed
 
-    def append_columns(self, time: Any, updates: Any) -> Any:
+    def append_columns(self, time: T, updates: Any) -> Any:
         """Add consolidated columns at ``time``, and return their keys."""
         large = self.large(updates.keys)
         few = updates
@@ -271,7 +274,7 @@ class Groups:
         """Return those of an array of keys that have bags."""
         return [key for key in keys.tolist() if key in self._large] if self._large else []
 
-    def _add(self, bags: dict[Any, Bag], value: Any, time: Any, diff: Any) -> None:
+    def _add(self, bags: dict[T, Bag], value: Any, time: T, diff: Any) -> None:
         if time not in bags:
             bags[time] = Bag(self._aggregate.key, self._aggregate.sums)
         bags[time].add(value, diff)
@@ -298,7 +301,7 @@ class Groups:
         for bags in self._large.values():
             yield bags.values()
 
-    def _merge(self, bags: dict[Any, Bag]) -> None:
+    def _merge(self, bags: dict[T, Bag]) -> None:
         """Merge the bags whose times can no longer be told apart."""
         if len(bags) < 2:
             return
@@ -309,7 +312,7 @@ class Groups:
                 bag = bags.pop(time)
                 bags[moved] = bags[moved].merge(bag) if moved in bags else bag
 
-    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[Counted]:
+    def result(self, key: Any, time: T, later: set[T]) -> Iterable[Counted]:
         """Return the output of ``key`` at ``time``; collect in ``later`` the times at which it has to be asked again."""
         lub = self.trace.lattice.lub
         bags = self._large.get(key)
@@ -347,10 +350,10 @@ def _canonical(updates: Iterable[Update]) -> Iterable[Update]:
     return consolidate([((record[0], canonical(record[1])), diff) for record, diff in updates])
 
 
-def counts_at(entries: Iterable[Entry], time: Any, lub: Callable[[Any, Any], Any], later: set[Any]) -> dict[Any, Any]:
+def counts_at(entries: Iterable[Entry], time: T, lub: Callable[[T, T], T], later: set[T]) -> dict[Any, Any]:
     """Return the counts of values at ``time``; collect in ``later`` its bounds with the times that are not before it."""
     sums: dict[Any, Any] = {}
-    last: Any = None
+    last: T | None = None
     counts = False
     for value, when, diff in entries:
         if when is not last:

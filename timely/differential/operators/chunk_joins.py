@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -14,18 +14,20 @@ from timely.differential.trace.entries import Entry
 from timely.differential.updates.int_columns import LARGE, Array, Updates, greatest_of, joined, record_columns
 from timely.operators.keyed.sorted_keys import SortedKeys, pairs
 
+T = TypeVar("T")
+
 _SMALL: Final = 4096
 """Updates below which results of several runs are sent as one container."""
 
 
 def chunk_pairs(
-    time: Any,
-    mine: Chunk[Any],
+    time: T,
+    mine: Chunk[T],
     matches: Matches,
     side: int,
-    lub: Callable[[Any, Any], Any],
+    lub: Callable[[T, T], T],
     result: JoinResult,
-    results_by_time: dict[Any, list[Any]],
+    results_by_time: dict[T, list[Any]],
     limit: int,
 ) -> Iterator[int]:
     """Collect the pairs of a delta and its matches by time in ``results_by_time``, and yield how many, now and then."""
@@ -44,7 +46,7 @@ def chunk_pairs(
         yield _loose_pairs(time, mine, matches.loose, side, lub, result, results_by_time)
 
 
-def _products(mine: Chunk[Any], first: Array, other: Chunk[Any], second: Array) -> Array:
+def _products(mine: Chunk[T], first: Array, other: Chunk[T], second: Array) -> Array:
     """Return the products of the differences of pairs; as objects, where they might not fit into 64 bits."""
     if mine.diffs is None or other.diffs is None:
         diffs = mine.row_diffs()[first] if other.diffs is None else other.diffs[second]
@@ -53,9 +55,9 @@ def _products(mine: Chunk[Any], first: Array, other: Chunk[Any], second: Array) 
     return one * two if greatest_of(one) * greatest_of(two) < LARGE * LARGE else one.astype(object) * two
 
 
-def _by_bound(bounds: list[Any], codes: Array | None) -> Iterator[tuple[Any, Array | None]]:
+def _by_bound(bounds: list[T], codes: Array | None) -> Iterator[tuple[T, Array | None]]:
     """Return the numbers of the pairs of each bound, ``None`` for all of them."""
-    places: dict[Any, list[int]] = {}
+    places: dict[T, list[int]] = {}
     for code, bound in enumerate(bounds):
         places.setdefault(bound, []).append(code)
     if codes is None or len(places) == 1:
@@ -108,17 +110,17 @@ def _listed(values: Values | None) -> Iterable[object]:
 
 
 def _loose_pairs(
-    time: Any,
-    mine: Chunk[Any],
-    loose: Mapping[Any, list[Entry]],
+    time: T,
+    mine: Chunk[T],
+    loose: Mapping[int, list[Entry]],
     side: int,
-    lub: Callable[[Any, Any], Any],
+    lub: Callable[[T, T], T],
     result: JoinResult,
-    results_by_time: dict[Any, list[Any]],
+    results_by_time: dict[T, list[Any]],
 ) -> int:
     """Collect the pairs with entries that are not in chunks, and return how many."""
     count = 0
-    results: dict[Any, list[Any]] = {}
+    results: dict[T, list[Any]] = {}
     for key, others in loose.items():
         entries: list[Entry] = []
         mine.lookup(key, key, entries)

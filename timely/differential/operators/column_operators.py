@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from timely.differential.trace.chunk import Gathered
 from timely.differential.updates.int_columns import Array, Updates, greatest_of, summed
-from timely.order import less_equal
+from timely.order import PartialOrder, less_equal
+
+T = TypeVar("T", bound=PartialOrder)
 
 
 class Counts(NamedTuple):
@@ -20,7 +22,7 @@ class Counts(NamedTuple):
     counts: Array
 
 
-def accumulated(gathered: Gathered, time: Any, lub: Callable[[Any, Any], Any], later: dict[Any, list[Array]]) -> Counts:
+def accumulated(gathered: Gathered, time: T, lub: Callable[[T, T], T], later: dict[T, list[Array]]) -> Counts:
     """Return the counts at ``time``; collect in ``later`` the keys that have to be looked at again, by time."""
     index, values, codes, diffs, times = gathered
     chosen = [less_equal(when, time) for when in times]

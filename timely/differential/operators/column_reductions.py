@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from timely.differential.operators.column_operators import accumulated, changes, reduced
 from timely.differential.trace.chunk import Gathered
 from timely.differential.updates.int_columns import Array, Updates, each_once, integers
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
 
 
 class GatheredInput(Protocol):
@@ -22,16 +25,16 @@ class GatheredInput(Protocol):
 class ReductionInput(GatheredInput, Protocol):
     """The input of a reduction."""
 
-    def large(self, keys: Array) -> list[Any]:
+    def large(self, keys: Array) -> list[int]:
         """Return those of ``keys`` that ``gather`` does not have."""
 
 
-class Reduced(NamedTuple):
+class Reduced(NamedTuple, Generic[T]):
     """What one time of a reduction gives: ``rows`` are the keys that are left for rows to do."""
 
     changes: Updates | None
     rows: Iterable[Any]
-    later: list[tuple[Any, list[Any]]]
+    later: list[tuple[T, list[int]]]
     """The keys that have to be looked at again, by time."""
 
 
@@ -40,11 +43,11 @@ def reduce_columns(
     pairs: bool,
     input: ReductionInput,
     sent: GatheredInput,
-    lub: Callable[[Any, Any], Any],
-    time: Any,
+    lub: Callable[[T, T], T],
+    time: T,
     taken: Any,
     more: dict[Any, None],
-) -> Reduced:
+) -> Reduced[T]:
     """Return the changes at ``time`` for the keys ``taken``, a dictionary or an array, and ``more``."""
     keys, others = taken if not isinstance(taken, dict) else integers(list(taken)), integers(list(more))
     if keys is None or others is None:
@@ -53,11 +56,11 @@ def reduce_columns(
     large = input.large(keys)
     if large:
         keys = keys[~np.isin(keys, np.array(large, np.int64))]
-    by_rows = Reduced(None, [*keys.tolist(), *large], [])
+    by_rows: Reduced[T] = Reduced(None, [*keys.tolist(), *large], [])
     entries, before = input.gather(keys), sent.gather(keys)
     if entries is None or before is None:
         return by_rows
-    later: dict[Any, list[Array]] = {}
+    later: dict[T, list[Array]] = {}
     now = reduced(kernel, accumulated(entries, time, lub, later), pairs)
     if now is None:
         return by_rows
@@ -65,10 +68,10 @@ def reduce_columns(
     return Reduced(updates, large, [(bound, _keys_of(keys, parts)) for bound, parts in later.items()])
 
 
-def _keys_of(keys: Array, parts: Iterable[Array]) -> list[Any]:
+def _keys_of(keys: Array, parts: Iterable[Array]) -> list[int]:
     """Return the keys with the numbers in ``parts``, each once."""
     chosen = np.zeros(len(keys), bool)
     for part in parts:
         chosen[part] = True
-    keys_of_parts: list[Any] = keys[chosen].tolist()
+    keys_of_parts: list[int] = keys[chosen].tolist()
     return keys_of_parts

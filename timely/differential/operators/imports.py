@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from typing_extensions import override
 
@@ -29,6 +29,10 @@ from timely.progress import Lattice
 
 if TYPE_CHECKING:
     from timely.differential.trace.chunk import Chunk, Matches
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+
 
 _KEYS_A_LOOKUP: Final = 4096
 """Keys of a piece that columns pass in the time in which rows look up one."""
@@ -40,17 +44,17 @@ _DONE: Final = sys.maxsize
 """The number of a reader that waits for no delta."""
 
 
-class _Start:
+class _Start(Generic[T]):
     """Where an import starts: at ``since`` and before delta ``number``, with pieces at ``times``."""
 
-    def __init__(self, trace: Trace[Any], since: list[Any]) -> None:
+    def __init__(self, trace: Trace[T], since: list[T]) -> None:
         self.number = trace.number
         self.since = since
         self._lattice = trace.lattice
-        self._moved: dict[Any, Any] = {}
-        self.times: list[Any] = list(dict.fromkeys(map(self.moved, trace.holds.times))) if len(trace) else []
+        self._moved: dict[T, T] = {}
+        self.times: list[T] = list(dict.fromkeys(map(self.moved, trace.holds.times))) if len(trace) else []
 
-    def moved(self, time: Any) -> Any:
+    def moved(self, time: T) -> T:
         """Return a time of the trace as it is in the import."""
         moved = self._moved.get(time)
         if moved is None:
@@ -60,25 +64,25 @@ class _Start:
         return moved
 
 
-class _Base:
+class _Base(Generic[T]):
     """The trace as it was when it was imported; it lets go when the last piece has been dropped."""
 
-    def __init__(self, trace: Trace[Any], start: _Start, place: _Place) -> None:
+    def __init__(self, trace: Trace[T], start: _Start[T], place: _Place[T]) -> None:
         self.trace = trace
         self.start = start
         self._place = place
-        self._columns: dict[Any, Chunk[Any]] | None = None  # once somebody has asked for all of it
+        self._columns: dict[T, Chunk[T]] | None = None  # once somebody has asked for all of it
 
     def __del__(self) -> None:
         self._place.leave()  # may run at any moment
 
-    def entries(self, key: Any, time: Any) -> list[Entry]:
+    def entries(self, key: Any, time: T) -> list[Entry]:
         """Return the entries of ``key`` that belong to the piece of ``time``."""
         start = self.start
         entries = [entry for entry in self.trace.visible(key, start.number, _NOTHING) if start.moved(entry[1]) == time]
         return entries if len(entries) < 2 else compacted(entries, self.trace.lattice, start.since, {})
 
-    def columns(self, time: Any, keys: int | None = None) -> Chunk[Any] | None:
+    def columns(self, time: T, keys: int | None = None) -> Chunk[T] | None:
         """Return the piece of ``time`` as columns, for a reader of so many ``keys``, or of all.
 
         ``None`` where rows are faster, or values are no whole numbers.
@@ -100,10 +104,10 @@ class _Base:
 _NOTHING: Final[set[int]] = set()
 
 
-class _Place:
+class _Place(Generic[T]):
     """What keeps the trace as it was: a cursor that sees nothing, and a hold."""
 
-    def __init__(self, trace: Trace[Any], since: list[Any]) -> None:
+    def __init__(self, trace: Trace[T], since: list[T]) -> None:
         self.seen = trace.number
         self._times = since
         self._hold = lambda: self._times
@@ -115,19 +119,19 @@ class _Place:
         self.seen = _DONE
         self._times = []
 
-    def remove(self, trace: Trace[Any]) -> None:
+    def remove(self, trace: Trace[T]) -> None:
         """Unregister the import from the trace, if it holds nothing."""
         if self.seen == _DONE:
             trace.holds.release(self._hold)
             trace.remove_cursor(self)
 
 
-class Piece:
+class Piece(Generic[T]):
     """The updates of one time that a trace had when it was imported: a container that is read by key."""
 
     __slots__ = ("_base", "_size", "number", "time")
 
-    def __init__(self, base: _Base, time: Any) -> None:
+    def __init__(self, base: _Base[T], time: T) -> None:
         self._base = base
         self.time = time
         self.number = base.start.number
@@ -138,11 +142,11 @@ class Piece:
         return self._size
 
     @property
-    def chunk(self) -> Chunk[Any] | None:
+    def chunk(self) -> Chunk[T] | None:
         """All of it as columns, or ``None`` where that cannot be."""
         return self._base.columns(self.time)
 
-    def chunk_for(self, keys: int) -> Chunk[Any] | None:
+    def chunk_for(self, keys: int) -> Chunk[T] | None:
         """Return all of it as columns for a reader of so many ``keys``, or ``None`` where rows are faster."""
         return self._base.columns(self.time, keys)
 
@@ -182,9 +186,9 @@ class ImportCursor(Cursor[Any]):
 
     def __init__(
         self,
-        started: _Start,
-        trace: Trace[Any],
-        times: Lattice[Any],
+        started: _Start[T],
+        trace: Trace[T],
+        times: Lattice[T],
         hold: Hold,
         to_inner: Callable[[Any], Any] | None,
         to_outer: Callable[[Any], Any] | None,
@@ -213,7 +217,7 @@ class ImportCursor(Cursor[Any]):
         return matches.moved(inward, (lambda time: moved(time) not in unseen) if unseen else None)
 
     @override
-    def chunk_for(self, delta: Any, others: Cursor[Any]) -> Chunk[Any] | None:
+    def chunk_for(self, delta: Any, others: Cursor[Any]) -> Chunk[T] | None:
         if not isinstance(delta, Piece):
             return super().chunk_for(delta, others)
         return None if self._keep is not None else delta.chunk_for(len(others))
@@ -235,7 +239,7 @@ class ImportCursor(Cursor[Any]):
         return rows if keep is None else (row for row in rows if keep(row[:2] if pairs else row[0]))
 
     @override
-    def see(self, delta: Any, time: Any) -> None:
+    def see(self, delta: Any, time: T) -> None:
         if not isinstance(delta, Piece):
             super().see(delta, time)
             return
@@ -246,19 +250,19 @@ class ImportCursor(Cursor[Any]):
                 run[key].append((value, time, diff))
 
 
-class TraceImport:
+class TraceImport(Generic[T]):
     """The operator of one import."""
 
-    def __init__(self, index: Index, since: list[Any], capability: Capability[Any], info: OperatorInfo) -> None:
+    def __init__(self, index: Index, since: list[T], capability: Capability[T], info: OperatorInfo) -> None:
         self._index = index
-        self._trace: Trace[Any] = index.trace
+        self._trace: Trace[T] = index.trace
         self._start = _Start(index.trace, since)
         self._place = _Place(index.trace, since)
         base = _Base(index.trace, self._start, self._place)
         self._pieces = [Piece(base, time) for time in self._start.times]
-        self._arrived: deque[tuple[Any, Delta]] = deque()
+        self._arrived: deque[tuple[T, Delta]] = deque()
         self._capabilities = CapabilitySet([capability])
-        self._upper: list[Any] | None = None
+        self._upper: list[T] | None = None
         self._activate = info.activator.activate
         self._closed = False
         self._trace.listeners.append(self._receive)
@@ -288,10 +292,10 @@ class TraceImport:
             self._start.times = []
             self._pieces = []
 
-    def _receive(self, time: Any, delta: Delta) -> None:
+    def _receive(self, time: T, delta: Delta) -> None:
         self._arrived.append((time, delta))
 
-    def logic(self, output: OutputPort[Any]) -> None:
+    def logic(self, output: OutputPort[T]) -> None:
         """Send what has come, and follow the frontier of the trace."""
         moved = self._start.moved
         for piece in self._pieces:
@@ -306,7 +310,7 @@ class TraceImport:
             self._capabilities.downgrade(upper)
         self._place.remove(self._trace)
 
-    def _send(self, output: OutputPort[Any], time: Any, batch: Any) -> None:
+    def _send(self, output: OutputPort[T], time: T, batch: Any) -> None:
         with self._capabilities.delayed(time) as capability:
             output.session(capability).give_batch(batch)
 
@@ -341,9 +345,9 @@ def import_trace(
             f"{index.path} has times of type {lattice.domain.name}, and scope {scope.path!r} has times of type"
             f" {scope.subgraph.domain.name}: import it into a dataflow with its own times, and enter other scopes from there"
         )
-    made: list[TraceImport] = []
+    made: list[TraceImport[Any]] = []
 
-    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[[OutputPort[Any]], object]:
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         made.append(TraceImport(index, list(since), capability, info))
         return made[0].logic
 

@@ -7,10 +7,10 @@ before ``t`` makes the output change at their least upper bound too, so the key 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import attrs
 
@@ -28,13 +28,14 @@ from timely.differential.updates.updates import Update, consolidate
 from timely.errors import brief
 from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, register_keyed_state
+from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
     from timely.differential.trace.chunk import Gathered
     from timely.differential.updates.int_columns import Array
 
-Hold = Callable[[], Sequence[Any]]
+T = TypeVar("T", bound=PartialOrder)
 
 EARLY: Final = 1 << 16
 """Updates of one time that wait for it to be complete, where memory is limited; more go to the trace at once."""
@@ -51,15 +52,15 @@ class Function:
     kernel: str | None = None
 
 
-class ReductionSource(Protocol):
+class ReductionSource(Protocol[T]):
     """The input of a reduction: what has been taken of it, by key."""
 
     pairs: bool
 
-    def take(self, time: Any, batches: list[Any]) -> Any:
+    def take(self, time: T, batches: list[Any]) -> Any:
         """Take the batches of ``time``, and return their keys: an array of them, where they came as columns."""
 
-    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
+    def result(self, key: Any, time: T, later: set[T]) -> Iterable[tuple[Any, Any]]:
         """Return the values and counts of the output of ``key`` at ``time``, collecting further times in ``later``."""
 
     def gather(self, keys: Array) -> Gathered | None:
@@ -68,7 +69,7 @@ class ReductionSource(Protocol):
     def large(self, keys: Array) -> list[Any]:
         """Return those of ``keys`` that ``gather`` does not have."""
 
-    def restore(self, updates: list[Update], time: Any) -> Any:
+    def restore(self, updates: list[Update], time: T) -> Any:
         """Return a batch of updates that waited in a checkpoint."""
 
     def begin_run(self) -> None:
@@ -81,7 +82,7 @@ class ReductionSource(Protocol):
         """Compact some of it; return whether more is to be done."""
 
     @property
-    def trace(self) -> Trace[Any]:
+    def trace(self) -> Trace[T]:
         """The trace that it reads."""
 
 
@@ -91,7 +92,7 @@ class _Own:
     def large(self, keys: Array) -> list[Any]:
         return []
 
-    def restore(self, updates: list[Update], time: Any) -> Any:
+    def restore(self, updates: list[Update], time: T) -> Any:
         return updates
 
     def begin_run(self) -> None:
@@ -101,23 +102,23 @@ class _Own:
         pass
 
 
-class _OwnTrace(_Own):
+class _OwnTrace(_Own, Generic[T]):
     """The input is a trace of the reduction's own, to which a time's updates are appended when it is taken."""
 
-    def __init__(self, trace: Trace[Any], f: Function) -> None:
+    def __init__(self, trace: Trace[T], f: Function) -> None:
         self.trace = trace
         self.pairs = trace.pairs
         self._rows = f.rows
         self.maintain = trace.maintain
 
-    def take(self, time: Any, batches: list[Any]) -> Any:
+    def take(self, time: T, batches: list[Any]) -> Any:
         columns = as_columns(batches, self.trace.pairs)
         if columns is not None:
             return self.trace.append_columns(time, columns.consolidated()).chunk.keys
         delta = self.trace.append(time, _consolidated(batches))
         return dict.fromkeys([record[0] for record, _ in delta] if self.trace.pairs else [record for record, _ in delta])
 
-    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
+    def result(self, key: Any, time: T, later: set[T]) -> Iterable[tuple[Any, Any]]:
         counts = counts_at(self.trace.history(key), time, self.trace.lattice.lub, later)
         return self._rows(key, counts) if counts else ()
 
@@ -125,10 +126,10 @@ class _OwnTrace(_Own):
         return self.trace.gather(keys)
 
 
-class _SharedTrace:
+class _SharedTrace(Generic[T]):
     """The input is an arrangement, whose deltas are seen when their time is taken."""
 
-    def __init__(self, cursor: Cursor[Any], pairs: bool, f: Function) -> None:
+    def __init__(self, cursor: Cursor[T], pairs: bool, f: Function) -> None:
         self._cursor = cursor
         self.pairs = pairs
         self.restore = cursor.restore
@@ -137,7 +138,7 @@ class _SharedTrace:
         self.end_run = cursor.end_run
         self.gather = cursor.gather
 
-    def take(self, time: Any, batches: list[Any]) -> Any:
+    def take(self, time: T, batches: list[Any]) -> Any:
         columns = [self._cursor.keys_of(delta) for delta in batches]
         if columns and all(column is not None for column in columns):
             for delta in batches:
@@ -153,7 +154,7 @@ class _SharedTrace:
             self._cursor.see(delta, time)
         return keys
 
-    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
+    def result(self, key: Any, time: T, later: set[T]) -> Iterable[tuple[Any, Any]]:
         counts = counts_at(self._cursor.history(key), time, self._cursor.lattice.lub, later)
         return self._rows(key, counts) if counts else ()
 
@@ -164,21 +165,21 @@ class _SharedTrace:
         return False  # its arrangement does that
 
     @property
-    def trace(self) -> Trace[Any]:
+    def trace(self) -> Trace[T]:
         return self._cursor.trace
 
 
-class _Grouped(_Own):
+class _Grouped(_Own, Generic[T]):
     """The input is the groups of an aggregate."""
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: Groups[T]) -> None:
         self._groups = groups
         self.pairs = True
         self.result = groups.result
         self.large = groups.large  # type: ignore[method-assign]
         self.maintain = groups.trace.maintain
 
-    def take(self, time: Any, batches: list[Any]) -> Any:
+    def take(self, time: T, batches: list[Any]) -> Any:
         columns = as_columns(batches, pairs=True)
         if columns is None:
             return self._groups.append(time, _consolidated(batches))
@@ -188,7 +189,7 @@ class _Grouped(_Own):
         return self._groups.trace.gather(keys)
 
     @property
-    def trace(self) -> Trace[Any]:
+    def trace(self) -> Trace[T]:
         return self._groups.trace
 
 
@@ -205,10 +206,10 @@ class Restored(NamedTuple):
 
 
 @attrs.define(eq=False)
-class _Waiting:
+class _Waiting(Generic[T]):
     """What waits for one time to be complete."""
 
-    capability: Capability[Any]
+    capability: Capability[T]
     batches: list[Any] = attrs.Factory(list)
     keys: dict[Any, None] = attrs.Factory(dict)
     arrays: list[Array] = attrs.Factory(list)  # more keys: those of columns that the trace has already
@@ -242,34 +243,34 @@ class _Waiting:
             yield {}, portion
 
 
-class _Reduction:
+class _Reduction(Generic[T]):
     """The logic of one reduction; ``pairs`` says whether its output is ``(key, value)`` or the key alone."""
 
-    def __init__(self, times: Lattice[Any], due: Due, pairs: bool, kernel: str | None) -> None:
+    def __init__(self, times: Lattice[T], due: Due, pairs: bool, kernel: str | None) -> None:
         self._due = due
         self._kernel = kernel
-        self._pending: Pending[Any, _Waiting] = Pending()
-        self._now: list[Any] = []
-        self._current: list[_Waiting] = []  # what is under way, if anything
+        self._pending: Pending[T, _Waiting[T]] = Pending()
+        self._now: list[T] = []
+        self._current: list[_Waiting[T]] = []  # what is under way, if anything
         self._work: Iterator[int] | None = None
-        self._port: InputPort[Any, Any] | None = None
+        self._port: InputPort[T, Any] | None = None
         self._minimum = times.domain.minimum
-        self.input: ReductionSource
+        self.input: ReductionSource[T]
         self.index: Index
-        self.trace: Trace[Any] = Trace(times, pairs, self.hold)
-        self._sent: Cursor[Any] = Cursor(self.trace, times, self.hold)
+        self.trace: Trace[T] = Trace(times, pairs, self.hold)
+        self._sent: Cursor[T] = Cursor(self.trace, times, self.hold)
 
-    def connect(self, port: InputPort[Any, Any]) -> None:
+    def connect(self, port: InputPort[T, Any]) -> None:
         """Take the port, whose frontier says which times are complete."""
         self._port = port
 
-    def hold(self) -> list[Any]:
+    def hold(self) -> list[T]:
         """Return the frontier of the times that are still to be processed."""
         if self._port is None:
             return [self._minimum]
         return [*self._port.elements, *self._pending.minimum(), *self._now]
 
-    def waiting(self, time: Any, capability: Callable[[], Capability[Any]]) -> _Waiting:
+    def waiting(self, time: T, capability: Callable[[], Capability[T]]) -> _Waiting[T]:
         """Return what waits for ``time``."""
         return self._pending.at(time, lambda: _Waiting(capability()))
 
@@ -284,9 +285,9 @@ class _Reduction:
             for key in (*waiting.keys, *(key for keys in waiting.arrays for key in keys.tolist())):
                 yield Restored(key, time, None)
 
-    def load(self, items: Iterable[Restored], capability: Capability[Any]) -> None:
+    def load(self, items: Iterable[Restored], capability: Capability[T]) -> None:
         """Queue what a checkpoint has."""
-        updates: dict[Any, list[Update]] = {}
+        updates: dict[T, list[Update]] = {}
         for key, time, update in items:
             waiting = self.waiting(time, lambda: capability.delayed(time))  # noqa: B023  # called at once
             if update is None:
@@ -296,7 +297,7 @@ class _Reduction:
         for time, waiting_updates in updates.items():
             self._pending[time].batches.append(self.input.restore(waiting_updates, time))
 
-    def logic(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
+    def logic(self, input: InputPort[T, Any], output: OutputPort[T]) -> bool:
         """Receive what has arrived, and process the times that are complete."""
         limited = self.trace.has_limit
         for capability, batch in input:
@@ -320,12 +321,12 @@ class _Reduction:
         self.index.notify()
         return self.trace.maintain(sent) or left or more
 
-    def _take(self, time: Any, waiting: _Waiting) -> None:
+    def _take(self, time: T, waiting: _Waiting[T]) -> None:
         """Append what waits for a time to the input. This may be early: entries of incomplete times do not count."""
         batches, waiting.batches = waiting.batches, []
         waiting.add_keys(self.input.take(time, batches))
 
-    def _due_times(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int]:
+    def _due_times(self, input: InputPort[T, Any], output: OutputPort[T]) -> Iterator[int]:
         """Process the times that are complete; yield how many changes were sent, now and then."""
         several = len(self._pending) > 1
         if several:
@@ -337,7 +338,7 @@ class _Reduction:
             self.input.end_run()
             self._sent.end_run()
 
-    def _process(self, time: Any, waiting: _Waiting, output: OutputPort[Any]) -> Iterator[int]:
+    def _process(self, time: T, waiting: _Waiting[T], output: OutputPort[T]) -> Iterator[int]:
         self._now, self._current = [time], [waiting]
         if waiting.batches:
             self._take(time, waiting)
@@ -349,7 +350,7 @@ class _Reduction:
         waiting.capability.drop()
         self._now, self._current = [], []
 
-    def _reduce(self, time: Any, taken: Any, keys: Any, many: bool, capability: Capability[Any], output: OutputPort[Any]) -> int:
+    def _reduce(self, time: T, taken: Any, keys: Any, many: bool, capability: Capability[T], output: OutputPort[T]) -> int:
         columns: Any = None
         if self._kernel is not None and many:
             from timely.differential.operators.column_reductions import reduce_columns
@@ -375,12 +376,12 @@ class _Reduction:
             output.session(capability).give_batch(delta)
         return len(changes)
 
-    def _changes(self, time: Any, keys: Iterable[Any], capability: Capability[Any]) -> Any:
+    def _changes(self, time: T, keys: Iterable[Any], capability: Capability[T]) -> Any:
         """Return the updates that turn what was sent for ``keys`` into what is to be."""
         changes: list[Update] = []
         result, history, lub, pairs = self.input.result, self._sent.history, self.trace.lattice.lub, self.trace.pairs
         for key in sorted(keys, key=hash) if self.input.trace.reads_disk or self.trace.reads_disk else keys:
-            later: set[Any] = set()
+            later: set[T] = set()
             left = counts_at(history(key), time, lub, later)
             for value, count in result(key, time, later):
                 left[value] = left[value] - count if value in left else -count
@@ -391,7 +392,7 @@ class _Reduction:
                 self._wait_at(bound, capability, (key,))
         return changes
 
-    def _wait_at(self, time: Any, capability: Capability[Any], keys: Iterable[Any]) -> None:
+    def _wait_at(self, time: T, capability: Capability[T], keys: Iterable[Any]) -> None:
         self.waiting(time, lambda: capability.delayed(time)).keys.update(dict.fromkeys(keys))
 
 
@@ -415,7 +416,7 @@ def by_value(f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]
 
 
 def reduce_stream(
-    stream: Stream[Any, Any],
+    stream: Stream[T, Any],
     ring: Ring,
     f: Function | Aggregate,
     name: str,
@@ -423,9 +424,9 @@ def reduce_stream(
     pairs: bool = True,
     results: bool = True,
     key: Callable[[Any], Any] | None = None,
-    source: Arrangement[Any, Any, Any] | None = None,
+    source: Arrangement[T, Any, Any] | None = None,
     made: Ring = INTEGERS,
-) -> Arrangement[Any, Any, Any]:
+) -> Arrangement[T, Any, Any]:
     """Return the arrangement of the output of ``f`` for each key; ``ring`` is that of the input, ``made`` that of the output.
 
     ``pairs``: the input has pairs of key and value; ``results``: so has the output. With ``source`` it reads that trace.
@@ -433,7 +434,7 @@ def reduce_stream(
     times = bounds_in(stream.scope)
     reduction = _Reduction(times, due_in(stream.scope), results, f.kernel if ring is INTEGERS else None)
     pact: Pact = pact_for(pairs, key)
-    builder: OperatorBuilder[Any] = OperatorBuilder(stream.scope, name)
+    builder: OperatorBuilder[T] = OperatorBuilder(stream.scope, name)
     if source is not None and source.index.pairs == pairs and not isinstance(f, Aggregate):
         stream, pact = source.stream, Pipeline
     elif source is not None:
@@ -443,7 +444,7 @@ def reduce_stream(
     output = builder.new_output()
     index = Index(reduction.trace, key, made, builder.info.path, stream.scope)
 
-    def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         index.connect(info)
         reduction.index = index
         if isinstance(f, Aggregate):
@@ -457,7 +458,7 @@ def reduce_stream(
             describe_shared(info, source.index)
             info.at_end(cursor.close)
         else:
-            own: Trace[Any] = Trace(times, pairs, reduction.hold)
+            own: Trace[T] = Trace(times, pairs, reduction.hold)
             reduction.input = _OwnTrace(own, f)
             register_trace(info, own, key, stream.scope)
             info.describe(lambda: f"input: {own.size()}")

@@ -8,7 +8,7 @@ epochs of one key would meet ``n`` entries each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.operators.arrangement import Arrangement, describe_shared
@@ -21,6 +21,9 @@ from timely.errors import GraphError, StateError
 from timely.operators.keyed.key_kinds import KeyKinds
 from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, register_keyed_state
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
 
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""
@@ -35,30 +38,33 @@ class Unjoined(NamedTuple):
     update: Update
 
 
-Deltas = tuple[list[Any], list[Any]]
+Deltas: TypeAlias = tuple[list[Any], list[Any]]
 """The deltas of both sides."""
 
-Waiting = tuple[Capability[Any], Deltas]
+Waiting: TypeAlias = tuple[Capability[T], Deltas]
+
+Results: TypeAlias = dict[T, list[Any]]
+"""Containers of results, by time."""
 
 
-class _Join:
+class _Join(Generic[T]):
     """The logic of one join."""
 
     def __init__(
-        self, info: OperatorInfo, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: JoinResult
+        self, info: OperatorInfo, left: Arrangement[T, Any, Any], right: Arrangement[T, Any, Any], result: JoinResult
     ) -> None:
         self._kinds = KeyKinds(info)
         self._lub = left.lattice.lub
         self._due = due_in(left.scope)
         self._result = result
-        self._pending: Pending[Any, Waiting] = Pending()
-        self._current: list[Any] = []  # the time under way, if any
+        self._pending: Pending[T, Waiting[T]] = Pending()
+        self._current: list[T] = []  # the time under way, if any
         self._work: Iterator[int] | None = None
-        self._ports: list[InputPort[Any, Any]] = []
+        self._ports: list[InputPort[T, Any]] = []
         self._pairs_of = (left.index.pairs, right.index.pairs)
         self._cursors = (left.cursor(lambda: self._hold(1)), right.cursor(lambda: self._hold(0)))
 
-    def connect(self, left: InputPort[Any, Any], right: InputPort[Any, Any]) -> None:
+    def connect(self, left: InputPort[T, Any], right: InputPort[T, Any]) -> None:
         """Take the ports, whose frontiers hold the traces."""
         self._ports = [left, right]
 
@@ -78,9 +84,9 @@ class _Join:
                     for record, diff in delta:
                         yield Unjoined(record[0] if pairs else record, time, side, (record, diff))
 
-    def load(self, items: Iterable[Unjoined], capability: Capability[Any]) -> None:
+    def load(self, items: Iterable[Unjoined], capability: Capability[T]) -> None:
         """Have what a checkpoint has wait, and be joined; both traces have it already."""
-        waiting: dict[Any, tuple[list[Update], list[Update]]] = {}
+        waiting: dict[T, tuple[list[Update], list[Update]]] = {}
         for _, time, side, update in items:
             waiting.setdefault(time, ([], []))[side].append(update)
         for time, (left, right) in waiting.items():
@@ -88,13 +94,13 @@ class _Join:
             deltas = [first.restore(left, time)] if left else [], [second.restore(right, time)] if right else []
             self._pending[time] = capability.delayed(time), deltas
 
-    def _hold(self, other: int) -> list[Any]:
+    def _hold(self, other: int) -> list[T]:
         """Return the frontier at which one trace may be read: the times of what the other side may still bring."""
         if not self._ports:
             return [self._cursors[0].lattice.domain.minimum]
         return [*self._ports[other].elements, *self._pending.minimum(), *self._current]
 
-    def logic(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
+    def logic(self, left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> bool:
         """Receive what has arrived, and join some of it; returns whether more is ready."""
         pending = self._pending
         for side, port in enumerate((left, right)):
@@ -120,7 +126,7 @@ class _Join:
                     return True
             self._work = None
 
-    def _next(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int] | None:
+    def _next(self, left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> Iterator[int] | None:
         pending = self._pending
         if not pending:
             return None
@@ -131,10 +137,10 @@ class _Join:
             return None
         return self._several(left, right, output)
 
-    def _is_complete(self, time: Any, left: InputPort[Any, Any], right: InputPort[Any, Any]) -> bool:
+    def _is_complete(self, time: T, left: InputPort[T, Any], right: InputPort[T, Any]) -> bool:
         return self._due(time, left.elements) and self._due(time, right.elements)
 
-    def _several(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int]:
+    def _several(self, left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> Iterator[int]:
         for cursor in self._cursors:
             cursor.begin_run()
         try:
@@ -144,12 +150,12 @@ class _Join:
             for cursor in self._cursors:
                 cursor.end_run()
 
-    def _at(self, time: Any, capability: Capability[Any], deltas: Deltas, output: OutputPort[Any]) -> Iterator[int]:
+    def _at(self, time: T, capability: Capability[T], deltas: Deltas, output: OutputPort[T]) -> Iterator[int]:
         self._current = [time]
         for side in (0, 1):
             mine, others = self._cursors[side], self._cursors[1 - side]
             for delta in deltas[side]:
-                results_by_time: dict[Any, list[Any]] = {}
+                results_by_time: Results[T] = {}
                 for produced in self._pairs(time, mine, others, delta, side, results_by_time):
                     self._send(results_by_time, capability, output)
                     yield produced
@@ -157,7 +163,7 @@ class _Join:
         capability.drop()
         self._current = []
 
-    def _send(self, results_by_time: dict[Any, list[Any]], capability: Capability[Any], output: OutputPort[Any]) -> None:
+    def _send(self, results_by_time: Results[T], capability: Capability[T], output: OutputPort[T]) -> None:
         for bound, batches in results_by_time.items():
             if bound == capability.time:
                 session = output.session(capability)
@@ -171,7 +177,7 @@ class _Join:
         results_by_time.clear()
 
     def _pairs(
-        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, results_by_time: dict[Any, list[Any]]
+        self, time: T, mine: Cursor[T], others: Cursor[T], delta: Any, side: int, results_by_time: Results[T]
     ) -> Iterator[int]:
         """Collect containers of the results of a delta by time in ``results_by_time``; yield how many there are, now and then."""
         chunk = mine.chunk_for(delta, others)
@@ -183,10 +189,10 @@ class _Join:
         return chunk_pairs(time, chunk, matches, side, self._lub, self._result, results_by_time, LIMIT)
 
     def _row_pairs(
-        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, results_by_time: dict[Any, list[Any]]
+        self, time: T, mine: Cursor[T], others: Cursor[T], delta: Any, side: int, results_by_time: Results[T]
     ) -> Iterator[int]:
         lub, result, history = self._lub, self._result.collect, others.history
-        last: Any = None
+        last: T | None = None
         results: list[Any] = []
         count = 0
         for key, value, diff in others.in_order(mine.rows_for(delta, others)):
@@ -203,19 +209,19 @@ class _Join:
 
 
 def join_arrangements(
-    left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: JoinResult, name: str
-) -> Stream[Any, Any]:
+    left: Arrangement[T, Any, Any], right: Arrangement[T, Any, Any], result: JoinResult, name: str
+) -> Stream[T, Any]:
     """Return the stream of updates that ``result`` collects of the pairs of ``left`` and ``right``."""
     if left.scope is not right.scope:
         raise GraphError(
             f"{name} of a collection of scope {left.scope.path!r} and one of scope {right.scope.path!r}: bring one of them in"
             " with enter(scope), or out with leave()"
         )
-    builder: OperatorBuilder[Any] = OperatorBuilder(left.scope, name)
+    builder: OperatorBuilder[T] = OperatorBuilder(left.scope, name)
     first, second = builder.new_input(left.stream, Pipeline), builder.new_input(right.stream, Pipeline)
     output = builder.new_output()
 
-    def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         join = _Join(info, left, right, result)
         route = key_route(left.index.key)
         register_keyed_state(info, join.save, lambda items: join.load(items, capabilities[0]), lambda item: route(item.key))

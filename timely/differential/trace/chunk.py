@@ -82,7 +82,7 @@ class Matches(NamedTuple):
     """What a reader sees of some keys: chunks, which may have other keys as well, and entries by key that are in no chunk."""
 
     chunks: Iterable[Chunk[Any]]
-    loose: Mapping[Any, list[Entry]]
+    loose: Mapping[int, list[Entry]]
 
     def moved(self, move: Callable[[Any], Any], counts: Callable[[Any], bool] | None = None) -> Matches:
         """Return the same at other times, without the times for which ``counts(time)`` is false."""

@@ -249,7 +249,7 @@ class Trace(Generic[T]):
         runs = [run for spine in self._spines if spine.layout is not OBJECT_LAYOUT for run in spine.visible(seen, ahead)]
         return Matches(chain((near for run in runs for near in run.near(keys)), chunks), loose)
 
-    def _loose(self, keys: Array, seen: int, ahead: set[int]) -> dict[Any, list[Entry]]:
+    def _loose(self, keys: Array, seen: int, ahead: set[int]) -> dict[int, list[Entry]]:
         """Return the entries of ``keys`` that are not columns."""
         from timely.differential.trace.chunk import whole_numbers
 
