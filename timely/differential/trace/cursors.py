@@ -63,11 +63,11 @@ class Cursor(Generic[T]):
         self.seen = trace.number
         self._ahead: set[int] = set()
         self._restored = 0  # the number of the last delta of a checkpoint
-        self._hidden: dict[Any, list[tuple[int, Entry]]] = {}  # by key: negated entries that hide what a restored delta has
+        self._hidden: dict[object, list[tuple[int, Entry]]] = {}  # by key: negated entries that hide what a restored delta has
         self._to_inner = to_inner
         self._inner: dict[Any, T] = {}
-        self._run: dict[Any, list[Entry]] | None = None
-        self._limits: dict[Any, int] = {}
+        self._run: dict[object, list[Entry]] | None = None
+        self._limits: dict[object, int] = {}
         self._outer_hold: Hold = hold if to_outer is None else lambda: [to_outer(time) for time in hold()]
         trace.add_cursor(self)
         trace.holds.add(self._outer_hold)
@@ -85,7 +85,7 @@ class Cursor(Generic[T]):
         """Return the keys of the trace."""
         return self._trace.keys()
 
-    def history(self, key: Any) -> list[Entry]:
+    def history(self, key: object) -> list[Entry]:
         """Return what it sees of ``key``, which must not be changed."""
         run = self._run
         if run is None:
@@ -95,7 +95,7 @@ class Cursor(Generic[T]):
             entries = run[key] = list(self._visible(key))
         return entries
 
-    def _visible(self, key: Any) -> list[Entry]:
+    def _visible(self, key: object) -> list[Entry]:
         entries = self._seen(key)
         if self._to_inner is not None or self._keep is not None:
             entries = self._moved(key, entries)
@@ -103,11 +103,11 @@ class Cursor(Generic[T]):
             entries = entries + [entry for _, entry in self._hidden[key]]
         return entries
 
-    def _seen(self, key: Any) -> list[Entry]:
+    def _seen(self, key: object) -> list[Entry]:
         """Return the entries of ``key`` in the trace that it has seen."""
         return self._trace.visible(key, self.seen, self._ahead)
 
-    def _moved(self, key: Any, entries: list[Entry]) -> list[Entry]:
+    def _moved(self, key: object, entries: list[Entry]) -> list[Entry]:
         """Return those of the entries that it keeps, at times of its scope."""
         keep = self._keep
         if keep is not None and entries:
@@ -203,7 +203,7 @@ class Cursor(Generic[T]):
             if left:
                 self._hidden[key] = left
 
-    def _add(self, run: dict[Any, list[Entry]], delta: Any, time: T) -> None:
+    def _add(self, run: dict[object, list[Entry]], delta: Any, time: T) -> None:
         limits = self._limits
         for key, value, diff in self.rows(delta):
             entries = run.get(key)

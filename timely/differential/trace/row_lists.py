@@ -26,13 +26,13 @@ class RowLists:
     __slots__ = ("_appended", "_holds", "_idle", "_pairs", "_rest", "_rested", "_touched", "_unseen", "fresh", "settled")
 
     def __init__(self, holds: Holds[Any], pairs: bool) -> None:
-        self.settled: dict[Any, list[Entry]] = {}
-        self.fresh: dict[Any, list[tuple[int, Any, Any, Any]]] = {}
+        self.settled: dict[object, list[Entry]] = {}
+        self.fresh: dict[object, list[tuple[int, Any, Any, Any]]] = {}
         self._holds = holds
         self._pairs = pairs
-        self._unseen: deque[tuple[int, list[Any]]] = deque()  # numbers of deltas, and their keys
-        self._touched: dict[Any, None] = {}  # keys that may have entries to add up
-        self._rest: list[Any] = []  # keys that have some once `since` has moved far enough
+        self._unseen: deque[tuple[int, list[object]]] = deque()  # numbers of deltas, and their keys
+        self._touched: dict[object, None] = {}  # keys that may have entries to add up
+        self._rest: list[object] = []  # keys that have some once `since` has moved far enough
         self._rested = holds.reached  # when those were last looked at
         self._appended = 0  # updates since then
         self._idle = 0
@@ -40,7 +40,7 @@ class RowLists:
     def append(self, number: int, time: Any, updates: Iterable[Update], unseen: bool) -> None:
         """Append delta ``number``, which readers may still have to see."""
         fresh, settled, touched, pairs = self.fresh, self.settled, self._touched, self._pairs
-        keys: list[Any] = []
+        keys: list[object] = []
         for record, diff in updates:
             key, value = record if pairs else (record, None)
             if unseen:
@@ -60,7 +60,7 @@ class RowLists:
         if keys:
             self._unseen.append((number, keys))
 
-    def load(self, key: Any, entries: Iterable[Entry]) -> list[Entry]:
+    def load(self, key: object, entries: Iterable[Entry]) -> list[Entry]:
         """Add entries that count as seen, and return all settled ones of the key."""
         summed = self._holds.compacted([*self.settled.get(key, NO_ENTRIES), *entries])
         if not summed:
@@ -96,7 +96,7 @@ class RowLists:
                     if len(entries) >= SHORT and before.bit_length() != len(entries).bit_length():
                         self.compact_key(key)
 
-    def visible(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
+    def visible(self, key: object, seen: int, ahead: set[int]) -> list[Entry]:
         """Return the entries of ``key`` in the deltas before number ``seen`` and in those of ``ahead``; not to be changed."""
         settled = self.settled.get(key, NO_ENTRIES)
         waiting = self.fresh.get(key) if self.fresh else None
@@ -110,12 +110,12 @@ class RowLists:
                 break  # deltas come in order
         return entries
 
-    def before(self, number: int) -> dict[Any, list[Entry]]:
+    def before(self, number: int) -> dict[object, list[Entry]]:
         """Return the fresh entries of the deltas before ``number``, by key."""
         waiting = {key: [entry[1:] for entry in entries if entry[0] < number] for key, entries in self.fresh.items()}
         return {key: entries for key, entries in waiting.items() if entries}
 
-    def keys(self) -> dict[Any, None]:
+    def keys(self) -> dict[object, None]:
         """Return the keys that have entries."""
         return dict.fromkeys((*self.settled, *self.fresh))
 
@@ -126,9 +126,9 @@ class RowLists:
 
     # -- what leaves for another part of the trace -------------------------------------------------------------------
 
-    def take(self, rows: int) -> dict[Any, list[Entry]]:
+    def take(self, rows: int) -> dict[object, list[Entry]]:
         """Remove keys with so many settled rows, and return them."""
-        chosen: dict[Any, list[Entry]] = {}
+        chosen: dict[object, list[Entry]] = {}
         while rows > 0 and self.settled:
             key, entries = self.settled.popitem()
             self._touched.pop(key, None)
@@ -136,20 +136,20 @@ class RowLists:
             rows -= len(entries)
         return chosen
 
-    def replace(self, settled: dict[Any, list[Entry]]) -> None:
+    def replace(self, settled: dict[object, list[Entry]]) -> None:
         """Have these settled entries, compacted, and no others."""
         self.settled = settled
         self._touched.clear()
         self._rest.clear()
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         """Remove a key, of which nothing is fresh."""
         self._touched.pop(key, None)
         self.settled.pop(key, None)
 
     # -- compaction ------------------------------------------------------------------------------------------------
 
-    def compact_key(self, key: Any) -> list[Entry]:
+    def compact_key(self, key: object) -> list[Entry]:
         """Compact one key, and return its settled entries."""
         self._holds.advance()
         return self._compact(key)
@@ -183,7 +183,7 @@ class RowLists:
                 self._rest.append(key)
         return bool(touched)
 
-    def _compact(self, key: Any) -> list[Entry]:
+    def _compact(self, key: object) -> list[Entry]:
         entries = self.settled.get(key)
         if entries is None:
             return NO_ENTRIES

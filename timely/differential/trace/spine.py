@@ -47,17 +47,17 @@ class AnyChunk(Protocol):
     def count_keys(self) -> int:
         """Return the number of keys."""
 
-    def all_keys(self) -> Iterator[Any]:
+    def all_keys(self) -> Iterator[object]:
         """Return the keys."""
 
     @property
     def nbytes(self) -> int:
         """About the bytes that it takes in memory."""
 
-    def lookup(self, number: int, key: Any, entries: list[Entry]) -> None:
+    def lookup(self, number: int, key: object, entries: list[Entry]) -> None:
         """Append the entries of one key."""
 
-    def part(self, keys: Iterable[Any]) -> Self:
+    def part(self, keys: Iterable[object]) -> Self:
         """Return the entries of some keys."""
 
     @property
@@ -97,7 +97,7 @@ class Layout(Protocol[C]):
     def has_rows(self) -> bool:
         """Whether values are Arrow rows."""
 
-    def number(self, key: Any) -> int | None:
+    def number(self, key: object) -> int | None:
         """Return the number by which chunks are sorted, or ``None`` where they cannot have the key."""
 
     def merged(self, chunks: Sequence[C]) -> C:
@@ -164,7 +164,7 @@ class Spine(Generic[C]):
         while self._fresh and self._fresh[0][0] < low:
             self.add(self._fresh.popleft()[1])
 
-    def remove(self, keys: Iterable[Any]) -> C | None:
+    def remove(self, keys: Iterable[object]) -> C | None:
         """Remove keys of which nothing is fresh, by adding the negation of their entries, and return these."""
         keys = [key for key in keys if self.layout.number(key) is not None]
         parts: list[C] = []
@@ -186,7 +186,7 @@ class Spine(Generic[C]):
             if seen is None or number < seen or number in ahead:
                 yield chunk
 
-    def lookup(self, key: Any, seen: int, ahead: Container[int]) -> list[Entry]:
+    def lookup(self, key: object, seen: int, ahead: Container[int]) -> list[Entry]:
         """Return the entries of one key."""
         entries: list[Entry] = []
         number = self.layout.number(key)

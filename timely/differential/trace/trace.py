@@ -165,7 +165,7 @@ class Trace(Generic[T]):
         largest = max(map(len, self._spines), default=0)
         return len(updates) >= _LEAST_FOLD or 16 * len(updates) >= largest
 
-    def load(self, key: Any, entries: Iterable[Entry]) -> None:
+    def load(self, key: object, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
         loaded = self._rows.load(key, entries)
         self._grown += len(loaded)
@@ -179,7 +179,7 @@ class Trace(Generic[T]):
         self._grown += len(chunk)
         self.limit_memory()
 
-    def saved_columns(self, moved: Callable[[Any], Any]) -> Iterator[Chunk[Any]]:
+    def saved_columns(self, moved: Callable[[T], T]) -> Iterator[Chunk[T]]:
         """Return all entries that are columns, or many enough to become such, at the times that ``moved`` takes theirs to."""
         if len(self._rows.settled) > _LEAST_FOLD and columns_module() is not None:
             self._fold()
@@ -220,11 +220,11 @@ class Trace(Generic[T]):
         self._cursors = [other for other in self._cursors if other is not cursor]
         self.settle()
 
-    def history(self, key: Any) -> list[Entry]:
+    def history(self, key: object) -> list[Entry]:
         """Return all entries of ``key``, which must not be changed."""
         return self.visible(key, self.number, _NO_NUMBERS)
 
-    def visible(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
+    def visible(self, key: object, seen: int, ahead: set[int]) -> list[Entry]:
         """Return the entries of ``key`` in the deltas before number ``seen`` and in those of ``ahead``."""
         entries = self._rows.visible(key, seen, ahead)
         for spine in self._spines:
@@ -241,7 +241,7 @@ class Trace(Generic[T]):
         if len(rows.settled) <= len(keys) and not self.has_rows:
             self._fold()  # to look up every key would cost as much
         loose = self._loose(keys, seen, ahead)
-        chunks: list[Chunk[Any]] = []
+        chunks: list[Chunk[T]] = []
         if loose and not self.has_rows:
             chunk: Chunk[T] | None = chunk_of_rows(loose, None, self.pairs)
             if chunk is not None:
@@ -397,12 +397,12 @@ class Trace(Generic[T]):
         for spine in self._spines:
             spine.compact()
 
-    def compact_key(self, key: Any) -> list[Entry]:
+    def compact_key(self, key: object) -> list[Entry]:
         """Compact one key, and return its entries."""
         entries = self._rows.compact_key(key)
         return self.holds.compacted(self.history(key)) if self._spines else entries
 
-    def remove(self, key: Any) -> list[Entry]:
+    def remove(self, key: object) -> list[Entry]:
         """Remove a key, of which nothing is fresh, and return its entries."""
         entries = self.history(key)
         self._rows.remove(key)
@@ -456,6 +456,6 @@ class Trace(Generic[T]):
             spine.spill()
         if lists.settled:
             self.holds.advance()
-            left: dict[Any, list[Entry]] = {}
+            left: dict[object, list[Entry]] = {}
             self._spine(OBJECT_LAYOUT).written(equal_when_pickled(lists.settled, self.holds.compacted, left))
             lists.replace(left)

@@ -7,7 +7,7 @@ loads what belongs to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from timely.dataflow import OperatorInfo
 from timely.differential.trace.entries import Entry, compacted
@@ -15,10 +15,13 @@ from timely.differential.trace.spine import SAVED
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.containers import is_columns, is_keyed_rows
 from timely.operators.state_registration import key_route
+from timely.order import PartialOrder
 
 if TYPE_CHECKING:
     from timely.dataflow.operator_state import Piece
-    from timely.differential.trace.chunk import Chunk
+    from timely.differential.trace.chunk import Chunk, ColumnLayout
+
+T = TypeVar("T", bound=PartialOrder)
 
 LEAST: Final = 4096
 """Updates of a log that are never compacted."""
@@ -42,11 +45,11 @@ class Columns(NamedTuple):
         return cls(chunk.row_keys(), chunk.values, chunk.codes, chunk.diffs, chunk.times)
 
 
-class TraceState:
+class TraceState(Generic[T]):
     """Saves and restores a trace; ``more`` returns entries that belong to it but are kept elsewhere."""
 
     def __init__(
-        self, info: OperatorInfo, trace: Trace[Any], key: Callable[[Any], Any] | None, more: Callable[[], Rows] | None
+        self, info: OperatorInfo, trace: Trace[T], key: Callable[[Any], Any] | None, more: Callable[[], Rows] | None
     ) -> None:
         self._trace = trace
         self._plain = key is None  # whole numbers are their own routes
@@ -66,10 +69,10 @@ class TraceState:
     def save(self) -> Iterator[Piece]:
         """Return all of it, with times advanced to those that operators can still tell apart."""
         trace = self._trace
-        since, advanced = trace.holds.at_rest(), dict[Any, Any]()
+        since, advanced = trace.holds.at_rest(), dict[T, T]()
         lattice = trace.lattice
 
-        def moved(time: Any) -> Any:
+        def moved(time: T) -> T:
             now = advanced.get(time)
             if now is None:
                 now = lattice.advance(time, since)
@@ -82,7 +85,7 @@ class TraceState:
         if self._more is not None:
             yield from self._rows(self._more(), since, advanced)
 
-    def _rows(self, rows: Rows, since: Sequence[Any], advanced: dict[Any, Any]) -> Iterator[Piece]:
+    def _rows(self, rows: Rows, since: Sequence[T], advanced: dict[T, T]) -> Iterator[Piece]:
         for key, entries in rows:
             left = compacted(entries, self._trace.lattice, since, advanced)
             if left:
@@ -90,7 +93,7 @@ class TraceState:
 
     # -- the log ---------------------------------------------------------------------------------------------------
 
-    def _append(self, time: Any, delta: Any) -> None:
+    def _append(self, time: T, delta: Any) -> None:
         """Log a delta, or updates that are kept elsewhere."""
         log = self._log
         if not log.kept:
@@ -117,15 +120,15 @@ class TraceState:
 
     def _compact(self) -> None:
         """Add up what was logged: without checkpoints a log would grow for ever."""
-        since, advanced = self._trace.holds.at_rest(), dict[Any, Any]()
-        rows: dict[Any, list[Entry]] = {}
-        chunks: dict[Any, list[Chunk[Any]]] = {}  # by layout
+        since, advanced = self._trace.holds.at_rest(), dict[T, T]()
+        rows: dict[object, list[Entry]] = {}
+        chunks: dict[ColumnLayout, list[Chunk[T]]] = {}  # by layout
         for _, item in self._entries:
             if isinstance(item, Columns):
                 from timely.differential.trace.chunk import Chunk
 
                 lattice = self._trace.lattice
-                chunk: Chunk[Any] = Chunk.of(*item[:4], [lattice.advance(time, since) for time in item.times])
+                chunk: Chunk[T] = Chunk.of(*item[:4], [lattice.advance(time, since) for time in item.times])
                 chunks.setdefault(chunk.layout, []).append(chunk)
             else:
                 rows.setdefault(item[0], []).extend(item[1])
@@ -139,7 +142,7 @@ class TraceState:
 
     def load(self, items: Iterable[Any]) -> None:
         """Add the items of a checkpoint."""
-        rows: dict[Any, list[Entry]] = {}  # all of a key at once: it is compacted when it is loaded
+        rows: dict[object, list[Entry]] = {}  # all of a key at once: it is compacted when it is loaded
         for item in items:
             if isinstance(item, Columns):
                 self._load_columns(item)
@@ -151,7 +154,7 @@ class TraceState:
                     self._load_rows(rows)
         self._load_rows(rows)
 
-    def _load_rows(self, rows: dict[Any, list[Entry]]) -> None:
+    def _load_rows(self, rows: dict[object, list[Entry]]) -> None:
         for key, entries in rows.items():
             self._trace.load(key, entries)
         self._trace.limit_memory()
