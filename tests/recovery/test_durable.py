@@ -43,16 +43,16 @@ class LossyDisk:
 
     def after_power_loss(self, root: Path) -> dict[str, bytes]:
         """Return the files that are left below a directory that was there before."""
-        groups: dict[str, bytes] = {}
+        files: dict[str, bytes] = {}
         todo = [("", root.stat().st_ino)]
         while todo:
             path, number = todo.pop()
             for name, below in self.entries.get(number, {}).items():
                 if below in self.contents:
-                    groups[path + name] = self.contents[below]
+                    files[path + name] = self.contents[below]
                 else:
                     todo.append((f"{path}{name}/", below))
-        return groups
+        return files
 
 
 def test_what_is_written_survives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ TRAILER = struct.Struct(">QQ8s")
 
 def as_before(store: MemoryStore) -> MemoryStore:
     """The same checkpoints in the format before: digests by BLAKE2, and no names of files in the index."""
-    groups: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     infos: dict[str, list[Any]] = {}
     for name, data in store.files.items():
         if name.endswith(".state"):
@@ -141,11 +141,11 @@ def as_before(store: MemoryStore) -> MemoryStore:
                 blocks[:] = [[*block[:4], digest(data[block[2] : block[2] + block[3]])] for block in blocks]
                 assert all(pickle.loads(data[block[2] : block[2] + block[3]]) for block in blocks)
             text = json.dumps(index).encode()
-            groups[name] = data[:at] + text + TRAILER.pack(at, len(text), b"timely-1")
-            infos[name] = [len(groups[name]), digest(text)]
+            files[name] = data[:at] + text + TRAILER.pack(at, len(text), b"timely-1")
+            infos[name] = [len(files[name]), digest(text)]
     for name, data in store.files.items():
         if name.endswith(".claim"):
-            groups[name] = data
+            files[name] = data
         elif not name.endswith(".state"):
             head, _, body = data.partition(b"\n")
             content = json.loads(body)
@@ -153,8 +153,8 @@ def as_before(store: MemoryStore) -> MemoryStore:
                 content["files"] = {file: infos[file] for file in content["files"]}
             start = re.sub(rb" \d+ .*", b" 2 ", head)
             text = json.dumps(content).encode()
-            groups[name] = start + digest(start + text).encode() + b"\n" + text
-    return MemoryStore(groups)
+            files[name] = start + digest(start + text).encode() + b"\n" + text
+    return MemoryStore(files)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
