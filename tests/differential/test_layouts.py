@@ -17,8 +17,7 @@ from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.entries import accumulate
 from timely.differential.trace.trace import Trace
 from timely.progress import lattice
-from timely.testing.differential import accumulated, tiny_memory
-from timely.testing.differential.conditions import small_columns
+from timely.testing.differential import accumulated, small_columns, tiny_memory
 
 PAIR: Any = Product[int, int]
 

@@ -1,4 +1,7 @@
-"""Pages in a temporary file: what is written is read."""
+"""Pages in a temporary file: what is written is read.
+
+White box: where a page lies in the file and when its space is free is nothing that a program sees.
+"""
 
 from __future__ import annotations
 

@@ -52,9 +52,9 @@ def _arithmetic(name: str, whole: Callable[..., Any], exact: Callable[..., Any],
             return of_moments
         kind = _number(kinds)
         if kind is _F:
-            return _alike(lambda one, other: canonical_float(double(one, other)), kind)
+            return _of_one_kind(lambda one, other: canonical_float(double(one, other)), kind)
         if kind.scale is None:
-            return _alike(whole, kind)
+            return _of_one_kind(whole, kind)
         # a product has the digits behind the point of both numbers
         scale = sum(own.scale or 0 for own in kinds) if name == "*" else kind.scale
         if scale > 38:
@@ -75,20 +75,20 @@ def _number(kinds: Arguments) -> Kind:
     return kind
 
 
-def _alike(f: Callable[..., Any], kind: Kind) -> Overload:
+def _of_one_kind(f: Callable[..., Any], kind: Kind) -> Overload:
     return overload(f, kind, kind, kind)
 
 
 def _divided(kinds: Arguments) -> Overload:
     kind = _number(kinds)
-    return _alike(scalars.divide, kind if kind is Kind.NULL else _F)
+    return _of_one_kind(scalars.divide, kind if kind is Kind.NULL else _F)
 
 
 def _divided_whole(kinds: Arguments) -> Overload:
     kind = _number(kinds)
     if kind not in (_I, Kind.NULL):
         raise SqlError("// is supported for whole numbers")
-    return _alike(scalars.quotient, kind)
+    return _of_one_kind(scalars.quotient, kind)
 
 
 def _negative(kinds: Arguments) -> Overload:
@@ -126,7 +126,7 @@ def _rules_of_moments() -> dict[tuple[Any, ...], Overload]:
     both_ways("+", _DATE, _TIME, Kind.TIMESTAMP, moments.at_time)
     both_ways("+", _TIME, _SPAN, _TIME, moments.add_to_time)
     less(_TIME, _SPAN, _TIME, lambda value, delta: moments.add_to_time(value, -delta))
-    rules["+", _SPAN, _SPAN] = _alike(moments.add_durations, _SPAN)
+    rules["+", _SPAN, _SPAN] = _of_one_kind(moments.add_durations, _SPAN)
     less(_SPAN, _SPAN, _SPAN, lambda one, other: moments.add_durations(one, -other))
     both_ways("*", _SPAN, _I, _SPAN, moments.multiply_duration)
     return rules
@@ -142,7 +142,7 @@ def _pipes(kinds: Arguments) -> Overload:
     one, other = kinds
     both = common(one, other)
     if both is not None and both.element is not None:
-        return _alike(concatenated, both)
+        return _of_one_kind(concatenated, both)
     first, second = as_text(one), as_text(other)
     if first is None or second is None or _T not in kinds:
         raise SqlError(f"{one.value} || {other.value} is not supported: cast both to VARCHAR")
