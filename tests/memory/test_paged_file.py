@@ -9,11 +9,12 @@ import os
 import pickle
 import tempfile
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timely.errors import SpillError
@@ -24,6 +25,7 @@ PIECES = st.lists(st.binary(max_size=40), min_size=1, max_size=5)
 
 
 @given(st.lists(PIECES, min_size=1, max_size=20), st.sampled_from([1, 8]), st.randoms())
+@example([[b"a", b""]], 8, Random(0))
 def test_pages_are_read_in_any_order(pages: list[list[bytes]], align: int, random: Any) -> None:
     file = PagedFile(align=align)
     written = [(file.append(pieces), pieces) for pieces in pages]

@@ -71,7 +71,8 @@ class PagedFile:
         starts, end = [], page.at
         for size in page.sizes:
             starts.append(self._aligned(end))
-            end = starts[-1] + size
+            if size:  # behind the last byte there may be no padding, so an empty piece may begin behind the file's end
+                end = starts[-1] + size
         data = memoryview(bytearray(end - page.at))
         with self._blamed(len(data)):
             self._file.seek(page.at)

@@ -31,7 +31,7 @@ from timely.spark.packing import FAILED, REPORT, TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry
 from timely.spark.rendezvous import rendezvous as driver_rendezvous
-from timely.spark.reporting import Metrics, Monitor, Page, RunProgress, check_page, listen_for_page, monitor, name_of
+from timely.spark.reporting import Metrics, Monitor, ReportPage, RunProgress, check_page, listen_for_page, monitor, name_of
 from timely.spark.resume import Checkpoints, ResumedEpochs, interval, place
 from timely.spark.session import addresses, check_workers, context_of, this_python
 from timely.spark.shipping import carried
@@ -172,7 +172,7 @@ def run(
     checkpoint_every: int | timedelta = timedelta(seconds=10),
     patience: float | None = None,
     progress: ProgressMode = "direct",
-    live: Page | None = None,
+    live: ReportPage | None = None,
     memory: int | str | MemoryBudget | None = None,
     version: str = "",
     rendezvous: RendezvousMode | None = None,

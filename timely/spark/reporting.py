@@ -415,7 +415,7 @@ Receive = Callable[[int, int, Mapping[str, Any]], None]
 """Receives a worker's report: ``receive(worker, attempt, report)``, on the server's thread."""
 
 
-class Page(Protocol):
+class ReportPage(Protocol):
     """What can be given as ``live``: a :class:`timely.inspect.LivePage`."""
 
     @property

@@ -26,7 +26,7 @@ from timely.spark import StreamHandle, stream
 from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
 from timely.spark.plan import check_build, check_names, session_of
-from timely.spark.reporting import Page, name_of
+from timely.spark.reporting import ReportPage, name_of
 from timely.spark.sinks import (
     CHANGE_TYPE,
     COMMIT_VERSION,
@@ -69,7 +69,7 @@ def maintain(
     trigger: Mapping[str, Any] | None = None,
     version: str = "",
     patience: float | None = None,
-    live: Page | None = None,
+    live: ReportPage | None = None,
 ) -> StreamHandle:
     """Start a view that Spark's workers keep up to date while its inputs change, and hand it over after each micro-batch.
 

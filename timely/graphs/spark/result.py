@@ -16,7 +16,7 @@ from timely.spark import Metrics, Result, RunProgress
 
 if TYPE_CHECKING:
     from timely.errors import TimelyError
-    from timely.spark.reporting import Page
+    from timely.spark.reporting import ReportPage
 
 
 class RunOptions(TypedDict, total=False):
@@ -27,7 +27,7 @@ class RunOptions(TypedDict, total=False):
     checkpoint_every: timedelta
     patience: float
     progress: ProgressMode
-    live: Page | None
+    live: ReportPage | None
     memory: int | str | MemoryBudget | None
 
 

@@ -21,7 +21,7 @@ from timely.errors import CheckpointError, DeliveryError
 from timely.memory import MemoryBudget
 from timely.spark.packing import InputTable
 from timely.spark.rendezvous import RunEntry, rendezvous
-from timely.spark.reporting import Look, Page, listen_for_page
+from timely.spark.reporting import Look, ReportPage, listen_for_page
 from timely.spark.sinks import ForeachEpoch, Sink, SinkContext
 from timely.spark.streaming.directory import StreamDirectory, StreamSchemas
 from timely.spark.streaming.epoch_files import write_epoch
@@ -68,7 +68,7 @@ class StreamPlan:
     version: str
     memory: int | str | MemoryBudget | None
 
-    def open(self, jobs: StreamJobs, first: DataFrame | None, live: Page | None = None) -> Epochs:
+    def open(self, jobs: StreamJobs, first: DataFrame | None, live: ReportPage | None = None) -> Epochs:
         """Take the stream over from its current owner; return what processes its epochs, whose workers are not up yet.
 
         ``first`` has the rows of inputs that are no streams. Raises what :func:`timely.spark.stream` does for a checkpoint or a

@@ -22,7 +22,7 @@ from timely.errors import ConfigurationError
 from timely.spark.connect import is_connect
 from timely.spark.defaults import RunDefaults
 from timely.spark.plan import InputPlan, check_build, check_cases, check_names, session_of, struct_type
-from timely.spark.reporting import Page, check_page, name_of
+from timely.spark.reporting import ReportPage, check_page, name_of
 from timely.spark.session import check_workers
 from timely.spark.sinks import ForeachEpoch, Sink, check_sink
 from timely.spark.slots import settle
@@ -50,7 +50,7 @@ def stream(
     trigger: Mapping[str, Any] | None = None,
     version: str = "",
     patience: float | None = None,
-    live: Page | None = None,
+    live: ReportPage | None = None,
 ) -> StreamHandle:
     """Start a dataflow that stays up on Spark, and whose epochs are the micro-batches of streaming DataFrames.
 

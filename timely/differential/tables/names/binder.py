@@ -15,7 +15,7 @@ from sqlglot import exp
 from timely.differential.tables.expressions.relation import output_column
 from timely.differential.tables.expressions.tree_nodes import columns_of, has_query, nodes_in
 from timely.differential.tables.names.clauses import joined_in, star_of
-from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, Scope, distinct_names
+from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, QueryScope, distinct_names
 from timely.differential.tables.values.kinds import lower_case
 from timely.differential.tables.values.refusals import no_table, refusal
 from timely.errors import SqlError
@@ -50,11 +50,11 @@ class _Binder:
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
-    def query(self, node: exp.Expr, around: Scope | None, tables: Tables, exists: bool = False) -> list[str]:
+    def query(self, node: exp.Expr, around: QueryScope | None, tables: Tables, exists: bool = False) -> list[str]:
         """Bind a query and return the names of its columns; ``around`` is what it stands in."""
         tables = self.with_tables(node, around, tables)
         if isinstance(node, exp.Select):
-            return self.select(node, Scope.inside(around, tables), exists)
+            return self.select(node, QueryScope.inside(around, tables), exists)
         if isinstance(node, exp.SetOperation):
             left, right = (self.query(side, around, tables) for side in (node.this, node.expression))
             return self.set_operation(node, left, right)
@@ -62,7 +62,7 @@ class _Binder:
             return self.query(node.this, around, tables, exists)
         raise refusal(node, "this is not a query that a view can be")
 
-    def with_tables(self, node: exp.Expr, around: Scope | None, tables: Tables) -> Tables:
+    def with_tables(self, node: exp.Expr, around: QueryScope | None, tables: Tables) -> Tables:
         """Return the tables that a query may read: ``tables`` and those of its ``WITH``."""
         clause = node.args.get("with_")
         if clause is None:
@@ -77,7 +77,7 @@ class _Binder:
             tables[alias.name] = _renamed(cte, columns)
         return tables
 
-    def recursive(self, cte: exp.CTE, around: Scope | None, tables: Tables) -> list[str]:
+    def recursive(self, cte: exp.CTE, around: QueryScope | None, tables: Tables) -> list[str]:
         """Bind a query of ``WITH RECURSIVE``, whose step may read its own rows."""
         body, name = cte.this, cte.alias
         if not _reads(body, name):
@@ -98,10 +98,10 @@ class _Binder:
                 for place, name in enumerate(names):
                     places.setdefault(name, place)
             aliases = {name: output_column(place) for name, place in places.items()}
-            self.order(order, Scope(None, {}, set(), aliases=aliases), columns, places)
+            self.order(order, QueryScope(None, {}, set(), aliases=aliases), columns, places)
         return columns
 
-    def select(self, node: exp.Select, scope: Scope, exists: bool) -> list[str]:
+    def select(self, node: exp.Select, scope: QueryScope, exists: bool) -> list[str]:
         clause = node.args.get("from_")
         if clause is not None:
             self.item(clause.this, scope)
@@ -129,14 +129,14 @@ class _Binder:
             self.order(order, scope, names, places)
         return names
 
-    def clause(self, node: exp.Expr, name: str, scope: Scope) -> None:
+    def clause(self, node: exp.Expr, name: str, scope: QueryScope) -> None:
         clause = node.args.get(name)
         if clause is not None:
             self.expression(clause, scope)
 
     # -- FROM ------------------------------------------------------------------------------------------------------
 
-    def item(self, node: exp.Expr, scope: Scope) -> None:
+    def item(self, node: exp.Expr, scope: QueryScope) -> None:
         """Bind an item, which may read those before it, and its joins."""
         inner, joins = joined_in(node), node.args.get("joins") or []
         if inner is not None and node.args.get("alias") is None:  # its joins come before those behind the parentheses
@@ -149,14 +149,14 @@ class _Binder:
         if not joins:
             self.single(node, scope)
             return
-        nested = Scope(scope.around, scope.tables, scope.taken, scope.names)
+        nested = QueryScope(scope.around, scope.tables, scope.taken, scope.names)
         self.single(node, nested)
         for join in joins:
             self.join(join, nested)
         scope.items += nested.items
         scope.merged.update(nested.merged)
 
-    def single(self, node: exp.Expr, scope: Scope) -> None:
+    def single(self, node: exp.Expr, scope: QueryScope) -> None:
         """Bind a table, a subquery, a list of rows or the elements of a list."""
         inner = node.this if isinstance(node, exp.Lateral) else node
         if isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier):
@@ -177,7 +177,7 @@ class _Binder:
         else:
             raise refusal(node, "this in FROM is not supported: tables, subqueries, VALUES and UNNEST are")
 
-    def table(self, node: exp.Table, scope: Scope) -> None:
+    def table(self, node: exp.Table, scope: QueryScope) -> None:
         name = lower_case(node.name)
         columns = scope.tables.get(name)
         if columns is None:
@@ -191,7 +191,7 @@ class _Binder:
             else:
                 read.update(columns)  # by names that are not its own
 
-    def name(self, node: exp.Expr, scope: Scope, name: str, columns: Sequence[str]) -> FromItem:
+    def name(self, node: exp.Expr, scope: QueryScope, name: str, columns: Sequence[str]) -> FromItem:
         """Give an item of FROM with these columns a name that no item around it has."""
         alias = node.args.get("alias")
         if alias is None:
@@ -213,7 +213,7 @@ class _Binder:
         scope.items.append(item)
         return item
 
-    def join(self, join: exp.Expr, scope: Scope) -> None:
+    def join(self, join: exp.Expr, scope: QueryScope) -> None:
         """Bind a joined item, and what it is joined by: ``USING`` becomes a condition."""
         left = list(scope.items)
         self.item(join.this, scope)
@@ -238,7 +238,7 @@ class _Binder:
             del scope.items[len(left) :]
 
     def using(
-        self, join: exp.Expr, scope: Scope, name: str, node: exp.Expr, left: Sequence[FromItem], right: Sequence[FromItem]
+        self, join: exp.Expr, scope: QueryScope, name: str, node: exp.Expr, left: Sequence[FromItem], right: Sequence[FromItem]
     ) -> exp.Expr:
         """Return the condition on two columns of one name, which are one column from here on."""
         sides = []
@@ -258,7 +258,7 @@ class _Binder:
 
     # -- selected columns ------------------------------------------------------------------------------------------
 
-    def outputs(self, node: exp.Select, scope: Scope) -> tuple[list[str], dict[str, int]]:
+    def outputs(self, node: exp.Select, scope: QueryScope) -> tuple[list[str], dict[str, int]]:
         """Bind the selected columns; return their names, and the places of those with ``AS``: of several the last."""
         outputs: list[exp.Expr] = []
         places: dict[str, int] = {}
@@ -288,7 +288,7 @@ class _Binder:
         node.set("expressions", outputs)
         return [output.alias_or_name for output in outputs], places
 
-    def star(self, output: exp.Expr, star: exp.Star, scope: Scope, places: dict[str, int], first: int) -> list[exp.Expr]:
+    def star(self, output: exp.Expr, star: exp.Star, scope: QueryScope, places: dict[str, int], first: int) -> list[exp.Expr]:
         """Return the columns of ``*`` or ``t.*``, without those of ``EXCLUDE``, and with those of ``REPLACE`` and ``RENAME``."""
         table = lower_case(output.text("table"))
         items = [item for item in scope.items if item.name == table] if table else scope.items
@@ -324,7 +324,7 @@ class _Binder:
 
     # -- groups and orders -----------------------------------------------------------------------------------------
 
-    def group(self, node: exp.Select, scope: Scope) -> None:
+    def group(self, node: exp.Select, scope: QueryScope) -> None:
         """Bind the keys of ``GROUP BY``, of which numbers are selected columns."""
         group = node.args.get("group")
         for part in [] if group is None else list(group.expressions):
@@ -336,7 +336,7 @@ class _Binder:
             else:
                 part.replace(node.expressions[number - 1].unalias().copy())
 
-    def named_first(self, node: exp.Select, having: exp.Expr, scope: Scope) -> set[int]:
+    def named_first(self, node: exp.Select, having: exp.Expr, scope: QueryScope) -> set[int]:
         """Return the names of ``HAVING`` that mean selected columns before those of ``FROM``: outside of aggregates and keys."""
         first: set[int] = set()
         part: Any
@@ -353,7 +353,7 @@ class _Binder:
                 first.add(id(column))
         return first
 
-    def of_from(self, node: exp.Expr, scope: Scope) -> exp.Expr:
+    def of_from(self, node: exp.Expr, scope: QueryScope) -> exp.Expr:
         """Return a copy of an expression in which names without a table are columns of ``FROM``."""
 
         def bound(part: exp.Expr) -> exp.Expr:
@@ -363,7 +363,7 @@ class _Binder:
 
         return node.copy().transform(bound)
 
-    def order(self, order: exp.Expr, scope: Scope, names: Sequence[str], places: Mapping[str, int]) -> None:
+    def order(self, order: exp.Expr, scope: QueryScope, names: Sequence[str], places: Mapping[str, int]) -> None:
         """Bind the expressions of ``ORDER BY``; ``ALL`` is every column."""
         parts: list[exp.Expr] = []
         for ordered in order.expressions:
@@ -377,7 +377,7 @@ class _Binder:
                 parts.append(ordered)
         order.set("expressions", parts)
 
-    def ordered(self, node: exp.Expr, scope: Scope, names: Sequence[str], places: Mapping[str, int]) -> None:
+    def ordered(self, node: exp.Expr, scope: QueryScope, names: Sequence[str], places: Mapping[str, int]) -> None:
         """Bind what is ordered by: a number or a name that stands alone is a selected column, if there is one."""
         part, place = node.unnest(), _number(node)
         if place is not None and place > len(names):
@@ -396,7 +396,7 @@ class _Binder:
 
     # -- expressions -----------------------------------------------------------------------------------------------
 
-    def expression(self, root: exp.Expr, scope: Scope, aliases: set[int] | frozenset[int] = frozenset()) -> None:
+    def expression(self, root: exp.Expr, scope: QueryScope, aliases: set[int] | frozenset[int] = frozenset()) -> None:
         """Bind the names in an expression; those of ``aliases`` are selected columns, though ``FROM`` has them too."""
         left = [root]
         while left:
@@ -423,7 +423,7 @@ class _Binder:
                 if isinstance(node, exp.Anonymous) and node.name.upper() == "ALL" and _is_query(children):
                     node.replace(exp.All(this=exp.Subquery(this=children[0])))  # ALL ((...) UNION (...)) is no function
 
-    def column(self, node: exp.Column, scope: Scope, alias_first: bool) -> None:
+    def column(self, node: exp.Column, scope: QueryScope, alias_first: bool) -> None:
         value = scope.column(node, alias_first)
         if isinstance(value, exp.Column):
             node.set("this", value.this)

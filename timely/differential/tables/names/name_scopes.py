@@ -56,13 +56,13 @@ Source = FromItem | MergedColumn
 
 
 @attrs.define(eq=False)
-class Scope:
+class QueryScope:
     """The names of one ``SELECT``, and around them those of the queries that it stands in.
 
     ``tables`` are the columns of those of the database and of ``WITH``; ``taken`` are the unique names of all items in sight.
     """
 
-    around: Scope | None
+    around: QueryScope | None
     tables: Mapping[str, Sequence[str]]
     taken: set[str]
     names: set[str] = attrs.Factory(set)
@@ -74,13 +74,13 @@ class Scope:
     """What the selected columns with ``AS`` are; of several of a name it is the last."""
 
     @staticmethod
-    def inside(around: Scope | None, tables: Mapping[str, Sequence[str]]) -> Scope:
+    def inside(around: QueryScope | None, tables: Mapping[str, Sequence[str]]) -> QueryScope:
         """Return an empty scope."""
-        return Scope(around, tables, set() if around is None else set(around.taken))
+        return QueryScope(around, tables, set() if around is None else set(around.taken))
 
-    def levels(self) -> Iterator[Scope]:
+    def levels(self) -> Iterator[QueryScope]:
         """Yield the scope, and those around it."""
-        level: Scope | None = self
+        level: QueryScope | None = self
         while level is not None:
             yield level
             level = level.around
@@ -106,7 +106,7 @@ class Scope:
 
     def item(self, table: str) -> FromItem | None:
         """Return the table of this name, of the innermost query that has one."""
-        level: Scope | None = self
+        level: QueryScope | None = self
         while level is not None:
             for item in level.items:
                 if item.name == table:
@@ -116,7 +116,7 @@ class Scope:
 
     def meaning(self, name: str, node: exp.Expr, alias_first: bool = False) -> exp.Expr | None:
         """Return what a name without a table means: a column of ``FROM``, a selected one, or one of a query around it."""
-        level: Scope | None = self
+        level: QueryScope | None = self
         while level is not None:
             sources = [] if alias_first and level is self and name in self.aliases else level.sources(name)
             if sources:
