@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 from timely.dataflow.pickling import pickled
 from timely.differential.trace.entries import Entry
+from timely.differential.trace.layouts import AnyChunk, Layout
 from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget, size_text
 from timely.memory.paged_file import Page, PagedFile
 
 if TYPE_CHECKING:
-    from timely.differential.trace.spine import AnyChunk, Layout
     from timely.differential.updates.int_columns import Array
 
-C = TypeVar("C", bound="AnyChunk")
+C = TypeVar("C", bound=AnyChunk)
 
 _LEAST: Final = 1 << 20
 """Bytes that the entries of one key may always take."""

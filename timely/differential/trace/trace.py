@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from timely.differential.trace.compaction_frontier import Hold, Holds
 from timely.differential.trace.entries import Entry, size_in_words
+from timely.differential.trace.layouts import Layout
 from timely.differential.trace.object_chunk import OBJECT_LAYOUT, equal_when_pickled
 from timely.differential.trace.row_lists import RowLists
-from timely.differential.trace.spine import Layout, Spine, current_policy
+from timely.differential.trace.spine import Spine, current_policy
 from timely.differential.trace.state_memory import StateMemory, memory_of
 from timely.differential.updates.containers import columns_module
 from timely.differential.updates.updates import Delta, Update
@@ -27,8 +28,8 @@ from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.arrow_values import RowDelta
     from timely.differential.trace.chunk import Chunk, ColumnDelta, Gathered, Matches
+    from timely.differential.trace.row_values import RowDelta
     from timely.differential.updates.int_columns import Array, Updates
     from timely.differential.updates.row_columns import KeyedRows
 
@@ -119,7 +120,7 @@ class Trace(Generic[T]):
 
     def append_rows(self, time: T, updates: KeyedRows) -> RowDelta:
         """Append rows that are columns at ``time``, as ``append`` does."""
-        from timely.differential.trace.arrow_values import RowDelta
+        from timely.differential.trace.row_values import RowDelta
 
         delta = RowDelta(updates, self.number, time)
         self._announce(time, delta)
