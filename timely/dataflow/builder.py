@@ -171,19 +171,19 @@ class OperatorBuilder(Generic[T]):
         if self._built:
             raise GraphError(f"operator {self._operator.path!r} is built already: add its ports before, and build it once")
 
-    def _ways(self, given: Any, ports: int, port: str, missing: str) -> dict[int, Antichain[PathSummary[T]]]:
-        """Return the summaries ``given`` for a port, by port on the other side, where there are ``ports``."""
-        if given is None or isinstance(given, Antichain):
-            return dict.fromkeys(range(ports), self._stay if given is None else given)
+    def _ways(self, summaries: Any, ports: int, port: str, missing: str) -> dict[int, Antichain[PathSummary[T]]]:
+        """Return the ``summaries`` of a port, by port on the other side, where there are ``ports``."""
+        if summaries is None or isinstance(summaries, Antichain):
+            return dict.fromkeys(range(ports), self._stay if summaries is None else summaries)
         place = f"operator {self._operator.path!r}: {port}"
-        if isinstance(given, Mapping):
-            ways = dict(given)
-        elif isinstance(given, Sequence) and len(given) == ports:
-            ways = dict(enumerate(given))
+        if isinstance(summaries, Mapping):
+            ways = dict(summaries)
+        elif isinstance(summaries, Sequence) and len(summaries) == ports:
+            ways = dict(enumerate(summaries))
         else:
             raise GraphError(
                 f"{place} needs summaries by port, as in {{0: {self._stay!r}}}, or a list of one antichain for each of the"
-                f" {ports} ports added on the other side, not {given!r}"
+                f" {ports} ports added on the other side, not {summaries!r}"
             )
         for other, antichain in ways.items():
             if other not in range(ports):

@@ -130,12 +130,12 @@ def _partition_own(batch: Any, key: Key, workers: int) -> Parts:
     return checked_parts(batch.partition(key, workers), batch, workers, f"{type(batch).__name__}.partition(key, {workers})")
 
 
-def checked_parts(given: Iterable[tuple[int, Any]], batch: Any, workers: int, who: str) -> Parts:
+def checked_parts(pairs: Iterable[tuple[int, Any]], batch: Any, workers: int, who: str) -> Parts:
     """Return the parts that ``who`` made of a container, by worker.
 
     ``RoutingError`` for a worker that does not exist, and for lost or added records: progress would never end.
     """
-    parts = [(worker, part) for worker, part in given if len(part)]
+    parts = [(worker, part) for worker, part in pairs if len(part)]
     for worker, _ in parts:
         if not isinstance(worker, int) or not 0 <= worker < workers:
             raise RoutingError(f"{who} sends to worker {brief(worker)}, and there are 0 to {workers - 1}")

@@ -30,7 +30,7 @@ from timely.scopes import Counts, Scope, Summaries, ValidatingScope
 
 T = TypeVar("T", bound=PartialOrder)
 
-Given: TypeAlias = Stream[T, Any] | tuple[Stream[T, Any], Pact]
+ScopeInput: TypeAlias = Stream[T, Any] | tuple[Stream[T, Any], Pact]
 """What an input reads: a stream, or ``(stream, pact)``."""
 
 
@@ -253,7 +253,7 @@ class CustomScope(ValidatingScope[T]):
 
 
 def add_scope(
-    scope: ScopeBuilder[T], scope_object: Scope[T], inputs: Sequence[Given[T]] = (), name: str | None = None
+    scope: ScopeBuilder[T], scope_object: Scope[T], inputs: Sequence[ScopeInput[T]] = (), name: str | None = None
 ) -> list[Stream[T, Any]]:
     """Add ``scope_object``, an object with the methods of ``timely.Scope``; return the streams of its outputs, in order.
 
@@ -291,8 +291,8 @@ def add_scope(
         raise GraphError(f"{place}: the scope has {scope_object.inputs} inputs, and {len(streams)} streams were given")
     custom = CustomScope(scope_object, name, scope)
     scope.subgraph_builder.add_child(name, custom)
-    for port, (given, inlet) in enumerate(zip(streams, custom.inlets, strict=True)):
-        stream, pact = given if isinstance(given, tuple) else (given, Pipeline)
+    for port, (edge, inlet) in enumerate(zip(streams, custom.inlets, strict=True)):
+        stream, pact = edge if isinstance(edge, tuple) else (edge, Pipeline)
         if not isinstance(stream, Stream):
             raise GraphError(f"{place}: input {port} is to be a stream or (stream, pact), and is {stream!r}")
         connect(scope, stream, pact, Target(custom.index, port), inlet)

@@ -76,15 +76,15 @@ def preview(messages: Iterable[tuple[Any, Any]], *, limit: int = 10, times: bool
     Columns are those of Arrow batches, the keys of dictionaries, the fields of data classes, attrs objects and named tuples, and
     the positions of tuples.
     """
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     total = 0
     for time, container in messages:
         total += len(container)
-        left = limit - len(found)
+        left = limit - len(rows)
         if left > 0:
-            found += [{"time": time, **row} if times else row for row in _rows(container, left)]
-    columns = tuple(dict.fromkeys(column for row in found for column in row))
-    return Preview(columns, tuple(tuple(row.get(column, _ABSENT) for column in columns) for row in found), total)
+            rows += [{"time": time, **row} if times else row for row in _rows(container, left)]
+    columns = tuple(dict.fromkeys(column for row in rows for column in row))
+    return Preview(columns, tuple(tuple(row.get(column, _ABSENT) for column in columns) for row in rows), total)
 
 
 def joined(previews: Sequence[Preview], *, limit: int = 10) -> Preview:

@@ -112,7 +112,7 @@ class OperatorInfo:
 
     def described(self, *, records: bool) -> list[str]:
         """Return the texts with records of the program, or those without; never raises."""
-        return [found for text, has_records in list(self._texts) if has_records is records and (found := _called(text))]
+        return [line for text, has_records in list(self._texts) if has_records is records and (line := _called(text))]
 
     def end(self) -> None:
         """Call every action of ``at_end``, even if some raise; describe nothing any more."""

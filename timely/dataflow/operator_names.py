@@ -10,8 +10,8 @@ from timely.dataflow.origin import is_ours
 from timely.errors import GraphError, brief
 
 
-def operator_name(kind: str, given: str | None, function: object = None) -> str:
-    """Return ``given``, else ``"kind · function"``; the kind alone for lambdas, built-ins and functions of the library.
+def operator_name(kind: str, name: str | None, function: object = None) -> str:
+    """Return ``name``, else ``"kind · function"``; the kind alone for lambdas, built-ins and functions of the library.
 
     ``GraphError`` for a name that is no string with something in it.
 
@@ -20,10 +20,10 @@ def operator_name(kind: str, given: str | None, function: object = None) -> str:
     >>> operator_name("map", None, clean), operator_name("map", None, lambda x: x), operator_name("map", "words", clean)
     ('map · clean', 'map', 'words')
     """
-    if given is not None:
-        if not isinstance(given, str) or not given:
-            raise GraphError(f"{kind}: name= is what pictures and errors call the operator, a string, not {brief(given)}")
-        return given
+    if name is not None:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"{kind}: name= is what pictures and errors call the operator, a string, not {brief(name)}")
+        return name
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, MethodType):

@@ -56,7 +56,7 @@ def declared_types(types: Mapping[str, Any], place: str) -> dict[str, pa.DataTyp
     >>> declared_types({"zip": "string", "price": pa.decimal128(8, 2)}, "here")
     {'zip': DataType(string), 'price': Decimal128Type(decimal128(8, 2))}
     """
-    found = {}
+    declared = {}
     for name, kind in types.items():
         known = kind if isinstance(kind, pa.DataType) else _TYPES.get(str(kind).strip().lower())
         if not isinstance(name, str) or known is None:
@@ -64,8 +64,8 @@ def declared_types(types: Mapping[str, Any], place: str) -> dict[str, pa.DataTyp
                 f"{place}: {brief(kind)} is no type of a column, for {brief(name)}. Types are {', '.join(_TYPES)}; for others"
                 " give one of PyArrow"
             )
-        found[name] = known
-    return found
+        declared[name] = known
+    return declared
 
 
 def declared_schema(columns: pa.Schema | str, place: str) -> pa.Schema:
@@ -179,12 +179,12 @@ class OutputSchema:
         try:
             if pa.types.is_nested(field.type):
                 values = [_named(field.type, value) for value in values]
-            found = pa.array(values)  # of the type that they have: a given one would make 1 of 1.5
+            array = pa.array(values)  # of the type that they have: a given one would make 1 of 1.5
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise SchemaError(
                 f"{self.label}: column {field.name!r} is declared {field.type}, and its values are of no Arrow type: {error}"
             ) from None
-        return self._cast(field, found)
+        return self._cast(field, array)
 
     def _check_names(self, names: Sequence[str]) -> None:
         declared = self.schema.names
@@ -248,17 +248,17 @@ def _flatten(row: Iterable[Any], values: list[Any]) -> None:
             values.append(value)
 
 
-def _is_akin(given: pa.DataType, declared: pa.DataType) -> bool:
+def _is_akin(actual: pa.DataType, declared: pa.DataType) -> bool:
     """Return whether values of a type may be cast to another; within lists, structs and maps, only if that cannot round."""
-    if pa.types.is_null(given):
+    if pa.types.is_null(actual):
         return True
-    if pa.types.is_dictionary(given):
-        given = given.value_type
-    if _kind(given) != _kind(declared):
+    if pa.types.is_dictionary(actual):
+        actual = actual.value_type
+    if _kind(actual) != _kind(declared):
         return False
-    if not pa.types.is_nested(given):
+    if not pa.types.is_nested(actual):
         return True
-    parts = _parts(given), _parts(declared)
+    parts = _parts(actual), _parts(declared)
     return parts[0].keys() == parts[1].keys() and all(
         _is_akin(part, parts[1][name]) and not _may_round(part, parts[1][name]) for name, part in parts[0].items()
     )
@@ -270,12 +270,12 @@ def _parts(kind: pa.DataType) -> dict[str, pa.DataType]:
     return {field.name if pa.types.is_struct(kind) else str(at): field.type for at, field in enumerate(fields)}
 
 
-def _may_round(given: pa.DataType, declared: pa.DataType) -> bool:
+def _may_round(actual: pa.DataType, declared: pa.DataType) -> bool:
     """Return whether a cast between numeric types may change a value without an error."""
-    if pa.types.is_floating(given) and pa.types.is_floating(declared):
-        return bool(given.bit_width > declared.bit_width)
-    return {pa.types.is_floating(given), pa.types.is_floating(declared)} == {True, False} and (
-        pa.types.is_decimal(given) or pa.types.is_decimal(declared)
+    if pa.types.is_floating(actual) and pa.types.is_floating(declared):
+        return bool(actual.bit_width > declared.bit_width)
+    return {pa.types.is_floating(actual), pa.types.is_floating(declared)} == {True, False} and (
+        pa.types.is_decimal(actual) or pa.types.is_decimal(declared)
     )
 
 

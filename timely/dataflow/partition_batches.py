@@ -56,9 +56,9 @@ def partition_batch(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
 def _slices(batch: pa.RecordBatch, owners: Array) -> Parts:
     """Return the parts as slices of one batch, sorted by owner: each call of Arrow's costs as much as some thousand rows."""
     order, ends = in_order(owners)
-    found = list(ends)
-    ordered = _ordered(batch, order) if len(found) > 1 else batch
-    return [(worker, ordered.slice(start, end - start)) for worker, start, end in found]
+    bounds = list(ends)
+    ordered = _ordered(batch, order) if len(bounds) > 1 else batch
+    return [(worker, ordered.slice(start, end - start)) for worker, start, end in bounds]
 
 
 def _places(key: str | Sequence[str], schema: pa.Schema) -> list[int]:

@@ -124,14 +124,14 @@ class InputPort(CountedInput[T], Generic[T, D]):
         queue = self.queue
         if isinstance(queue, SpillQueue):
             return records  # the next message may be on disk, and is read when it is its turn
-        found = list(records)
-        while queue and len(found) < FLUSH_AT:
+        concatenated = list(records)
+        while queue and len(concatenated) < FLUSH_AT:
             following, batch, count = queue[0]
             if count >= SMALL or following != time or len(batch) != count:
                 break
             self._read()
-            found.extend(batch if type(batch) is list else records_of(batch))
-        return found
+            concatenated.extend(batch if type(batch) is list else records_of(batch))
+        return concatenated
 
     def _cannot_forward(self, output: OutputPort[T]) -> CapabilityError:
         return CapabilityError(
@@ -147,11 +147,11 @@ class InputPort(CountedInput[T], Generic[T, D]):
 
     def by_time(self) -> Iterator[tuple[InputCapability[T], list[list[D]]]]:
         """Read all that has arrived, as ``(capability, batches)`` for each time, earlier times first."""
-        found: dict[T, tuple[InputCapability[T], list[list[D]]]] = {}
+        arrived: dict[T, tuple[InputCapability[T], list[list[D]]]] = {}
         for capability, batch in self:
-            found.setdefault(capability.time, (capability, []))[1].append(batch)
-        for time in linear_extension(found):
-            yield found[time]
+            arrived.setdefault(capability.time, (capability, []))[1].append(batch)
+        for time in linear_extension(arrived):
+            yield arrived[time]
 
 
 class OutputPort(CountedOutput[T], Generic[T]):
@@ -177,16 +177,16 @@ class OutputPort(CountedOutput[T], Generic[T]):
         if not operator.running:
             raise CapabilityError(f"{self.label}: sessions can be opened only while the operator's logic runs")
         try:
-            given: Capability[T] | InputCapability[T] = capability
-            permitted = given.permits(self)
+            held: Capability[T] | InputCapability[T] = capability
+            permitted = held.permits(self)
         except (AttributeError, TypeError):
             raise CapabilityError(
                 f"{self.label}: a session needs a capability, not {brief(capability)}: the one that came with the input, or one"
                 " that was retained"
             ).caused_by(None)
         if not permitted:
-            raise given.refused_by(self)
-        session: Session[T] = Session(self, given.time)
+            raise held.refused_by(self)
+        session: Session[T] = Session(self, held.time)
         operator.sessions.append(session)
         return session
 

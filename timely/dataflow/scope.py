@@ -274,17 +274,17 @@ def way_between(start: ScopeBuilder[Any], end: object, inside: str = "bring it i
     return "that is another dataflow: record it there with capture_into, and replay it here"
 
 
-def instead_of(given: object) -> str:
-    """Return what to give instead of ``given``, which is no stream, for a message."""
-    first = given
+def instead_of(value: object) -> str:
+    """Return what to give instead of ``value``, which is no stream, for a message."""
+    first = value
     while isinstance(first, tuple) and first:  # new_unordered_input returns ((handle, capability), stream)
         first = first[0]
     if type(first) in ADVICE:
         return ADVICE[type(first)]
-    if isinstance(given, list | tuple) and any(isinstance(one, Stream) for one in given):
+    if isinstance(value, list | tuple) and any(isinstance(one, Stream) for one in value):
         return "give the streams in it one by one, as in concat(*streams)"
-    if isinstance(given, ScopeBuilder):
+    if isinstance(value, ScopeBuilder):
         return "give a stream of that scope"
-    if given is None:
+    if value is None:
         return "a function that builds part of a dataflow must return its stream"
     return "make one of it with scope.to_stream(...)"

@@ -35,11 +35,11 @@ def fold_tracebacks(error: BaseException) -> None:
         frames = list(_frames(trace))
         if not frames or (not isinstance(each, TimelyError) and _is_library(frames[-1])):
             continue
-        kept = _without_library(frames)
-        if len(kept) == len(frames):
+        outside = _without_library(frames)
+        if len(outside) == len(frames):
             continue
         trace = None
-        for frame in reversed(kept):
+        for frame in reversed(outside):
             frame.tb_next = trace
             trace = frame
         each.__traceback__ = trace
@@ -70,13 +70,13 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _without_library(frames: list[TracebackType]) -> list[TracebackType]:
-    kept: list[TracebackType] = []
+    outside: list[TracebackType] = []
     inside = False
     for frame in frames:
         inside = _is_library(frame) or (inside and frame.tb_frame.f_code.co_filename == contextlib.__file__)
         if not inside:
-            kept.append(frame)
-    return kept
+            outside.append(frame)
+    return outside
 
 
 def _is_library(trace: TracebackType) -> bool:

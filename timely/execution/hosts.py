@@ -243,10 +243,10 @@ class _Connector:
 
     def _unanswered(self, missing: Sequence[tuple[int, int]]) -> PeerLostError:
         """Return the error about the hosts that are not connected."""
-        found = []
+        silent = []
         for index in sorted({peer // self.own.workers for _, peer in missing}):
-            found.append(f"{self.hosts.title(index)} {self.reasons.get(index, 'has not connected')}")
+            silent.append(f"{self.hosts.title(index)} {self.reasons.get(index, 'has not connected')}")
         return PeerLostError(
-            f"{self.name} waited {self.hosts.patience:g} s in vain for {'; '.join(found)}. Start the same program there, and see"
+            f"{self.name} waited {self.hosts.patience:g} s in vain for {'; '.join(silent)}. Start the same program there, and see"
             " that this machine can reach that port"
         )

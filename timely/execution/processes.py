@@ -109,7 +109,7 @@ def run_processes(
     carried = program if method == "fork" else _pickled(program)
     load_ctypes()
     prepare_to_partition()
-    kept = _connections_of_spark()  # noqa: F841  (the children have this frame, too)
+    connections = _connections_of_spark()  # noqa: F841  (the children have this frame, too)
     children: list[Any] = []
     with enough_files(workers, processes):
         lifeline = Lifeline()
@@ -278,8 +278,8 @@ def _pickled(program: Callable[[Worker], Any]) -> bytes:
 
 def _unpickled(program: bytes) -> Callable[[Worker], Any]:
     try:
-        found: Callable[[Worker], Any] = pickle.loads(program)
-        return found
+        unpickled: Callable[[Worker], Any] = pickle.loads(program)
+        return unpickled
     except Exception as error:
         raise ConfigurationError(
             f"the program cannot be read in a spawned process, {error_text(error)}: define it in a module or script that the"
@@ -337,14 +337,14 @@ class FailureDetector:
     def silent(self, places: Iterable[int]) -> list[int]:
         """Ask the processes at these places, and return those that have been silent for as long as the patience."""
         answers = ask({place: self._senders[place] for place in places}, PING, self._pause)
-        for place, found in answers.items():
-            self._missed[place] = 0 if found in (PING, ENDED) else self._missed[place] + 1
+        for place, reply in answers.items():
+            self._missed[place] = 0 if reply in (PING, ENDED) else self._missed[place] + 1
         return [place for place in answers if self._missed[place] >= _LOOKS]
 
 
 def _gather(run: _Run, children: Sequence[Any], lifeline: Lifeline, detector: FailureDetector) -> list[Outcome]:
     """Return the outcomes of all processes. One that ends without any has failed, and so have those that go on long after it."""
-    found: dict[int, list[Outcome]] = {}
+    outcomes: dict[int, list[Outcome]] = {}
     receivers, workers = run.receivers, run.workers
     waiting: dict[Any, int] = {receiver: place for place, receiver in enumerate(receivers)}
     killed: set[int] = set()
@@ -362,7 +362,7 @@ def _gather(run: _Run, children: Sequence[Any], lifeline: Lifeline, detector: Fa
             place = waiting.pop(receiver)
             if ready:
                 with contextlib.suppress(EOFError, OSError):
-                    found[place] = _unpack(receivers[place].recv_bytes())
+                    outcomes[place] = _unpack(receivers[place].recv_bytes())
                     continue
             _remaining([children[place]], None)
             first, last = place * workers, (place + 1) * workers - 1
@@ -376,6 +376,6 @@ def _gather(run: _Run, children: Sequence[Any], lifeline: Lifeline, detector: Fa
                     " it kept Python's other threads from running. If it may take so long, give a larger patience="
                 )
             error = kind(f"process {place} (workers {first} to {last}) {text}")
-            found[place] = [(False, error)] * workers
+            outcomes[place] = [(False, error)] * workers
             lifeline.end()
-    return [outcome for place in range(len(receivers)) for outcome in found[place]]
+    return [outcome for place in range(len(receivers)) for outcome in outcomes[place]]

@@ -51,11 +51,11 @@ def goes_round(operator: Operator[Any]) -> bool:
 
 def epochs(subgraph: Subgraph[Any, Any]) -> set[Any]:
     """Return the times of what is outstanding in a scope and those nested in it, as times of this scope."""
-    found = subgraph.times()
+    times = subgraph.times()
     for child in subgraph.children:
         if isinstance(child.scope, Subgraph):
-            found |= set(map(child.scope.refinement.to_outer, epochs(child.scope)))
-    return found
+            times |= set(map(child.scope.refinement.to_outer, epochs(child.scope)))
+    return times
 
 
 def round_of(moment: object) -> int | None:

@@ -32,11 +32,11 @@ class InputCounts:
     @classmethod
     def of(cls, worker: Worker) -> InputCounts:
         """Return the tracer of this kind that a worker has; it gets one if it has none."""
-        found = _found(worker)
-        if found is None:
-            found = cls()
-            tracers(worker).append(found)
-        return found
+        counts = _tracer_of(worker)
+        if counts is None:
+            counts = cls()
+            tracers(worker).append(counts)
+        return counts
 
     def built(self, number: int, scope: ScopeBuilder[Any]) -> None:
         """Count what the inputs of a dataflow send."""
@@ -76,9 +76,9 @@ class InputCounts:
 
 def records_sent(worker: Worker) -> int:
     """Return how many records the inputs of a worker have sent; 0 where nothing counts them."""
-    found = _found(worker)
-    return 0 if found is None else found.records
+    counts = _tracer_of(worker)
+    return 0 if counts is None else counts.records
 
 
-def _found(worker: Worker) -> InputCounts | None:
+def _tracer_of(worker: Worker) -> InputCounts | None:
     return next((tracer for tracer in tracers(worker) if isinstance(tracer, InputCounts)), None)

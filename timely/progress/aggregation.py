@@ -314,7 +314,7 @@ class _GroupSums(Generic[K]):
 
     def flush(self) -> list[tuple[Sequence[int], ProgressBatch[K]]]:
         """Return the batch of each group that has one. Groups with equal batches share one, so that it is pickled once."""
-        found: list[tuple[Sequence[int], ProgressBatch[K]]] = []
+        batches: list[tuple[Sequence[int], ProgressBatch[K]]] = []
         total = tuple(self._total.drain())
         made: dict[tuple[int, Updates[K]], ProgressBatch[K]] = {}
         for place, members in enumerate(self._groups):
@@ -325,9 +325,9 @@ class _GroupSums(Generic[K]):
                 batch = made[key] = ProgressBatch(self._index, key[0], _without(total, key[1]))
             if batch.updates:
                 self._sequences[place] += 1
-                found.append((members, batch))
+                batches.append((members, batch))
         self._received.clear()
-        return found
+        return batches
 
 
 def _without(total: Updates[K], part: Updates[K]) -> Updates[K]:

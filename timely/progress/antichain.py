@@ -130,6 +130,6 @@ def of_incomparable(elements: Iterable[T]) -> Antichain[T]:
     >>> of_incomparable([3])
     Antichain([3])
     """
-    found: Antichain[T] = Antichain()
-    found._elements = list(elements)
-    return found
+    antichain: Antichain[T] = Antichain()
+    antichain._elements = list(elements)
+    return antichain

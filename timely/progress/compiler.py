@@ -47,16 +47,16 @@ class Plan(Generic[T]):
         self.topology = topology
         contraction = _Contraction(topology)
         layout = _Layout(topology, contraction)
-        kept = layout.needed()
+        needed = layout.needed()
         number = [NOWHERE] * len(layout.predecessors)
-        for new, old in enumerate(kept):
+        for new, old in enumerate(needed):
             number[old] = new
         identity = topology.domain.identity
         self.predecessors: list[list[tuple[int, PathSummary[T] | None]]] = [
             [(number[cell], None if s == identity else s) for cell, s in layout.predecessors[old] if number[cell] != NOWHERE]
-            for old in kept
+            for old in needed
         ]
-        self.observers = [layout.observers[old] for old in kept]
+        self.observers = [layout.observers[old] for old in needed]
         self.shifts = contraction.shifts
         self.contracted = [place != location for location, place in enumerate(contraction.places)]
         self.cells = [NOWHERE] * topology.size
@@ -163,8 +163,8 @@ class _Layout(Generic[T]):
     def needed(self) -> list[int]:
         """Return the cells that an observer depends on, in order."""
         starts = [cell for cell, observer in enumerate(self.observers) if observer != NOWHERE]
-        found = reachable([[cell for cell, _ in ways] for ways in self.predecessors], starts)
-        return [cell for cell, byte in enumerate(found) if byte]
+        reached = reachable([[cell for cell, _ in ways] for ways in self.predecessors], starts)
+        return [cell for cell, byte in enumerate(reached) if byte]
 
     def _cell(self, predecessors: list[tuple[int, PathSummary[T]]]) -> int:
         self.predecessors.append(predecessors)
@@ -257,18 +257,18 @@ def direct_ways(
     rank = {place: number for number, place in enumerate(rest)}
     direct: dict[int, SummariesTo[T]] = {start: {} for start in members}
     for start in members:
-        found: SummariesTo[T] = {end: summaries.copy() for end, summaries in ways[start].items()}
-        waiting: list[tuple[int, int]] = sorted((rank[place], place) for place in found if place in rank)
+        paths: SummariesTo[T] = {end: summaries.copy() for end, summaries in ways[start].items()}
+        waiting: list[tuple[int, int]] = sorted((rank[place], place) for place in paths if place in rank)
         while waiting:
             _, place = heappop(waiting)
             for end, summaries in ways[place].items():
                 if end in rank or end in direct:
-                    if end not in found:
-                        found[end] = Antichain()
+                    if end not in paths:
+                        paths[end] = Antichain()
                         if end in rank:
                             heappush(waiting, (rank[end], end))
-                    compose(found[end], found[place], summaries)
-        direct[start] = {end: found[end] for end in found if end in direct and end != start and found[end]}
+                    compose(paths[end], paths[place], summaries)
+        direct[start] = {end: paths[end] for end in paths if end in direct and end != start and paths[end]}
     return direct
 
 

@@ -61,13 +61,13 @@ class _CycleCheck(Generic[T]):
         place = {location: i for i, location in enumerate(members)}
         restricted: list[Ways[T]] = []
         for location in members:
-            kept: Ways[T] = []
+            ways: Ways[T] = []
             for end, summaries in self._topology.forward[location]:
                 if end in place:
                     part = tuple(s for s in summaries if not (slow_only and self._advances(s)))
                     if part:
-                        kept.append((place[end], part))
-            restricted.append(kept)
+                        ways.append((place[end], part))
+            restricted.append(ways)
         return restricted
 
     def _compose(self, members: Sequence[int], ways: list[Ways[T]]) -> list[int] | None:

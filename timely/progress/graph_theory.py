@@ -16,16 +16,16 @@ def strongly_connected(successors: Sequence[Iterable[int]]) -> list[list[int]]:
     [[0], [2, 1], [3]]
     """
     count = len(successors)
-    found = [-1] * count
+    discovered = [-1] * count
     low = [0] * count
     on_stack = bytearray(count)
     stack: list[int] = []
     components: list[list[int]] = []
     clock = 0
     for root in range(count):
-        if found[root] >= 0:
+        if discovered[root] >= 0:
             continue
-        found[root] = low[root] = clock
+        discovered[root] = low[root] = clock
         clock += 1
         stack.append(root)
         on_stack[root] = 1
@@ -33,20 +33,20 @@ def strongly_connected(successors: Sequence[Iterable[int]]) -> list[list[int]]:
         while trail:
             vertex, rest = trail[-1]
             for successor in rest:
-                if found[successor] < 0:
-                    found[successor] = low[successor] = clock
+                if discovered[successor] < 0:
+                    discovered[successor] = low[successor] = clock
                     clock += 1
                     stack.append(successor)
                     on_stack[successor] = 1
                     trail.append((successor, iter(successors[successor])))
                     break
-                if on_stack[successor] and found[successor] < low[vertex]:
-                    low[vertex] = found[successor]
+                if on_stack[successor] and discovered[successor] < low[vertex]:
+                    low[vertex] = discovered[successor]
             else:
                 trail.pop()
                 if trail and low[vertex] < low[trail[-1][0]]:
                     low[trail[-1][0]] = low[vertex]
-                if low[vertex] == found[vertex]:
+                if low[vertex] == discovered[vertex]:
                     component = []
                     while on_stack[vertex]:
                         component.append(stack.pop())

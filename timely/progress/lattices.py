@@ -43,10 +43,10 @@ class Lattice(Generic[T]):
         if not frontier or self.glb is None:
             return time
         bounds = [self.lub(time, element) for element in frontier]
-        found = bounds[0]
+        advanced = bounds[0]
         for bound in bounds[1:]:
-            found = self.glb(found, bound)
-        return found
+            advanced = self.glb(advanced, bound)
+        return advanced
 
     def lower_envelope(self, times: Iterable[T]) -> list[T]:
         """Return the minimal elements of ``times``, each once.
@@ -82,10 +82,10 @@ def lattice(time: Any) -> Lattice[Any]:
     (5, (3, 6))
     """
     domain = time_domain(time)
-    found = _LATTICES.get(domain.spec)
-    if found is None:
-        found = _LATTICES.setdefault(domain.spec, _resolve(domain))
-    return found
+    known = _LATTICES.get(domain.spec)
+    if known is None:
+        known = _LATTICES.setdefault(domain.spec, _resolve(domain))
+    return known
 
 
 def _resolve(domain: TimeDomain[Any]) -> Lattice[Any]:

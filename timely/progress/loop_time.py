@@ -130,12 +130,12 @@ class LoopSummary:
         return moved
 
     def _change(self, counters: tuple[int, ...], keep: int) -> tuple[int, ...]:
-        kept = counters[:keep]
-        if len(kept) < keep:
-            kept += (0,) * (keep - len(kept))
+        prefix = counters[:keep]
+        if len(prefix) < keep:
+            prefix += (0,) * (keep - len(prefix))
         if self._increment:
-            kept = (*kept[:-1], kept[-1] + self._increment)
-        return kept + self._append
+            prefix = (*prefix[:-1], prefix[-1] + self._increment)
+        return prefix + self._append
 
     def followed_by(self, other: LoopSummary, /) -> LoopSummary | None:
         """Return the summary that does what this and ``other`` do in turn."""

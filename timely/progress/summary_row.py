@@ -47,8 +47,8 @@ class SummaryRow(Sequence[Antichain[PathSummary[T]]], Generic[T]):
         return self._at(places) if isinstance(places, int) else [self._at(each) for each in places]
 
     def _at(self, place: int) -> Antichain[PathSummary[T]]:
-        found = self._entries.get(place)
-        return Antichain() if found is None else found
+        summaries = self._entries.get(place)
+        return Antichain() if summaries is None else summaries
 
     def __len__(self) -> int:
         return self._width

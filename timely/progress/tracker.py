@@ -158,21 +158,21 @@ class Tracker(CountSink[T], Generic[T]):
     def frontiers(self, counts: Mapping[tuple[Location, T], int] | None = None) -> dict[Location, Antichain[T]]:
         """Return the frontiers at all locations for the present counts, or for ``counts``, in one pass through the graph."""
         topology = self._topology
-        found: list[Antichain[T]] = [Antichain() for _ in range(self.size)]
+        frontiers: list[Antichain[T]] = [Antichain() for _ in range(self.size)]
         for (location, time), count in (self.counts() if counts is None else counts).items():
             if count > 0:
-                found[topology.numbers[location]].insert(time)
-        ready = [(topology.rank[number], number) for number, elements in enumerate(found) if elements]
+                frontiers[topology.numbers[location]].insert(time)
+        ready = [(topology.rank[number], number) for number, elements in enumerate(frontiers) if elements]
         heapify(ready)
-        waits = bytearray(1 if elements else 0 for elements in found)
+        waits = bytearray(1 if elements else 0 for elements in frontiers)
         while ready:
             _, number = heappop(ready)
             waits[number] = 0
             for end, summaries in topology.forward[number]:
-                if _extend(found[end], found[number], summaries) and not waits[end]:
+                if _extend(frontiers[end], frontiers[number], summaries) and not waits[end]:
                     waits[end] = 1
                     heappush(ready, (topology.rank[end], end))
-        return dict(zip(topology.locations, found, strict=True))
+        return dict(zip(topology.locations, frontiers, strict=True))
 
     def cells(self) -> list[CellState[T]]:
         """Return the cells in the order of propagation, as they are now."""
@@ -191,13 +191,13 @@ class Tracker(CountSink[T], Generic[T]):
                     moved = time if shift is None else shift.results_in(time)
                     if moved is not None:
                         own[cell][moved] = own[cell].get(moved, 0) - count
-        found: dict[tuple[Location, T], int] = {}
+        pointstamps: dict[tuple[Location, T], int] = {}
         for number, contracted in enumerate(self._contracted):
             counts = own[plan.cells[number]] if contracted is None else contracted
             for time, count in counts.items():
                 if count:
-                    found[locations[number], time] = count
-        return found
+                    pointstamps[locations[number], time] = count
+        return pointstamps
 
     def explain(self, location: Location) -> list[Blocker[T]]:
         """Return the pointstamps that produce the elements of the frontier at ``location``, for the present counts.
@@ -255,8 +255,8 @@ class Tracker(CountSink[T], Generic[T]):
     def summary(self, a: Location, b: Location) -> Antichain[PathSummary[T]]:
         """Return the minimal summaries of the paths from ``a`` to ``b``; empty if there is no path."""
         self.index(b)
-        found = self.summaries_from(a).get(b)
-        return Antichain() if found is None else found.copy()
+        summaries = self.summaries_from(a).get(b)
+        return Antichain() if summaries is None else summaries.copy()
 
     def summaries_from(self, a: Location) -> dict[Location, Antichain[PathSummary[T]]]:
         """Return the minimal path summaries from ``a`` to every location that it reaches, itself included.
@@ -274,8 +274,8 @@ class Tracker(CountSink[T], Generic[T]):
         if known is None or known[0] != number:
             labels = find_paths(self._topology, number, backward=backward)
             locations = self._topology.locations
-            found = {locations[other]: Antichain(label.summary for label in labels[other]) for other in sorted(labels)}
-            known = self._paths[backward] = (number, found)
+            by_location = {locations[other]: Antichain(label.summary for label in labels[other]) for other in sorted(labels)}
+            known = self._paths[backward] = (number, by_location)
         return known[1]
 
     def forget(self) -> None:

@@ -71,8 +71,8 @@ class ExternalSummaries(Generic[TO, TI]):
                     if isinstance(location, Target) and location.node == child:
                         trips = (RoundTripSummary(before, r, after, self._refinement) for r in world for after in summaries)
                         around.setdefault(location.port, Antichain()).extend(trips)
-        for entry, found in around.items():  # a summary of the inner times need not compare with a round trip
-            back[entry] = back[entry].beside(found) if entry in back else found
+        for entry, round_trips in around.items():  # a summary of the inner times need not compare with a round trip
+            back[entry] = back[entry].beside(round_trips) if entry in back else round_trips
         return back
 
 
@@ -85,5 +85,5 @@ def on_cycles(children: int, edges: Iterable[tuple[Source, Target]], *, returns:
         if returns or outside not in (start, end):
             successors[start].add(end)
     components: Sequence[Sequence[int]] = strongly_connected(successors)
-    found = {vertex for each in components if len(each) > 1 or each[0] in successors[each[0]] for vertex in each}
-    return found - {outside}
+    cyclic = {vertex for each in components if len(each) > 1 or each[0] in successors[each[0]] for vertex in each}
+    return cyclic - {outside}

@@ -106,8 +106,8 @@ def capabilities_error(name: str, scope: HasPorts, counts: Any) -> GraphError:
     )
 
 
-def _has(length: int, given: Any) -> bool:
+def _has(length: int, value: Any) -> bool:
     try:
-        return len(given) == length and not isinstance(given, Mapping)
+        return len(value) == length and not isinstance(value, Mapping)
     except TypeError:
         return False

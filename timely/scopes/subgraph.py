@@ -368,15 +368,15 @@ class Subgraph(Generic[TO, TI]):
 
     def outstanding(self) -> list[str]:
         """Return, in words, every capability and message that is counted here, nested scopes included."""
-        found = []
+        lines = []
         for child, location, time, count in self._counts_of_children():
             if count > 0 and child.nested is None:
                 what = "a capability of" if isinstance(location, Source) else "a message for"
-                found.append(f"{what} {self._path_of(child)} at {brief(time)}")
+                lines.append(f"{what} {self._path_of(child)} at {brief(time)}")
         for child in self.children:
             if child.nested is not None:
-                found += child.nested.outstanding()
-        return found
+                lines += child.nested.outstanding()
+        return lines
 
     def unfinished(self) -> list[int]:
         """Return the children, nested scopes aside, that reported unfinished work in their last pull."""
@@ -406,8 +406,8 @@ class Subgraph(Generic[TO, TI]):
 
     def under_way(self) -> int:
         """Return how many records of messages to the children are counted here, on all workers."""
-        found = self._counts_of_children()
-        return sum(count for _, location, _, count in found if count > 0 and isinstance(location, Target))
+        counts = self._counts_of_children()
+        return sum(count for _, location, _, count in counts if count > 0 and isinstance(location, Target))
 
     def times(self) -> set[TI]:
         """Return the times of all capabilities and messages counted here, on all workers, nested scopes excluded."""

@@ -62,8 +62,8 @@ def answer_order(query: str, columns_of: Callable[[], Sequence[Column]]) -> Answ
     What it is ordered by, and does not select, becomes a column of its own. ``SqlError`` where that cannot be.
 
     >>> from timely.differential.tables.values.kinds import Kind
-    >>> found = answer_order("select name from people order by age desc", lambda: [Column("name", Kind.TEXT)])
-    >>> found.query, found.width
+    >>> order = answer_order("select name from people order by age desc", lambda: [Column("name", Kind.TEXT)])
+    >>> order.query, order.width
     ('SELECT name, age AS "order 0" FROM people ORDER BY age DESC', 1)
     """
     tree = query_of(query)

@@ -62,20 +62,20 @@ def merge_progress(messages: list[Any]) -> list[Any]:
 
     Nothing passes a message that is neither data nor progress: it may rely on what was sent before it.
     """
-    kept: list[Any] = []
+    queue: list[Any] = []
     waiting: dict[int, list[int]] = {}
     gone: set[int] = set()
     for message in [*messages, None]:
         kind = type(message)
         if kind is ProgressMessage:
-            waiting.setdefault(message.dataflow, []).append(len(kept))
+            waiting.setdefault(message.dataflow, []).append(len(queue))
         elif kind is not DataMessage:
             for number, (first, *rest) in waiting.items():
                 if rest:
-                    merged = kept[first].batch.merged(kept[place].batch for place in rest)
+                    merged = queue[first].batch.merged(queue[place].batch for place in rest)
                     gone.update((first, *rest[:-1]))
-                    kept[rest[-1]] = ProgressMessage(number, merged)
+                    queue[rest[-1]] = ProgressMessage(number, merged)
             waiting.clear()
-        kept.append(message)
-    del kept[-1]
-    return [message for place, message in enumerate(kept) if place not in gone]
+        queue.append(message)
+    del queue[-1]
+    return [message for place, message in enumerate(queue) if place not in gone]

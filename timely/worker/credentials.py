@@ -88,7 +88,7 @@ def read_credentials(path: str) -> Identity:
     try:
         with open(path, "rb") as file:
             shared = os.fstat(file.fileno()).st_mode & 0o077
-            parts = {found[1]: found[0] for found in _PARTS.finditer(file.read())}
+            parts = {match[1]: match[0] for match in _PARTS.finditer(file.read())}
         identity = Identity(parts[b"CERTIFICATE"], parts[b"PRIVATE KEY"])
         speaker(identity, identity.certificate)  # reads both
     except (OSError, UnicodeError) as error:  # an ssl.SSLError too

@@ -215,11 +215,11 @@ def _deed(reasons: Sequence[Reason]) -> str:
 
 def _where(reasons: Sequence[Reason]) -> str:
     """Return the counts of each worker, in words."""
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for reason in reasons:
-        found.update(reason.by_worker)
-    parts = [f"{count} on worker {worker}" for worker, count in sorted(found.items())]
-    unseen = sum(reason.count for reason in reasons) - found.total()
+        counts.update(reason.by_worker)
+    parts = [f"{count} on worker {worker}" for worker, count in sorted(counts.items())]
+    unseen = sum(reason.count for reason in reasons) - counts.total()
     if unseen > 0:
         parts.append(f"{unseen} on no worker that could be asked: in flight, or released and not reported yet")
     return ", ".join(parts)

@@ -55,16 +55,16 @@ class SecureLink(Link):
     def _next(self) -> bytes | memoryview:
         """Remove and return the next piece to write."""
         pieces = self._out.pieces(_MOST_JOINED)
-        found: bytes | memoryview = pieces[0][:_CHUNK]
-        if len(found) < _SMALL and len(pieces) > 1:
+        chunk: bytes | memoryview = pieces[0][:_CHUNK]
+        if len(chunk) < _SMALL and len(pieces) > 1:
             joined = bytearray()
             for piece in pieces:
                 if len(joined) + len(piece) > _SMALL:
                     break
                 joined += piece
-            found = bytes(joined)
-        self._out.sent(len(found))
-        return found
+            chunk = bytes(joined)
+        self._out.sent(len(chunk))
+        return chunk
 
     def _stop_writing(self) -> None:
         super()._stop_writing()

@@ -144,8 +144,8 @@ class LargeBody:
 
     def read(self, size: int) -> bytes:
         """Return the next bytes, for the unpickler."""
-        found = bytearray(size)
-        return bytes(memoryview(found)[: self.readinto(found)])
+        buffer = bytearray(size)
+        return bytes(memoryview(buffer)[: self.readinto(buffer)])
 
     def readline(self) -> bytes:
         """Return nothing: these pickles have no lines."""

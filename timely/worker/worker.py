@@ -195,8 +195,8 @@ class Worker:
             tracer.built(number, dataflow.scope)
         if self._alone:
             return
-        given = {path: sketch for path, (sketch, _) in dataflow.scope.given.items()}
-        self._send_all(GraphMessage(number, self._graph_check.built(number, describe(dataflow.scope)), given))
+        sketches = {path: sketch for path, (sketch, _) in dataflow.scope.given.items()}
+        self._send_all(GraphMessage(number, self._graph_check.built(number, describe(dataflow.scope)), sketches))
         self._graph_check.expect(number, dataflow.name)
         for sender, message in self._early.pop(number, ()):
             self._deliver_to_dataflow(sender, message)

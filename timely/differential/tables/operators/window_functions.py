@@ -37,12 +37,12 @@ class _Windowed:
 
 def windows_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Return the window functions in expressions, each once; those of subqueries are not among them."""
-    found: dict[exp.Expr, None] = {}
+    windows: dict[exp.Expr, None] = {}
     for node in nodes:
         for part in nodes_in(node, (exp.Query, exp.Window)):
             if isinstance(part, exp.Window):
-                found[part] = None
-    return list(found)
+                windows[part] = None
+    return list(windows)
 
 
 def with_windows(
@@ -82,10 +82,10 @@ def _most_rows(conditions: Sequence[exp.Expr], members: Sequence[tuple[exp.Expr,
 
 def _resolved(window: exp.Expr, definitions: Mapping[str, exp.Expr], seen: tuple[str, ...]) -> exp.Window:
     """Return a window with the parts of the window that it is based on."""
-    found = exp.Window(**{name: value for name, value in window.args.items() if name != "alias"})
+    resolved = exp.Window(**{name: value for name, value in window.args.items() if name != "alias"})
     base = window.args.get("alias")
     if base is None:
-        return found
+        return resolved
     if base.name not in definitions or base.name in seen:
         raise refusal(window, f"there is no window {base.name!r} that it can be based on")
     other = _resolved(definitions[base.name], definitions, (*seen, base.name))
@@ -95,8 +95,8 @@ def _resolved(window: exp.Expr, definitions: Mapping[str, exp.Expr], seen: tuple
         own, inherited = window.args.get(name), other.args.get(name)
         if own and inherited:
             raise refusal(window, f"the window {base.name!r} has {name.replace('_', ' ').upper()} already")
-        found.set(name, own or inherited)
-    return found
+        resolved.set(name, own or inherited)
+    return resolved
 
 
 def _over(
@@ -111,7 +111,7 @@ def _over(
     """Return the relation with the columns of functions over one partition and order, for the first ``most`` rows of each."""
     keys = [compile_scalar(key, scope).function for key in partition]
     orders = ordering([] if order is None else order.expressions, scope)
-    found = [_function(window, node, scope, orders) for node, window in members]
+    functions = [_function(window, node, scope, orders) for node, window in members]
 
     def group_of(row: Row) -> Row:
         return tuple(key(row) for key in keys)
@@ -123,12 +123,12 @@ def _over(
         rows = [row for row, count in counted for _ in range(count)]
         rows.sort(key=place)
         made = Partition.of(rows, orders)
-        return Counter(row + more for row, more in zip(rows, zip(*(one.compute(made) for one in found)))).items()
+        return Counter(row + more for row, more in zip(rows, zip(*(one.compute(made) for one in functions)))).items()
 
-    kept = relation.collection if most is None else first_rows(relation.collection, group_of, place, most)
-    pairs = kept.map(lambda row: (group_of(row), row), name="partition")
+    collection = relation.collection if most is None else first_rows(relation.collection, group_of, place, most)
+    pairs = collection.map(lambda row: (group_of(row), row), name="partition")
     rows = pairs.reduce(computed, name="window").map(lambda pair: pair[1])
-    return relation.extended(rows, [one.column for one in found], [node for node, _ in members])
+    return relation.extended(rows, [one.column for one in functions], [node for node, _ in members])
 
 
 def _function(window: exp.Window, node: exp.Expr, scope: NameScope, order: Ordering) -> _Windowed:
@@ -155,8 +155,8 @@ def _function(window: exp.Window, node: exp.Expr, scope: NameScope, order: Order
         unwrapped = unwrapped.this
     if not isinstance(unwrapped, exp.AggFunc):
         raise refusal(node, "OVER is supported behind aggregates and window functions")
-    found = aggregation(window.this, scope)
-    return _Windowed(found.column, _aggregate(found, call))
+    aggregate = aggregation(window.this, scope)
+    return _Windowed(aggregate.column, _aggregate(aggregate, call))
 
 
 @attrs.frozen
@@ -246,14 +246,14 @@ def _shifted(call: _Call) -> _Windowed:
     def compute(partition: Partition) -> Sequence[Any]:
         values = [value.function(row) for row in partition.rows]
         rows = call.eligible(values)
-        found = []
+        shifted = []
         for index, row in enumerate(partition.rows):
             if away == 0:
-                found.append(values[index])
+                shifted.append(values[index])
                 continue
             place = bisect_left(rows, index) + away if away < 0 else bisect_right(rows, index) + away - 1
-            found.append(values[rows[place]] if 0 <= place < len(rows) else other.function(row))
-        return found
+            shifted.append(values[rows[place]] if 0 <= place < len(rows) else other.function(row))
+        return shifted
 
     return _Windowed(Column(call.inner.key, value.kind), compute)
 
@@ -278,7 +278,7 @@ def _nth(call: _Call) -> _Windowed:
     def compute(partition: Partition) -> Sequence[Any]:
         values = [value.function(row) for row in partition.rows]
         rows = call.eligible(values)
-        found = []
+        results = []
         for frame in call.frames(partition):
             left, place = nth, None
             for start, end in reversed(frame) if last else frame:
@@ -287,8 +287,8 @@ def _nth(call: _Call) -> _Windowed:
                     place = rows[first + (size - left if last else left - 1)]
                     break
                 left -= size
-            found.append(None if place is None else values[place])
-        return found
+            results.append(None if place is None else values[place])
+        return results
 
     return _Windowed(Column(call.inner.key, value.kind), compute)
 
@@ -306,32 +306,32 @@ _MAKERS: Final[dict[Any, Callable[[_Call], _Windowed]]] = {
 # -- aggregates of frames ------------------------------------------------------------------------------------------
 
 
-def _aggregate(found: Aggregation, call: _Call) -> Compute:
-    form = found.form
+def _aggregate(aggregate: Aggregation, call: _Call) -> Compute:
+    form = aggregate.form
     if isinstance(form, Sums):
-        return _sums_of_slices(found, form, call) if found.distinct else _running_sums(found, form, call)
+        return _sums_of_slices(aggregate, form, call) if aggregate.distinct else _running_sums(aggregate, form, call)
     if isinstance(form, First):
-        return _firsts(found, form, call)
+        return _firsts(aggregate, form, call)
     if form.order is None:
         call.need_order()
 
     def compute(partition: Partition) -> Sequence[Any]:
-        entries = [found.entry(row) for row in partition.rows]
+        entries = [aggregate.entry(row) for row in partition.rows]
         results = []
         for frame in call.frames(partition):
             values = [entry for entry in values_in(frame, entries) if entry is not None]
-            if found.distinct:
+            if aggregate.distinct:
                 values = list(dict.fromkeys(values))
             if form.order is not None:
                 values.sort(key=form.order)
-            results.append(form.result(values) if values else found.empty)
+            results.append(form.result(values) if values else aggregate.empty)
         return results
 
     return compute
 
 
-def _running_sums(found: Aggregation, form: Sums, call: _Call) -> Compute:
-    added = summands(found, found.entry)
+def _running_sums(aggregate: Aggregation, form: Sums, call: _Call) -> Compute:
+    added = summands(aggregate, aggregate.entry)
 
     def compute(partition: Partition) -> Sequence[Any]:
         totals = [list(accumulate(parts, initial=0)) for parts in zip(*(added(row) for row in partition.rows))]
@@ -343,9 +343,9 @@ def _running_sums(found: Aggregation, form: Sums, call: _Call) -> Compute:
     return compute
 
 
-def _sums_of_slices(found: Aggregation, form: Sums, call: _Call) -> Compute:
+def _sums_of_slices(aggregate: Aggregation, form: Sums, call: _Call) -> Compute:
     def compute(partition: Partition) -> Sequence[Any]:
-        entries = [found.entry(row) for row in partition.rows]
+        entries = [aggregate.entry(row) for row in partition.rows]
         results = []
         for frame in call.frames(partition):
             parts = [form.summands(entry) for entry in set(values_in(frame, entries)) if entry is not None]
@@ -355,14 +355,14 @@ def _sums_of_slices(found: Aggregation, form: Sums, call: _Call) -> Compute:
     return compute
 
 
-def _firsts(found: Aggregation, form: First, call: _Call) -> Compute:
+def _firsts(aggregate: Aggregation, form: First, call: _Call) -> Compute:
     """Return the first entry of each frame, by a table of the firsts of 1, 2, 4, ... rows."""
 
     def key(place: tuple[Any, Any]) -> Any:
         return place[0]
 
     def compute(partition: Partition) -> Sequence[Any]:
-        entries = [found.entry(row) for row in partition.rows]
+        entries = [aggregate.entry(row) for row in partition.rows]
         absent: Any = ((True,), None)
         level = [absent if entry is None else ((False, form.order(entry)), entry) for entry in entries]
         levels = [level]
