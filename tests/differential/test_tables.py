@@ -92,6 +92,9 @@ def test_first_rows_whole_and_by_group() -> None:
     assert found(lambda people, pets: people.top(2, "age desc")) == {ADA: 1, EVE: 1}
     assert found(lambda people, pets: people.top(1, ["name desc"], by=["age"])) == {EVE: 1, BOB: 1, NO_NAME: 1}
     assert found(lambda people, pets: people.top(1, "name nulls first")) == {NO_NAME: 1}
+    assert found(lambda people, pets: people.limit(1, "[-age, id][1] desc, length(name)")) == {BOB: 1}
+    with pytest.raises(SqlError, match="'name limit 3' is not an order of SQL"):
+        found(lambda people, pets: people.limit(1, "name limit 3"))
     with pytest.raises(GraphError):
         found(lambda people, pets: people.top(0, "age"))
 

@@ -13,6 +13,7 @@ from timely.differential.tables.names.clauses import last_of_name
 from timely.differential.tables.operators.groups import aggregates_in
 from timely.differential.tables.operators.sorting import sort_key
 from timely.differential.tables.queries import query_of
+from timely.differential.tables.values.dialect import WRITTEN
 from timely.differential.tables.values.kinds import Column, lower_case
 from timely.differential.tables.values.refusals import refusal
 from timely.server.contents import Row
@@ -97,7 +98,7 @@ def answer_order(query: str, columns_of: Callable[[], Sequence[Column]]) -> Answ
     wider = tree.copy()
     for number, part in enumerate(more):
         wider.append("expressions", exp.alias_(part.copy(), f"order {number}", quoted=True))
-    return AnswerOrder(wider.sql(dialect="duckdb"), len(columns), tuple(orders), tuple(places))
+    return AnswerOrder(wider.sql(dialect=WRITTEN), len(columns), tuple(orders), tuple(places))
 
 
 def _own_column(tree: exp.Expr, part: exp.Expr) -> exp.Expr:

@@ -8,12 +8,11 @@ from typing import Final
 
 import attrs
 import pyarrow as pa
-from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
+from sqlglot import Token, TokenType, exp
 from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import Token, TokenType
 
 from timely.differential.tables.queries import query_of, statement_of
+from timely.differential.tables.values.dialect import tokens_of
 from timely.differential.tables.values.kinds import arrow_schema, lower_case
 from timely.differential.tables.values.refusals import unread
 from timely.errors import SqlError, brief
@@ -79,7 +78,7 @@ def position_in(message: str) -> tuple[int, int] | None:
 
 def _statements(text: str) -> Iterator[list[Token]]:
     try:
-        tokens = list(Dialect.get_or_raise("duckdb").tokenize(text))
+        tokens = tokens_of(text)
     except TokenError as error:
         raise unread(error) from None
     statement: list[Token] = []

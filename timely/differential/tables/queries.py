@@ -24,18 +24,35 @@ Expression = str | exp.Expr
 @naming_the_line
 def parsed(expression: Expression) -> exp.Expr:
     """Return an expression as a tree of its own."""
-    if isinstance(expression, exp.Expr):
-        expression = expression.sql(dialect="duckdb")  # as a user would have written it
-    try:
-        trees = parse(f"SELECT {expression}", begin=len("SELECT "))
-    except SqlError as error:
-        raise SqlError(f"{brief(expression)}: {error}") from None
-    outputs = [output for select in trees for output in select.expressions if isinstance(select, exp.Select)]
-    if len(trees) != 1 or len(outputs) != 1 or any(value for name, value in trees[0].args.items() if name != "expressions"):
-        advice = ": give each as an argument of its own" if len(trees) == 1 and len(outputs) > 1 else ""
-        raise SqlError(f"{brief(expression)} is not one expression of SQL{advice}")
+    outputs = _listed(expression, "SELECT ", "expressions")
+    if len(outputs) != 1:
+        advice = ": give each as an argument of its own" if outputs else ""
+        raise SqlError(f"{brief(str(expression))} is not one expression of SQL{advice}")
     tree: exp.Expr = outputs[0].pop()
     return tree
+
+
+@naming_the_line
+def ordered(expression: Expression) -> list[exp.Expr]:
+    """Return the parts of an order, each with its direction."""
+    orders = _listed(expression, "SELECT * ORDER BY ", "order")
+    if not orders:
+        raise SqlError(f"{brief(str(expression))} is not an order of SQL")
+    return list(orders[0].expressions)
+
+
+def _listed(expression: Expression, before: str, argument: str) -> list[exp.Expr]:
+    """Return what an expression is as an argument of a ``SELECT``, which has nothing else then."""
+    text = expression.sql(dialect="duckdb") if isinstance(expression, exp.Expr) else expression  # as a user would write it
+    try:
+        trees = parse(before + text, begin=len(before))
+    except SqlError as error:
+        raise SqlError(f"{brief(text)}: {error}") from None
+    args = trees[0].args if len(trees) == 1 and isinstance(trees[0], exp.Select) else {}
+    if any(value for name, value in args.items() if name not in ("expressions", argument)):
+        return []
+    value = args.get(argument) or []
+    return value if isinstance(value, list) else [value]
 
 
 def query_of(text: str) -> exp.Query:

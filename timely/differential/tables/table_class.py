@@ -24,9 +24,9 @@ from timely.differential.tables.operators.asof_joins import asof_join
 from timely.differential.tables.operators.recent_rows import recent_rows
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
-from timely.differential.tables.queries import Expression, parsed, relation_of
+from timely.differential.tables.queries import Expression, ordered, parsed, relation_of
 from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check
-from timely.differential.tables.values.refusals import naming_the_line
+from timely.differential.tables.values.refusals import naming_the_line, written
 from timely.differential.updates.linear import linear
 from timely.errors import GraphError, SqlError, brief
 from timely.order import PartialOrder
@@ -242,7 +242,7 @@ class Table(Generic[T]):
         for part in parts:
             name = lower_case(part.alias_or_name)
             if not name or part.is_star:
-                raise SqlError(f"{part.sql(dialect='duckdb')} of with_columns needs a name: add 'as name'")
+                raise SqlError(f"{written(part)} of with_columns needs a name: add 'as name'")
             if name in new:
                 raise SqlError(f"with_columns makes column {name!r} twice")
             new[name] = part
@@ -451,7 +451,7 @@ class Table(Generic[T]):
         """Return the first ``k`` rows in an order, after the first ``offset``; rows that tie are ordered by all their columns."""
         _check_number("limit", "k", k, 1)
         _check_number("limit", "offset", offset, 0)
-        query = exp.select("*").from_("this").order_by(*self._ordered(order_by), dialect="duckdb").limit(k)
+        query = exp.select("*").from_("this").order_by(*self._ordered(order_by)).limit(k)
         return self._run(query.offset(offset) if offset else query)
 
     def top(self, k: int, order_by: Expression | Sequence[Expression], by: Sequence[Expression] = ()) -> Table[T]:
@@ -469,7 +469,7 @@ class Table(Generic[T]):
         {('a', 3): 1, ('b', 2): 1}
         """
         _check_number("top", "k", k, 1)
-        query = exp.select("*").from_("this").order_by(*self._ordered(order_by), dialect="duckdb")
+        query = exp.select("*").from_("this").order_by(*self._ordered(order_by))
         keys = [self._scalar(part).function for part in _listed(by)]
         self._bind(query)
         places = {**self._relation.named("this").places, **{output_column(i): i for i in range(len(self.columns))}}
@@ -477,14 +477,12 @@ class Table(Generic[T]):
         rows = first_rows(self.collection, lambda row: tuple(key(row) for key in keys), order, k)
         return Table(rows, self.columns)
 
-    def _ordered(self, order: Expression | Sequence[Expression]) -> list[Expression]:
+    def _ordered(self, order: Expression | Sequence[Expression]) -> list[exp.Expr]:
         """Return expressions of an order, which may have a direction."""
         names = {column.name for column in self.columns}
-        listed = _listed(order)
-        return [
-            self._parsed(part).sql(dialect="duckdb") if isinstance(part, str) and lower_case(part) in names else part
-            for part in listed
-        ]
+        named = [isinstance(part, str) and lower_case(part) in names for part in _listed(order)]
+        texts = [self._parsed(part) if name else part for part, name in zip(_listed(order), named)]
+        return [part for text in texts for part in ordered(text)]
 
     def _run(self, query: exp.Query, **others: Table[T]) -> Table[T]:
         return table_of(relation_of(self.scope, query, relations({"this": self, **others})))

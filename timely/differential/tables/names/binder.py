@@ -16,6 +16,7 @@ from timely.differential.tables.expressions.relation import output_column
 from timely.differential.tables.expressions.tree_nodes import columns_of, has_query, nodes_in
 from timely.differential.tables.names.clauses import joined_in, star_of
 from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, QueryScope, distinct_names
+from timely.differential.tables.values.dialect import WRITTEN
 from timely.differential.tables.values.kinds import lower_case
 from timely.differential.tables.values.refusals import no_table, refusal
 from timely.errors import SqlError
@@ -270,7 +271,7 @@ class _Binder:
                 continue
             name = lower_case(output.output_name)
             if not name:
-                name = _unused(lower_case(output.sql(dialect="duckdb", comments=False)), used)
+                name = _unused(lower_case(output.sql(dialect=WRITTEN, comments=False)), used)
                 used.add(name)
             aliased = bool(output.args.get("alias")) and isinstance(output, exp.Alias | exp.Subquery)
             self.expression(output.this if isinstance(output, exp.Alias) else output, scope)

@@ -11,10 +11,9 @@ import re
 from bisect import bisect_left
 from typing import Any, ClassVar, Final
 
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.parsers.duckdb import DuckDBParser
-from sqlglot.tokenizer_core import Token, TokenType
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # else its notes on a query go to the stderr of users
 
@@ -77,6 +76,8 @@ def _plus(parser: Any) -> exp.Expr:
 
 
 class _Written(DuckDB):
+    INDEX_OFFSET = 0  # elsewhere the parser has literal numbers count from 0
+
     class Parser(DuckDBParser):
         FUNCTIONS: ClassVar = {
             **{name: DuckDBParser.FUNCTIONS[name] for name in _SPECIAL},
@@ -119,7 +120,7 @@ class _Written(DuckDB):
             return join
 
 
-_WRITTEN: Final = _Written()
+WRITTEN: Final = _Written()
 _EXPONENT: Final = re.compile(r"[0-9_.]*[eE][0-9_]+(?=[+-])")
 
 
@@ -129,7 +130,7 @@ def tokens_of(text: str) -> list[Token]:
     >>> [token.text for token in tokens_of("1e6-1e3+x")]
     ['1e6', '-', '1e3', '+', 'x']
     """
-    tokens, cuts = list(_WRITTEN.tokenize(text)), [0]
+    tokens, cuts = list(WRITTEN.tokenize(text)), [0]
     for token in tokens:
         place = token.start
         while token.token_type == TokenType.NUMBER and place >= cuts[-1] and (match := _EXPONENT.match(text, place)) is not None:
@@ -139,7 +140,7 @@ def tokens_of(text: str) -> list[Token]:
         return tokens
     spaced = " ".join(text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)]))
     places = [cut + spaces for spaces, cut in enumerate(cuts[1:])]
-    return [_moved(token, bisect_left(places, token.start)) for token in _WRITTEN.tokenize(spaced)]
+    return [_moved(token, bisect_left(places, token.start)) for token in WRITTEN.tokenize(spaced)]
 
 
 def _moved(token: Token, spaces: int) -> Token:
@@ -149,4 +150,4 @@ def _moved(token: Token, spaces: int) -> Token:
 
 def trees_of(tokens: list[Token], text: str) -> list[exp.Expr | None]:
     """Return the trees of a text."""
-    return list(_WRITTEN.parser().parse(tokens, text))
+    return list(WRITTEN.parser().parse(tokens, text))

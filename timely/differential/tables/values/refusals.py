@@ -9,13 +9,12 @@ from itertools import pairwise
 from typing import Any, Final, ParamSpec, TypeVar
 
 import attrs
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
 
 from timely.dataflow.origin import origin
-from timely.differential.tables.values.dialect import tokens_of, trees_of
+from timely.differential.tables.values.dialect import WRITTEN, tokens_of, trees_of
 from timely.errors import SqlError, TimelyError, brief
 
 _PLACE: Final = "timely_place"
@@ -240,7 +239,7 @@ def _first_place(node: exp.Expr) -> _Place | None:
 def written(node: exp.Expr) -> str:
     """Return what a user wrote for a node, shortened."""
     place = node.meta.get(_PLACE)
-    text = node.sql(dialect="duckdb") if place is None else place.text.between(place.start, place.end)
+    text = node.sql(dialect=WRITTEN) if place is None else place.text.between(place.start, place.end)
     return text if len(text) <= 100 else f"{text[:96]} ..."
 
 

@@ -179,8 +179,7 @@ def _bracket(node: exp.Expr) -> Call:
         only(index, *_BOTH)
         first, last = index.args.get("this"), index.args.get("expression")
         return Call("list_slice", [node.this, first or exp.Literal.number(1), last or exp.Literal.number(-1)])
-    # the parser has made literal numbers count from 0, as in most dialects
-    return Call("list_extract", [node.this, *exp.apply_index_offset(node.this.copy(), [index.copy()], 1, dialect="duckdb")])
+    return Call("list_extract", [node.this, index])
 
 
 _SYNTAX: Final[dict[Any, Callable[[Any], Call]]] = {
