@@ -42,6 +42,9 @@ COINED: Final = frozenset(
 """Words that the field has another term for, where they name a module, a class, a function or a method."""
 
 
+VAGUE: Final = frozenset(("found", "kept", "given", "said"))
+"""Names that do not say what a variable holds."""
+
 WHITE_BOX: Final = re.compile(r"\bWhite box: \S.*[^.]\.", re.DOTALL)
 """The sentence in which the docstring of a test file says why it imports from implementation modules."""
 
@@ -99,13 +102,13 @@ class Module:
 
 def modules(root: Path) -> dict[str, Module]:
     """Return every file of the package below ``root``, by module name."""
-    found = {}
+    known = {}
     for path in sorted((root / "timely").rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         source = path.read_text(encoding="utf-8")
-        found[name] = Module(name, path, source, ast.parse(source))
-    return found
+        known[name] = Module(name, path, source, ast.parse(source))
+    return known
 
 
 def imported(module: Module, known: Mapping[str, Module]) -> Iterator[str]:
@@ -140,7 +143,7 @@ def circles(known: Mapping[str, Module]) -> list[list[str]]:
 
 def hidden(known: Mapping[str, Module]) -> list[str]:
     """Return the submodules that have the name of something that their package exports."""
-    found = []
+    submodules = []
     for name, module in known.items():
         if module.path.name == "__init__.py":
             exported = {
@@ -149,8 +152,8 @@ def hidden(known: Mapping[str, Module]) -> list[str]:
                 if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{name}.")
                 for alias in node.names
             }
-            found += [f"{name}.{export}" for export in sorted(exported) if f"{name}.{export}" in known]
-    return found
+            submodules += [f"{name}.{export}" for export in sorted(exported) if f"{name}.{export}" in known]
+    return submodules
 
 
 def doubles(known: Iterable[Module]) -> list[str]:
@@ -202,7 +205,7 @@ def unexplained_white_boxes(root: Path, known: Mapping[str, Module]) -> list[str
         for pair in imported_names(module.tree)
         if pair[0].startswith(f"{module.name}.") and f'"{pair[1]}"' in module.source.partition("__all__")[2]
     }
-    found = []
+    imports = []
     for path in sorted((root / "tests").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         explained = WHITE_BOX.search(ast.get_docstring(tree) or "")
@@ -211,8 +214,8 @@ def unexplained_white_boxes(root: Path, known: Mapping[str, Module]) -> list[str
             if at not in inner or at in reference or (module, name) in shown:
                 continue
             if not explained or (module, name) in exported:
-                found.append(f"{path.relative_to(root)}: {module} {name}".rstrip())
-    return found
+                imports.append(f"{path.relative_to(root)}: {module} {name}".rstrip())
+    return imports
 
 
 def definitions(module: Module) -> Iterator[tuple[str, str]]:
@@ -246,14 +249,27 @@ def coined(known: Iterable[Module]) -> list[str]:
     )
 
 
-def coined_in_tests(root: Path) -> list[str]:
-    """Return the definitions of tests that are named so."""
+def modules_of_tests(root: Path) -> dict[str, Module]:
+    """Return every file of the tests below ``root``, by module name."""
     known = {}
     for path in sorted((root / "tests").rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         name = ".".join(path.relative_to(root).with_suffix("").parts)
         known[name] = Module(name, path, source, ast.parse(source))
-    return coined(known.values())
+    return known
+
+
+def vague(known: Iterable[Module]) -> list[str]:
+    """Return the functions with a parameter or a variable whose name does not say what it holds."""
+    functions = set()
+    for module in known:
+        for function in ast.walk(module.tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                parameters = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+                nodes = (node for node in ast.walk(function) if isinstance(node, ast.Name))
+                if VAGUE & (parameters | {node.id for node in nodes if isinstance(node.ctx, ast.Store)}):
+                    functions.add(f"{module.name}:{function.name}")
+    return sorted(functions)
 
 
 def sizes(root: Path, known: Mapping[str, Module]) -> dict[str, int]:
@@ -286,7 +302,7 @@ def repeated_file_names(known: Iterable[Module]) -> list[str]:
 
 def main(root: Path) -> int:
     """Print the figures of a checkout; return how many are past their targets."""
-    known = modules(root)
+    known, tests = modules(root), modules_of_tests(root)
     by_package: dict[str, Lines] = defaultdict(Lines)
     uses: Counter[str] = Counter()
     for module in known.values():
@@ -305,17 +321,18 @@ def main(root: Path) -> int:
         print(f"{title}: {size:,} of {BUDGETS[title]:,}")
         if size > BUDGETS[title]:
             past.append(f"{size:,} {title}")
-    found = {
+    figures = {
         "files that import each other": [" ".join(group) for group in circles(known)],
         "submodules hidden by their package": hidden(known),
         "public classes defined twice": doubles(known.values()),
         "imports in tests of what is not public, without a reason": unexplained_white_boxes(root, known),
-        "names that the word table replaces": [*coined(known.values()), *coined_in_tests(root)],
+        "names that the word table replaces": [*coined(known.values()), *coined(tests.values())],
+        "functions with a variable that does not say what it holds": [*vague(known.values()), *vague(tests.values())],
         "fixed packages that nothing imports": [name for name in FIXED_PACKAGES if not uses[name] and not uses[name[:4]]],
         f"folders with more than {LARGEST_FOLDER} files": folders(known.values()),
         "file names that occur twice": repeated_file_names(known.values()),
     }
-    for title, entries in found.items():
+    for title, entries in figures.items():
         print(f"\n{title}: {len(entries)}")
         print("".join(f"  {entry}\n" for entry in entries), end="")
         if entries:

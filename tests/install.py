@@ -102,8 +102,8 @@ def find(version: str) -> str | None:
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         return sys.executable
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    kept = next(map(str, sorted(root.glob(f"{version}.*/bin/python3"))), None)
-    return kept or shutil.which(f"python{version}")
+    installed = next(map(str, sorted(root.glob(f"{version}.*/bin/python3"))), None)
+    return installed or shutil.which(f"python{version}")
 
 
 def _build(folder: Path) -> list[Path]:

@@ -60,7 +60,7 @@ class Finding(NamedTuple):
 
 def findings(text: str, longest: int = LONGEST) -> Iterator[Finding]:
     """Yield what is wrong with a text in Markdown."""
-    text = _SKIPPED.sub(lambda found: "\f" + "\n" * found[0].count("\n"), text)
+    text = _SKIPPED.sub(lambda match: "\f" + "\n" * match[0].count("\n"), text)
     for place, sentence in _sentences(text):
         words = _words(sentence)
         line = text.count("\n", 0, place) + 1
@@ -96,7 +96,7 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             match node.body[0]:
                 case ast.Expr(ast.Constant(str(text)), lineno=line):
-                    yield line, _EXAMPLE.sub(lambda found: "\n" * found[0].count("\n"), inspect.cleandoc(text))
+                    yield line, _EXAMPLE.sub(lambda match: "\n" * match[0].count("\n"), inspect.cleandoc(text))
 
 
 def pages(root: Path) -> Iterator[Path]:
@@ -106,16 +106,16 @@ def pages(root: Path) -> Iterator[Path]:
 
 def main(root: Path = ROOT) -> int:
     """Return 0 if nothing is wrong."""
-    found = []
+    problems = []
     for page in pages(root):
         longest = LOOSE if page.relative_to(root).as_posix() in LOOSE_PAGES else LONGEST
-        found += [(page, finding) for finding in findings(page.read_text(encoding="utf-8"), longest)]
+        problems += [(page, finding) for finding in findings(page.read_text(encoding="utf-8"), longest)]
     for module in sorted((root / "timely").rglob("*.py")):
         for line, text in docstrings(module.read_text(encoding="utf-8")):
-            found += [(module, finding._replace(line=finding.line + line - 1)) for finding in findings(text, LOOSE)]
-    for file, finding in found:
+            problems += [(module, finding._replace(line=finding.line + line - 1)) for finding in findings(text, LOOSE)]
+    for file, finding in problems:
         print(f"{file.relative_to(root)}:{finding.line}: {finding.problem}")
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

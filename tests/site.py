@@ -109,10 +109,10 @@ def unfound(site: Path) -> Iterator[str]:
 
 def main(site: Path = SITE) -> int:
     """Return 0 if nothing is missing."""
-    found = [*absent(entries(site)), *unset(site), *undrawn(site), *unfound(site)]
-    for line in found:
+    problems = [*absent(entries(site)), *unset(site), *undrawn(site), *unfound(site)]
+    for line in problems:
         print(line)
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

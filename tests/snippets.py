@@ -25,14 +25,14 @@ PROGRAM: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def programs(root: Path) -> dict[str, str]:
     """Return the programs of all documents by the names of their files, each on the lines that it has in its page."""
-    found = {}
+    texts = {}
     for page in sorted([root / "README.md", *(root / "docs").rglob("*.md")]):
         text = page.read_text(encoding="utf-8")
         for program in PROGRAM.finditer(text):
             line = text.count("\n", 0, program.start(1))
             name = re.sub(r"\W", "_", page.relative_to(root).with_suffix("").as_posix())
-            found[f"{name}__{line}.py"] = "\n" * line + program[1]
-    return found
+            texts[f"{name}__{line}.py"] = "\n" * line + program[1]
+    return texts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, source in programs(ROOT).items():
             (folder / name).write_text(source, encoding="utf-8")
         os.environ["MYPYPATH"] = around
-        said, trouble, status = api.run(["--strict", "--no-error-summary", *map(str, sorted(folder.glob("*.py")))])
-        print(re.sub(r"^\S*/pages/", "", said, flags=re.MULTILINE) + trouble, end="")
+        report, trouble, status = api.run(["--strict", "--no-error-summary", *map(str, sorted(folder.glob("*.py")))])
+        print(re.sub(r"^\S*/pages/", "", report, flags=re.MULTILINE) + trouble, end="")
         if chosen.pyright is not None:
             settings = {
                 "include": ["."],

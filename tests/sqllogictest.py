@@ -86,20 +86,20 @@ def run(text: str, outcome: Outcome, queries: int | None = None, seed: int = 0) 
     _ask(connection, waiting, outcome, queries, seed)
 
 
-def _ask(connection: duckdb.DuckDBPyConnection, found: list[str], outcome: Outcome, queries: int | None, seed: int) -> None:
-    if not found:
+def _ask(connection: duckdb.DuckDBPyConnection, statements: list[str], outcome: Outcome, queries: int | None, seed: int) -> None:
+    if not statements:
         return
-    if queries is not None and len(found) > queries:
-        found = random.Random(seed).sample(found, queries)
+    if queries is not None and len(statements) > queries:
+        statements = random.Random(seed).sample(statements, queries)
     names = [name for (name,) in connection.execute("select table_name from duckdb_tables()").fetchall()]
     tables = {name: connection.table(name).arrow().read_all() for name in names}
     fewer = duckdb.connect()
     for name, table in tables.items():
-        kept = table.take(pa.array(range(0, table.num_rows, 2)))
-        fewer.register("kept", kept)
+        rows = table.take(pa.array(range(0, table.num_rows, 2)))
+        fewer.register("kept", rows)
         fewer.execute(f"create table {name} as select * from kept")
         fewer.unregister("kept")
-    for sql in found:
+    for sql in statements:
         try:
             expected = [typed((row, 1) for row in each.execute(sql).fetchall()) for each in (connection, fewer)]
         except duckdb.Error:

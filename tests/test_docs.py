@@ -177,7 +177,7 @@ def test_the_program_of_the_command_counts_over_all_batches_of_an_input() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "names"),
     [
         ("`timely.order.Product` and `timely.nothing`, `Worker.step`, `Worker.leap()`", ["timely.nothing", "Worker.leap"]),
         ("`timely.Worker.step`, `timely.worker.worker.Worker.leap`", ["timely.worker.worker.Worker.leap"]),
@@ -185,8 +185,8 @@ def test_the_program_of_the_command_counts_over_all_batches_of_an_input() -> Non
         ("```python\ntimely.nothing\n```\nnot in code: timely.nothing", []),
     ],
 )
-def test_a_name_that_is_not_there_is_found(text: str, found: list[str]) -> None:
-    assert list(missing(text)) == found
+def test_a_name_that_is_not_there_is_found(text: str, names: list[str]) -> None:
+    assert list(missing(text)) == names
 
 
 def test_what_the_site_lacks_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,14 +12,15 @@ from tests.house import (
     Module,
     circles,
     coined,
-    coined_in_tests,
     doubles,
     folders,
     hidden,
     modules,
+    modules_of_tests,
     repeated_file_names,
     sizes,
     unexplained_white_boxes,
+    vague,
 )
 
 
@@ -42,7 +43,13 @@ def test_no_public_class_is_defined_twice(known: dict[str, Module]) -> None:
 
 def test_no_definition_has_a_name_that_the_word_table_replaces(known: dict[str, Module]) -> None:
     assert coined(known.values()) == []
-    assert coined_in_tests(ROOT) == []
+    assert coined(modules_of_tests(ROOT).values()) == []
+
+
+def test_a_variable_says_what_it_holds(known: dict[str, Module]) -> None:
+    ahead = ("timely.differential", "tests.differential", "tests.graphs", "tests.spark")
+    everything = [*known.values(), *modules_of_tests(ROOT).values()]
+    assert vague(module for module in everything if not module.name.startswith(ahead)) == []
 
 
 def test_tests_that_look_inside_explain_why(known: dict[str, Module]) -> None:
@@ -76,7 +83,7 @@ PACKAGE = {
 
 
 @pytest.mark.parametrize(
-    ("docstring", "statement", "found"),
+    ("docstring", "statement", "imports"),
     [
         ("", "from timely.pack import Thing", []),
         ("", "from timely.flat import anything", []),
@@ -91,8 +98,8 @@ PACKAGE = {
         ("White box: no result shows it.", "from timely.pack.inner import Thing", ["timely.pack.inner Thing"]),
     ],
 )
-def test_what_a_test_may_import(tmp_path: Path, docstring: str, statement: str, found: list[str]) -> None:
+def test_what_a_test_may_import(tmp_path: Path, docstring: str, statement: str, imports: list[str]) -> None:
     for name, text in {**PACKAGE, "tests/test_it.py": f'"""A test.\n\n{docstring}\n"""\n\n{statement}\n'}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert unexplained_white_boxes(tmp_path, modules(tmp_path)) == [f"tests/test_it.py: {each}" for each in found]
+    assert unexplained_white_boxes(tmp_path, modules(tmp_path)) == [f"tests/test_it.py: {each}" for each in imports]

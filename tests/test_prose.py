@@ -12,7 +12,7 @@ LONG = "One " * 26
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (f"Short.\n\n{LONG}end.", [(3, "27 words in one sentence: One One One One One One One One ...")]),
         (f"A line.\n\n```sh\n{LONG}\n```\n\n| {LONG} |\n\n# {LONG}\n", []),
@@ -22,8 +22,8 @@ LONG = "One " * 26
         ("The census, and the `census` of code.", [(1, "'census': write capability holders")]),
     ],
 )
-def test_what_is_wrong_is_found_and_nothing_else(text: str, found: list[tuple[int, str]]) -> None:
-    assert list(prose.findings(text)) == found
+def test_what_is_wrong_is_found_and_nothing_else(text: str, expected: list[tuple[int, str]]) -> None:
+    assert list(prose.findings(text)) == expected
 
 
 def test_docstrings_are_read_without_their_examples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,28 +168,28 @@ def test_what_leaves_or_is_looked_at_inside_is_not(shown: list[warnings.WarningM
 # -- what every worker sends -----------------------------------------------------------------------------------------------
 
 
-def sent(given: Callable[[timely.Worker], object], workers: int, on: object = None) -> int:
+def sent(records_of: Callable[[timely.Worker], object], workers: int, on: object = None) -> int:
     """How many records come in all, of what each worker is given."""
 
     def program(worker: timely.Worker) -> int:
         with worker.dataflow(name="df") as scope:
-            seen: timely.Capture[int, Any] = scope.to_stream(given(worker), on=on).capture()  # type: ignore[arg-type]
+            seen: timely.Capture[int, Any] = scope.to_stream(records_of(worker), on=on).capture()  # type: ignore[arg-type]
         worker.run()
         return sum(len(batch) for _, batch in seen.messages)
 
     return sum(timely.execute(program, workers=workers))
 
 
-@pytest.mark.parametrize("given", [[1, 2, 3], (1, 2, 3), range(3), "abc", {1, 2, 3}, {1: 2, 2: 3, 3: 4}])
-def test_the_same_records_on_every_worker_warn_once(shown: list[warnings.WarningMessage], given: object) -> None:
-    assert sent(lambda worker: given, 3) == 9
+@pytest.mark.parametrize("records", [[1, 2, 3], (1, 2, 3), range(3), "abc", {1, 2, 3}, {1: 2, 2: 3, 3: 4}])
+def test_the_same_records_on_every_worker_warn_once(shown: list[warnings.WarningMessage], records: object) -> None:
+    assert sent(lambda worker: records, 3) == 9
     [text] = messages(shown)
     assert text.startswith("each of the 3 workers sends the same to /df/to_stream#0 (")
     assert "so that every record comes 3 times: give on=0 to have worker 0 send alone" in text
 
 
 @pytest.mark.parametrize(
-    ("given", "workers", "on", "expected"),
+    ("records_of", "workers", "on", "expected"),
     [
         (lambda worker: [1, 2, 3], 1, None, 3),
         (lambda worker: [1, 2, 3], 2, 0, 3),
@@ -202,18 +202,18 @@ def test_the_same_records_on_every_worker_warn_once(shown: list[warnings.Warning
     ],
 )
 def test_what_is_meant_to_be_sent_is_not(
-    shown: list[warnings.WarningMessage], given: Callable[[timely.Worker], object], workers: int, on: object, expected: int
+    shown: list[warnings.WarningMessage], records_of: Callable[[timely.Worker], object], workers: int, on: object, expected: int
 ) -> None:
-    assert sent(given, workers, on) == expected
+    assert sent(records_of, workers, on) == expected
     assert shown == []
 
 
-def awaited(given: Callable[[timely.Worker], Any], on: Any) -> int:
+def awaited(make: Callable[[timely.Worker], Any], on: Any) -> int:
     """How many records come in all from two workers, of what each awaits."""
 
     def program(worker: timely.Worker) -> int:
         with worker.dataflow(name="df") as scope:
-            seen: timely.Capture[int, Any] = scope.from_async("clock", given(worker), on=on).capture()
+            seen: timely.Capture[int, Any] = scope.from_async("clock", make(worker), on=on).capture()
         worker.run()
         return sum(len(batch) for _, batch in seen.messages)
 
@@ -231,16 +231,16 @@ def numbers_from(start: object) -> Callable[[], Any]:
     return lambda: counted()
 
 
-@pytest.mark.parametrize("given", [lambda worker: numbers, lambda worker: numbers_from(7), lambda worker: numbers_from([1, 2])])
-def test_stream_2_the_same_async_records_on_every_worker_warn_once(shown: Any, given: Callable[[timely.Worker], Any]) -> None:
-    assert awaited(given, None) == 4
+@pytest.mark.parametrize("make", [lambda worker: numbers, lambda worker: numbers_from(7), lambda worker: numbers_from([1, 2])])
+def test_stream_2_the_same_async_records_on_every_worker_warn_once(shown: Any, make: Callable[[timely.Worker], Any]) -> None:
+    assert awaited(make, None) == 4
     [text] = messages(shown)
     assert text.startswith("each of the 2 workers sends the same to /df/clock#0 (what numbers")
     assert "so that every record comes 2 times: give on=0 to have worker 0 send alone, or on='each' if that is meant" in text
 
 
 @pytest.mark.parametrize(
-    ("given", "on", "expected"),
+    ("make", "on", "expected"),
     [
         (lambda worker: numbers, 0, 2),
         (lambda worker: numbers, 1, 2),
@@ -251,9 +251,9 @@ def test_stream_2_the_same_async_records_on_every_worker_warn_once(shown: Any, g
     ],
 )
 def test_stream_2_what_is_meant_to_be_awaited_is_not(
-    shown: list[warnings.WarningMessage], given: Callable[[timely.Worker], Any], on: object, expected: int
+    shown: list[warnings.WarningMessage], make: Callable[[timely.Worker], Any], on: object, expected: int
 ) -> None:
-    assert awaited(given, on) == expected
+    assert awaited(make, on) == expected
     assert shown == []
 
 

@@ -254,20 +254,20 @@ def test_a_program_that_fails_fails_when_it_is_explained(here: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("columns", "found"),
+    ("columns", "expected"),
     [([], None), (["--schema", "rows=node long, at timestamp"], ["node: int64", "at: timestamp[us, tz=UTC]"])],
 )
 def test_an_output_without_rows_has_the_columns_that_are_declared(
-    here: Path, columns: list[str], found: list[str] | None, capsys: pytest.CaptureFixture[str]
+    here: Path, columns: list[str], expected: list[str] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["run", f"{here}:rows", "--input", "edges=none.parquet", "--output", "rows=out.parquet/", "--workers", "2"]
     pq.write_table(pa.table({"src": pa.array([], pa.int64())}), "none.parquet")
     assert main([*command, *columns]) == 0
     assert "rows: 0 rows in out.parquet" in capsys.readouterr().out
-    assert [path.name for path in Path("out.parquet").iterdir()] == ([] if found is None else ["part-00000.parquet"])
-    if found is not None:
+    assert [path.name for path in Path("out.parquet").iterdir()] == ([] if expected is None else ["part-00000.parquet"])
+    if expected is not None:
         table = pq.read_table("out.parquet")
-        assert [f"{field.name}: {field.type}" for field in table.schema] == found
+        assert [f"{field.name}: {field.type}" for field in table.schema] == expected
         assert table.num_rows == 0
 
 
@@ -291,7 +291,7 @@ def test_an_output_has_the_declared_columns_in_their_order_and_types(here: Path,
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "message"),
     [
         ("node long, degrees long", "output 'degrees': the batch has no column 'degrees'; it has 'node', 'degree'"),
         ("node long", "output 'degrees': the batch has a column 'degree' that was not declared; declared are 'node'"),
@@ -300,11 +300,11 @@ def test_an_output_has_the_declared_columns_in_their_order_and_types(here: Path,
     ],
 )
 def test_an_output_that_is_not_as_declared_is_refused(
-    here: Path, columns: str, said: str, capsys: pytest.CaptureFixture[str]
+    here: Path, columns: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet"]
     assert main([*command, "--schema", f"degrees={columns}"]) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not Path("out.parquet").exists()
 
 
@@ -331,9 +331,9 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def piped(arguments: list[str], given: bytes) -> tuple[int, bytes, bytes]:
+def piped(arguments: list[str], data: bytes) -> tuple[int, bytes, bytes]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-P", "-c", STANDARD, *arguments], env=env, input=given, capture_output=True)
+    done = subprocess.run([sys.executable, "-P", "-c", STANDARD, *arguments], env=env, input=data, capture_output=True)
     return done.returncode, done.stdout, done.stderr
 
 

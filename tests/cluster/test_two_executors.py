@@ -121,11 +121,11 @@ def ranks_of(edges: DataFrame, notes: Path, rounds: int) -> ts.Result:
 
 def executors_of_workers(notes: Path) -> dict[int, set[int]]:
     """The workers that have noted themselves, by the process of their executor: a worker's parent is the daemon, its child."""
-    found: dict[int, set[int]] = {}
+    executors: dict[int, set[int]] = {}
     for file in notes.glob("worker-*"):
         _, worker, pid = file.name.split("-")
-        found.setdefault(parent_of(parent_of(int(pid))), set()).add(int(worker))
-    return found
+        executors.setdefault(parent_of(parent_of(int(pid))), set()).add(int(worker))
+    return executors
 
 
 def executors(result: ts.Result, notes: Path) -> dict[int, set[int]]:

@@ -65,9 +65,9 @@ def script(deed: Callable[[Any, Any, Any, Any], object]) -> list[tuple[int, list
     return seen.extract()
 
 
-def send(scope: Any, produced: ChangeBatch[Any], time: int, said: int, batch: Sequence[Any] = ("x",)) -> object:
+def send(scope: Any, produced: ChangeBatch[Any], time: int, count: int, batch: Sequence[Any] = ("x",)) -> object:
     scope.outlet.send(time, list(batch))
-    produced.update(time, said)
+    produced.update(time, count)
     return scope
 
 
@@ -314,12 +314,12 @@ class Sworn(Own):
 
     inputs, outputs = 0, 1
 
-    def __init__(self, said: Any) -> None:
+    def __init__(self, summary: Any) -> None:
         super().__init__(0)
-        self._said = said
+        self._summary = summary
 
     def get_internal_summary(self) -> Any:
-        return self._said
+        return self._summary
 
     def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
         if self.pulls == 3:

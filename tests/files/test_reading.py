@@ -552,10 +552,10 @@ def test_timestamps_of_nanoseconds_are_times_where_no_digit_is_lost(tmp_path: Pa
         written(pa.table({"at": pa.array([nanoseconds], pa.timestamp("ns"))}), path)
         worker = timely.Worker()
         with worker.dataflow(datetime) as scope:
-            found = scope.read_parquet(path, time="at").capture()
+            captured = scope.read_parquet(path, time="at").capture()
         if expected is not None:
             worker.run()
-            assert [time for time, _ in found.messages] == [expected]
+            assert [time for time, _ in captured.messages] == [expected]
         else:
             with pytest.raises(timely.OperatorError, match="a time is finer than microseconds"):
                 worker.run()

@@ -22,13 +22,13 @@ def mutmut(*arguments: str) -> str:
 
 def explained() -> set[tuple[str, str, str]]:
     """Return (module, function, line) of each explained survivor; says which of them the code no longer has."""
-    found = set()
+    lines = set()
     for entry in tomllib.loads(EXPLAINED.read_text())["mutant"]:
         module = ROOT / entry["module"]
         if not module.exists() or entry["line"] not in map(str.strip, module.read_text().splitlines()):
             print(f"explained.toml: {entry['module']} no longer has the line {entry['line']!r}")
-        found.add((entry["module"], entry["function"], entry["line"]))
-    return found
+        lines.add((entry["module"], entry["function"], entry["line"]))
+    return lines
 
 
 def place(name: str, diff: str) -> tuple[str, str, str]:

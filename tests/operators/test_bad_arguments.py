@@ -90,8 +90,8 @@ def functions_of_a_stream() -> dict[str, Callable[[Any], object]]:
     return functions
 
 
-def _called(function: Callable[..., object], arguments: tuple[Any, ...], given: Any) -> object:
-    return function(given, *arguments)
+def _called(function: Callable[..., object], arguments: tuple[Any, ...], value: Any) -> object:
+    return function(value, *arguments)
 
 
 FUNCTIONS = functions_of_a_stream()
@@ -155,10 +155,10 @@ GIVEN: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("kind", GIVEN)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_what_to_give_instead_of_what_is_no_stream(given: str, side: str) -> None:
-    make, match = GIVEN[given]
+def test_what_to_give_instead_of_what_is_no_stream(kind: str, side: str) -> None:
+    make, match = GIVEN[kind]
     if side == "left":
         refused(lambda scope: timely.operators.join(make(scope), scope.empty()), GraphError, f"operator 'join' reads .*{match}")
     else:
@@ -449,11 +449,11 @@ def test_what_is_no_list_of_keys_to_group_by(keys: Any) -> None:
     refused(lambda s: s.empty().group_by(keys), GraphError, "group_by takes the name of a column, or a list of names, not")
 
 
-@pytest.mark.parametrize("given", [None, 5])
-def test_what_is_no_list_of_what_a_vertex_reads(given: Any) -> None:
-    match = f"vertex: {{}} is a list of streams, each with its pact or without, not {given!r}"
-    refused(lambda s: s.empty().vertex(timely.Vertex, others=given), GraphError, match.format("others"))
-    refused(lambda s: timely.operators.vertex(s, timely.Vertex, inputs=given), GraphError, match.format("inputs"))
+@pytest.mark.parametrize("value", [None, 5])
+def test_what_is_no_list_of_what_a_vertex_reads(value: Any) -> None:
+    match = f"vertex: {{}} is a list of streams, each with its pact or without, not {value!r}"
+    refused(lambda s: s.empty().vertex(timely.Vertex, others=value), GraphError, match.format("others"))
+    refused(lambda s: timely.operators.vertex(s, timely.Vertex, inputs=value), GraphError, match.format("inputs"))
 
 
 @pytest.mark.parametrize("outputs", [None, -1, "two", 1.5, int])

@@ -33,12 +33,12 @@ def to_batch(rows: list[Any]) -> pa.RecordBatch:
     )
 
 
-def aggregated(found: tuple[Any, Any, list[Any]]) -> tuple[Any, ...]:
+def aggregated(complete: tuple[Any, Any, list[Any]]) -> tuple[Any, ...]:
     """What columns have of a window by record."""
-    key, window, rows = found
+    key, window, rows = complete
     values = [value for _, _, value in rows if value is not None]
-    given = (window.start, window.end, len(rows), sum(values) if values else None, min(values, default=None))
-    return given if key == "all" else (key, *given)
+    columns = (window.start, window.end, len(rows), sum(values) if values else None, min(values, default=None))
+    return columns if key == "all" else (key, *columns)
 
 
 def as_columns(row: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:

@@ -69,16 +69,16 @@ def outside(operate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda stream: timed(operate(stream.map(lambda record: record[1])))
 
 
-def by_time(given: Given) -> dict[Any, list[tuple[int, int]]]:
+def by_time(pairs: Given) -> dict[Any, list[tuple[int, int]]]:
     groups: dict[Any, list[tuple[int, int]]] = {}
-    for time, pair in given:
+    for time, pair in pairs:
         groups.setdefault(time, []).append(pair)
     return groups
 
 
 def each_time(answer: Callable[[list[tuple[int, int]]], Any]) -> Callable[[Given, int], Counter[Any]]:
     """The oracle of an operator that answers for each time by itself."""
-    return lambda given, peers: Counter((time, record) for time, some in by_time(given).items() for record in answer(some))
+    return lambda pairs, peers: Counter((time, record) for time, some in by_time(pairs).items() for record in answer(some))
 
 
 def by_key(records: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -89,18 +89,18 @@ def lub(one: Any, two: Any) -> Any:
     return Product(*map(max, one, two)) if isinstance(one, Product) else max(one, two)
 
 
-def joined(given: Given, peers: int) -> Counter[Any]:
-    return Counter((lub(s, t), (j, (v, w))) for (s, (j, v)), (t, (k, w)) in product(given, given) if j == k)
+def joined(pairs: Given, peers: int) -> Counter[Any]:
+    return Counter((lub(s, t), (j, (v, w))) for (s, (j, v)), (t, (k, w)) in product(pairs, pairs) if j == k)
 
 
 def later(pair: tuple[int, int], time: Any) -> Any:
     return Product(time.outer + pair[0], time.inner + pair[1]) if isinstance(time, Product) else time + pair[1]
 
 
-def at_ticks(given: Given, peers: int) -> Counter[Any]:
+def at_ticks(pairs: Given, peers: int) -> Counter[Any]:
     """A record goes to the first tick at or after it, epochs before rounds."""
-    ticks = sorted({time for time, (_, value) in given if not value}, key=tuple_of)
-    return Counter((next((tick for tick in ticks if time <= tick), time), pair) for time, pair in given)
+    ticks = sorted({time for time, (_, value) in pairs if not value}, key=tuple_of)
+    return Counter((next((tick for tick in ticks if time <= tick), time), pair) for time, pair in pairs)
 
 
 def tuple_of(time: Any) -> tuple[int, ...]:
@@ -111,10 +111,10 @@ def ending(end: int, time: Any) -> Any:
     return Product(end, time.inner) if isinstance(time, Product) else end
 
 
-def in_windows(given: Given, peers: int) -> Counter[Any]:
+def in_windows(pairs: Given, peers: int) -> Counter[Any]:
     groups: dict[Any, list[Any]] = {}
     late: Counter[Any] = Counter()
-    for time, (key, value) in given:
+    for time, (key, value) in pairs:
         [window] = tumbling(2)(value)
         end = ending(window.end, time)
         if time < end:
@@ -135,11 +135,11 @@ def numbered(key: int, value: int, seen: int | None) -> tuple[int, list[tuple[in
     return seen, [(key, seen)]
 
 
-def in_turn(given: Given, peers: int) -> Counter[Any]:
+def in_turn(pairs: Given, peers: int) -> Counter[Any]:
     """A state machine that counts goes through the epochs one after the other, and through the rounds of each."""
     seen: Counter[int] = Counter()
     counts: Counter[Any] = Counter()
-    for time, (key, _) in sorted(given, key=lambda one: tuple_of(one[0])):
+    for time, (key, _) in sorted(pairs, key=lambda one: tuple_of(one[0])):
         seen[key] += 1
         counts[time, (key, seen[key])] += 1
     return counts

@@ -141,9 +141,9 @@ def test_one_antichain_is_for_all_ports() -> None:
 
 
 @pytest.mark.parametrize("on_inputs", [True, False])
-@pytest.mark.parametrize("given", [5, Step(1), "12", [], [NOT_CONNECTED], {"x": NOT_CONNECTED}, {2: NOT_CONNECTED}, {0: Step(1)}])
-def test_summaries_of_another_form_are_refused(given: Any, on_inputs: bool) -> None:
+@pytest.mark.parametrize("form", [5, Step(1), "12", [], [NOT_CONNECTED], {"x": NOT_CONNECTED}, {2: NOT_CONNECTED}, {0: Step(1)}])
+def test_summaries_of_another_form_are_refused(form: Any, on_inputs: bool) -> None:
     side = "input 0" if on_inputs else "output 0"
     with pytest.raises((timely.GraphError, timely.TimestampError), match="crossed") as caught:
-        frontiers([given, NOT_CONNECTED], on_inputs)
-    assert given == "12" or side in str(caught.value)
+        frontiers([form, NOT_CONNECTED], on_inputs)
+    assert form == "12" or side in str(caught.value)

@@ -187,14 +187,14 @@ def test_sessions_over_times_that_are_coarser_than_events_are_the_same_in_every_
     second: Callable[[int], int], sent: list[tuple[int, int]], gap: int, workers: int, seed: int | None
 ) -> None:
     """An event at the time at which its session is complete is in time, whether it comes before the frontier does or after."""
-    given = [(time, 1000 * time + 100 * tenths) for time, tenths in sent]
+    stamped = [(time, 1000 * time + 100 * tenths) for time, tenths in sent]
 
     def build(stream: Any) -> Any:
         complete_ones, late = sessions(stream, 100 * gap, at=lambda ms: ms, due=second)
         return complete_ones.map(complete), late
 
-    outputs, late = run(build, given, workers=workers, seed=seed)
-    expected = grouped([event for _, event in given], 100 * gap)
+    outputs, late = run(build, stamped, workers=workers, seed=seed)
+    expected = grouped([event for _, event in stamped], 100 * gap)
     assert outputs == Counter((second(window.end), (None, window, events)) for window, events in expected)
     assert not late
 

@@ -179,9 +179,9 @@ def text_of(traces: list[Any]) -> str:
     return "[\n" + ",\n".join(json.dumps(trace, separators=(",", ":")) for trace in traces) + "\n]\n"
 
 
-def write(found: dict[str, list[Any]]) -> None:
+def write(systems: dict[str, list[Any]]) -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name, traces in found.items():
+    for name, traces in systems.items():
         (FOLDER / f"{name}.json").write_text(text_of(traces), "utf-8")
 
 

@@ -110,21 +110,21 @@ def tally(seen: list[int]) -> Callable[..., Any]:
     return constructor
 
 
-def archive(found: list[Any]) -> Callable[..., Any]:
+def archive(records: list[Any]) -> Callable[..., Any]:
     """Return the constructor of an operator that keeps all that ever came: a log that is never saved anew."""
 
     def constructor(info: OperatorInfo) -> Callable[..., object]:
         def rescale(items: Any) -> None:
             for one in list(items)[info.worker :: info.peers]:
-                found.extend(one)
+                records.extend(one)
 
-        log = info.register_state(None, found.extend, rescale=rescale, logged=True)
+        log = info.register_state(None, records.extend, rescale=rescale, logged=True)
 
         def logic(input: Any) -> None:
             for _, batch in input:
                 for record in batch:
                     log.append(None, record)
-                    found.append(record)
+                    records.append(record)
 
         return logic
 

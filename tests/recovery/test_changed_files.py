@@ -33,18 +33,18 @@ MANIFEST = Manifest(
 changes = st.lists(st.tuples(st.floats(0, 0.9999), st.binary(max_size=3)), max_size=3)
 
 
-def changed(data: bytes, changes: list[tuple[float, bytes]], kept: float) -> bytes:
+def changed(data: bytes, changes: list[tuple[float, bytes]], share: float) -> bytes:
     result = bytearray(data)
     for where, what in changes:
         at = int(where * len(result))
         result[at : at + len(what)] = what
-    return bytes(result[: int(kept * len(result)) if kept < 0.5 else len(result)])
+    return bytes(result[: int(share * len(result)) if share < 0.5 else len(result)])
 
 
-def check_state(edits: list[tuple[float, bytes]], kept: float) -> None:
+def check_state(edits: list[tuple[float, bytes]], share: float) -> None:
     writer = StateWriter("one")
     written = b"".join(writer.chunks([(KEY, ITEMS)]))
-    data = changed(written, edits, kept)
+    data = changed(written, edits, share)
     try:
         file = StateFile("one", lambda name: io.BytesIO(data), len(written), writer.digest)
         collected: list[Any] = [*file.routed(KEY, 0, 1), *file.own(KEY)]
@@ -54,8 +54,8 @@ def check_state(edits: list[tuple[float, bytes]], kept: float) -> None:
         assert collected == [item for _, item in ITEMS]
 
 
-def check_manifest(edits: list[tuple[float, bytes]], kept: float) -> None:
-    data = changed(MANIFEST.encode(), edits, kept)
+def check_manifest(edits: list[tuple[float, bytes]], share: float) -> None:
+    data = changed(MANIFEST.encode(), edits, share)
     try:
         result = Manifest.decode(data)
     except (CheckpointError, ChangedDataflowError):
@@ -65,13 +65,13 @@ def check_manifest(edits: list[tuple[float, bytes]], kept: float) -> None:
 
 
 @given(changes, st.floats(0, 1))
-def test_a_changed_state_file_is_refused(edits: list[tuple[float, bytes]], kept: float) -> None:
-    check_state(edits, kept)
+def test_a_changed_state_file_is_refused(edits: list[tuple[float, bytes]], share: float) -> None:
+    check_state(edits, share)
 
 
 @given(changes, st.floats(0, 1))
-def test_a_changed_manifest_is_refused(edits: list[tuple[float, bytes]], kept: float) -> None:
-    check_manifest(edits, kept)
+def test_a_changed_manifest_is_refused(edits: list[tuple[float, bytes]], share: float) -> None:
+    check_manifest(edits, share)
 
 
 @pytest.mark.soak

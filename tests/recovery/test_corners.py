@@ -21,18 +21,18 @@ from timely.errors import CheckpointError, ConfigurationError, RecoveryError, St
 from timely.recovery import LocalStore, Recovery, open_store
 
 
-def total(found: list[int]) -> Callable[..., Any]:
-    """Return the constructor of a sink that adds up what comes, into ``found``."""
+def total(numbers: list[int]) -> Callable[..., Any]:
+    """Return the constructor of a sink that adds up what comes, into ``numbers``."""
 
     def constructor(info: OperatorInfo) -> Callable[..., object]:
         def load(items: Iterable[int]) -> None:
-            found.extend(items)
+            numbers.extend(items)
 
-        info.register_state(lambda: [(None, sum(found))], load)
+        info.register_state(lambda: [(None, sum(numbers))], load)
 
         def logic(input: Any) -> None:
             for _, batch in input:
-                found.extend(batch)
+                numbers.extend(batch)
 
         return logic
 

@@ -67,13 +67,13 @@ def test_a_run_that_is_cut_in_the_middle_gives_what_one_without_a_cut_gives(
 
 
 @pytest.mark.parametrize("name", BUILDS)
-@given(given=edges, after=steps, workers=st.integers(1, 3), compact=st.booleans(), seed=st.integers(0, 99))
-@example(given=[[(0, [(0, 1), (1, 2), (2, 3), (3, 4)])], [], [], []], after=[9, 9, 9], workers=2, compact=False, seed=1)
+@given(batches=edges, after=steps, workers=st.integers(1, 3), compact=st.booleans(), seed=st.integers(0, 99))
+@example(batches=[[(0, [(0, 1), (1, 2), (2, 3), (3, 4)])], [], [], []], after=[9, 9, 9], workers=2, compact=False, seed=1)
 @settings(max_examples=2)
 def test_a_graph_algorithm_that_is_cut_in_a_loop_gives_what_it_gives_without(
-    name: str, given: Edges, after: list[int], workers: int, compact: bool, seed: int
+    name: str, batches: Edges, after: list[int], workers: int, compact: bool, seed: int
 ) -> None:
-    sent = _batches(given, "numbers")
+    sent = _batches(batches, "numbers")
 
     def build(scope: Any, stream: Any) -> Any:
         return BUILDS[name](stream, 3)
@@ -82,14 +82,14 @@ def test_a_graph_algorithm_that_is_cut_in_a_loop_gives_what_it_gives_without(
 
 
 @pytest.mark.parametrize("name", ["connected_components", "strongly_connected_components", "breadth_first_search", "pagerank"])
-@given(given=edges, after=steps, workers=st.integers(1, 2), seed=st.integers(0, 99))
-@example(given=[[], [(0, [(0, 0), (1, 2)])], [], [(0, [(0, 0)])]], after=[6, 14], workers=1, seed=0)
+@given(batches=edges, after=steps, workers=st.integers(1, 2), seed=st.integers(0, 99))
+@example(batches=[[], [(0, [(0, 0), (1, 2)])], [], [(0, [(0, 0)])]], after=[6, 14], workers=1, seed=0)
 @settings(max_examples=2)
 def test_a_graph_algorithm_with_little_memory_is_cut_too(
-    name: str, given: Edges, after: list[int], workers: int, seed: int
+    name: str, batches: Edges, after: list[int], workers: int, seed: int
 ) -> None:
     """Its results are sent one container after the other, and what it keeps is on disk."""
-    sent = _batches(given, "numbers")
+    sent = _batches(batches, "numbers")
 
     def build(scope: Any, stream: Any) -> Any:
         return BUILDS[name](stream, 3)

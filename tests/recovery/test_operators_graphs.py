@@ -24,7 +24,7 @@ batches = st.tuples(st.integers(0, 2), st.lists(pairs, min_size=1, max_size=6))
 edges = st.lists(st.lists(batches, max_size=3), min_size=EPOCHS, max_size=EPOCHS)
 
 
-def _batches(given: Edges, kind: str) -> list[list[tuple[int, Any]]]:
+def _batches(batches: Edges, kind: str) -> list[list[tuple[int, Any]]]:
     """The edges as Arrow batches, between whole numbers or names."""
 
     def column(ends: list[int]) -> pa.Array:
@@ -34,7 +34,7 @@ def _batches(given: Edges, kind: str) -> list[list[tuple[int, Any]]]:
         weights = [1.0 + (3 * a + b) % 4 for a, b in pairs]
         return pa.record_batch({"src": column([a for a, _ in pairs]), "dst": column([b for _, b in pairs]), "weight": weights})
 
-    return [[(later, batch(pairs)) for later, pairs in sent] for sent in given]
+    return [[(later, batch(pairs)) for later, pairs in sent] for sent in batches]
 
 
 def _ranked(scope: Any, stream: Any) -> Any:
@@ -83,12 +83,12 @@ IN_STEPS: dict[str, Any] = {"k_core": lambda stream, source: _cores(None, stream
 
 
 @pytest.mark.parametrize("name", [*BUILDS, *IN_STEPS])
-@given(given=edges, cuts=cuts, workers=st.integers(1, 3), compact=st.booleans(), kind=st.sampled_from(["numbers", "names"]))
+@given(batches=edges, cuts=cuts, workers=st.integers(1, 3), compact=st.booleans(), kind=st.sampled_from(["numbers", "names"]))
 @settings(max_examples=8)
 def test_a_graph_algorithm_that_is_cut_gives_what_it_gives_without(
-    name: str, given: Edges, cuts: list[Cut], workers: int, compact: bool, kind: str
+    name: str, batches: Edges, cuts: list[Cut], workers: int, compact: bool, kind: str
 ) -> None:
-    sent = _batches(given, kind)
+    sent = _batches(batches, kind)
 
     def build(scope: Any, stream: Any) -> Any:
         return {**BUILDS, **IN_STEPS}[name](stream, 3 if kind == "numbers" else "n3")

@@ -19,10 +19,10 @@ from timely.recovery import Recovery
 from timely.testing import MemoryStateRegistry, settle
 
 
-def _by_time(found: Counter[Any]) -> Counter[Any]:
+def _by_time(outputs: Counter[Any]) -> Counter[Any]:
     """The numbers that came out, added up by time, wherever they came out."""
     sums: Counter[Any] = Counter()
-    for (stream, time, record), count in found.items():
+    for (stream, time, record), count in outputs.items():
         sums[stream, time] += int(record) * count
     return +sums
 

@@ -58,8 +58,8 @@ def alone(store: MemoryStore, changes: list[State], **how: Any) -> tuple[State, 
     return run(store, timely.Worker(), changes, **how)
 
 
-def of_all(found: list[tuple[State, list[int]]]) -> State:
-    return {key: value for state, _ in found for key, value in state.items()}
+def of_all(states: list[tuple[State, list[int]]]) -> State:
+    return {key: value for state, _ in states for key, value in state.items()}
 
 
 WHOLE: State = {key: b"%0200d" % key for key in range(KEYS)}

@@ -28,8 +28,8 @@ create view best as select customer, total from totals order by total desc limit
 
 
 @contextmanager
-def served(*arguments: Any, said: list[str] | None = None, last: str = "") -> Iterator[int]:
-    """The port of a command that runs; ``said`` gets the lines that it prints, and is waited for until one ends with ``last``."""
+def served(*arguments: Any, printed: list[str] | None = None, last: str = "") -> Iterator[int]:
+    """Yield the port of a command that runs; ``printed`` gets its lines, and is waited for until one ends with ``last``."""
     command = [sys.executable, "-m", "timely.cli", "serve", "--port", "0", "--poll", "0.05", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -46,8 +46,8 @@ def served(*arguments: Any, said: list[str] | None = None, last: str = "") -> It
                 assert lines[-1]
             process.send_signal(signal.SIGTERM)
             assert process.wait(600) == 0 and process.stderr.read() == ""
-            if said is not None:
-                said += [line.rstrip().replace(result[1], "PORT") for line in (*lines, *process.stdout)]
+            if printed is not None:
+                printed += [line.rstrip().replace(result[1], "PORT") for line in (*lines, *process.stdout)]
         finally:
             process.kill()
 
@@ -63,7 +63,7 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
     path = tmp_path / "orders.csv"
     path.write_text("customer,price\nada,30\nbob,5\n")
     received: list[str] = []
-    with served(tmp_path / "views.sql", "--input", f"orders={path}", said=received, last="read again") as port:
+    with served(tmp_path / "views.sql", "--input", f"orders={path}", printed=received, last="read again") as port:
         assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 30}]
         with (
             Events(port, "/views/best/changes") as events,

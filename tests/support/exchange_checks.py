@@ -192,8 +192,8 @@ class StateChecks:
             yield "G10", f"reports the changes {reported}, but its frontiers changed by {gone + come}"
 
 
-def _of(worker: int, found: Found) -> Found:
-    return ((invariant, f"worker {worker} {message}") for invariant, message in found)
+def _of(worker: int, faults: Found) -> Found:
+    return ((invariant, f"worker {worker} {message}") for invariant, message in faults)
 
 
 Node: TypeAlias = tuple[ExchangeState, int]

@@ -129,8 +129,8 @@ def smallest_nesting(strategy: st.SearchStrategy[Nesting], condition: Callable[[
     return without_needless(smallest(strategy, condition), condition)
 
 
-def without_needless(found: Nesting, condition: Callable[[Nesting], bool]) -> Nesting:
+def without_needless(nesting: Nesting, condition: Callable[[Nesting], bool]) -> Nesting:
     """Return a nesting that fulfils a condition, without what it does not need for it."""
-    while (smaller := next(filter(condition, found.smaller()), None)) is not None:
-        found = smaller
-    return found
+    while (smaller := next(filter(condition, nesting.smaller()), None)) is not None:
+        nesting = smaller
+    return nesting

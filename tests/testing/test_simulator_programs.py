@@ -73,25 +73,25 @@ def test_a_dataflow_that_one_worker_has_dropped_before_another_builds_it() -> No
 # -- capabilities that are given up before what was sent with them has left ----------------------------------------------
 
 
-def by_with(kept: timely.Capability[int], output: Any, x: int) -> None:
-    with kept, output.session(kept) as session:
+def by_with(capability: timely.Capability[int], output: Any, x: int) -> None:
+    with capability, output.session(capability) as session:
         session.give(x)
 
 
-def dropped(kept: timely.Capability[int], output: Any, x: int) -> None:
-    output.session(kept).give(x)
-    kept.drop()
+def dropped(capability: timely.Capability[int], output: Any, x: int) -> None:
+    output.session(capability).give(x)
+    capability.drop()
 
 
-def downgraded(kept: timely.Capability[int], output: Any, x: int) -> None:
-    output.session(kept).give(x)
-    kept.downgrade(kept.time + 7)
-    kept.drop()
+def downgraded(capability: timely.Capability[int], output: Any, x: int) -> None:
+    output.session(capability).give(x)
+    capability.downgrade(capability.time + 7)
+    capability.drop()
 
 
-def lent(kept: timely.Capability[int], output: Any, x: int) -> None:
-    with kept.copy() as copy:
-        kept.drop()
+def lent(capability: timely.Capability[int], output: Any, x: int) -> None:
+    with capability.copy() as copy:
+        capability.drop()
         session = output.session(copy)
     session.give(x)
 

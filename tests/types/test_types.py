@@ -17,7 +17,7 @@ Errors = dict[tuple[str, int], list[str]]
 
 
 @pytest.fixture(scope="module")
-def found() -> Errors:
+def errors() -> Errors:
     """Return the codes of the errors that mypy finds in the programs, by file and line."""
     options = ["--strict", "--no-error-summary", "--hide-error-context", "--python-executable", sys.executable]
     programs = sorted(map(str, PROGRAMS.glob("*.py")))
@@ -50,8 +50,8 @@ def lines(name: str) -> Iterator[tuple[int, str]]:
     return enumerate((PROGRAMS / name).read_text(encoding="utf-8").splitlines(), start=1)
 
 
-def test_right_programs_pass(found: Errors) -> None:
-    assert {where: codes for where, codes in found.items() if where[0] == "right.py"} == {}
+def test_right_programs_pass(errors: Errors) -> None:
+    assert {where: codes for where, codes in errors.items() if where[0] == "right.py"} == {}
 
 
 def test_the_right_program_runs() -> None:
@@ -59,8 +59,8 @@ def test_the_right_program_runs() -> None:
     assert results == [[(0, [("word", 4)])], [(0, [("word", 4)])]]
 
 
-def test_every_mistake_is_found_where_it_is_and_nothing_else(found: Errors) -> None:
+def test_every_mistake_is_found_where_it_is_and_nothing_else(errors: Errors) -> None:
     marked = [(number, line.partition("# expect: ")[2]) for number, line in lines("wrong.py") if "# expect: " in line]
     expected = {("wrong.py", number): sorted(codes.split()) for number, codes in marked}
     assert len(expected) > 15
-    assert {where: sorted(codes) for where, codes in found.items() if where[0] == "wrong.py"} == expected
+    assert {where: sorted(codes) for where, codes in errors.items() if where[0] == "wrong.py"} == expected

@@ -101,9 +101,9 @@ def lowered(**limits: float) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("generations", [pytest.param(True, marks=needs_generations), False], ids=["generations", "one"])
-@pytest.mark.parametrize("kept", [0, 500], ids=["at once", "after a while"])
+@pytest.mark.parametrize("size", [0, 500], ids=["at once", "after a while"])
 @apart
-def test_garbage_in_cycles_is_found_while_a_worker_runs(kept: int, generations: bool) -> None:
+def test_garbage_in_cycles_is_found_while_a_worker_runs(size: int, generations: bool) -> None:
     part = 5000 / len(gc.get_objects())  # looks at everything once there are about 5000 more
     gc.set_threshold(50, 2, 2)
     alive: weakref.WeakSet[Node] = weakref.WeakSet()
@@ -112,7 +112,7 @@ def test_garbage_in_cycles_is_found_while_a_worker_runs(kept: int, generations: 
 
     def work(time: int) -> None:
         window.append(Node(alive))
-        del window[: -kept or None]
+        del window[: -size or None]
         most[0] = max(most[0], len(alive))
 
     worker = Worker()

@@ -122,8 +122,8 @@ def test_loops_under_a_bound_of_a_record_end(workers: int, processes: int) -> No
     def program(worker: timely.Worker) -> int:
         with worker.dataflow(int) as scope:
             handle, again = scope.feedback()
-            given = scope.to_stream(iter(range(worker.index * 9000, worker.index * 9000 + 9000)))
-            steps = given.map(lambda x: (x, 3)).concat(again)
+            numbers = scope.to_stream(iter(range(worker.index * 9000, worker.index * 9000 + 9000)))
+            steps = numbers.map(lambda x: (x, 3)).concat(again)
             moved = steps.exchange(lambda pair: pair[0] + pair[1]).map(lambda pair: (pair[0], pair[1] - 1))
             moved.filter(lambda pair: pair[1] > 0).connect_loop(handle)
             captured = moved.filter(lambda pair: pair[1] == 0).count().capture()

@@ -269,7 +269,7 @@ def test_lists_in_another_order(secret: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"processes": 2}, r"processes=2 with hosts=\['a:1', 'b:2'\]: each host runs one process.* more workers"),
         ({"index": None}, "index=None: give each host's process its place among the 2 hosts"),
@@ -285,10 +285,10 @@ def test_lists_in_another_order(secret: str) -> None:
         ({"patience": 0}, "patience=0: give the seconds"),
     ],
 )
-def test_arguments_that_are_not_valid(secret: str, given: dict[str, Any], message: str) -> None:
+def test_arguments_that_are_not_valid(secret: str, arguments: dict[str, Any], message: str) -> None:
     valid: dict[str, Any] = {"hosts": ["a:1", "b:2"], "index": 0, "credentials": secret}
     with pytest.raises(ConfigurationError, match=message):
-        timely.execute(total, **valid | given)
+        timely.execute(total, **valid | arguments)
 
 
 @pytest.mark.parametrize("variable", ["TIMELY_WORKERS", "TIMELY_INDEX"])

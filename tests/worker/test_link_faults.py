@@ -70,10 +70,10 @@ class Socket:
         return max(self.behind - self.asked, 0)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 20, 70])
-def test_a_connection_that_is_lost_in_a_frame_is_gone(kept: int) -> None:
+@pytest.mark.parametrize("received", [0, 1, 20, 70])
+def test_a_connection_that_is_lost_in_a_frame_is_gone(received: int) -> None:
     frame = b"".join(bytes(piece) for piece in encode([pack(DataMessage(0, 1, 0, [bytes(100)]))]))
-    broken: Any = Socket(*([frame[:kept]] if kept else []))
+    broken: Any = Socket(*([frame[:received]] if received else []))
     receiver, got = Link(broken), list[Any]()
     for _ in range(2):
         receiver.read(got)

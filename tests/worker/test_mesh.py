@@ -471,7 +471,7 @@ def test_a_session_that_was_recorded_opens_no_door(
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"),
+    ("data", "fault"),
     [
         (HEADER.pack(1 << 50, 1), "announced a message of 1125899906842624 bytes"),
         (HEADER.pack(64, 0), "0 buffers in 64 bytes"),
@@ -481,13 +481,13 @@ def test_a_session_that_was_recorded_opens_no_door(
     ],
 )
 def test_a_peer_that_sends_what_is_no_message_is_cut_off(
-    pool: ThreadPoolExecutor, listeners: list[socket.socket], said: bytes, fault: str
+    pool: ThreadPoolExecutor, listeners: list[socket.socket], data: bytes, fault: str
 ) -> None:
     addresses = addresses_of(listeners[:2])
     zero = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 600)
     with dial(addresses[0], Hello(NONE, 0, 1, 0)) as peer:
         transport = SocketTransport(0, zero.result())
-        peer.sendall(said)
+        peer.sendall(data)
         with pytest.raises(PeerLostError, match=f"worker 1 is cut off from worker 0: it .*{fault}"):
             receive(transport)
         transport.close()
