@@ -67,7 +67,9 @@ REFUSED = {
     "sql-16": {
         "insert into r values (1)": "insert into r values (1) at line 1, column 1: a view is a query, not INSERT",
         "select 1;\nselect 2": "select 2 at line 2, column 1: a view is one query, and here are 2",
-        "select 'abc": "' at line 1, column 7: the query cannot be parsed: what this opens is not closed",
+        "select 'abc": "' at line 1, column 8: the query cannot be parsed: what this opens is not closed",
+        "select '\n',\n 'abc": "' at line 3, column 2: the query cannot be parsed: what this opens is not closed",
+        "select 1 /* abc": "/ at line 1, column 10: the query cannot be parsed: what this opens is not closed",
         "": "at line 1, column 1: it has no query",
         "if(true, 1)": "if(true, 1) at line 1, column 1: a view is a query, not IF",
     },

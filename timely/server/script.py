@@ -9,12 +9,10 @@ from typing import Final
 import attrs
 import pyarrow as pa
 from sqlglot import Token, TokenType, exp
-from sqlglot.errors import TokenError
 
 from timely.differential.tables.queries import query_of, statement_of
-from timely.differential.tables.values.dialect import tokens_of
 from timely.differential.tables.values.kinds import arrow_schema, lower_case
-from timely.differential.tables.values.refusals import unread
+from timely.differential.tables.values.refusals import tokens_in
 from timely.errors import SqlError, brief
 from timely.server.runtime import result_columns
 
@@ -77,12 +75,8 @@ def position_in(message: str) -> tuple[int, int] | None:
 
 
 def _statements(text: str) -> Iterator[list[Token]]:
-    try:
-        tokens = tokens_of(text)
-    except TokenError as error:
-        raise unread(error) from None
     statement: list[Token] = []
-    for token in tokens:
+    for token in tokens_in(text):
         if token.token_type != TokenType.SEMICOLON:
             statement.append(token)
         elif statement:

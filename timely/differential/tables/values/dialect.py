@@ -9,13 +9,16 @@ import functools
 import logging
 import re
 from bisect import bisect_left
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError
 from sqlglot.parsers.duckdb import DuckDBParser
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # else its notes on a query go to the stderr of users
+
+E = TypeVar("E", bound=exp.Expr)
 
 _AGGREGATES: Final = (
     *("any_value", "approx_count_distinct", "approx_quantile", "arbitrary", "arg_max", "arg_min", "argmax", "argmin"),
@@ -93,6 +96,13 @@ class _Written(DuckDB):
         }
         UNARY_PARSERS: ClassVar = {**DuckDBParser.UNARY_PARSERS, TokenType.PLUS: _plus}
         TYPE_LITERAL_PARSERS: ClassVar = {**dict.fromkeys(exp.DType, _typed_literal), **DuckDBParser.TYPE_LITERAL_PARSERS}
+
+        def validate_expression(self, expression: E, args: list[Any] | None = None) -> E:
+            try:
+                return super().validate_expression(expression, args)
+            except ParseError:
+                self.raise_error("something is missing here")
+                raise
 
         def _parse_between(self, this: exp.Expr | None) -> exp.Between:
             low = self._parse_bitwise()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, ParamSpec, TypeVar
 
 import attrs
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from timely.dataflow.origin import origin
 from timely.differential.tables.values.dialect import WRITTEN, tokens_of, trees_of
@@ -66,7 +66,7 @@ class _Place:
 def parse(text: str, begin: int = 0) -> list[exp.Expr]:
     """Return the statements of a text, each node of which notes where it stands: counted from ``begin``."""
     try:
-        tokens = tokens_of(text)
+        tokens = tokens_in(text, begin)
         source = _Text(text, begin, tokens)
         _check_brackets(source)
         trees = trees_of(tokens, text)
@@ -92,6 +92,20 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
         _check_aliases(tree, source)
         _mark_positions(tree, source)
     return statements
+
+
+def tokens_in(text: str, begin: int = 0) -> list[Token]:
+    """Return the tokens of a text; ``SqlError`` where a quote or a comment is not closed."""
+    try:
+        return tokens_of(text)
+    except TokenError:
+        for quote in ("'", '"', "$$", "*/"):
+            with suppress(TokenError):
+                tokens = tokens_of(text + quote)
+                start = text.rfind("/*") if quote == "*/" else tokens[-1].start
+                place = _Place(_Text(text, begin, tokens), start, start)
+                raise SqlError(f"{text[start]}{place}: the query cannot be parsed: what this opens is not closed") from None
+        raise
 
 
 def _check_brackets(source: _Text) -> None:
@@ -297,10 +311,7 @@ _WORDS: Final = {
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FOREIGN: Final = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
-    *(SqlglotError, TypeError, ValueError),
-)
+_FOREIGN: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, SqlglotError, TypeError, ValueError)
 """What the parser, numbers and dates raise."""
 
 
@@ -326,25 +337,19 @@ def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
     return named
 
 
-def _why_unparsed(error: SqlglotError, begin: int) -> str:
+def _why_unparsed(error: ParseError, begin: int) -> str:
     """Return what the parser says of a text, without the colours of a terminal."""
-    if isinstance(error, ParseError) and error.errors:
-        first: Any = error.errors[0]
-        shown = str(first.get("highlight") or "")
-        column = int(first.get("col") or 1) - len(shown) + 1  # sqlglot gives the one of the end
-        column = max(1, column - (begin if first.get("line") == 1 else 0))
-        why = re.sub(r"<Token .*?>", "something else", str(first.get("description") or error)).rstrip(".")
-        why = re.sub(r"^Required keyword: .*", "something is missing here", why)
-        return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}"
-    quote = re.search(r"Missing (.*) from (\d+):(\d+)", str(error.__cause__))
-    if quote is not None:
-        return f"{quote[1]} at line {quote[2]}, column {quote[3]}: the query cannot be parsed: what this opens is not closed"
-    return f"the query at line 1, column 1: it cannot be parsed: {error}"
+    first: Any = error.errors[0]
+    shown = str(first.get("highlight") or "")
+    column = int(first.get("col") or 1) - len(shown) + 1  # sqlglot gives the one of the end
+    column = max(1, column - (begin if first.get("line") == 1 else 0))
+    why, _, _ = str(first.get("description") or error).rstrip(".").partition(" but got ")
+    return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}"
 
 
 def unread(error: Exception, begin: int = 0) -> SqlError:
     """Return the error of a query that cannot be read because of ``error``: at the innermost node that was looked at."""
-    if isinstance(error, SqlglotError) and (error.__cause__ is not None or getattr(error, "errors", None)):
+    if isinstance(error, ParseError) and error.errors:
         return SqlError(_why_unparsed(error, begin))
     deep = isinstance(error, RecursionError)
     cause = "" if isinstance(error, SqlglotError) else f" ({type(error).__name__}: {brief(str(error))})"
