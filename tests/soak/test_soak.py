@@ -23,7 +23,7 @@ from tests.progress import (
 from tests.properties import test_flattening, test_schedules
 from tests.testing import test_custom_dataflows, test_naiad, test_simulator
 from tests.testing.kits import KITS
-from tests.worker import test_accumulate
+from tests.worker import test_progress_aggregation
 
 pytestmark = pytest.mark.soak
 Soak = Callable[..., None]
@@ -50,7 +50,7 @@ def test_Z1_to_Z5_schedules(soak: Soak, workers: int) -> None:
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
 def test_Z1_to_Z5_with_aggregation(soak: Soak, kit: Any) -> None:
-    soak(test_accumulate.test_every_invariant_holds_with_aggregation, kit=kit)
+    soak(test_progress_aggregation.test_every_invariant_holds_with_aggregation, kit=kit)
 
 
 def test_X_aggregation(soak: Soak) -> None:

@@ -1,4 +1,4 @@
-"""Workers that build different things, or stop before their peers: nobody waits for what cannot come, or for ever.
+"""The graph check: workers build different dataflows, or stop before their peers, and none waits for ever.
 
 White box: graph checks meet in every order, and one worker is ended or fails by hand while its peer runs on.
 """

@@ -28,7 +28,7 @@ def faults(rounds: int) -> int:
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library can be told so")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library has these settings")
 def test_processes_of_a_run_use_freed_memory_again() -> None:
     def program(worker: timely.Worker) -> int:
         faults(2)

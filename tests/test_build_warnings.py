@@ -1,4 +1,4 @@
-"""What would go wrong without a word is warned of: once, at the line of the program, and never where the program is right."""
+"""Warnings while a dataflow is built: once, at the line of the program, and never for a right program."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a worker tells its peers in a turn, and when.
+"""The progress that a worker sends to its peers in a step, and its order with data.
 
-White box: messages are told by their type.
+White box: a message is recognised by its type.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_a_peer_receives_an_inputs_progress_before_an_operator_runs(move: Callab
 
 
 def test_where_steps_are_short_progress_goes_with_their_messages() -> None:
-    """To tell peers of each epoch twice would take longer than its turn: so it is done a few times only, until that is known."""
+    """Two messages for each epoch would take longer than its step, so only the first few epochs have two."""
     now = 0.0
     transports = thread_transports(2)
     here, there = (Worker(transport, clock=lambda: now) for transport in transports)
@@ -82,7 +82,7 @@ def test_where_steps_are_short_progress_goes_with_their_messages() -> None:
 
 
 def test_an_input_that_only_sends_adds_no_progress_message() -> None:
-    """What is sent is told with what the turn does: two batches would be one too many."""
+    """Messages are counted in the progress batch of the step: a second batch would be one too many."""
     transports = thread_transports(2)
     here, there = (Worker(transport) for transport in transports)
     seen: list[list[type]] = []

@@ -39,4 +39,4 @@ def test_who_holds_most_is_named_with_the_time() -> None:
         [note] = [note for note in caught.value.__notes__ if "held by" in note]
         held = r"Most of it is held by input 0 of operator 'hoard' \(/dataflow0/hoard#1\) on worker \d: about 2\.9 MB"
         assert re.match(held, note)  # of the worker that came first
-        assert "2.9 MB in 10 records at time 1; 'hoard' was built at test_holdings.py:" in note
+        assert "2.9 MB in 10 records at time 1; 'hoard' was built at test_memory_accounts.py:" in note

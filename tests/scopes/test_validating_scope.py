@@ -1,4 +1,4 @@
-"""What somebody's own scope says is checked: for each kind of lie a ``ProgressError`` that names the scope's path."""
+"""The reports of a custom scope are checked: each kind of lie raises a ``ProgressError`` with the scope's path."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_scope_holds_what_it_reported() -> None:
 
 
 class Unobservant(HandMade):
-    """A scope that wants to hear of no frontier."""
+    """A scope that receives no frontiers."""
 
     observes = ()
 

@@ -1,4 +1,4 @@
-"""Progress that others pass on: the same results, errors and promises as where everybody tells everybody.
+"""Progress aggregation: the same results, errors and guarantees as where every worker sends to every other.
 
 White box: who sent a progress message is read from the message, and the detector of stalls is switched off once.
 """
@@ -256,13 +256,13 @@ def test_a_worker_forwards_progress_of_a_dataflow_once_it_has_built_it() -> None
     with workers[0].dataflow(int) as scope:
         scope.new_input()[1].probe()
     workers[0].step()
-    assert senders() == [0], "worker 0 tells it in its own name"
+    assert senders() == [0], "worker 0 sends it in its own name"
     for transport in network_workers:
         transport.close(0)
 
 
 def test_the_checker_knows_what_waits_at_a_worker_between_two_steps() -> None:
-    """It has heard that before it built the dataflow, and passes it on with its next turn."""
+    """It received that before it built the dataflow, and passes it on in its next step."""
 
     def program(worker: Worker) -> list[Any]:
         captured = []

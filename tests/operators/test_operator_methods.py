@@ -1,4 +1,4 @@
-"""What the operators are called, and that each shows by an example what it does."""
+"""Every operator is a method of its stream or scope, and has an example."""
 
 from __future__ import annotations
 
