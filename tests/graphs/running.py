@@ -68,13 +68,13 @@ def run(
     return [pa.Table.from_batches([batch for time, batch in messages if time == epoch], schema) for epoch in range(len(epochs))]
 
 
-def answers(found: Sequence[pa.Table]) -> list[dict[Any, Any]]:
+def answers(tables: Sequence[pa.Table]) -> list[dict[Any, Any]]:
     """The value of each node after each epoch, where an epoch has rows for what has changed; a row that says nothing new
     fails, and so does a second one for a node.
     """
     states: list[dict[Any, Any]] = []
     state: dict[Any, Any] = {}
-    for table in found:
+    for table in tables:
         node, value = (table.column(place).to_pylist() for place in (0, 1))
         assert len(set(node)) == len(node)
         assert all(key not in state or state[key] != changed for key, changed in zip(node, value))

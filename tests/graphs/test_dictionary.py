@@ -43,8 +43,8 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 @example((pa.int64(), [[5, 3], [2 * SPARE], [3, 10**15, 5], [3, -1]]))
 @example((pa.int64(), [[2**63 - 1], [-(2**63)]]))
 @example((pa.float64(), [[0.0, 1.0], [-0.0]]))
-def test_numbers_stay(given: tuple[pa.DataType, list[list[Any]]]) -> None:
-    kind, batches = given
+def test_numbers_stay(typed: tuple[pa.DataType, list[list[Any]]]) -> None:
+    kind, batches = typed
     numbers, names, known = Dictionary(), Values(), dict[Any, int]()
     for batch in batches:
         result, fresh = numbers.encode(pa.array(batch, kind))
@@ -65,9 +65,9 @@ def test_numbers_stay(given: tuple[pa.DataType, list[list[Any]]]) -> None:
     st.integers(0, 30),
 )
 def test_numbers_are_found_column_by_column_and_later(
-    given: tuple[pa.DataType, list[list[Any]]], before: list[int], room: int
+    typed: tuple[pa.DataType, list[list[Any]]], before: list[int], room: int
 ) -> None:
-    kind, columns = given
+    kind, columns = typed
     numbers, plain = Dictionary(), Dictionary()
     if before and kind == pa.int64():
         numbers.encode(pa.array(before))
@@ -109,8 +109,8 @@ def test_names_of_many_batches() -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from(list(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), st.sets(VALUES[kind]))))
-def test_ranks_are_places_in_the_order(given: tuple[pa.DataType, set[Any]]) -> None:
-    kind, values = given
+def test_ranks_are_places_in_the_order(typed: tuple[pa.DataType, set[Any]]) -> None:
+    kind, values = typed
     result = ranks(pa.array(list(values), kind)).tolist()
     assert [value for _, value in sorted(zip(result, values))] == sorted(values)
 

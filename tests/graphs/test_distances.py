@@ -127,7 +127,7 @@ def test_weights_of_whole_numbers_in_a_column_of_another_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight", "said"),
+    ("weight", "message"),
     [
         (pa.array([1.0, -0.5]), "has the weight -0.5"),
         (pa.array([1.0, float("nan")]), "has the weight nan"),
@@ -136,9 +136,9 @@ def test_weights_of_whole_numbers_in_a_column_of_another_name() -> None:
         (pa.array(["1", "2"]), "a weight must be a number"),
     ],
 )
-def test_weights_that_cannot_be(weight: pa.Array, said: str) -> None:
+def test_weights_that_cannot_be(weight: pa.Array, message: str) -> None:
     table = table_of([(1, 2), (2, 3)]).append_column("weight", weight)
-    with pytest.raises(timely.OperatorError, match=said) as caught:
+    with pytest.raises(timely.OperatorError, match=message) as caught:
         run([table], build=lambda edges: shortest_paths(edges, 1))
     assert isinstance(caught.value.__cause__, timely.SchemaError)
 

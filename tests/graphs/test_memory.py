@@ -65,15 +65,15 @@ def rows_of(
     return {time: pa.Table.from_batches(some).sort_by("node") for time, some in sorted(batches.items())}
 
 
-def assert_same(found: dict[int, pa.Table], expected: dict[int, pa.Table]) -> None:
-    assert list(found) == list(expected)
+def assert_same(outputs: dict[int, pa.Table], expected: dict[int, pa.Table]) -> None:
+    assert list(outputs) == list(expected)
     for time, table in expected.items():
-        assert found[time].column_names == table.column_names
-        assert found[time].column(0).equals(table.column(0))
+        assert outputs[time].column_names == table.column_names
+        assert outputs[time].column(0).equals(table.column(0))
         if pa.types.is_floating(table.column(1).type):
-            assert np.allclose(found[time].column(1), table.column(1), rtol=1e-12)
+            assert np.allclose(outputs[time].column(1), table.column(1), rtol=1e-12)
         else:
-            assert found[time].column(1).equals(table.column(1))
+            assert outputs[time].column(1).equals(table.column(1))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -29,8 +29,8 @@ def ranks_of(table: pa.Table) -> dict[Any, float]:
     return result
 
 
-def close(found: dict[Any, float], expected: dict[Any, float], within: float = 1e-9) -> bool:
-    return found.keys() == expected.keys() and all(abs(found[node] - expected[node]) <= within for node in expected)
+def close(ranks: dict[Any, float], expected: dict[Any, float], within: float = 1e-9) -> bool:
+    return ranks.keys() == expected.keys() and all(abs(ranks[node] - expected[node]) <= within for node in expected)
 
 
 @pytest.mark.parametrize(("workers", "processes"), WORKERS)
@@ -133,7 +133,7 @@ def test_ranks_are_within_the_tolerance(tolerance: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"damping": 1.0}, "damping must be at least 0 and below 1, not 1.0"),
         ({"damping": float("nan")}, "damping"),
@@ -142,6 +142,6 @@ def test_ranks_are_within_the_tolerance(tolerance: float) -> None:
         ({"rounds": 1.5}, "rounds must be 0 or more, not 1.5"),
     ],
 )
-def test_parameters_that_are_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(timely.ConfigurationError, match=said):
+def test_parameters_that_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(timely.ConfigurationError, match=message):
         timely.example(lambda scope: pagerank(scope.empty(), **wrong))

@@ -38,9 +38,9 @@ pytestmark = pytest.mark.spark
 
 def test_columns_of_any_name_and_whole_numbers(session: SparkSession) -> None:
     edges = session.createDataFrame([(1, "x", 2), (2, "y", 1), (2, "z", 3)], "`a.from` long, kind string, `to` long")
-    found = strongly_connected_components(edges, "a.from", "to")
-    assert [(field.name, field.dataType) for field in found.schema] == [("node", LongType()), ("component", LongType())]
-    assert sorted(tuple(row) for row in found.collect()) == [(1, 1), (2, 1), (3, 3)]
+    components = strongly_connected_components(edges, "a.from", "to")
+    assert [(field.name, field.dataType) for field in components.schema] == [("node", LongType()), ("component", LongType())]
+    assert sorted(tuple(row) for row in components.collect()) == [(1, 1), (2, 1), (3, 3)]
 
 
 def test_columns_that_differ_in_case_alone(session: SparkSession) -> None:
@@ -59,17 +59,17 @@ def test_columns_that_differ_in_case_alone(session: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"edges": [(1, 2)]}, "the edges must be a Spark DataFrame, not <class 'list'>: session.createDataFrame"),
         ({"vertices": [1]}, "the vertices must be a Spark DataFrame, not <class 'list'>"),
         ({"src": 1}, "a column of the edges is chosen by its name, a string, not by 1"),
     ],
 )
-def test_what_is_no_table_and_no_name_of_a_column(session: SparkSession, given: dict[str, Any], message: str) -> None:
+def test_what_is_no_table_and_no_name_of_a_column(session: SparkSession, arguments: dict[str, Any], message: str) -> None:
     edges = session.createDataFrame([(1, 2)], "src long, dst long")
     with pytest.raises(ConfigurationError, match=message):
-        connected_components(**{"edges": edges, **given})
+        connected_components(**{"edges": edges, **arguments})
 
 
 def test_no_edges(session: SparkSession) -> None:

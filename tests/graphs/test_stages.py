@@ -82,8 +82,8 @@ edges_of_a_kind = st.sampled_from(list(KINDS)).flatmap(
 
 
 @given(edges_of_a_kind, st.integers(1, 3))
-def test_encode_is_exact_and_dense(given: tuple[pa.DataType, Edges], workers: int) -> None:
-    kind, edges = given
+def test_encode_is_exact_and_dense(typed: tuple[pa.DataType, Edges], workers: int) -> None:
+    kind, edges = typed
     table = table_of(edges, kind)
     names: dict[int, Any] = {}
 

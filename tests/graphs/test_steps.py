@@ -316,7 +316,7 @@ def test_ratings(workers: int) -> None:
     ratings = [float(chosen.randrange(1, 6)) for _ in edges]
     parameters = Factorization(rank=3, rounds=4, least=1.0, bias_rate=0.02, factor_rate=0.03)
 
-    def rated(given: Factorization, edges: Sequence[tuple[int, int]]) -> dict[int, tuple[Any, ...]]:
+    def rated(settings: Factorization, edges: Sequence[tuple[int, int]]) -> dict[int, tuple[Any, ...]]:
         batches = {"src": [a for a, _ in edges], "dst": [b for _, b in edges], "weight": ratings[: len(edges)]}
 
         def program(worker: timely.Worker) -> list[Any]:
@@ -324,7 +324,7 @@ def test_ratings(workers: int) -> None:
                 start = scope.to_stream([0] if worker.index == 0 else [])
                 pairs = start.map_batch(lambda _: pa.record_batch(batches))
                 vertices = start.map_batch(lambda _: pa.record_batch({"node": list(range(13))}))
-                captured = svd_plus_plus(pairs, vertices, given).capture()
+                captured = svd_plus_plus(pairs, vertices, settings).capture()
             worker.run()
             return captured.messages
 

@@ -157,7 +157,7 @@ def building(saboteur: Saboteur | None = None) -> Callable[..., Streams]:
         through = edges.map(lambda edge: (edge[1], edge[0])).join(edges)
         tables = {
             "required": stamped(counts),
-            "through": stamped(through.map(lambda found: found[1])),
+            "through": stamped(through.map(lambda pair: pair[1])),
             "component": components(edges, lambda stream: spoil(stream, "loop")),
         }
         parts = [table.map_batch(lambda rows, what=what: as_batch(what, rows)) for what, table in tables.items()]

@@ -297,7 +297,7 @@ def test_several_inputs_and_outputs_are_gone_on_with(numbers: DataFrame, tmp_pat
 
         left = numbers.map_batch(look).map_batch(lambda batch: [(n % 3, n) for n in batch["n"].to_pylist()])
         right = names.map_batch(lambda batch: list(zip(batch["id"].to_pylist(), batch["name"].to_pylist(), strict=True)))
-        named = left.join(right).map(lambda found: dict(zip(("n", "name"), found[1], strict=True)))
+        named = left.join(right).map(lambda pair: dict(zip(("n", "name"), pair[1], strict=True)))
         return {"named": named.map_batch(pa.RecordBatch.from_pylist), "numbers": numbers}
 
     names = numbers.sparkSession.createDataFrame([(0, "nil"), (1, "one"), (2, "two")], "id long, name string")
@@ -366,9 +366,9 @@ def test_an_operator_without_a_declared_state_is_refused(numbers: DataFrame, tmp
     ],
 )
 def test_options_that_cannot_be(numbers: DataFrame, tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    given = {"epoch": "day", "checkpoint": tmp_path, **options}
+    arguments = {"epoch": "day", "checkpoint": tmp_path, **options}
     with pytest.raises(ConfigurationError, match=message):
-        ts.run(running_sum(), {"numbers": numbers}, {"sums": "total long"}, workers=1, **given)
+        ts.run(running_sum(), {"numbers": numbers}, {"sums": "total long"}, workers=1, **arguments)
 
 
 @pytest.mark.spark

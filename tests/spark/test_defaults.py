@@ -57,9 +57,9 @@ def test_no_two_runs_share_a_place() -> None:
     assert not any(one != other and one.startswith(f"{other}/") for one in places for other in places)
 
 
-@pytest.mark.parametrize("given", ["/mnt/c", "s3://bucket/c", "./c", "../c", "~/c", "", None, 5, Path("/mnt/c")])
-def test_a_given_place_is_used(given: object) -> None:
-    assert BELOW.place(given, "run", through) is given
+@pytest.mark.parametrize("place", ["/mnt/c", "s3://bucket/c", "./c", "../c", "~/c", "", None, 5, Path("/mnt/c")])
+def test_a_given_place_is_used(place: object) -> None:
+    assert BELOW.place(place, "run", through) is place
 
 
 def test_without_a_directory_every_path_is_one() -> None:
@@ -109,7 +109,7 @@ def test_the_documents_name_no_other_setting() -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("spark.timely.worker", 2, r"no setting spark\.timely\.worker; the nearest is spark\.timely\.workers"),
         ("spark.timely.checkpointDir", "/c", r"the nearest is spark\.timely\.checkpoint\.dir"),
@@ -122,7 +122,7 @@ def test_the_documents_name_no_other_setting() -> None:
         ("spark.timely.progress", "off", "must be true or false"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(session: SparkSession, put: Set, name: str, value: object, said: str) -> None:
+def test_a_setting_that_cannot_be_is_refused(session: SparkSession, put: Set, name: str, value: object, message: str) -> None:
     put(name, value)
     numbers = session.range(3)
     edges = numbers.selectExpr("id AS src", "id AS dst")
@@ -135,7 +135,7 @@ def test_a_setting_that_cannot_be_is_refused(session: SparkSession, put: Set, na
         lambda: maintain("select value from x", {"x": rows}, lambda *_: None, checkpoint="c"),
     ]
     for ask in refused:
-        with pytest.raises(ConfigurationError, match=said):
+        with pytest.raises(ConfigurationError, match=message):
             ask()
 
 
@@ -147,8 +147,8 @@ def test_an_argument_wins_over_a_setting(session: SparkSession, put: Set) -> Non
         limits = x.map_batch(lambda batch: pa.record_batch({"limit": [MemoryBudget.current().limit] * len(batch)}))
         return {"limits": limits}
 
-    def workers_and_terabytes(**given: Any) -> tuple[int, set[int]]:
-        result = ts.run(look, {"x": numbers}, {"limits": "limit long"}, **given)["limits"]
+    def workers_and_terabytes(**arguments: Any) -> tuple[int, set[int]]:
+        result = ts.run(look, {"x": numbers}, {"limits": "limit long"}, **arguments)["limits"]
         return result.rdd.getNumPartitions(), {round(row.limit / (1 << 40)) for row in result.collect()}
 
     put("spark.timely.workers", 1)

@@ -67,9 +67,9 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(("said", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("25.0.2", 25), ("9-internal", 9)])
-def test_versions_are_understood(tmp_path: Path, said: str, version: int) -> None:
-    home = script(tmp_path / "home", says(said))
+@pytest.mark.parametrize(("text", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("25.0.2", 25), ("9-internal", 9)])
+def test_versions_are_understood(tmp_path: Path, text: str, version: int) -> None:
+    home = script(tmp_path / "home", says(text))
     assert java.java_version(str(home / "bin" / "java")) == version
 
 
@@ -126,7 +126,7 @@ def test_no_bash_is_explained(bare: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "passed"),
+    ("arguments", "passed"),
     [
         ([], []),
         (["-cp", "a b", "", "*", "$HOME"], ["-cp", "a b", "", "*", "$HOME"]),
@@ -139,12 +139,12 @@ def test_no_bash_is_explained(bare: Path) -> None:
         (["Main", "--add-modules"], ["Main", "--add-modules"]),
     ],
 )
-def test_only_the_missing_module_is_dropped(tmp_path: Path, given: list[str], passed: list[str]) -> None:
+def test_only_the_missing_module_is_dropped(tmp_path: Path, arguments: list[str], passed: list[str]) -> None:
     real = script(tmp_path / "it's real", 'for a do printf "%s\\0" "$a"; done') / "bin" / "java"
     text = java._SCRIPT.format(java=shlex.quote(str(real)))
     made = java._write_home(text, tmp_path) / "bin" / "java"
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    message = subprocess.run([made, *given], capture_output=True, text=True, check=True).stdout
+    message = subprocess.run([made, *arguments], capture_output=True, text=True, check=True).stdout
     assert message.split("\0")[:-1] == passed
 
 

@@ -80,7 +80,7 @@ def conform(schema: pa.Schema, batch: dict[str, pa.Array]) -> dict[str, list[Any
 
 
 @pytest.mark.parametrize(
-    ("declared", "given", "values"),
+    ("declared", "actual", "values"),
     [
         (pa.int64(), pa.int32(), [1, None]),
         (pa.int32(), pa.uint64(), [1, 2]),
@@ -98,12 +98,12 @@ def conform(schema: pa.Schema, batch: dict[str, pa.Array]) -> dict[str, list[Any
         (pa.decimal128(3, 2), pa.float64(), [1.25]),
     ],
 )
-def test_a_kindred_type_is_cast(declared: pa.DataType, given: pa.DataType, values: list[Any]) -> None:
-    assert conform(pa.schema([("x", declared)]), {"x": pa.array(values, given)}) == {"x": values}
+def test_a_kindred_type_is_cast(declared: pa.DataType, actual: pa.DataType, values: list[Any]) -> None:
+    assert conform(pa.schema([("x", declared)]), {"x": pa.array(values, actual)}) == {"x": values}
 
 
 @pytest.mark.parametrize(
-    ("declared", "given", "values"),
+    ("declared", "actual", "values"),
     [
         (pa.int32(), pa.int64(), [1 << 40]),
         (pa.int64(), pa.float64(), [0.5]),
@@ -124,9 +124,9 @@ def test_a_kindred_type_is_cast(declared: pa.DataType, given: pa.DataType, value
         (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.string()), [[("a", "1")]]),
     ],
 )
-def test_another_type_is_refused(declared: pa.DataType, given: pa.DataType, values: list[Any]) -> None:
+def test_another_type_is_refused(declared: pa.DataType, actual: pa.DataType, values: list[Any]) -> None:
     with pytest.raises(SchemaError, match="output 'out': column 'x' is declared"):
-        conform(pa.schema([("x", declared)]), {"x": pa.array(values, given)})
+        conform(pa.schema([("x", declared)]), {"x": pa.array(values, actual)})
 
 
 def test_columns_are_found_by_name() -> None:
@@ -168,7 +168,7 @@ def test_a_number_that_is_none_stays_one() -> None:
     assert math.isnan(got[0]) and got[1] == 0.5
 
 
-@pytest.mark.parametrize("given", [{"a": 1}, None])
-def test_what_is_no_container_of_rows_is_refused(given: object) -> None:
+@pytest.mark.parametrize("value", [{"a": 1}, None])
+def test_what_is_no_container_of_rows_is_refused(value: object) -> None:
     with pytest.raises(SchemaError, match="map_batch"):
-        OutputSchema("out", RANKS).conform(given)
+        OutputSchema("out", RANKS).conform(value)

@@ -211,7 +211,7 @@ def test_no_driver_no_run(server: Rendezvous) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         struct.pack("!I", 1 << 30),
         struct.pack("!I", 3) + b"{{{",
@@ -219,11 +219,11 @@ def test_no_driver_no_run(server: Rendezvous) -> None:
         struct.pack("!I", 100_000) + 100_000 * b"[",
     ],
 )
-def test_nonsense_ends_only_its_own_connection(server: Rendezvous, pool: ThreadPoolExecutor, said: bytes) -> None:
+def test_nonsense_ends_only_its_own_connection(server: Rendezvous, pool: ThreadPoolExecutor, data: bytes) -> None:
     run = server.open_run(1)
     context = speaker(run.identity, run.driver.certificate)
     with dial(server.address, context, Hello(run.id, 1, 0, DRIVER), time.monotonic() + 600) as sock:
-        sock.sendall(said)
+        sock.sendall(data)
         sock.settimeout(600)
         assert sock.recv(1) == b""
     leave(*complete(server, run, pool, 2))

@@ -126,8 +126,8 @@ def test_windows_of_event_time_take_rows_that_come_micro_batches_later(session: 
             key=lambda row: row[0],
             due=lambda end, epoch: end // 60 + 1,
         )
-        counts = complete.map(lambda found: (found[0], found[1].start, len(found[2])))
-        too_late = late.map(lambda found: found[1])
+        counts = complete.map(lambda result: (result[0], result[1].start, len(result[2])))
+        too_late = late.map(lambda pair: pair[1])
         return {"counts": as_batches(counts, "word", "start", "n"), "late": as_batches(too_late, "word", "n")}
 
     words.put([("a", 1), ("a", 2), ("b", 1)], [("a", 59), ("a", 61)])

@@ -131,7 +131,7 @@ def test_personalized_pagerank(session: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("parameters", "message"),
     [
         ({}, "pageRank: exactly one of maxIter and tol"),
         ({"maxIter": 3, "tol": 0.1}, "pageRank: exactly one of maxIter and tol"),
@@ -143,9 +143,9 @@ def test_personalized_pagerank(session: SparkSession) -> None:
         ({"maxIter": 3, "total": -1}, "total must be above 0"),
     ],
 )
-def test_parameters_of_pagerank_that_are_refused(session: SparkSession, given: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
-        people(session).pageRank(**given)
+def test_parameters_of_pagerank_that_are_refused(session: SparkSession, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        people(session).pageRank(**parameters)
 
 
 @pytest.mark.soak
@@ -308,16 +308,16 @@ def test_messages(session: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("parameters", "message"),
     [
         ({"aggCol": ["count(MSG)"]}, "there are no messages: give sendToSrc, sendToDst, or both"),
         ({"aggCol": [], "sendToDst": "src.id"}, "aggCol must have an aggregate"),
         ({"aggCol": [3], "sendToDst": "src.id"}, "aggCol takes columns and SQL expressions, not 3"),
     ],
 )
-def test_messages_that_are_refused(session: SparkSession, given: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"aggregateMessages: {told}"):
-        people(session).aggregateMessages(**given)
+def test_messages_that_are_refused(session: SparkSession, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"aggregateMessages: {message}"):
+        people(session).aggregateMessages(**parameters)
 
 
 @pytest.mark.soak
@@ -354,7 +354,7 @@ def test_neighbors(session: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("parameters", "message"),
     [
         ({"target_condition": None}, "give a stopping_condition, a target_condition, or both"),
         ({"accumulator_names": []}, "each accumulator needs a name"),
@@ -362,15 +362,15 @@ def test_neighbors(session: SparkSession) -> None:
         ({"max_hops": 0}, "max_hops must be a whole number above 0"),
     ],
 )
-def test_neighbors_that_are_refused(session: SparkSession, given: dict[str, Any], told: str) -> None:
+def test_neighbors_that_are_refused(session: SparkSession, parameters: dict[str, Any], message: str) -> None:
     settings = {
         "accumulator_names": ["n"],
         "accumulator_inits": ["0"],
         "accumulator_updates": ["n + 1"],
         "target_condition": "true",
     }
-    with pytest.raises(ValueError, match=f"aggregate_neighbors: .*{told}"):
-        people(session).aggregate_neighbors("id = 1", **{**settings, **given})
+    with pytest.raises(ValueError, match=f"aggregate_neighbors: .*{message}"):
+        people(session).aggregate_neighbors("id = 1", **{**settings, **parameters})
 
 
 # -- sketches, communities, ratings --------------------------------------------------------------------------------------
