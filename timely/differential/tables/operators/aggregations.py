@@ -26,6 +26,7 @@ from timely.differential.tables.expressions.scalar_compiler import (
     compile_scalar,
 )
 from timely.differential.tables.operators.sorting import Ordering, ordering, turned
+from timely.differential.tables.values.dialect import WINDOWS
 from timely.differential.tables.values.kinds import NUMBERS, Column, Kind, canonical_float, fitting, list_of, sortable
 from timely.differential.tables.values.refusals import only, refusal
 from timely.differential.tables.values.scalars import decimal_of
@@ -91,6 +92,8 @@ def aggregation(node: exp.Expr, scope: NameScope) -> Aggregation:
     name = inner.name.lower()
     function = AGGREGATES.get(name) if isinstance(inner, exp.AggFunc) else None
     if function is None:
+        if name in WINDOWS:
+            raise refusal(node, f"{name} is no aggregate: it stands right before OVER")
         raise refusal(node, f"the aggregate {name} is not supported{_ADVICE.get(name, '')}")
     arguments, distinct = list(inner.expressions), False
     if arguments and isinstance(arguments[-1], exp.Order):
@@ -131,7 +134,7 @@ class _Call:
                 advice = ": write ORDER BY behind its argument" if part == "WITHIN GROUP" else ""
                 raise refusal(self.node, f"{self.name} takes no {part}{advice}")
         if len(self.arguments) not in takes:
-            raise refusal(self.node, f"{self.name} takes {_COUNTS[takes]}")
+            raise refusal(self.node, f"{self.name} takes {COUNTS[takes]}")
         self.ordering()
 
     @property
@@ -177,10 +180,12 @@ class AggregateFunction:
     refuses: tuple[str, ...] = ("WITHIN GROUP",)
 
 
-_COUNTS: Final = {
+COUNTS: Final = {
+    (0,): "no argument",
     (0, 1): "one argument, or none",
     (1,): "one argument",
     (1, 2): "one or two arguments",
+    (1, 2, 3): "one to three arguments",
     (2,): "two arguments",
 }
 

@@ -13,6 +13,11 @@ from timely.differential.tables.expressions.join_order import conjuncts, unwrapp
 from timely.differential.tables.expressions.tree_nodes import nodes_in
 
 
+def is_row_number(node: exp.Expr) -> bool:
+    """Return whether a node is a call of ``row_number``."""
+    return isinstance(node, exp.AnonymousAggFunc) and node.name == "row_number"
+
+
 def limit_of(condition: exp.Expr, number: exp.Expr) -> int | None:
     """Return up to which value a condition is true for a number that is a whole one from 1 on, or ``None``."""
     while isinstance(condition, exp.Paren):
@@ -29,7 +34,7 @@ def limit_of(condition: exp.Expr, number: exp.Expr) -> int | None:
 def limit_inside(tree: exp.Query) -> exp.Query:
     """Return a query in which conditions on row numbers of a subquery, or of a ``WITH`` read once, stand inside it too."""
     nodes = nodes_in(tree)
-    if not any(type(node) is exp.RowNumber for node in nodes):
+    if not any(is_row_number(node) for node in nodes):
         return tree
     tables = [node.name for node in nodes if isinstance(node, exp.Table)]
     for select in nodes:
@@ -68,7 +73,7 @@ def _inner(item: exp.Expr, tables: list[str]) -> exp.Select | None:
 def _move_limits(conditions: list[exp.Expr], table: str, query: exp.Select) -> None:
     for output in query.selects:
         value = output.unalias()
-        if not isinstance(value, exp.Window) or not isinstance(value.this, exp.RowNumber):
+        if not isinstance(value, exp.Window) or not is_row_number(value.this):
             continue
         for condition in conditions:
             limit = limit_of(condition, exp.column(output.alias_or_name, table))

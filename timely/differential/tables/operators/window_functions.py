@@ -17,13 +17,13 @@ from sqlglot import exp
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import NameScope, Row, Scalar, as_kind, compile_scalar, strict, unify
 from timely.differential.tables.expressions.tree_nodes import has_node, nodes_in
-from timely.differential.tables.operators.aggregations import WRAPPERS, Aggregation, First, Sums, aggregation
+from timely.differential.tables.operators.aggregations import COUNTS, WRAPPERS, Aggregation, First, Sums, aggregation
 from timely.differential.tables.operators.groups import summands
-from timely.differential.tables.operators.row_limits import limit_of
+from timely.differential.tables.operators.row_limits import is_row_number, limit_of
 from timely.differential.tables.operators.sorting import Ordering, first_rows, ordering
 from timely.differential.tables.operators.window_frames import Partition, Ranges, frames_of, values_in
 from timely.differential.tables.values.kinds import Column, Kind, rounded, sortable
-from timely.differential.tables.values.refusals import in_brackets, name_of, only, refusal
+from timely.differential.tables.values.refusals import in_brackets, name_of, refusal
 
 Compute = Callable[[Partition], Sequence[Any]]
 """The values of a window function for the rows of a partition."""
@@ -73,9 +73,9 @@ def with_windows(
 
 def _most_rows(conditions: Sequence[exp.Expr], members: Sequence[tuple[exp.Expr, exp.Window]]) -> int | None:
     """Return how many rows of a partition are asked for, where no function sees others; ``None`` for all."""
-    if not all(isinstance(window.this, exp.RowNumber | exp.Rank | exp.DenseRank) for _, window in members):
+    if any(window.this.name not in ("row_number", "rank", "dense_rank") for _, window in members):
         return None
-    numbers = [node for node, window in members if isinstance(window.this, exp.RowNumber)]
+    numbers = [node for node, window in members if is_row_number(window.this)]
     limits = [limit for condition in conditions for node in numbers if (limit := limit_of(condition, node)) is not None]
     return max(min(limits), 1) if limits else None
 
@@ -138,18 +138,20 @@ def _function(window: exp.Window, node: exp.Expr, scope: NameScope, order: Order
         nulls = isinstance(inner, exp.RespectNulls)
         inner = inner.this
     call = _Call(node, inner, scope, order, frames_of(window.args.get("spec"), order, node), nulls)
-    ranked = _RANKS.get(type(inner))
-    if ranked is not None:
+    name = inner.name if isinstance(inner, exp.AggFunc) else ""
+    if name in _RANKS:
         if inner is not window.this:
-            raise refusal(node, f"{name_of(inner)} takes no IGNORE NULLS")
-        only(inner)
-        kind, compute = ranked
-        if isinstance(inner, exp.RowNumber):
+            raise refusal(node, f"{name} takes no IGNORE NULLS")
+        call.check((0,))
+        if is_row_number(inner):
             call.need_order()
-        return _Windowed(Column(inner.key, kind, False), compute)
-    if isinstance(inner, exp.Anonymous | exp.Func) and type(inner) in _MAKERS:
+        kind, compute = _RANKS[name]
+        return _Windowed(Column(name, kind, False), compute)
+    if name in _MAKERS:
+        takes, make = _MAKERS[name]
+        call.check(takes)
         call.need_order()
-        return _MAKERS[type(inner)](call)
+        return make(call)
     unwrapped = inner
     while isinstance(unwrapped, WRAPPERS):
         unwrapped = unwrapped.this
@@ -173,6 +175,19 @@ class _Call:
     def need_order(self) -> None:
         if not self.order.functions:
             raise refusal(self.node, f"{name_of(self.inner)} needs ORDER BY: the order of the rows is unspecified")
+
+    @property
+    def name(self) -> str:
+        return str(self.inner.name)
+
+    def check(self, takes: tuple[int, ...]) -> None:
+        """Refuse another number of arguments."""
+        if len(self.inner.expressions) not in takes:
+            raise refusal(self.node, f"{self.name} takes {COUNTS[takes]}")
+
+    def argument(self, place: int) -> Any:
+        """Return an argument, or ``None`` where it is left out."""
+        return self.inner.expressions[place] if place < len(self.inner.expressions) else None
 
     def number(self, node: Any, least: int) -> int:
         """Return a literal whole number."""
@@ -213,18 +228,17 @@ def _cume_dist(partition: Partition) -> Sequence[Any]:
     return [end / len(partition.rows) for end in partition.ends]
 
 
-_RANKS: Final[dict[Any, tuple[Kind, Compute]]] = {
-    exp.RowNumber: (Kind.INTEGER, _row_number),
-    exp.Rank: (Kind.INTEGER, _rank),
-    exp.DenseRank: (Kind.INTEGER, _dense_rank),
-    exp.PercentRank: (Kind.DOUBLE, _percent_rank),
-    exp.CumeDist: (Kind.DOUBLE, _cume_dist),
+_RANKS: Final[dict[str, tuple[Kind, Compute]]] = {
+    "row_number": (Kind.INTEGER, _row_number),
+    "rank": (Kind.INTEGER, _rank),
+    "dense_rank": (Kind.INTEGER, _dense_rank),
+    "percent_rank": (Kind.DOUBLE, _percent_rank),
+    "cume_dist": (Kind.DOUBLE, _cume_dist),
 }
 
 
 def _ntile(call: _Call) -> _Windowed:
-    only(call.inner, "this")
-    tiles = call.number(call.inner.this, 1)
+    tiles = call.number(call.argument(0), 1)
 
     def compute(partition: Partition) -> Sequence[Any]:
         size, more = divmod(len(partition.rows), tiles)
@@ -237,11 +251,10 @@ def _ntile(call: _Call) -> _Windowed:
 
 
 def _shifted(call: _Call) -> _Windowed:
-    only(call.inner, "this", "offset", "default")
-    offset, default = call.inner.args.get("offset"), call.inner.args.get("default") or exp.Null()
+    offset, default = call.argument(1), call.argument(2) or exp.Null()
     away = 1 if offset is None else call.number(offset, -(1 << 62))
-    away = -away if isinstance(call.inner, exp.Lag) else away
-    value, other = _with_default(call.inner.this, default, call)
+    away = -away if call.name == "lag" else away
+    value, other = _with_default(call.argument(0), default, call)
 
     def compute(partition: Partition) -> Sequence[Any]:
         values = [value.function(row) for row in partition.rows]
@@ -255,7 +268,7 @@ def _shifted(call: _Call) -> _Windowed:
             shifted.append(values[rows[place]] if 0 <= place < len(rows) else other.function(row))
         return shifted
 
-    return _Windowed(Column(call.inner.key, value.kind), compute)
+    return _Windowed(Column(call.name, value.kind), compute)
 
 
 def _with_default(node: exp.Expr, default: exp.Expr, call: _Call) -> list[Scalar]:
@@ -270,10 +283,9 @@ def _with_default(node: exp.Expr, default: exp.Expr, call: _Call) -> list[Scalar
 
 def _nth(call: _Call) -> _Windowed:
     """Return ``first_value``, ``last_value`` or ``nth_value``."""
-    only(call.inner, "this", "offset")
-    value = compile_scalar(call.inner.this, call.scope)
-    nth = call.number(call.inner.args.get("offset"), 1) if isinstance(call.inner, exp.NthValue) else 1
-    last = isinstance(call.inner, exp.LastValue | exp.Last)
+    value = compile_scalar(call.argument(0), call.scope)
+    nth = call.number(call.argument(1), 1) if call.name == "nth_value" else 1
+    last = call.name == "last_value"
 
     def compute(partition: Partition) -> Sequence[Any]:
         values = [value.function(row) for row in partition.rows]
@@ -290,17 +302,16 @@ def _nth(call: _Call) -> _Windowed:
             results.append(None if place is None else values[place])
         return results
 
-    return _Windowed(Column(call.inner.key, value.kind), compute)
+    return _Windowed(Column(call.name, value.kind), compute)
 
 
-_MAKERS: Final[dict[Any, Callable[[_Call], _Windowed]]] = {
-    exp.Ntile: _ntile,
-    exp.Lag: _shifted,
-    exp.Lead: _shifted,
-    exp.FirstValue: _nth,
-    exp.LastValue: _nth,
-    exp.NthValue: _nth,
+_MAKERS: Final[dict[str, tuple[tuple[int, ...], Callable[[_Call], _Windowed]]]] = {
+    "ntile": ((1,), _ntile),
+    **dict.fromkeys(("lag", "lead"), ((1, 2, 3), _shifted)),
+    **dict.fromkeys(("first_value", "last_value"), ((1,), _nth)),
+    "nth_value": ((2,), _nth),
 }
+"""How many arguments each takes, and what makes it."""
 
 
 # -- aggregates of frames ------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
+from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.parsers.duckdb import DuckDBParser
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # else its notes on a query go to the stderr of users
@@ -30,10 +31,13 @@ _AGGREGATES: Final = (
 )
 """The aggregates of DuckDB: those that are not supported are refused as such."""
 
-_SPECIAL: Final = (
-    *("CUME_DIST", "DENSE_RANK", "FIRST_VALUE", "LAG", "LAST_VALUE", "LEAD", "NTH_VALUE", "NTILE", "PERCENT_RANK", "RANK"),
-    *("ROW_NUMBER", "GROUPING", "GROUPING_ID", "UNNEST", "STRUCT_PACK"),
+WINDOWS: Final = (
+    *("cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile", "percent_rank", "rank"),
+    "row_number",
 )
+"""The functions that need ``OVER``."""
+
+_SPECIAL: Final = ("GROUPING", "GROUPING_ID", "UNNEST", "STRUCT_PACK")
 """Functions that have nodes of their own, as they stand at places of their own, or name their arguments."""
 
 
@@ -81,10 +85,13 @@ def _plus(parser: Any) -> exp.Expr:
 class _Written(DuckDB):
     INDEX_OFFSET = 0  # elsewhere the parser has literal numbers count from 0
 
+    class Generator(DuckDBGenerator):
+        IGNORE_RESPECT_NULLS_WINDOW_FUNCTIONS: ClassVar[Any] = (exp.AnonymousAggFunc,)
+
     class Parser(DuckDBParser):
         FUNCTIONS: ClassVar = {
             **{name: DuckDBParser.FUNCTIONS[name] for name in _SPECIAL},
-            **{name.upper(): functools.partial(_aggregate, name) for name in _AGGREGATES},
+            **{name.upper(): functools.partial(_aggregate, name) for name in (*_AGGREGATES, *WINDOWS)},
         }
         FUNCTION_PARSERS: ClassVar = {
             **{name: DuckDBParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "TRIM", "SUBSTRING")},
