@@ -78,7 +78,7 @@ def _position(parser: Any) -> exp.Expr:
 
 def _plus(parser: Any) -> exp.Expr:
     """Return ``+ x``, which the parser leaves out: it is a number, as ``- x`` is."""
-    value: exp.Expr = parser._parse_unary()
+    value: Any = DuckDBParser.UNARY_PARSERS[TokenType.PLUS](parser)
     return value if value is None or value.is_number else exp.Neg(this=exp.Neg(this=value))
 
 
