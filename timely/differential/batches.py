@@ -75,7 +75,7 @@ def to_batches(collection: Collection[T, Any], schema: pa.Schema | str | None = 
     check_no_count(known.names, name)
 
     def batch_of(updates: Any) -> Any:
-        found = table_of(updates, known, name).combine_chunks().to_batches()
-        return found[0] if found else []
+        batches = table_of(updates, known, name).combine_chunks().to_batches()
+        return batches[0] if batches else []
 
     return linear(collection.consolidate(name=f"{name} (consolidate)").stream, name, batch_of)

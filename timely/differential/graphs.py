@@ -203,7 +203,7 @@ def _with_equal_labels(edges: Collection[T, Any]) -> Collection[T, Any]:
     labels = propagate(forward, edges.map(lambda edge: (edge[1], edge[1]))).consolidate().arrange_by_key()
     labelled = forward.as_collection().join_map(labels, lambda src, dst, label: (dst, (src, label)))
     checked = labelled.join_map(labels, lambda dst, start, label: (dst, start[0], start[1] == label))
-    return checked.filter(lambda found: found[2]).map(lambda found: found[:2]).consolidate()
+    return checked.filter(lambda edge: edge[2]).map(lambda edge: edge[:2]).consolidate()
 
 
 def strongly_connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
@@ -305,17 +305,17 @@ def bidirectional_search(edges: Edges[T], pairs: Collection[T, tuple[Any, Any]])
         # Both together go as far as the distance, so they meet on a shortest path.
         ahead.set(_one_further(reached, distances, forward.enter(loop), 0))
         behind.set(_one_further(reaching, distances, backward.enter(loop), 1))
-        return distances.filter(lambda found: found[1] != _FAR).leave()
+        return distances.filter(lambda distance: distance[1] != _FAR).leave()
 
 
 _FAR = float("inf")
 
 
 def _one_further(
-    found: Collection[Any, Any], distances: Collection[Any, Any], edges: Arrangement[Any, Any, Any], less: int
+    distances_so_far: Collection[Any, Any], distances: Collection[Any, Any], edges: Arrangement[Any, Any, Any], less: int
 ) -> Collection[Any, Any]:
     """Return where one more edge leads from what has been found, unless the pair has a path that is too short for that."""
-    by_pair = found.map(lambda place: (place[0][1], (place[0][0], place[1])))
+    by_pair = distances_so_far.map(lambda place: (place[0][1], (place[0][0], place[1])))
     near = by_pair.join_map(distances, lambda pair, place, most: (place[0], (pair, place[1], 2 * place[1] + less < most)))
     going = near.filter(lambda place: place[1][2]).consolidate()  # or a search would go on in the round in which it ends
     key = edges.index.key
@@ -323,10 +323,10 @@ def _one_further(
 
 
 def _by_source(edges: Edges[T], name: str) -> Arrangement[T, Any, Any]:
-    found = arranged(edges, name, True, None)
-    if not found.index.pairs:
+    arrangement = arranged(edges, name, True, None)
+    if not arrangement.index.pairs:
         raise GraphError(f"{name} takes edges that are arranged by their source: call arrange_by_key(), not arrange_by_self()")
-    return found
+    return arrangement
 
 
 def _pairs(edges: Edges[T], name: str) -> Collection[T, Any]:

@@ -225,11 +225,11 @@ class Output(Generic[T, D]):
             self._check(since)
             self._check_remembered(since)
         self._settle()
-        found: list[tuple[D, T, Any]] = []
+        changes: list[tuple[D, T, Any]] = []
         for time in linear_extension(self._complete):
             if since is None or since <= time:
-                found += [(record, time, diff) for record, diff in _in_order(self._unwrapped(self._complete[time]))]
-        return found
+                changes += [(record, time, diff) for record, diff in _in_order(self._unwrapped(self._complete[time]))]
+        return changes
 
     def subscribe(self, f: Callable[[T, list[tuple[D, Any]]], object]) -> None:
         """Call ``f(time, [(record, diff), ...])`` once for each complete time with changes, in order.
@@ -291,12 +291,12 @@ class Output(Generic[T, D]):
 
 
 def _in_order(updates: Iterable[Update]) -> list[Update]:
-    found = list(updates)
+    ordered = list(updates)
     try:
-        found.sort()
+        ordered.sort()
     except (TypeError, ArithmeticError):
         pass  # records that cannot be compared
-    return found
+    return ordered
 
 
 def worker_of(scope: ScopeBuilder[Any]) -> Worker:
@@ -317,15 +317,15 @@ def output(
 ) -> Output[T, Any]:
     """Return the output of a stream of updates; ``placement`` says which worker has one, where that is known."""
     scope = stream.scope
-    found: Output[T, Any] = Output(worker_of(scope), scope.subgraph.domain, ring, schema)
+    result: Output[T, Any] = Output(worker_of(scope), scope.subgraph.domain, ring, schema)
     target = to_owner(worker) if placement is None or worker is not None else placement
     pact: Pact = Pipeline if target is placement else target
     builder: OperatorBuilder[T] = OperatorBuilder(scope, name)
     port = builder.new_input(stream, pact)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        found.connect(port, info, scope, target)
-        return found.logic
+        result.connect(port, info, scope, target)
+        return result.logic
 
     builder.build(constructor)
-    return found
+    return result

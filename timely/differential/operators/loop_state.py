@@ -52,8 +52,8 @@ def _in_words(last: Sequence[tuple[Any, Any, int]]) -> str:
 
 
 def _changes(rows: list[Any], count: int, time: Any) -> str:
-    found = ", ".join(f"({brief(record)}, {diff:+})" if type(diff) is int else brief((record, diff)) for record, diff in rows)
-    return f"{found}{' and more' if count > len(rows) else ''} at {in_words(time)}"
+    shown = ", ".join(f"({brief(record)}, {diff:+})" if type(diff) is int else brief((record, diff)) for record, diff in rows)
+    return f"{shown}{' and more' if count > len(rows) else ''} at {in_words(time)}"
 
 
 def in_words(time: Any) -> str:

@@ -50,11 +50,11 @@ class FeedTable:
         positions = [self.schema.names.index(name) for name in names]
 
         def values(row: Row) -> Row:
-            found = tuple(row[position] for position in positions)
-            if None in found:
-                name = names[found.index(None)]
+            cells = tuple(row[position] for position in positions)
+            if None in cells:
+                name = names[cells.index(None)]
                 raise self.refusal(row, f"its {use} {name!r} is null", f"filter such rows out: .where('{name} is not null')")
-            return found
+            return cells
 
         return values
 
@@ -166,8 +166,8 @@ class Upserted:
 
         def decode(batch: pa.RecordBatch) -> Iterator[Item]:
             flags: Iterable[Any] = [False] * batch.num_rows if self.deleted is None else batch.column(self.deleted).to_pylist()
-            for given, gone in zip(_rows(batch, names), flags):
-                row = read(given)
+            for row_values, gone in zip(_rows(batch, names), flags):
+                row = read(row_values)
                 if gone is None:
                     raise table.refusal(row, f"its {self.deleted!r} is null", "say true or false: coalesce it in the DataFrame")
                 yield key(row), (order(row) or (not self.snapshot,), None if gone else row)

@@ -64,8 +64,8 @@ def fold_by_key(stream: Stream[int, list[Item]], fold: Fold, name: str) -> Strea
             frontier = input.elements
             for time, (held, changes) in waiting.take(lambda time: not reaches(frontier, time)):
                 updates: list[Update] = []
-                for key, found in changes.items():
-                    state, made = fold(time, key, states.get(key), found)
+                for key, items in changes.items():
+                    state, made = fold(time, key, states.get(key), items)
                     load([(key, state)])
                     if log.enabled:
                         log.replace(key, (key, state))

@@ -140,15 +140,15 @@ def upserts(
     return _feed(frame, snapshot, table.schema, Upserted(keys, deleted, orders), present)
 
 
-def as_feed(name: str, given: object) -> Feed:
+def as_feed(name: str, source: object) -> Feed:
     """Return what was given for an input as a feed: a DataFrame is one whose rows are only added."""
-    if isinstance(given, Feed):
-        return given
-    if not isinstance(given, DataFrame):
+    if isinstance(source, Feed):
+        return source
+    if not isinstance(source, DataFrame):
         raise ConfigurationError(
-            f"inputs[{name!r}] must be a DataFrame, or what changes(...) or upserts(...) return, not {type(given)!r}"
+            f"inputs[{name!r}] must be a DataFrame, or what changes(...) or upserts(...) return, not {type(source)!r}"
         )
-    return changes(given, "append")
+    return changes(source, "append")
 
 
 def _feed(
@@ -196,7 +196,7 @@ def _check_column(function: str, frame: DataFrame, name: str, kind: DataType | N
         raise SchemaError(
             f"{function}: the DataFrame must have one column {name!r}; it has {', '.join(map(repr, frame.columns))}"
         )
-    found: DataType = frame.schema[name].dataType
-    if kind is not None and found != kind:
-        raise SchemaError(f"{function}: column {name!r} is {found.simpleString()}, and must be {kind.simpleString()}")
-    return found
+    column_type: DataType = frame.schema[name].dataType
+    if kind is not None and column_type != kind:
+        raise SchemaError(f"{function}: column {name!r} is {column_type.simpleString()}, and must be {kind.simpleString()}")
+    return column_type

@@ -116,7 +116,7 @@ def maintain(
         outputs = ParquetSink(outputs, keep=2 if mode == "complete" else None)
     check_sink("outputs", outputs)
     check_names("inputs", inputs)
-    feeds = {name: as_feed(name, given) for name, given in inputs.items()}
+    feeds = {name: as_feed(name, source) for name, source in inputs.items()}
     if isinstance(view, str):
         _check_cases(feeds)
     else:
@@ -219,9 +219,9 @@ def _found(view: str | BuildViews, scope: ScopeBuilder[int], tables: Mapping[str
     return sql(scope, view, **tables) if isinstance(view, str) else view(scope, **tables)
 
 
-def _views(found: View | Mapping[str, View]) -> Mapping[str, View]:
+def _views(built: View | Mapping[str, View]) -> Mapping[str, View]:
     """Return the views by name, checked."""
-    views = found if isinstance(found, Mapping) else {_VIEW: found}
+    views = built if isinstance(built, Mapping) else {_VIEW: built}
     check_names("what build returns", views)
     for name, each in views.items():
         if not isinstance(each, Table) and (not isinstance(each, Collection) or each.schema is None):
@@ -242,8 +242,8 @@ def _schemas(view: str | BuildViews, builders: tuple[TableBuilder, ...]) -> tupl
     schemas = {}
     with worker.dataflow(int) as scope:
         tables = {builder.table.name: table(scope, builder.table.schema) for builder in builders}
-        found = _found(view, scope, tables)
-        for name, each in _views(found).items():
+        built = _found(view, scope, tables)
+        for name, each in _views(built).items():
             schema = each.schema
             assert schema is not None
             for field in schema:
@@ -253,7 +253,7 @@ def _schemas(view: str | BuildViews, builders: tuple[TableBuilder, ...]) -> tupl
                     raise SchemaError(f"view {name!r}: column {field.name!r} has the name of one that is added: rename it")
             schemas[name] = schema
     worker.drop_dataflow(scope)
-    return schemas, isinstance(found, Mapping)
+    return schemas, isinstance(built, Mapping)
 
 
 def _check_cases(feeds: Mapping[str, Feed]) -> None:
@@ -272,10 +272,10 @@ def _settle(directory: StreamDirectory, described: Mapping[str, object]) -> None
         text = json.dumps(described, indent=1)
         directory.write(name, lambda file: file.write(text.encode()))
         return
-    found = json.loads(directory.read(name))
+    stored = json.loads(directory.read(name))
     for what, now in described.items():
-        if found[what] != now:
+        if stored[what] != now:
             raise ChangedDataflowError(
-                f"the checkpoint {directory.uri} has another {what}: {brief(found[what])}, and not {brief(now)}. Use a new"
+                f"the checkpoint {directory.uri} has another {what}: {brief(stored[what])}, and not {brief(now)}. Use a new"
                 " directory as checkpoint"
             )

@@ -111,9 +111,9 @@ def all_rows(collection: Collection[int, Any], schema: pa.Schema, name: str) -> 
 
 
 def _batches(rows: Iterable[Sequence[Any]], schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
-    found = list(rows)
-    for start in range(0, len(found), _ROWS):
-        columns = zip(*found[start : start + _ROWS])
+    all_rows = list(rows)
+    for start in range(0, len(all_rows), _ROWS):
+        columns = zip(*all_rows[start : start + _ROWS])
         arrays = [_array(column, field, name) for column, field in zip(columns, schema)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

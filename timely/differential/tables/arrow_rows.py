@@ -18,31 +18,31 @@ from timely.errors import SchemaError, brief
 Row = tuple[Any, ...]
 
 
-def is_arrow(found: Any) -> bool:
+def is_arrow(data: Any) -> bool:
     """Return whether an object exports Arrow data."""
-    return hasattr(found, "__arrow_c_stream__") or (hasattr(found, "__arrow_c_array__") and not isinstance(found, pa.Array))
+    return hasattr(data, "__arrow_c_stream__") or (hasattr(data, "__arrow_c_array__") and not isinstance(data, pa.Array))
 
 
-def arrow_table(found: Any, place: str) -> pa.Table:
+def arrow_table(data: Any, place: str) -> pa.Table:
     """Return what an object exports, with the types that tables have; ``SchemaError`` where a value would be changed by that.
 
     >>> arrow_table(pa.record_batch({"n": pa.array([1, 2], pa.int32())}), "here").to_pydict()
     {'n': [1, 2]}
     """
     try:
-        found = frame_data(found)
+        data = frame_data(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaError(f"{place}: {brief(found)} cannot be read as Arrow data: {error}") from error
-    if isinstance(found, pa.Table):
-        table = found
-    elif isinstance(found, pa.RecordBatch):
-        table = pa.Table.from_batches([found])
-    elif hasattr(found, "__arrow_c_stream__"):
-        table = pa.RecordBatchReader.from_stream(found).read_all()
-    elif is_arrow(found):
-        table = pa.Table.from_batches([pa.record_batch(found)])
+        raise SchemaError(f"{place}: {brief(data)} cannot be read as Arrow data: {error}") from error
+    if isinstance(data, pa.Table):
+        table = data
+    elif isinstance(data, pa.RecordBatch):
+        table = pa.Table.from_batches([data])
+    elif hasattr(data, "__arrow_c_stream__"):
+        table = pa.RecordBatchReader.from_stream(data).read_all()
+    elif is_arrow(data):
+        table = pa.Table.from_batches([pa.record_batch(data)])
     else:
-        raise SchemaError(f"{place}: {brief(found)} is not Arrow data: a PyArrow batch or table, or what exports one")
+        raise SchemaError(f"{place}: {brief(data)} is not Arrow data: a PyArrow batch or table, or what exports one")
     return _plain(table, place)
 
 
@@ -157,10 +157,10 @@ class RowFields(Fields):
 
     @override
     def updates(self, batch: Any, diff: Any, label: str) -> Any:
-        found = self._read(batch)
+        arrow_batch = self._read(batch)
         if type(diff) is int:
-            return rows_of_batch(found, diff) if diff else []
-        return paired([self._check(row) for row in ArrowRows(found)], diff, label)
+            return rows_of_batch(arrow_batch, diff) if diff else []
+        return paired([self._check(row) for row in ArrowRows(arrow_batch)], diff, label)
 
 
 def counted_reader(schema: pa.Schema, count: str, place: str) -> Callable[[Any], Any]:
@@ -168,14 +168,14 @@ def counted_reader(schema: pa.Schema, count: str, place: str) -> Callable[[Any],
     read = table_reader(schema, place)
 
     def updates(container: Any) -> Any:
-        found: list[tuple[Row, int]] = []
+        counted_rows: list[tuple[Row, int]] = []
         for batch in [container] if is_arrow(container) else container:
             table = read(batch)
             counts = table.column(count)
             if counts.null_count:
                 raise SchemaError(f"{place}: column {count!r} says how often a row is there, and has nulls")
-            found += zip(ArrowRows(table.drop_columns([count])), counts.to_pylist(), strict=True)
-        return found
+            counted_rows += zip(ArrowRows(table.drop_columns([count])), counts.to_pylist(), strict=True)
+        return counted_rows
 
     return updates
 
@@ -188,10 +188,10 @@ def stream_reader(schema: pa.Schema, place: str) -> Callable[[Any], Any]:
         batches = [container] if is_arrow(container) else list(container)
         if not any(isinstance(record, tuple) for record in batches):
             return rows_of_batch(pa.concat_tables([read(batch) for batch in batches]))
-        found: list[tuple[Row, int]] = []
+        counted_rows: list[tuple[Row, int]] = []
         for record in batches:
-            found += [(record, 1)] if isinstance(record, tuple) else [(row, 1) for row in ArrowRows(read(record))]
-        return found
+            counted_rows += [(record, 1)] if isinstance(record, tuple) else [(row, 1) for row in ArrowRows(read(record))]
+        return counted_rows
 
     return updates
 
@@ -218,9 +218,9 @@ def by_batches(
     """Return what applies ``f`` to updates, once for the rows of each difference: those that come out have the same."""
     read = batch_reader(schema, place)
 
-    def updates(given: Iterable[tuple[Row, Any]]) -> list[tuple[Row, Any]]:
+    def updates(pairs: Iterable[tuple[Row, Any]]) -> list[tuple[Row, Any]]:
         by_diff: dict[Any, list[Row]] = {}
-        for row, diff in given:
+        for row, diff in pairs:
             by_diff.setdefault(diff, []).append(row)
         return [(row, diff) for diff, rows in by_diff.items() for row in read(f(batch_of(rows, columns, place)))]
 

@@ -36,14 +36,14 @@ def table_of(
     >>> table_of([("a", 1), ("b", 1)], None, "here").column_names
     ['record', 'count']
     """
-    found = list(updates)
+    counted_records = list(updates)
     try:
-        found.sort(key=itemgetter(0))
+        counted_records.sort(key=itemgetter(0))
     except (TypeError, ArithmeticError):
         pass  # records that cannot be compared
-    if not counted and any(count != 1 or type(count) is not int for _, count in found):
-        found = [(record, 1) for record, count in found for _ in range(_times(record, count, place))]
-    records = [record for record, _ in found]
+    if not counted and any(count != 1 or type(count) is not int for _, count in counted_records):
+        counted_records = [(record, 1) for record, count in counted_records for _ in range(_times(record, count, place))]
+    records = [record for record, _ in counted_records]
     import pyarrow as pa
 
     names = _names(records, pairs) if schema is None else list(schema.names)
@@ -59,7 +59,7 @@ def table_of(
         arrays = [_array(column, None, name, place) for column, name in zip(columns, names, strict=True)]
     if not counted:
         return pa.Table.from_arrays(arrays, names) if schema is None else pa.Table.from_arrays(arrays, schema=schema)
-    return _table(arrays, [diff for _, diff in found], names, schema, place)
+    return _table(arrays, [diff for _, diff in counted_records], names, schema, place)
 
 
 def _times(record: Any, count: Any, place: str) -> int:
@@ -151,9 +151,9 @@ class Fields:
             raise ContainerError(f"{label} has a schema, so insert_columns takes one Arrow batch or table, not {brief(columns)}")
         batch = columns[0]
         expected = [(field.name, field.type) for field in self.schema]
-        found = [(field.name, field.type) for field in batch.schema]
-        if found != expected:
-            raise ContainerError(f"{label}: insert_columns takes {_described(expected)}, and {_described(found)} came")
+        columns_of_batch = [(field.name, field.type) for field in batch.schema]
+        if columns_of_batch != expected:
+            raise ContainerError(f"{label}: insert_columns takes {_described(expected)}, and {_described(columns_of_batch)} came")
         from timely.dataflow import check_moments
 
         for field, column in zip(self.schema, batch.columns, strict=True):

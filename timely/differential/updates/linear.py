@@ -55,13 +55,13 @@ def delayed(
         def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
             batch: Any
             for capability, batch in input:
-                found: dict[Any, Any] = {}
+                by_delay: dict[Any, Any] = {}
                 if columns is not None and is_columns(batch):
-                    found = batch.by_delay(columns)
+                    by_delay = batch.by_delay(columns)
                 else:
                     for update in batch:
-                        found.setdefault(delay(update[0]), []).append(update)
-                for late, updates in found.items():
+                        by_delay.setdefault(delay(update[0]), []).append(update)
+                for late, updates in by_delay.items():
                     with capability.delayed(to(capability.time, late)) as later:
                         output.session(later).give_batch(updates)
 
@@ -91,7 +91,7 @@ def as_many_columns(rows: Any, name: str) -> Any:
 
     rows = list(rows)
     first = rows[0][0]
-    found = from_rows(rows, pairs=type(first) is tuple and len(first) == 2)
-    if found is None:
+    int_columns = from_rows(rows, pairs=type(first) is tuple and len(first) == 2)
+    if int_columns is None:
         raise TypeError(f"{name} needs whole numbers, or pairs of them, and {brief(first)} came")
-    return found
+    return int_columns

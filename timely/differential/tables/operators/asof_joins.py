@@ -53,11 +53,11 @@ def asof_join(left: Relation, right: Relation, conditions: Sequence[exp.Expr], n
         raise refusal(node, "an equality of an as-of join compares an expression of each side")
     rows = _sided(left.collection, match.left, 0).concat(_sided(right.collection, match.right, 1))
     missing = (None,) * len(right.columns)
-    found = rows.reduce(_joined(nearest), name="asof join").map(itemgetter(1))
-    joined = found.map(lambda pair: pair[0] + pair[1])
+    matched = rows.reduce(_joined(nearest), name="asof join").map(itemgetter(1))
+    joined = matched.map(lambda pair: pair[0] + pair[1])
     if optional:
         # a row without a match is not in the reduction's output, nor is one whose key has NULL
-        absent = left.collection.minus(found.map(itemgetter(0)))
+        absent = left.collection.minus(matched.map(itemgetter(0)))
         joined = joined.concat(absent.map(lambda row: row + missing))
         right = attrs.evolve(right, columns=tuple(attrs.evolve(column, nullable=True) for column in right.columns))
     return beside(left, right, joined)
@@ -74,8 +74,8 @@ def _nearest(condition: exp.Expr, left: Relation, right: Relation) -> _Nearest:
         one, other, kind = other, one, _MIRRORED[kind]
     if not (columns_in(one) and columns_in(one) <= left.tables and columns_in(other) and columns_in(other) <= right.tables):
         raise refusal(condition, "the inequality of an as-of join compares an expression of each side")
-    found = unify([one, other], [compile_scalar(one, left.scope), compile_scalar(other, right.scope)], condition)
-    return _Nearest(found[0].function, found[1].function, kind)
+    sides = unify([one, other], [compile_scalar(one, left.scope), compile_scalar(other, right.scope)], condition)
+    return _Nearest(sides[0].function, sides[1].function, kind)
 
 
 def _sided(rows: Collection[Any, Row], keys: Keys, side: int) -> Collection[Any, Any]:

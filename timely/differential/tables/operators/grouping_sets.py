@@ -50,19 +50,19 @@ def _sets(node: exp.Expr) -> list[Keys]:
         return [tuple(key for part in keys[:count] for key in part) for count in range(len(keys), -1, -1)]
     if isinstance(node, exp.Cube):
         keys = [_keys(part) for part in node.expressions]
-        chosen = [found for count in range(len(keys), -1, -1) for found in combinations(keys, count)]
+        chosen = [subset for count in range(len(keys), -1, -1) for subset in combinations(keys, count)]
         return [tuple(key for part in parts for key in part) for parts in chosen]
     if isinstance(node, exp.GroupingSets):
-        return [found for part in node.expressions for found in _sets(_unwrapped(part))]
+        return [subset for part in node.expressions for subset in _sets(_unwrapped(part))]
     return [_keys(node)]
 
 
 def _keys(node: exp.Expr) -> Keys:
-    found = tuple(_unwrapped(part) for part in node.expressions) if isinstance(node, exp.Tuple) else (_unwrapped(node),)
-    for key in found:
+    keys = tuple(_unwrapped(part) for part in node.expressions) if isinstance(node, exp.Tuple) else (_unwrapped(node),)
+    for key in keys:
         if isinstance(key, exp.Literal) and not key.is_string and not isinstance(node.parent, exp.Group):
             raise refusal(key, "a number in a set of keys is not supported: name the column")
-    return found
+    return keys
 
 
 def _unwrapped(node: exp.Expr) -> exp.Expr:
@@ -83,12 +83,12 @@ def grouped_by_sets(
     computed = [node for node in aggregates if not isinstance(node, GROUPING)]
     marks = [node for node in aggregates if isinstance(node, GROUPING)]
     keys = list(dict.fromkeys(key for chosen in sets for key in chosen))
-    found = [_filled(relation, domain, chosen, grouped(relation, [*outer, *chosen], computed), computed) for chosen in sets]
-    if len(found) == 1 and not marks:
-        return attrs.evolve(found[0], places={**around, **found[0].places})
+    groupings = [_filled(relation, domain, chosen, grouped(relation, [*outer, *chosen], computed), computed) for chosen in sets]
+    if len(groupings) == 1 and not marks:
+        return attrs.evolve(groupings[0], places={**around, **groupings[0].places})
     parts: list[Collection[Any, Row]] = []
     columns: dict[exp.Expr, Column] = {}
-    for chosen, part in zip(sets, found):
+    for chosen, part in zip(sets, groupings):
         constants = [_mark(mark, keys, chosen) for mark in marks]
         places: list[int | None] = [part.places[node] for node in outer]
         places += [part.places[node] if node in chosen or node not in keys else None for node in [*keys, *computed]]
@@ -120,11 +120,11 @@ def _mark(node: exp.Expr, keys: Sequence[exp.Expr], chosen: Keys) -> int:
 
 
 def _filled(
-    relation: Relation, domain: Relation | None, chosen: Keys, found: Relation, aggregates: Sequence[exp.Expr]
+    relation: Relation, domain: Relation | None, chosen: Keys, groups: Relation, aggregates: Sequence[exp.Expr]
 ) -> Relation:
     """Return groups with one for each row of the domain that has no rows, where a group without keys is always there."""
     if domain is None or chosen:
-        return found
+        return groups
     empty, width = empty_group(relation, aggregates), len(domain.columns)
-    absent = domain.collection.minus(found.collection.map(lambda row: row[:width])).map(lambda row: row + empty)
-    return found.with_collection(found.collection.concat(absent))
+    absent = domain.collection.minus(groups.collection.map(lambda row: row[:width])).map(lambda row: row + empty)
+    return groups.with_collection(groups.collection.concat(absent))

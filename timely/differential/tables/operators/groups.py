@@ -25,37 +25,37 @@ Key = Callable[[Any], Any]
 
 def aggregates_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Return the aggregates of groups in expressions, each once; those of subqueries and of windows are not among them."""
-    found: dict[exp.Expr, None] = {}
+    aggregates: dict[exp.Expr, None] = {}
     for node in nodes:
-        _collect(node, found)
-    return list(found)
+        _collect(node, aggregates)
+    return list(aggregates)
 
 
-def _collect(node: exp.Expr, found: dict[exp.Expr, None]) -> None:
+def _collect(node: exp.Expr, aggregates: dict[exp.Expr, None]) -> None:
     if isinstance(node, exp.Query):
         return
     if isinstance(node, exp.Window):
         inner: Any = node.this
         while isinstance(inner, WRAPPERS):
             if isinstance(inner, exp.Filter):
-                _collect(inner.expression, found)
+                _collect(inner.expression, aggregates)
             inner = inner.this
         for part in (*inner.iter_expressions(), *(child for child in node.iter_expressions() if child is not node.this)):
-            _collect(part, found)
+            _collect(part, aggregates)
     elif isinstance(node, (exp.AggFunc, *WRAPPERS)):
-        found[node] = None
+        aggregates[node] = None
     else:
         for part in node.iter_expressions():
-            _collect(part, found)
+            _collect(part, aggregates)
 
 
 # -- sums ----------------------------------------------------------------------------------------------------------
 
 
-def summands(found: Aggregation, entry: Function) -> Callable[[Any], tuple[Any, ...]]:
+def summands(aggregate: Aggregation, entry: Function) -> Callable[[Any], tuple[Any, ...]]:
     """Return what a row adds to the sums of an aggregate."""
-    assert isinstance(found.form, Sums)
-    zeros, of = (0,) * found.form.size, found.form.summands
+    assert isinstance(aggregate.form, Sums)
+    zeros, of = (0,) * aggregate.form.size, aggregate.form.summands
 
     def added(row: Any) -> tuple[Any, ...]:
         value = entry(row)
@@ -73,18 +73,18 @@ def _sums(
     by_columns: ByColumns | None = None,
 ) -> Collection[Any, Any]:
     """Return ``(key, values)`` for aggregates that are sums; with ``group_all`` also where there are no rows."""
-    parts = [summands(found, entry) for found, entry in zip(aggregations, entries)]
-    forms = [found.form for found in aggregations if isinstance(found.form, Sums)]
+    parts = [summands(aggregate, entry) for aggregate, entry in zip(aggregations, entries)]
+    forms = [aggregate.form for aggregate in aggregations if isinstance(aggregate.form, Sums)]
     width = 1 + sum(form.size for form in forms)
     present = 0 if group_all else 1
 
     def measured(updates: Any) -> list[Any]:
-        found: dict[Any, list[Any]] = {}
+        by_group: dict[Any, list[Any]] = {}
         for row, diff in updates:
             group = key(row)
-            sums = found.get(group)
+            sums = by_group.get(group)
             if sums is None:
-                sums = found[group] = [0] * width
+                sums = by_group[group] = [0] * width
             sums[0] += present * diff
             place = 1
             for part in parts:
@@ -92,7 +92,7 @@ def _sums(
                     if number:
                         sums[place] += number * diff
                     place += 1
-        return [(group, Vector(sums)) for group, sums in found.items()]
+        return [(group, Vector(sums)) for group, sums in by_group.items()]
 
     measures = staged(rows, "measures", measured, by_columns, VECTORS)
     if group_all:
@@ -106,11 +106,11 @@ def _sums(
     def finished(group: Any, counts: dict[Any, Any]) -> list[tuple[Any, int]]:
         vector = counts[None]
         sums = (*vector, *(0,) * (width - len(vector)))
-        found, start = [], 1
+        results, start = [], 1
         for form in forms:
-            found.append(form.result(sums[start : start + form.size]))
+            results.append(form.result(sums[start : start + form.size]))
             start += form.size
-        return [(tuple(found), 1)]
+        return [(tuple(results), 1)]
 
     return measures._reduced(Reduction(finished), "aggregate", None, pairs=False)
 
@@ -118,44 +118,44 @@ def _sums(
 # -- other aggregates ----------------------------------------------------------------------------------------------
 
 
-def _entries(rows: Collection[Any, Any], key: Key, found: Aggregation, group_all: bool) -> Collection[Any, Any]:
+def _entries(rows: Collection[Any, Any], key: Key, aggregate: Aggregation, group_all: bool) -> Collection[Any, Any]:
     """Return ``(key, entry)``; ``None`` is an entry too, so that each group has one."""
-    entry = found.entry
+    entry = aggregate.entry
     pairs = rows.map(lambda row: (key(row), entry(row)))
     if group_all:
         pairs = pairs.concat(constant(rows.scope, [((), None)]))
-    return pairs.distinct() if found.distinct else pairs
+    return pairs.distinct() if aggregate.distinct else pairs
 
 
-def _first(rows: Collection[Any, Any], key: Key, found: Aggregation, group_all: bool) -> Collection[Any, Any]:
-    form = found.form
+def _first(rows: Collection[Any, Any], key: Key, aggregate: Aggregation, group_all: bool) -> Collection[Any, Any]:
+    form = aggregate.form
     assert isinstance(form, First)
 
     def order(entry: Any) -> Any:
         return (True,) if entry is None else (False, form.order(entry))
 
-    chosen = _entries(rows, key, found, group_all)._reduced(Top(1, order), found.column.name, None)
+    chosen = _entries(rows, key, aggregate, group_all)._reduced(Top(1, order), aggregate.column.name, None)
     return chosen.map(lambda pair: (pair[0], (None if pair[1] is None else form.result(pair[1]),)))
 
 
-def _whole(rows: Collection[Any, Any], key: Key, found: Aggregation, group_all: bool) -> Collection[Any, Any]:
-    form = found.form
+def _whole(rows: Collection[Any, Any], key: Key, aggregate: Aggregation, group_all: bool) -> Collection[Any, Any]:
+    form = aggregate.form
     assert isinstance(form, Whole)
-    order, empty = form.order, found.empty
+    order, empty = form.order, aggregate.empty
     if order is None:
-        raise refusal(found.node, f"{found.column.name} needs ORDER BY inside: the order of its values is unspecified")
+        raise refusal(aggregate.node, f"{aggregate.column.name} needs ORDER BY inside: the order of its values is unspecified")
 
     def computed(group: Any, counted: list[Any]) -> list[Any]:
         entries = sorted((pair for pair in counted if pair[0] is not None and pair[1] > 0), key=lambda pair: order(pair[0]))
         values = [entry for entry, count in entries for _ in range(count)]
         return [((form.result(values) if values else empty,), 1)]
 
-    return _entries(rows, key, found, group_all).reduce(computed, name=found.column.name)
+    return _entries(rows, key, aggregate, group_all).reduce(computed, name=aggregate.column.name)
 
 
-def _distinct_sums(rows: Collection[Any, Any], key: Key, found: Aggregation, group_all: bool) -> Collection[Any, Any]:
-    pairs = _entries(rows, key, found, False)
-    return _sums(pairs, lambda pair: pair[0], [found], [lambda pair: pair[1]], group_all)
+def _distinct_sums(rows: Collection[Any, Any], key: Key, aggregate: Aggregation, group_all: bool) -> Collection[Any, Any]:
+    pairs = _entries(rows, key, aggregate, False)
+    return _sums(pairs, lambda pair: pair[0], [aggregate], [lambda pair: pair[1]], group_all)
 
 
 # -- groups --------------------------------------------------------------------------------------------------------
@@ -164,9 +164,9 @@ def _distinct_sums(rows: Collection[Any, Any], key: Key, found: Aggregation, gro
 def grouped(relation: Relation, keys: Sequence[exp.Expr], nodes: Sequence[exp.Expr]) -> Relation:
     """Return one row for each group: the keys, then the aggregates ``nodes``. Without keys there is always one group."""
     scope = relation.scope
-    found = [compile_scalar(node, scope) for node in keys]
+    scalars = [compile_scalar(node, scope) for node in keys]
     aggregations = [aggregation(node, scope) for node in nodes]
-    functions = [scalar.function for scalar in found]
+    functions = [scalar.function for scalar in scalars]
 
     def key(row: Row) -> Row:
         return tuple(function(row) for function in functions)
@@ -178,7 +178,7 @@ def grouped(relation: Relation, keys: Sequence[exp.Expr], nodes: Sequence[exp.Ex
     for part in others:
         build = _distinct_sums if isinstance(part.form, Sums) else _first if isinstance(part.form, First) else _whole
         result = result.join_map(build(rows, key, part, group_all), lambda group, one, other: (group, one + other))
-    columns = [Column(f"key{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(found)]
+    columns = [Column(f"key{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(scalars)]
     columns += [part.column for part in (*ordered, *others)]
     places = {node: index for index, node in enumerate([*keys, *(part.node for part in (*ordered, *others))])}
     return Relation(result.map(lambda pair: pair[0] + pair[1]), tuple(columns), places, relation.tables)

@@ -39,8 +39,8 @@ def recent_rows(
     rows = rows.consolidate()  # what comes and goes at one time has never been there, in whatever batches it is sent
 
     def latest(updates: Iterable[Update]) -> list[Any]:
-        found = [at for row, diff in updates if diff > 0 and (at := moment(row)) is not None]
-        return [max(found)] if found else []
+        moments = [at for row, diff in updates if diff > 0 and (at := moment(row)) is not None]
+        return [max(moments)] if moments else []
 
     seen = broadcast(linear(rows.stream, "latest moment", latest))
 

@@ -34,13 +34,13 @@ class Ordering:
 
     def key(self, values: Iterable[Any]) -> tuple[Any, ...]:
         """Return what orders rows with these values; equal keys are peers."""
-        found: list[Any] = []
+        parts: list[Any] = []
         for value, turn, first in zip(values, self.turns, self.nulls_first):
             if value is None:
-                found += (not first, None)
+                parts += (not first, None)
             else:
-                found += (first, value if turn is None else turn(value))
-        return tuple(found)
+                parts += (first, value if turn is None else turn(value))
+        return tuple(parts)
 
     def of(self, row: Row) -> tuple[Any, ...]:
         """Return the key of a row."""
@@ -81,8 +81,8 @@ def ordering(orders: Sequence[exp.Expr], scope: NameScope) -> Ordering:
 
 def sort_key(orders: Sequence[exp.Expr], scope: NameScope, width: int) -> Callable[[Row], Any]:
     """Return the key that rows are sorted by: the expressions, then the first ``width`` columns, so that no two rows tie."""
-    found = ordering(orders, scope)
-    return lambda row: (found.of(row), sortable(row[:width]))
+    order = ordering(orders, scope)
+    return lambda row: (order.of(row), sortable(row[:width]))
 
 
 def first_rows(

@@ -70,14 +70,14 @@ class TimeSpan:
 def span_of(length: Length, axis: Axis, place: str, *, months: bool = False) -> TimeSpan:
     """Return a length; ``GraphError`` for one that is not positive, or not of the kind of the axis."""
     try:
-        found = _span(length, axis, place)
+        span = _span(length, axis, place)
     except SqlError as error:
         raise GraphError(f"{place}: {error}") from None
-    if found.months and (not months or found.delta):
+    if span.months and (not months or span.delta):
         raise GraphError(f"{place}: {brief(length)} has months, which are of no fixed length: use weeks, days or shorter units")
-    if found.months < 0 or (not found.months and found.delta <= type(found.delta)(0)):
+    if span.months < 0 or (not span.months and span.delta <= type(span.delta)(0)):
         raise GraphError(f"{place}: {brief(length)} is not longer than nothing")
-    return found
+    return span
 
 
 def _span(length: Length, axis: Axis, place: str) -> TimeSpan:
@@ -140,14 +140,14 @@ def sessions(
 
     def joined(_: Any, values: list[tuple[Any, Any]]) -> Iterable[tuple[Any, Any]]:
         present = sorted(((at, row, count) for (at, row), count in values if count > 0), key=itemgetter(0))
-        found: list[tuple[Any, Any]] = []
+        windows: list[tuple[Any, Any]] = []
         first = 0
         for place, (at, _, _) in enumerate(present):
             last = place + 1 == len(present)
             if last or present[place + 1][0] > gap.after(at):
                 begin, end = present[first][0], gap.after(at)
-                found += [((*row, begin, end), count) for _, row, count in present[first : place + 1]]
+                windows += [((*row, begin, end), count) for _, row, count in present[first : place + 1]]
                 first = place + 1
-        return found
+        return windows
 
     return rows.flat_map(keyed, name="key").reduce(joined, name=place).map(itemgetter(1))

@@ -59,7 +59,7 @@ def frames_of(spec: exp.Expr | None, order: Ordering, window: exp.Expr) -> Calla
     exclude = str(getattr(spec.args.get("exclude"), "name", "") or "").upper()
 
     def frames(partition: Partition) -> list[Ranges]:
-        found: list[Ranges] = []
+        by_row: list[Ranges] = []
         for row, (start, end) in enumerate(zip(first(partition), last(partition))):
             ranges: Ranges = ((start, end),) if start < end else ()
             peers = partition.starts[row], partition.ends[row]
@@ -69,8 +69,8 @@ def frames_of(spec: exp.Expr | None, order: Ordering, window: exp.Expr) -> Calla
                 ranges = _without(ranges, *peers)
             elif exclude == "TIES":
                 ranges = _without(_without(ranges, peers[0], row), row + 1, peers[1])
-            found.append(ranges)
-        return found
+            by_row.append(ranges)
+        return by_row
 
     if exclude not in ("", "NO OTHERS", "CURRENT ROW", "GROUP", "TIES"):
         raise refusal(window, f"EXCLUDE {exclude} is not supported")
@@ -160,9 +160,9 @@ def _distance(bound: Any, sign: int, start: bool, order: Ordering, window: exp.E
 def _moves(bound: Any, kind: Kind, sign: int, window: exp.Expr) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return how a value of the order is compared, and how it is moved by a distance."""
     if isinstance(bound, exp.Interval) and kind in MOMENTS:
-        found = interval_of(bound, sign)
-        if found is not None:
-            months, delta = found
+        interval = interval_of(bound, sign)
+        if interval is not None:
+            months, delta = interval
             if (months * sign, delta * sign) < (0, datetime.timedelta()):
                 raise refusal(window, "a distance is not negative")
             seen: Callable[[Any], Any] = start_of_day if kind is Kind.DATE else lambda value: value
