@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timely.operators.keyed import column_kernels as kernels
@@ -59,6 +59,7 @@ WHOLE: dict[str, tuple[Kernel, Callable[..., Any]]] = {
 @every_semantics
 @pytest.mark.parametrize("name", WHOLE)
 @given(pairs=st.lists(st.tuples(longs, longs), max_size=4))
+@example(pairs=[(-(2**63), -1)])
 def test_whole_numbers(semantics: Semantics, name: str, pairs: list[tuple[int | None, int | None]]) -> None:
     kernel, by_row = WHOLE[name]
     if semantics.divide_by_zero == "infinity" and name in ("div", "%") and any(other == 0 for _, other in pairs):

@@ -73,8 +73,11 @@ def divide(semantics: Semantics, left: Any, right: Any) -> Any:
 
 def integral_divide(semantics: Semantics, left: Any, right: Any) -> Any:
     """Return the quotients of whole numbers, rounded towards zero."""
-    checked = semantics.overflow == "raise"
-    return pc.call_function("divide_checked" if checked else "divide", [left, _divisor(semantics, left, right)])
+    divisor = _divisor(semantics, left, right)
+    if semantics.overflow == "raise":
+        return pc.divide_checked(left, divisor)
+    opposite = pc.equal(divisor, pa.scalar(-1, divisor.type))  # Arrow divides the least number by -1 to 0 instead of itself
+    return pc.if_else(pc.fill_null(opposite, False), pc.negate(left), pc.divide(left, divisor))
 
 
 def remainder(semantics: Semantics, left: pa.Array, right: pa.Array) -> Any:
