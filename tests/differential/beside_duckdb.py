@@ -70,17 +70,17 @@ class Tables:
     def expected(self, changes: Changes, query: str) -> list[Any]:
         """Return what DuckDB gives for ``query`` at each epoch."""
         held: dict[str, Counter[Any]] = {name: Counter() for name in self.schemas}
-        found = []
+        by_epoch = []
         connection = database()
         for epoch in changes:
             for name, updates in epoch.items():
                 for record, diff in updates:
                     held[name][record] += diff
                 register(connection, name, list(held[name].elements()), self.schemas[name])
-            found.append(typed((row, 1) for row in connection.execute(query).fetchall()))
+            by_epoch.append(typed((row, 1) for row in connection.execute(query).fetchall()))
         for name in self.schemas:
             connection.execute(f"drop table {name}")
-        return found
+        return by_epoch
 
     def found(self, changes: Changes, build: Callable[..., Any]) -> list[Any]:
         """Return what the table of ``build(**tables)`` holds at each epoch."""
@@ -106,8 +106,8 @@ class Tables:
         def built(*rows: Any) -> Any:
             return build(*(dd.table(one, schema) for one, schema in zip(rows, self.schemas.values(), strict=True))).collection
 
-        found = differential.run(built, *inputs, workers=workers, compact=True)
-        return [typed(differential.accumulated(found, time).items()) for time in range(len(changes))]
+        result = differential.run(built, *inputs, workers=workers, compact=True)
+        return [typed(differential.accumulated(result, time).items()) for time in range(len(changes))]
 
     def check(self, build: Callable[..., Any], query: str, *seeds: int) -> None:
         """Check that ``build(**tables)`` is what DuckDB gives for ``query``, at every epoch of random changes."""

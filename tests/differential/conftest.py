@@ -65,6 +65,6 @@ def traces_of_other_tests_do_not_count(request: pytest.FixtureRequest, monkeypat
     """Have a test that counts what traces keep count its own: others may not have been collected yet."""
     counts = hasattr(request.module, "updates_in_traces")
     if counts and ("test_joins" not in request.module.__name__ or "E9" in request.node.name):  # counting looks at every object
-        kept = differential.updates_in_traces
-        others = Counter(kept())
-        monkeypatch.setattr(request.module, "updates_in_traces", lambda: list((Counter(kept()) - others).elements()) or [0])
+        updates = differential.updates_in_traces
+        others = Counter(updates())
+        monkeypatch.setattr(request.module, "updates_in_traces", lambda: list((Counter(updates()) - others).elements()) or [0])

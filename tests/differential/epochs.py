@@ -25,17 +25,17 @@ def held(
         with worker.dataflow(int) as scope:
             inputs = [dd.new_collection(scope) for _ in epochs[0]]
             output = build(*(collection for _, collection in inputs)).output()
-        found = []
+        by_epoch = []
         for epoch, changes in enumerate(epochs):
             for (session, _), updates in zip(inputs, changes, strict=True):
                 for record, diff in updates[worker.index :: worker.peers]:
                     session.update(record, diff)
                 session.advance_to(epoch + 1)
             if not at_once:
-                found.append(output.at(epoch))
+                by_epoch.append(output.at(epoch))
         if at_once:
-            found = [output.at(epoch) for epoch in range(len(epochs))]
-        return found
+            by_epoch = [output.at(epoch) for epoch in range(len(epochs))]
+        return by_epoch
 
     parts = timely.execute(program, workers=workers)
     return [total(part[epoch] for part in parts) for epoch in range(len(epochs))]
@@ -52,9 +52,9 @@ def total(parts: Iterable[dict[Any, int]]) -> dict[Any, int]:
 
 def accumulated(epochs: Iterable[Updates]) -> list[dict[Any, int]]:
     """Return what a collection holds after the updates of each epoch."""
-    held, found = Counter[Any](), []
+    held, by_epoch = Counter[Any](), []
     for updates in epochs:
         for record, diff in updates:
             held[record] += diff
-        found.append({record: count for record, count in held.items() if count})
-    return found
+        by_epoch.append({record: count for record, count in held.items() if count})
+    return by_epoch

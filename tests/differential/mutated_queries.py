@@ -48,8 +48,8 @@ WORDS = [
 @functools.cache
 def reserved() -> list[str]:
     """Return the reserved words of DuckDB."""
-    found = database().execute("select keyword_name from duckdb_keywords() where keyword_category <> 'unreserved' order by all")
-    return [word for (word,) in found.fetchall()]
+    words = database().execute("select keyword_name from duckdb_keywords() where keyword_category <> 'unreserved' order by all")
+    return [word for (word,) in words.fetchall()]
 
 
 def tokens_of(query: str) -> list[str]:
@@ -203,7 +203,7 @@ class Subject:
     def databases(self) -> list[list[Any]]:
         """For each epoch connections whose tables hold the same rows in other orders."""
         held: dict[str, Counter[Any]] = {name: Counter() for name in self.schemas}
-        found = []
+        by_epoch = []
         for epoch in self.changes:
             connections = [duckdb.connect(config={"threads": 1, "memory_limit": "400MB"}) for _ in range(3)]
             for name, schema in self.schemas.items():
@@ -216,8 +216,8 @@ class Subject:
             for connection in connections:
                 connection.execute("set timezone = 'UTC'")
             connections[-1].execute("pragma disable_optimizer")  # which leaves out rows that are errors
-            found.append(connections)
-        return found
+            by_epoch.append(connections)
+        return by_epoch
 
     def expected(self, query: str) -> list[list[Counter[Any]]]:
         """Return what DuckDB gives at each epoch, for each order of rows."""
@@ -267,7 +267,7 @@ class Subject:
                 self.__dict__.pop("databases")
         refused = isinstance(expected, REFUSALS)
         try:
-            found = self.found(query, run=not refused)
+            result = self.found(query, run=not refused)
         except Refused as error:
             return ("both refuse" if refused else "refused"), str(error)
         except OperatorError as error:
@@ -284,11 +284,11 @@ class Subject:
         if refused:
             return "accepted alone", expected
         if isinstance(expected, Exception):
-            return "fails in DuckDB alone", (expected, found)
-        ways = [agreement(mine, theirs) for mine, theirs in zip(found, expected)]
+            return "fails in DuckDB alone", (expected, result)
+        ways = [agreement(mine, theirs) for mine, theirs in zip(result, expected)]
         if None not in ways:
             return ("open" if "open" in ways else "equal"), None
-        mine, theirs = found[ways.index(None)], expected[ways.index(None)]
+        mine, theirs = result[ways.index(None)], expected[ways.index(None)]
         if PICKS.search(query) and mine.total() == theirs[0].total():
             more = PICKS.sub(lambda pick: {"l": "limit 999", "o": "offset 0", "d": ""}[pick[0][0].lower()], query)
             return ("open" if self.outcome(more)[0] in ("equal", "open") else "wrong"), (mine, theirs)

@@ -51,11 +51,11 @@ def antijoined(left: Counts, keys: Counts) -> dict[Any, int]:
 
 
 def groups(counts: Counts) -> dict[Any, list[tuple[Any, int]]]:
-    found: dict[Any, list[tuple[Any, int]]] = {}
+    values_by_key: dict[Any, list[tuple[Any, int]]] = {}
     for (key, value), count in sorted(counts.items()):
         if count:
-            found.setdefault(key, []).append((value, count))
-    return found
+            values_by_key.setdefault(key, []).append((value, count))
+    return values_by_key
 
 
 def reduced(f: Callable[[Any, list[tuple[Any, int]]], Any], counts: Counts) -> dict[Any, int]:

@@ -70,10 +70,10 @@ class Queries:
     def _query(self, depth: int, outer: list[Item], kinds: Sequence[str] | None = None) -> tuple[str, list[str]]:
         """Return a query and the kinds of its columns, of ``kinds`` where these are given."""
         if depth > 0 and self._chance(0.12):
-            one, found = self._select(depth - 1, outer, kinds)
-            other, _ = self._select(depth - 1, outer, found)
+            one, chosen = self._select(depth - 1, outer, kinds)
+            other, _ = self._select(depth - 1, outer, chosen)
             operator = self._pick(["union", "union all", "except", "except all", "intersect", "intersect all"])
-            return f"({one}) {operator} ({other})", found
+            return f"({one}) {operator} ({other})", chosen
         return self._select(depth, outer, kinds)
 
     def _select(self, depth: int, outer: list[Item], kinds: Sequence[str] | None) -> tuple[str, list[str]]:

@@ -65,10 +65,10 @@ Changes = Mapping[str, list[tuple[Any, int]]]
 
 def as_batches(changes: Sequence[tuple[Any, int]], schema: pa.Schema) -> list[tuple[pa.RecordBatch, int]]:
     """Return changes as Arrow batches, each with its difference."""
-    found: dict[int, list[Any]] = {}
+    by_diff: dict[int, list[Any]] = {}
     for record, diff in changes:
-        found.setdefault(diff, []).append(record)
-    made = [([pa.array(column, field.type) for column, field in zip(zip(*rows), schema)], diff) for diff, rows in found.items()]
+        by_diff.setdefault(diff, []).append(record)
+    made = [([pa.array(column, field.type) for column, field in zip(zip(*rows), schema)], diff) for diff, rows in by_diff.items()]
     return [(pa.RecordBatch.from_arrays(arrays, schema=schema), diff) for arrays, diff in made]
 
 
@@ -82,7 +82,7 @@ class Epochs:
     @functools.cached_property
     def databases(self) -> list[Any]:
         """A DuckDB connection for each epoch, with what the tables hold then."""
-        found = []
+        connections = []
         held: dict[str, Counter[Any]] = {name: Counter() for name in self.schemas}
         for epoch in self.changes:
             connection = duckdb.connect()
@@ -96,8 +96,8 @@ class Epochs:
                 rows = list(held[name].elements())
                 if rows:
                     connection.executemany(f"insert into {name} values ({', '.join('?' * len(rows[0]))})", rows)
-            found.append(connection)
-        return found
+            connections.append(connection)
+        return connections
 
     def expected(self, query: str) -> list[Any]:
         """Return what DuckDB gives."""
@@ -110,17 +110,17 @@ class Epochs:
                 tables = {name: dd.table(scope, schema, name=name) for name, schema in self.schemas.items()}
                 output = dd.sql(scope, query, **tables).output()
             for time, epoch in enumerate(self.changes):
-                for name, found in tables.items():
+                for name, table in tables.items():
                     changes = epoch.get(name, ())
                     if by_columns(time):
                         for batch, diff in as_batches(changes, self.schemas[name]):
-                            found.session.insert_columns(batch, diff=diff)
+                            table.session.insert_columns(batch, diff=diff)
                     else:
                         for record, diff in changes:
-                            found.session.update(record, diff)
-                    found.session.advance_to(time + 1)
-            for found in tables.values():
-                found.session.close()
+                            table.session.update(record, diff)
+                    table.session.advance_to(time + 1)
+            for table in tables.values():
+                table.session.close()
             return [typed(output.at(time).items()) for time in range(len(self.changes))]
 
     def views_on_workers(self, query: str, workers: int = 3) -> list[Any]:
@@ -134,8 +134,8 @@ class Epochs:
             tables = {name: dd.table(rows, schema) for rows, (name, schema) in zip(collections, self.schemas.items())}
             return dd.sql(collections[0].scope, query, **tables).collection
 
-        found = differential.run(build, *inputs, workers=workers, compact=True)
-        return [typed(differential.accumulated(found, time).items()) for time in range(len(self.changes))]
+        result = differential.run(build, *inputs, workers=workers, compact=True)
+        return [typed(differential.accumulated(result, time).items()) for time in range(len(self.changes))]
 
     def views_after_restart(self, query: str, where: Path) -> list[Any]:
         """Return what a view holds from ``RESTART`` on, after a checkpoint there on one worker and a restart on two."""
@@ -150,18 +150,18 @@ class Epochs:
                 tables = {name: dd.table(scope, schema, name=name) for name, schema in self.schemas.items()}
                 output = dd.sql(scope, query, **tables).output()
             start = recovery.time or 0
-            for found in tables.values():
-                found.session.advance_to(start)
+            for table in tables.values():
+                table.session.advance_to(start)
             for time in range(start, stop):
-                for name, found in tables.items():
+                for name, table in tables.items():
                     for number, (record, diff) in enumerate(self.changes[time].get(name, ())):
                         if number % worker.peers == worker.index:
-                            found.session.update(record, diff)
-                    found.session.advance_to(time + 1)
+                            table.session.update(record, diff)
+                    table.session.advance_to(time + 1)
             if stop < len(self.changes):
                 recovery.checkpoint(stop)
-            for found in tables.values():
-                found.session.close()
+            for table in tables.values():
+                table.session.close()
             worker.run()
             return [list(output.at(time).items()) for time in range(start, stop)] if stop == len(self.changes) else None
 

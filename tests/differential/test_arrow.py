@@ -44,7 +44,7 @@ def test_columns_of_records(records: list[Any], expected: dict[str, list[Any]]) 
 
 @pytest.mark.filterwarnings("ignore:sums of floats")
 def test_counts_of_every_kind() -> None:
-    found = []
+    counts = []
     for diff, count in ((int, -2), (float, 0.5), (tuple, (1, 2))):
         with Worker() as worker:
             with worker.dataflow(int) as scope:
@@ -52,8 +52,8 @@ def test_counts_of_every_kind() -> None:
                 result = collection.output()
             session.update("x", count)
             session.close()
-            found += result.to_arrow(0, counts=True).column("count").to_pylist()
-    assert found == [-2, 0.5, [1, 2]]
+            counts += result.to_arrow(0, counts=True).column("count").to_pylist()
+    assert counts == [-2, 0.5, [1, 2]]
 
 
 def test_each_time_and_pandas() -> None:

@@ -74,8 +74,8 @@ def test_names_mean_what_they_do_in_duckdb() -> None:
             table = dd.table(dd.collection(scope, ROWS), SCHEMA)
             outputs = [dd.sql(scope, query, t=table).output() for query in QUERIES]
         for query, output in zip(QUERIES, outputs, strict=True):
-            found = sorted(itertools.chain.from_iterable([row] * count for row, count in output.at(0).items()), key=str)
-            assert found == sorted(connection.execute(query).fetchall(), key=str), query
+            rows = sorted(itertools.chain.from_iterable([row] * count for row, count in output.at(0).items()), key=str)
+            assert rows == sorted(connection.execute(query).fetchall(), key=str), query
 
 
 REFUSED = {

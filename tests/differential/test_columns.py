@@ -29,8 +29,8 @@ def test_runs_have_the_containers_that_they_are_to_have(containers: Containers, 
 
     changes = [((n % 3, n), time, 1) for n in range(12) for time in range(3)]
     expected = run(lambda c: c.count_by_key(), changes)
-    found = run(lambda c: dd.from_updates(c.stream.map_batch(look)).count_by_key(), changes, containers=containers, seed=seed)
-    assert found == expected
+    result = run(lambda c: dd.from_updates(c.stream.map_batch(look)).count_by_key(), changes, containers=containers, seed=seed)
+    assert result == expected
     assert seen == kinds
 
 
@@ -138,7 +138,7 @@ def test_traces_shrink_when_nearly_all_goes(name: str, workers: int) -> None:
 def test_missing_values_and_moments_of_numpy_and_pandas() -> None:
     pandas = pytest.importorskip("pandas")
     moment = datetime.datetime(2024, 1, 1, 0, 0, 0, 5)
-    found: dict[str, tuple[Any, list[Any]]] = {
+    columns_and_values: dict[str, tuple[Any, list[Any]]] = {
         "masked": (np.ma.array([1, 2], mask=[False, True]), [1, None]),
         "nullable": (pandas.Series([2**53 + 1, None], dtype="Int64"), [2**53 + 1, None]),
         "floats": (pandas.Series([1.5, None]), [1.5, None]),
@@ -150,19 +150,19 @@ def test_missing_values_and_moments_of_numpy_and_pandas() -> None:
         with worker.dataflow(int) as scope:
             session, collection = dd.new_collection(scope)
             output = collection.output()
-        for time, (name, (column, _)) in enumerate(found.items()):
+        for time, (name, (column, _)) in enumerate(columns_and_values.items()):
             session.insert_columns([name] * 2, column)
             session.advance_to(time + 1)
             session.insert_columns([name] * 2, column, diff=-1)
         with pytest.raises(ContainerError, match="whole microseconds"):
             session.insert_columns(np.array([1], "datetime64[ns]"))
         session.close()
-        for time, (name, (_, values)) in enumerate(found.items()):
+        for time, (name, (_, values)) in enumerate(columns_and_values.items()):
             assert output.at(time) == {(name, value): 1 for value in values}
-        assert output.at(len(found)) == {}
+        assert output.at(len(columns_and_values)) == {}
 
 
-@pytest.mark.parametrize("columns", [lambda *given: (given[0],) * 3, lambda *given: (), lambda *given: given[0][1:]])
+@pytest.mark.parametrize("columns", [lambda *columns: (columns[0],) * 3, lambda *columns: (), lambda *columns: columns[0][1:]])
 @pytest.mark.parametrize("name", ["map", "map_columns", "join_map"])
 def test_number_16_other_numbers_of_columns_or_rows_are_refused(columns: Any, name: str) -> None:
     builds: dict[str, Any] = {

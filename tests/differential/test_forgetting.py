@@ -41,8 +41,8 @@ def test_forgetting_at_times_that_cannot_be_compared() -> None:
     for time in times:
         expected: dict[Any, int] = {tuple(other): 1 for other in times if other <= time}
         try:
-            found = held.at(time)
+            accumulated_output = held.at(time)
         except dd.CompactedError:
             assert not timely.Product(1, 2) <= time
         else:
-            assert found == expected
+            assert accumulated_output == expected

@@ -21,9 +21,9 @@ def has_full_collections() -> bool:
     """Return whether Python has a limit for them: not where it collects in increments, or has one generation."""
     before = gc.get_threshold()
     gc.set_threshold(*LIMITS)
-    kept = gc.get_threshold() == LIMITS
+    unchanged = gc.get_threshold() == LIMITS
     gc.set_threshold(*before)
-    return kept and "free-threading build" not in sys.version
+    return unchanged and "free-threading build" not in sys.version
 
 
 pytestmark = pytest.mark.skipif(not has_full_collections(), reason="Python has no limit for full collections")
@@ -61,7 +61,7 @@ def test_they_wait_while_an_operator_works(kind: str) -> None:
     if kind == "map":
         run(lambda numbers: numbers.map(look), list(range(MANY)))
     elif kind == "reduce":
-        run(lambda pairs: pairs.reduce(lambda key, found: [(look(), 1)]), [(n % 10, n) for n in range(100)])
+        run(lambda pairs: pairs.reduce(lambda key, values: [(look(), 1)]), [(n % 10, n) for n in range(100)])
     else:
         run(lambda pairs: pairs.join_map(pairs, look), [(n % 10, n) for n in range(100)])
     assert {(young, middle) for young, middle, _ in seen} == {LIMITS[:2]}
@@ -111,14 +111,14 @@ def test_old_garbage_is_found_between_activations(workers: int) -> None:
     most = []
 
     def program(worker: timely.Worker) -> None:
-        kept: list[list[Node]] = []
+        garbage: list[list[Node]] = []
 
-        def make(key: Any, found: Any) -> Any:
+        def make(key: Any, values: Any) -> Any:
             nodes = [Node() for _ in range(100)]
             alive.update(nodes)
-            kept.append(nodes)
-            del kept[:-5]
-            return [(len(found), 1)]
+            garbage.append(nodes)
+            del garbage[:-5]
+            return [(len(values), 1)]
 
         with worker.dataflow(int) as scope:
             session, pairs = dd.new_collection(scope)

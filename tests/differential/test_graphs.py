@@ -32,15 +32,15 @@ def closest(edges: Iterable[tuple[Any, tuple[Any, int]]], roots: Iterable[Any]) 
     out: dict[Any, list[tuple[Any, int]]] = {}
     for src, edge in edges:
         out.setdefault(src, []).append(edge)
-    found: dict[Any, int] = {}
+    distances: dict[Any, int] = {}
     queue = [(0, root) for root in roots]
     while queue:
         distance, node = heappop(queue)
-        if node not in found:
-            found[node] = distance
+        if node not in distances:
+            distances[node] = distance
             for target, weight in out.get(node, ()):
                 heappush(queue, (distance + weight, target))
-    return found
+    return distances
 
 
 def hops(edges: Iterable[tuple[Any, Any]], roots: Iterable[Any]) -> dict[Any, int]:
@@ -50,11 +50,11 @@ def hops(edges: Iterable[tuple[Any, Any]], roots: Iterable[Any]) -> dict[Any, in
 
 def reached_by(edges: Iterable[tuple[Any, Any]], labels: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """The least label that reaches each node."""
-    found: dict[Any, Any] = {}
+    label_of: dict[Any, Any] = {}
     for node, label in sorted(labels, key=lambda pair: pair[1]):
         for target in hops(edges, [node]):
-            found.setdefault(target, label)
-    return found
+            label_of.setdefault(target, label)
+    return label_of
 
 
 def both_ways(edges: Iterable[tuple[Any, Any]]) -> set[tuple[Any, Any]]:
@@ -96,10 +96,10 @@ def core(edges: Iterable[tuple[Any, Any]], k: int) -> set[Any]:
 
 def triangles(edges: Iterable[tuple[Any, Any]]) -> dict[Any, int]:
     """How many triangles each node is a corner of."""
-    found = both_ways(edges)
+    pairs = both_ways(edges)
     counts: Counter[Any] = Counter()
-    for corners in combinations(sorted({node for node, _ in found}), 3):
-        if all(pair in found for pair in combinations(corners, 2)):
+    for corners in combinations(sorted({node for node, _ in pairs}), 3):
+        if all(pair in pairs for pair in combinations(corners, 2)):
             counts.update(corners)
     return dict(counts)
 
@@ -111,9 +111,9 @@ def between(edges: Iterable[tuple[Any, Any]], pairs: Iterable[tuple[Any, Any]]) 
     return {pair: distance for pair, distance in distances.items() if distance is not None}
 
 
-def rows(found: Any) -> dict[Any, int]:
+def rows(records: Any) -> dict[Any, int]:
     """A set of records, or the pairs of a dict, as a collection."""
-    return dict.fromkeys(found.items() if isinstance(found, dict) else found, 1)
+    return dict.fromkeys(records.items() if isinstance(records, dict) else records, 1)
 
 
 # -- random changes --------------------------------------------------------------------------------------------------------
@@ -138,15 +138,15 @@ PROGRAMS: dict[str, tuple[Build, Callable[..., Any], str]] = {
 def changes(draw: st.DrawFn, records: st.SearchStrategy[Any], epochs: int) -> list[Updates]:
     """Insertions, and deletions of what is there; records may be there more than once."""
     there: list[Any] = []
-    found: list[Updates] = []
+    by_epoch: list[Updates] = []
     for _ in range(epochs):
         updates = [(record, 1) for record in draw(st.lists(records, max_size=8))]
         there += [record for record, _ in updates]
         for index in draw(st.lists(st.integers(0, 40), max_size=6)):
             if there:
                 updates.append((there.pop(index % len(there)), -1))
-        found.append(updates)
-    return found
+        by_epoch.append(updates)
+    return by_epoch
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -187,15 +187,15 @@ def test_three_workers(name: str, at_once: bool) -> None:
 def moves(chance: random.Random, record: Callable[[], Any], size: int, epochs: int, each: int = 1) -> list[Updates]:
     """``size`` records, of which ``each`` are replaced in each epoch."""
     there = [record() for _ in range(size)]
-    found: list[Updates] = [[(old, 1) for old in there]]
+    by_epoch: list[Updates] = [[(old, 1) for old in there]]
     for _ in range(epochs - 1):
         updates = []
         for index in chance.sample(range(size), each):
             updates += [(there[index], -1)]
             there[index] = record()
             updates += [(there[index], 1)]
-        found.append(updates)
-    return found
+        by_epoch.append(updates)
+    return by_epoch
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -212,15 +212,15 @@ def test_columns(name: str, workers: int) -> None:
             session, collection = dd.new_collection(scope)
             inputs = [dd.collection(scope, [record for record, _ in other], on=0)] if second else []
             output = build(collection, *inputs).output()
-        found = []
+        by_epoch = []
         for epoch in range(3):
             if worker.index == 0:
                 session.insert_columns(*edges[epoch])
                 if epoch:
                     session.insert_columns(*gone[epoch - 1], diff=-1)
             session.advance_to(epoch + 1)
-            found.append(output.at(epoch))
-        return found
+            by_epoch.append(output.at(epoch))
+        return by_epoch
 
     parts = timely.execute(program, workers=workers)
     changes = [
@@ -228,9 +228,9 @@ def test_columns(name: str, workers: int) -> None:
         + ([((src, dst), -1) for src, dst in gone[epoch - 1].T.tolist()] if epoch else [])
         for epoch in range(3)
     ]
-    given = [[record for record, _ in other]] if second else []
+    seconds = [[record for record, _ in other]] if second else []
     for epoch, now in enumerate(accumulated(changes)):
-        assert total(part[epoch] for part in parts) == rows(plain(now, *given))
+        assert total(part[epoch] for part in parts) == rows(plain(now, *seconds))
 
 
 # -- the rows of the reference ---------------------------------------------------------------------------------------------
@@ -272,16 +272,16 @@ def test_DD_G7_epochs_without_changes_bring_no_updates() -> None:
                 inside.inspect(lambda record, time, diff: seen.append((record, time, diff)))
                 forward = inside.arrange_by_key().as_collection()
                 moving.set(forward.semijoin(reached).map(lambda edge: edge[1]))
-                found = reached.leave().output()
+                output = reached.leave().output()
         for edge in [(1, 2), (2, 3), (3, 1)]:
             session.insert(edge)
         still.insert(1)
         for epoch in range(1, 20):
             session.advance_to(epoch)
             still.advance_to(epoch)
-            assert found.at(epoch - 1) == {1: 1, 2: 1, 3: 1}
+            assert output.at(epoch - 1) == {1: 1, 2: 1, 3: 1}
         assert len(seen) == 3
-        assert {time for _, time, _ in found.changes()} == {0}
+        assert {time for _, time, _ in output.changes()} == {0}
 
 
 @WAYS

@@ -22,8 +22,8 @@ def test_answered_searches_are_forgotten() -> None:
             pair = chance.randrange(300), chance.randrange(300)
             session.insert(pair)
             session.advance_to(2 * epoch + 1)
-            found = distances.at(2 * epoch)
-            assert len(found) <= 1 and all(asked == pair for asked, _ in found)
+            answers = distances.at(2 * epoch)
+            assert len(answers) <= 1 and all(asked == pair for asked, _ in answers)
             session.remove(pair)
             session.advance_to(2 * epoch + 2)
             assert distances.at(2 * epoch + 1) == {}

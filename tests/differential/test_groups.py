@@ -26,8 +26,8 @@ def test_DD_F1_values_come_in_order_and_counts_are_the_functions(run: Run) -> No
     def first_as_often_as_there_are_values(key: Any, values: Any) -> Any:
         return [(values[0][0], len(values))]
 
-    found = run(lambda c: c.reduce(first_as_often_as_there_are_values), at_zero((0, 0), (1, 2), (1, 1)))
-    assert found == [((0, 0), 0, 1), ((1, 1), 0, 2)]
+    result = run(lambda c: c.reduce(first_as_often_as_there_are_values), at_zero((0, 0), (1, 2), (1, 1)))
+    assert result == [((0, 0), 0, 1), ((1, 1), 0, 2)]
 
 
 def test_DD_F2_count(run: Run) -> None:
@@ -46,8 +46,8 @@ def test_DD_F4_the_last_value_of_a_key_goes(run: Run) -> None:
         asked.append(values)
         return [(len(values), 1)]
 
-    found = run(lambda c: c.reduce(number), [(("k", "v"), 0, 1), (("k", "v"), 2, -1)])
-    assert found == [(("k", 1), 0, 1), (("k", 1), 2, -1)]
+    result = run(lambda c: c.reduce(number), [(("k", "v"), 0, 1), (("k", "v"), 2, -1)])
+    assert result == [(("k", 1), 0, 1), (("k", 1), 2, -1)]
     assert all(values for values in asked)
 
 
@@ -64,11 +64,11 @@ def test_DD_F6_how_many_nodes_have_each_degree(run: Run) -> None:
     edges = [((n, (7 * n + step) % 20), 0, 1) for n in range(20) for step in range(1 + n % 4)]
     moves = [change for time in range(1, 8) for change in ((edges[3 * time][0], time, -1), ((time, 19 - time), time, 1))]
     degrees = lambda c: c.map(lambda edge: edge[0]).count().map(lambda pair: pair[1]).count()  # noqa: E731
-    found = run(degrees, edges + moves)
+    result = run(degrees, edges + moves)
     for time in range(8):
         if time:
-            assert len([change for change in found if change[1] == time]) <= 8
-        held = accumulated(found, time)
+            assert len([change for change in result if change[1] == time]) <= 8
+        held = accumulated(result, time)
         assert sum(degree * number * count for (degree, number), count in held.items()) == len(edges)
 
 
@@ -85,17 +85,17 @@ def test_DD_F7_aggregates_of_a_dense_grid(run: Run) -> None:
         (lambda c: c.sum_by_key(), oracles.total),
         (lambda c: c.min_by_key(), oracles.least),
     ):
-        found = run(build, changes, time=PAIR)
-        check_changes(found, [changes], lambda counts: oracles.reduced(function, counts), PAIR)  # noqa: B023  # called at once
+        result = run(build, changes, time=PAIR)
+        check_changes(result, [changes], lambda counts: oracles.reduced(function, counts), PAIR)  # noqa: B023  # called at once
 
 
 def test_DD_F8_the_minimum_at_a_time_without_input(run: Run) -> None:
     changes = [(("k", 3), Product(0, 1), 1), (("k", 5), Product(1, 0), 1)]
     for build in (lambda c: c.min_by_key(), lambda c: c.reduce(oracles.least)):
-        found = run(build, changes, time=PAIR)
-        assert accumulated(found, Product(0, 1)) == {("k", 3): 1}
-        assert accumulated(found, Product(1, 0)) == {("k", 5): 1}
-        assert accumulated(found, Product(1, 1)) == {("k", 3): 1}
+        result = run(build, changes, time=PAIR)
+        assert accumulated(result, Product(0, 1)) == {("k", 3): 1}
+        assert accumulated(result, Product(1, 0)) == {("k", 5): 1}
+        assert accumulated(result, Product(1, 1)) == {("k", 3): 1}
 
 
 def test_DD_F8_no_change_at_either_time_and_one_at_both(run: Run) -> None:
@@ -107,8 +107,8 @@ def test_DD_F8_no_change_at_either_time_and_one_at_both(run: Run) -> None:
             (lambda c: c.reduce(oracles.least), lambda counts: oracles.reduced(oracles.least, counts)),
             (lambda c: c.map(lambda pair: pair[1]).distinct(), lambda n: oracles.distinct(oracles.mapped(lambda p: p[1], n))),
         ):
-            found = run(build, changes, time=PAIR)
-            check_changes(found, [changes], oracle, PAIR)
+            result = run(build, changes, time=PAIR)
+            check_changes(result, [changes], oracle, PAIR)
         assert accumulated(run(lambda c: c.min_by_key(), changes, time=PAIR), Product(1, 1)) == {("k", 1): 1}
 
 

@@ -35,7 +35,7 @@ def built(scope: Any, pairs: Any, keys: Any) -> dict[str, dd.Collection[Any, Any
 
 def expected(pairs: Counter[Any], keys: Counter[Any]) -> dict[str, Counter[Any]]:
     """What the programs hold."""
-    found: dict[str, Counter[Any]] = {name: Counter() for name in ("join", "reduce", "count", "least", "distinct", "records")}
+    results: dict[str, Counter[Any]] = {name: Counter() for name in ("join", "reduce", "count", "least", "distinct", "records")}
     groups: dict[Any, dict[Any, int]] = {}
     others = Counter[Any]()
     for (key, _), count in keys.items():
@@ -43,15 +43,15 @@ def expected(pairs: Counter[Any], keys: Counter[Any]) -> dict[str, Counter[Any]]
     for (key, value), count in pairs.items():
         if count:
             groups.setdefault(key, {})[value] = count
-            found["records"][key, value] = count
-            found["join"][key, value] = count * others[key]
-            found["distinct"][key, value] = int(count > 0)
+            results["records"][key, value] = count
+            results["join"][key, value] = count * others[key]
+            results["distinct"][key, value] = int(count > 0)
     for key, values in groups.items():
-        found["reduce"][key, tuple(sorted(values.items()))] = 1
-        found["count"][key, sum(values.values())] = 1
+        results["reduce"][key, tuple(sorted(values.items()))] = 1
+        results["count"][key, sum(values.values())] = 1
         if any(count > 0 for count in values.values()):
-            found["least"][key, min(value for value, count in values.items() if count > 0)] = 1
-    return found
+            results["least"][key, min(value for value, count in values.items() if count > 0)] = 1
+    return results
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -73,12 +73,12 @@ def test_what_an_import_holds(seed: int, queried: int, filtered: bool, words: bo
 
         def change(epoch: int) -> None:
             count = chance.choice([3, 200, 700])
-            found = [(chance.randrange(500), chance.randrange(3)) for _ in range(count)]
+            new = [(chance.randrange(500), chance.randrange(3)) for _ in range(count)]
             gone = [record for record, n in held.items() if n > 0 and chance.random() < 0.2]
-            session.insert_columns([key for key, _ in found], [value for _, value in found])
+            session.insert_columns([key for key, _ in new], [value for _, value in new])
             if gone:
                 session.insert_columns([key for key, _ in gone], [value for _, value in gone], diff=-1)
-            held.update(found)
+            held.update(new)
             held.subtract(gone)
             if words and epoch == 1:
                 session.insert((499.5, 7))
@@ -95,20 +95,20 @@ def test_what_an_import_holds(seed: int, queried: int, filtered: bool, words: bo
             query, asked = dd.new_collection(scope)
             imported = trace.import_into(scope)
             outputs = {name: one.output() for name, one in built(scope, imported, asked).items()}
-        keys, kept = Counter[Any](), []
+        keys, keys_by_epoch = Counter[Any](), []
         for epoch in range(EPOCHS):
             if epoch in (0, 4):
                 more = range(queried) if epoch == 0 else range(queried - 200, queried + 200)
                 query.insert_columns(list(more), [0] * len(more))
                 keys.update((key, 0) for key in more)
-            kept.append(Counter(keys))
+            keys_by_epoch.append(Counter(keys))
             query.advance_to(epoch + 1)
             if epoch >= 3:
                 change(epoch)
             if chance.random() < 0.5:
                 worker.step()
         for time in range(since, EPOCHS):
-            right = expected(states[time], kept[time])
+            right = expected(states[time], keys_by_epoch[time])
             for name, output in outputs.items():
                 wanted = right["join" if name in ("left", "right", "columns", "semijoin") else name]
                 assert output.at(time) == {record: n for record, n in wanted.items() if n}, (name, time)
@@ -124,8 +124,8 @@ def smallest(pairs: Any, labels: dd.Collection[int, Any]) -> dd.Collection[int, 
 
 
 def smallest_in_a_loop(pairs: Any, labels: dd.Collection[int, Any]) -> dd.Collection[int, Any]:
-    def step(loop: Any, found: dd.Collection[Any, Any]) -> dd.Collection[Any, Any]:
-        steps: dd.Collection[Any, Any] = pairs.enter(loop).join_map(found, lambda node, target, label: (target, label))
+    def step(loop: Any, smallest: dd.Collection[Any, Any]) -> dd.Collection[Any, Any]:
+        steps: dd.Collection[Any, Any] = pairs.enter(loop).join_map(smallest, lambda node, target, label: (target, label))
         return steps.concat(labels.enter(loop)).min_by_key()
 
     return dd.iterate(labels.scope, step)
@@ -158,7 +158,7 @@ def test_loop_1_an_import_that_is_read_in_a_loop(build: Callable[..., Any], labe
         worker.step()
         with worker.dataflow(int) as scope:
             imported = trace.import_into(scope)
-            found = build(imported, dd.collection(scope, [(node, node) for node in range(labelled)])).output()
+            smallest = build(imported, dd.collection(scope, [(node, node) for node in range(labelled)])).output()
         session.insert((599, 749))
         session.close()
         worker.run()
@@ -166,7 +166,7 @@ def test_loop_1_an_import_that_is_read_in_a_loop(build: Callable[..., Any], labe
             nodes = range(150 * epoch + 300) if epoch < 3 else (*range(600), 749)
             expected = {(node, node % 150): 1 for node in nodes if node % 150 < labelled}
             expected |= {(node, node): 1 for node in range(len(nodes), labelled)}
-            assert found.at(epoch) == expected
+            assert smallest.at(epoch) == expected
 
 
 def test_all_of_a_large_trace_and_one_key() -> None:

@@ -59,8 +59,8 @@ def test_DD_E4_keys_that_the_left_side_lacks(run: Run) -> None:
 
 def test_DD_E5_counts_are_multiplied(run: Run) -> None:
     for one, other in ((2, 3), (2, -1)):
-        found = run(lambda a, b: a.join(b), [(("k", 1), 0, one)], [(("k", 2), 0, other)])
-        assert found == [(("k", (1, 2)), 0, one * other)]
+        result = run(lambda a, b: a.join(b), [(("k", 1), 0, one)], [(("k", 2), 0, other)])
+        assert result == [(("k", (1, 2)), 0, one * other)]
 
 
 MANAGES = at_zero(*((n // 2, n) for n in range(10)))
@@ -198,8 +198,8 @@ def check_many_epochs(n: int, one_by_one: bool) -> None:
         with worker.dataflow(int) as scope:
             session, records = dd.new_collection(scope)
             seen: list[Any] = []
-            found = odd_with_even([])(records).inspect(lambda *update: seen.append(update)).consolidate()
-            probe = found.inspect(lambda *update: seen.append(update)).probe()
+            joined = odd_with_even([])(records).inspect(lambda *update: seen.append(update)).consolidate()
+            probe = joined.inspect(lambda *update: seen.append(update)).probe()
         largest = 0
         for time in range(n):
             session.insert(7)
@@ -241,8 +241,8 @@ def test_DD_E10_both_sides_at_once_in_any_interleaving(workers: int, seed: int) 
         assert run_once(lambda a, b: a.join(b), left, right, workers=workers) == expected
     else:
         few = slice(100)
-        found = run_once(lambda a, b: a.join(b), left[few], right[few], workers=workers, seed=seed)
-        assert found == expected[few]
+        result = run_once(lambda a, b: a.join(b), left[few], right[few], workers=workers, seed=seed)
+        assert result == expected[few]
 
 
 def test_DD_E10_an_arrangement_joined_with_itself(run: Run) -> None:
@@ -252,10 +252,10 @@ def test_DD_E10_an_arrangement_joined_with_itself(run: Run) -> None:
         arranged = pairs.arrange_by_key().as_collection()
         return arranged.join(arranged)
 
-    found = run(itself, changes)
+    result = run(itself, changes)
     for time, count in ((0, 1), (1, 4)):
         expected = {(k % 3, (k, w)): count for k in range(12) for w in range(12) if k % 3 == w % 3}
-        assert accumulated(found, time) == expected
+        assert accumulated(result, time) == expected
 
 
 def test_DD_E10_a_join_of_many_results_goes_on_while_more_arrives() -> None:

@@ -77,8 +77,8 @@ def grouped(rows: Any) -> Any:
 LAST = {0: (3, 3), 1: (2, 2), 2: (3, 3), 3: (2, 2)}
 
 
-def counts_of(found: Any, time: int) -> dict[int, tuple[int, int]]:
-    held = Counter(differential.accumulated(found, time))
+def counts_of(result: Any, time: int) -> dict[int, tuple[int, int]]:
+    held = Counter(differential.accumulated(result, time))
     assert all(count == 1 for count in held.values()) and len(held) == 4
     return {record[0]: record[-2:] for record in held}
 
@@ -92,20 +92,20 @@ def plain_changes() -> list[Any]:
         for number in range(12):
             session.insert(number)
         session.close()
-        kept = {record[0]: record for record in output.at(0)}
+        by_key = {record[0]: record for record in output.at(0)}
         assert list(output.at(0).values()) == [3] * 4  # the forms that are taken are one record
-    return [((kept[record[0]],), time, diff) for record, time, diff in changes()]
+    return [((by_key[record[0]],), time, diff) for record, time, diff in changes()]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_values_of_every_kind_are_keys(workers: int) -> None:
-    found = differential.run(grouped, plain_changes(), workers=workers)
-    assert counts_of(found, 3) == LAST
+    result = differential.run(grouped, plain_changes(), workers=workers)
+    assert counts_of(result, 3) == LAST
 
 
 def test_values_of_every_kind_go_through_a_checkpoint(tmp_path: Path) -> None:
-    found = differential.run_resumed(grouped, plain_changes(), directory=tmp_path, workers=(2, 3))
-    assert counts_of(found, 3) == LAST
+    result = differential.run_resumed(grouped, plain_changes(), directory=tmp_path, workers=(2, 3))
+    assert counts_of(result, 3) == LAST
 
 
 def test_values_of_every_kind_come_out_as_arrow_data_and_go_in_again() -> None:

@@ -45,17 +45,17 @@ PAIR: Any = Product[int, int]
 @given(programs(), cases(2, few_times(int), size=5))
 def test_random_programs_have_the_results_that_they_have_in_memory(program: P, case: Case) -> None:
     with tiny_memory():
-        found = case.run(program.build, int)
-    check_changes(found, case.inputs, lambda *held: program.evaluate(held), int)
-    assert found == case.run(program.build, int)
+        result = case.run(program.build, int)
+    check_changes(result, case.inputs, lambda *held: program.evaluate(held), int)
+    assert result == case.run(program.build, int)
 
 
 @settings(max_examples=6)
 @given(programs(), cases(2, few_times(PAIR), size=4))
 def test_random_programs_at_partially_ordered_times(program: P, case: Case) -> None:
     with tiny_memory():
-        found = case.run(program.build, PAIR)
-    check_changes(found, case.inputs, lambda *held: program.evaluate(held), PAIR)
+        result = case.run(program.build, PAIR)
+    check_changes(result, case.inputs, lambda *held: program.evaluate(held), PAIR)
 
 
 def changes(make: Callable[[int], Any], count: int = 60, seed: int = 1) -> list[Change]:
@@ -92,9 +92,9 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
 def test_any_kind_of_record(kind: str, operator: str) -> None:
     inputs = changes(KINDS[kind])
     with tiny_memory() as budget:
-        found = run(OPERATORS[operator], inputs, one_by_one=True)
+        result = run(OPERATORS[operator], inputs, one_by_one=True)
         assert budget.written > 0
-    assert found == run(OPERATORS[operator], inputs, one_by_one=True)
+    assert result == run(OPERATORS[operator], inputs, one_by_one=True)
 
 
 @pytest.mark.parametrize("operator", ["count_by_key", "reduce", "join"])
@@ -103,9 +103,9 @@ def test_values_that_are_not_equal_to_their_pickles(operator: str) -> None:
     inputs = [((pair[0], odd[pair[1]]), time, diff) for pair, time, diff in changes(lambda n: n)]
     build = OPERATORS[operator] if operator != "join" else lambda c: c.join(c)
     with tiny_memory() as budget:
-        found = run(build, inputs, one_by_one=True)
+        result = run(build, inputs, one_by_one=True)
         assert budget.written > 0
-    assert found == run(build, inputs, one_by_one=True)
+    assert result == run(build, inputs, one_by_one=True)
 
 
 @pytest.mark.parametrize("kind", ["integers", "texts"])
@@ -114,9 +114,9 @@ def test_a_checkpoint_of_state_on_disk_restores_under_a_budget(kind: str, tmp_pa
     for number, operator in enumerate(("join", "count_by_key", "reduce")):
         build = OPERATORS[operator]
         with tiny_memory() as budget, small_columns():
-            found = run_resumed(build, inputs, directory=tmp_path / str(number), workers=(1, 2), containers="mixed")
+            result = run_resumed(build, inputs, directory=tmp_path / str(number), workers=(1, 2), containers="mixed")
             assert budget.written > 0
-        assert found == run(build, inputs)
+        assert result == run(build, inputs)
 
 
 @pytest.mark.parametrize("operator", ["count_by_key", "reduce"])
@@ -274,8 +274,8 @@ def counted(records: int, budget: MemoryBudget, kind: str) -> tuple[dict[Any, An
 @pytest.mark.parametrize(("kind", "records", "limit"), [("columns", 80_000, 500_000), ("rows", 8_000, 500_000)])
 def test_state_in_memory_stays_about_within_the_budget_and_disk_is_given_back(kind: str, records: int, limit: int) -> None:
     budget = MemoryBudget(limit)
-    found, used, disk = counted(records, budget, kind)
-    assert found == counted(records, MemoryBudget(), kind)[0]
+    result, used, disk = counted(records, budget, kind)
+    assert result == counted(records, MemoryBudget(), kind)[0]
     assert used <= 1.5 * limit
     assert disk > 0
     gc.collect()

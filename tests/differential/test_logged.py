@@ -50,7 +50,7 @@ def changes(seed: int) -> list[list[tuple[int, list[tuple[int, int]], int]]]:
     """For each epoch the batches: side, records, difference."""
     chance = random.Random(seed)
     held: list[tuple[int, tuple[int, int]]] = []
-    found = []
+    by_epoch = []
     for _ in range(EPOCHS):
         batches = []
         for side in (0, 1):
@@ -61,8 +61,8 @@ def changes(seed: int) -> list[list[tuple[int, list[tuple[int, int]], int]]]:
             if gone:
                 batches.append((side, [record for _, record in gone], -1))
             held = list((Counter(held) - Counter(gone)).elements()) + [(side, record) for record in more]
-        found.append(batches)
-    return found
+        by_epoch.append(batches)
+    return by_epoch
 
 
 def phase(worker: timely.Worker, where: Path | None, sent: Any, stop: int, full_every: int | None) -> list[Any]:
@@ -87,23 +87,23 @@ def phase(worker: timely.Worker, where: Path | None, sent: Any, stop: int, full_
         for session in sessions:
             session.close()
         worker.run()
-    found = [(name, change) for name, output in outputs.items() for change in output.changes()]
+    named_changes = [(name, change) for name, output in outputs.items() for change in output.changes()]
     if recovery is not None:
         recovery.close()
     for session in sessions:
         session.close()
-    return found
+    return named_changes
 
 
 def run(
     where: Path | None, sent: Any, stops: Sequence[int], workers: Sequence[int], full_every: int | None = None
 ) -> Counter[Any]:
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     for stop, peers in zip([*stops, EPOCHS], workers, strict=True):
         for part in timely.execute(lambda worker: phase(worker, where, sent, stop, full_every), workers=peers):  # noqa: B023
             for name, (record, time, diff) in part:
-                found[name, record, time] += diff
-    return Counter({change: diff for change, diff in found.items() if diff})
+                counts[name, record, time] += diff
+    return Counter({change: diff for change, diff in counts.items() if diff})
 
 
 @pytest.mark.parametrize(
@@ -210,13 +210,13 @@ def test_a_log_of_a_hot_key(tmp_path: Path) -> None:
                     session.remove(("k", 100 * epoch + value))
                 session.advance_to(epoch + 1)
                 recovery.checkpoint(epoch + 1)
-            found = least.at(start + epochs - 1), total.at(start + epochs - 1)
+            results = least.at(start + epochs - 1), total.at(start + epochs - 1)
             session.close()
             worker.run()
-        return spent, found
+        return spent, results
 
     program(10)
-    spent, found = program(1)
+    spent, results = program(1)
     assert spent < 2
     left = range(1100, 20_000)
-    assert found == ({("k", 1100): 1}, {("k", sum(left)): 1})
+    assert results == ({("k", 1100): 1}, {("k", sum(left)): 1})

@@ -25,8 +25,8 @@ def at_zero(*records: Any) -> list[Any]:
 
 
 def test_DD_G1_halve_if_even(run: Run) -> None:
-    found = run(lambda c: c.iterate(lambda scope, x: x.map(lambda n: n if n % 2 else n // 2)), at_zero(*range(1, 10)))
-    assert found == [(1, 0, 4), (3, 0, 2), (5, 0, 1), (7, 0, 1), (9, 0, 1)]
+    result = run(lambda c: c.iterate(lambda scope, x: x.map(lambda n: n if n % 2 else n // 2)), at_zero(*range(1, 10)))
+    assert result == [(1, 0, 4), (3, 0, 2), (5, 0, 1), (7, 0, 1), (9, 0, 1)]
 
 
 def parities(numbers: Any) -> Any:
@@ -99,8 +99,8 @@ def held_by_epoch(changes: list[Any], epochs: int) -> Iterator[dict[Any, int]]:
         yield held
 
 
-def check_hops(found: list[Any], edges: list[Any], epochs: int) -> None:
-    for held, expected in zip(held_by_epoch(found, epochs), held_by_epoch(edges, epochs)):
+def check_hops(result: list[Any], edges: list[Any], epochs: int) -> None:
+    for held, expected in zip(held_by_epoch(result, epochs), held_by_epoch(edges, epochs)):
         assert held == search(expected, [1])
 
 
@@ -127,8 +127,8 @@ def trimmed(cycle: Any) -> Any:
 
     labels = dd.iterate(cycle.scope, spread)
     at_source = cycle.join_map(labels, lambda source, target, label: (target, (source, label)))
-    at_both = at_source.join_map(labels, lambda target, found, label: (target, found[0], found[1] == label))
-    return at_both.filter(lambda found: found[2]).map(lambda found: (found[0], found[1]))
+    at_both = at_source.join_map(labels, lambda target, labelled, label: (target, labelled[0], labelled[1] == label))
+    return at_both.filter(lambda edge: edge[2]).map(lambda edge: (edge[0], edge[1]))
 
 
 def strong_edges(edges: Any) -> Any:
@@ -168,8 +168,8 @@ def tarjan(edges: Any) -> dict[Any, int]:
     return {edge: 1 for edge in edges if component[edge[0]] == component[edge[1]]}
 
 
-def check_strong(found: list[Any], edges: list[Any], epochs: int) -> None:
-    for held, expected in zip(held_by_epoch(found, epochs), held_by_epoch(edges, epochs)):
+def check_strong(result: list[Any], edges: list[Any], epochs: int) -> None:
+    for held, expected in zip(held_by_epoch(result, epochs), held_by_epoch(edges, epochs)):
         assert held == tarjan(expected)
 
 
@@ -207,20 +207,20 @@ def above(manages: Any) -> Any:
 
 
 def closure(manages: Any) -> dict[Any, int]:
-    found = set(manages)
+    pairs = set(manages)
     while True:
-        more = {(top, low) for top, one in found for other, low in manages if one == other} - found
+        more = {(top, low) for top, one in pairs for other, low in manages if one == other} - pairs
         if not more:
-            return dict.fromkeys(found, 1)
-        found |= more
+            return dict.fromkeys(pairs, 1)
+        pairs |= more
 
 
 def test_DD_G5_who_is_above_whom(run: Run) -> None:
-    found = run(above, MANAGES + MOVES)
-    assert len(accumulated(found, 0)) == 26
-    assert [change for change in found if change[1] == 2] == [((1, low), 2, -1) for low in (2, 4, 5, 8, 9)]
+    result = run(above, MANAGES + MOVES)
+    assert len(accumulated(result, 0)) == 26
+    assert [change for change in result if change[1] == 2] == [((1, low), 2, -1) for low in (2, 4, 5, 8, 9)]
     for time in range(10):
-        assert accumulated(found, time) == closure(accumulated(MANAGES + MOVES, time))
+        assert accumulated(result, time) == closure(accumulated(MANAGES + MOVES, time))
 
 
 def test_DD_G6_at_once_and_one_by_one() -> None:
@@ -263,6 +263,6 @@ def test_DD_G7_what_stands_still_does_no_work() -> None:
 
 def test_DD_G8_a_root_is_removed(run: Run) -> None:
     edges = at_zero((1, 2), (2, 3), (3, 1), (3, 4), (7, 4), (4, 5))
-    found = run(hops, edges, [(1, 0, 1), (7, 0, 1), (1, 1, -1)])
-    assert accumulated(found, 0) == {(1, 0): 1, (2, 1): 1, (3, 2): 1, (7, 0): 1, (4, 1): 1, (5, 2): 1}
-    assert accumulated(found, 1) == {(7, 0): 1, (4, 1): 1, (5, 2): 1}
+    result = run(hops, edges, [(1, 0, 1), (7, 0, 1), (1, 1, -1)])
+    assert accumulated(result, 0) == {(1, 0): 1, (2, 1): 1, (3, 2): 1, (7, 0): 1, (4, 1): 1, (5, 2): 1}
+    assert accumulated(result, 1) == {(7, 0): 1, (4, 1): 1, (5, 2): 1}

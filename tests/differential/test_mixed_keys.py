@@ -37,11 +37,11 @@ RECORDS = st.tuples(KEYS, st.integers(0, 3))
 
 
 def _grouped(pairs: Counts) -> dict[Any, dict[Any, int]]:
-    found: dict[Any, dict[Any, int]] = {}
+    values_by_key: dict[Any, dict[Any, int]] = {}
     for (key, value), count in pairs.items():
         if count:
-            found.setdefault(key, {})[value] = count
-    return found
+            values_by_key.setdefault(key, {})[value] = count
+    return values_by_key
 
 
 def _counts(pairs: Counts) -> Counts:

@@ -36,8 +36,8 @@ BUILDS: dict[str, Build] = {
 def after_each(build: Build, *epochs: Sequence[tuple[Any, int]], **conditions: Any) -> list[Any]:
     """Return the values of the one group after each epoch of changes ``(value, diff)``, from the greatest on."""
     changes = [(("k", value), time, diff) for time, epoch in enumerate(epochs) for value, diff in epoch]
-    found = differential.run(build, changes, **conditions)
-    groups = [accumulated(found, time) for time in range(len(epochs))]
+    result = differential.run(build, changes, **conditions)
+    groups = [accumulated(result, time) for time in range(len(epochs))]
     return [[one_nan(value) for (_, value), count in group.items() for _ in range(count)] for group in groups]
 
 
@@ -94,8 +94,8 @@ def test_a_number_that_goes_leaves_the_sum_as_it_was(number: str, size: int, wor
 
 
 def test_nan_is_one_value_in_another_process_and_from_columns() -> None:
-    found = differential.run(BUILDS["max"], [(("k", math.nan), 0, 1)])
-    assert again(found) == found == [(("k", found[0][0][1]), 0, 1)] and math.isnan(found[0][0][1])
+    result = differential.run(BUILDS["max"], [(("k", math.nan), 0, 1)])
+    assert again(result) == result == [(("k", result[0][0][1]), 0, 1)] and math.isnan(result[0][0][1])
     schema = pa.schema([("k", pa.string()), ("x", pa.float64())])
     batch = pa.table({"k": ["a"] * 2, "x": [math.nan, 1.0]}, schema=schema)
     with timely.Worker() as worker:
@@ -156,8 +156,8 @@ def exact_sum(values: Sequence[Any]) -> Any:
     kinds = set(map(type, plain)) - {bool, int}
     special = [float(value) for value in plain if not math.isfinite(value)]
     if special:
-        found = sum(special)
-        return math.nan if found != found else found if kinds != {Decimal} else Decimal(found)
+        total = sum(special)
+        return math.nan if total != total else total if kinds != {Decimal} else Decimal(total)
     exact = sum((Fraction(*value.as_integer_ratio()) for value in plain), Fraction(0))
     if kinds & {float, np.longdouble}:
         try:
@@ -213,7 +213,7 @@ def histories(draw: Any) -> list[list[tuple[Any, int]]]:
 def held_after_each(epochs: list[list[tuple[Any, int]]]) -> list[list[Any]]:
     """Return the values that are there after each epoch."""
     held: list[Any] = []
-    found = []
+    by_epoch = []
     for epoch in epochs:
         for value, diff in epoch:
             if diff > 0:
@@ -222,8 +222,8 @@ def held_after_each(epochs: list[list[tuple[Any, int]]]) -> list[list[Any]]:
                 held.pop(
                     next(place for place, other in enumerate(held) if type(other) is type(value) and repr(other) == repr(value))
                 )
-        found.append(list(held))
-    return found
+        by_epoch.append(list(held))
+    return by_epoch
 
 
 @given(histories(), CONDITIONS)
@@ -235,9 +235,9 @@ def test_sums_are_those_of_exact_arithmetic(epochs: list[list[tuple[Any, int]]],
             assert rank(sums[0]) == rank(exact_sum(held)) or same_float(sums[0], held)
 
 
-def same_float(found: Any, held: list[Any]) -> bool:
+def same_float(number: Any, held: list[Any]) -> bool:
     """Return whether a sum is exact where a float is one: 0 and 0.0 are one value, so a group may be of either type."""
-    return isinstance(found, int | Decimal | Fraction) and float(found) == exact_sum([*held, 0.0])
+    return isinstance(number, int | Decimal | Fraction) and float(number) == exact_sum([*held, 0.0])
 
 
 @given(histories(), CONDITIONS)

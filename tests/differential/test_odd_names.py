@@ -23,14 +23,14 @@ ODD = {
 
 def renamed(query: str) -> str:
     """Return a query with the odd names, in upper case; everything else stays, character by character."""
-    found = {
+    odd_names = {
         (name.meta["start"], name.meta["end"] + 1): ODD[name.name.lower()]
         for tree in sqlglot.parse(query, read="duckdb")
         if tree is not None
         for name in tree.find_all(exp.Identifier)
         if name.name.lower() in ODD and "start" in name.meta and not isinstance(name.parent, exp.Table)
     }
-    for (start, end), name in sorted(found.items(), reverse=True):
+    for (start, end), name in sorted(odd_names.items(), reverse=True):
         query = query[:start] + '"{}"'.format(name.upper().replace('"', '""')) + query[end:]
     return query
 

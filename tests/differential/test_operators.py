@@ -107,8 +107,8 @@ def test_DD_F7_aggregates_of_large_groups(name: str, seed: int) -> None:
         ((random.randrange(2), random.randrange(300)), drawn_time(random, size), random.choice([1, 1, -1])) for _ in range(400)
     ]
     changes += [(record, Product(when.outer + 1, when.inner), -diff) for record, when, diff in changes[:150]]
-    found = run(build, changes, time=PAIR, seed=seed, compact=seed % 3 == 0, workers=1 + seed % 2)
-    check_changes(found, [changes], oracle, PAIR)
+    result = run(build, changes, time=PAIR, seed=seed, compact=seed % 3 == 0, workers=1 + seed % 2)
+    check_changes(result, [changes], oracle, PAIR)
 
 
 @pytest.mark.parametrize("name", ["sum_by_key", "min_by_key", "top_k"])
@@ -131,8 +131,8 @@ def test_DD_F7_aggregates_of_large_groups_in_a_loop(name: str) -> None:
             held = again
 
     for one_by_one in (False, True):
-        found = run(lambda c: c.distinct().iterate(body), changes, one_by_one=one_by_one)
-        check_changes(found, [changes], looped)
+        result = run(lambda c: c.distinct().iterate(body), changes, one_by_one=one_by_one)
+        check_changes(result, [changes], looped)
 
 
 @pytest.mark.parametrize("name", ["count_by_key", "sum_by_key", "min_by_key", "max_by_key", "top_k", "distinct"])
@@ -165,13 +165,13 @@ def reach(edges: Any, roots: Any) -> Any:
 
 
 def reached(edges: Any, roots: Any) -> Any:
-    found = {root for root, count in roots.items() if count > 0}
+    nodes = {root for root, count in roots.items() if count > 0}
     grown = True
     while grown:
-        new = {to for (source, to), count in edges.items() if count > 0 and source in found} - found
-        found |= new
+        new = {to for (source, to), count in edges.items() if count > 0 and source in nodes} - nodes
+        nodes |= new
         grown = bool(new)
-    return dict.fromkeys(found, 1)
+    return dict.fromkeys(nodes, 1)
 
 
 @pytest.mark.parametrize("time", [int, PAIR], ids=["epochs", "pairs"])

@@ -137,8 +137,8 @@ def test_history_4_records_that_cannot_be_routed() -> None:
     assert timely.execute(lambda worker: program(worker, lambda records: records.output()), workers=1) == [[1]]
     with pytest.raises(timely.OperatorError, match="exchange into .*output.*a key must be a number"):
         timely.execute(lambda worker: program(worker, lambda records: records.output()), workers=2)
-    found = timely.execute(lambda worker: program(worker, lambda records: records.output(worker=0)), workers=2)
-    assert found == [[1, 1], []]
+    results = timely.execute(lambda worker: program(worker, lambda records: records.output(worker=0)), workers=2)
+    assert results == [[1, 1], []]
     placed = lambda records: records.consolidate(key=lambda record: 1).output()  # noqa: E731
     assert timely.execute(lambda worker: program(worker, placed), workers=2) == [[], [1, 1]]
 

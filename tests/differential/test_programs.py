@@ -59,8 +59,8 @@ def epochs_of(program: ModuleType) -> tuple[list[Any], list[dict[Any, int]]]:
     """The changes of each collection by epoch, and what the result holds then."""
     epochs: list[Any]
     if program is ten_queries:
-        found, expected = ten_queries.changes()
-        epochs = [*found]
+        by_epoch, expected = ten_queries.changes()
+        epochs = [*by_epoch]
     else:
         epochs, expected = program.EPOCHS, accumulated(program.EXPECTED)
     return [changes if isinstance(changes, tuple) else (changes,) for changes in epochs], expected
@@ -94,12 +94,12 @@ def test_program_resumed_after_epoch_1(
         for which in range(len(epochs[0]))
     ]
     conditions: Any = {"workers": workers, "compact": compact, "containers": containers}
-    found = run_resumed(program.build, *changes, directory=tmp_path, at=2, **conditions)
-    assert [held_at(found, epoch) for epoch in range(len(epochs))] == expected
+    result = run_resumed(program.build, *changes, directory=tmp_path, at=2, **conditions)
+    assert [held_at(result, epoch) for epoch in range(len(epochs))] == expected
     if number == "DD_J9":
         return  # it is large, and the joins of others are run in all these ways
     for conditions in ({"containers": containers, "one_by_one": compact}, {"containers": containers, "seed": 3}):
-        assert run(program.build, *changes, workers=workers[0], **conditions) == found
+        assert run(program.build, *changes, workers=workers[0], **conditions) == result
 
 
 @pytest.mark.parametrize("chance", range(5))

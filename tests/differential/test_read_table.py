@@ -82,10 +82,10 @@ def test_each_row_is_read_once_on_several_workers(tmp_path: Path) -> None:
         worker.run()
         return output.at(0)
 
-    found: Counter[Any] = Counter()
+    rows: Counter[Any] = Counter()
     for part in timely.execute(program, workers=3):
-        found.update(part)
-    assert found == Counter([(part + more,) for part in range(5) for more in (0, 10)])
+        rows.update(part)
+    assert rows == Counter([(part + more,) for part in range(5) for more in (0, 10)])
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ Built = dict[str, dd.Collection[Any, Any]]
 
 def join_and_count(left: Any, right: Any) -> Built:
     joined = left.join(right)
-    return {"joined": joined, "count": joined.map(lambda found: (found[1][0], found[0])).count_by_key()}
+    return {"joined": joined, "count": joined.map(lambda pair: (pair[1][0], pair[0])).count_by_key()}
 
 
 def breadth_first(left: Any, right: Any) -> Built:
@@ -35,9 +35,9 @@ def breadth_first(left: Any, right: Any) -> Built:
     with left.scope.iterative() as loop:
         edges, start = left.enter(loop), roots.enter(loop)
         nodes: dd.Variable[Any, Any] = dd.Variable(loop, start)
-        found = nodes.collection.join_map(edges, lambda _, distance, target: (target, distance + 1)).concat(start).min_by_key()
-        nodes.set(found)
-        return {"distances": found.leave(), "levels": found.leave().map(lambda found: found[1]).count()}
+        reached = nodes.collection.join_map(edges, lambda _, distance, target: (target, distance + 1)).concat(start).min_by_key()
+        nodes.set(reached)
+        return {"distances": reached.leave(), "levels": reached.leave().map(lambda pair: pair[1]).count()}
 
 
 def reachable(left: Any, right: Any) -> Built:
@@ -98,7 +98,7 @@ def positive(seed: int) -> list[list[tuple[int, tuple[int, int], int, int]]]:
     """Changes after which nothing is there less than zero times, for loops that multiply counts."""
     chance = random.Random(seed)
     live: Counter[Any] = Counter()
-    found: list[list[Any]] = []
+    by_epoch: list[list[Any]] = []
     for _ in range(EPOCHS):
         epoch: list[Any] = []
         gone = [record for record, count in live.items() if count]
@@ -110,8 +110,8 @@ def positive(seed: int) -> list[list[tuple[int, tuple[int, int], int, int]]]:
             epoch.append((side, record, 1, later))
             if not later:
                 live[side, record] += 1
-        found.append(epoch)
-    return found
+        by_epoch.append(epoch)
+    return by_epoch
 
 
 def phase(
@@ -147,8 +147,8 @@ def phase(
         for session in sessions:
             session.close()
         worker.run()
-    found = [(name, change) for name, output in outputs.items() for change in output.changes()]
-    assert stop == EPOCHS or all(time < stop for _, (_, time, _) in found)
+    named_changes = [(name, change) for name, output in outputs.items() for change in output.changes()]
+    assert stop == EPOCHS or all(time < stop for _, (_, time, _) in named_changes)
     held = {}
     if stop == EPOCHS:
         held = {(name, time): output.at(time) for name, output in outputs.items() for time in range(start, EPOCHS + 4)}
@@ -156,26 +156,26 @@ def phase(
         recovery.close()
     for session in sessions:
         session.close()
-    return found, held
+    return named_changes, held
 
 
 def together(results: list[tuple[list[Any], dict[Any, Any]]], into: Changes) -> dict[Any, Any]:
     held: dict[Any, Counter[Any]] = {}
-    for found, at in results:
-        for name, (record, time, diff) in found:
+    for changes, at in results:
+        for name, (record, time, diff) in changes:
             into[name, repr(record), time] += diff
         for place, records in at.items():
             for record, count in records.items():
                 held.setdefault(place, Counter())[repr(record)] += count
-    return {place: left for place, found in held.items() if (left := {record: n for record, n in found.items() if n})}
+    return {place: left for place, records in held.items() if (left := {record: n for record, n in records.items() if n})}
 
 
 def run(build: Callable[..., Any], sent: Any, stops: Sequence[int], workers: Sequence[int], where: Path | None) -> Any:
-    found: Changes = Counter()
+    changes: Changes = Counter()
     held: dict[Any, Any] = {}
     for stop, peers in zip([*stops, EPOCHS], workers, strict=True):
-        held = together(timely.execute(lambda worker: phase(worker, where, build, sent, stop), workers=peers), found)  # noqa: B023
-    return {change: diff for change, diff in found.items() if diff}, held
+        held = together(timely.execute(lambda worker: phase(worker, where, build, sent, stop), workers=peers), changes)  # noqa: B023
+    return {change: diff for change, diff in changes.items() if diff}, held
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -186,8 +186,8 @@ def test_resumed_after_any_epoch(tmp_path: Path, build: Callable[..., Any], work
     expected, whole = run(build, sent, [], [1], None)
     assert expected
     stop = seed % EPOCHS
-    found, held = run(build, sent, [stop], workers, tmp_path)
-    assert found == expected
+    result, held = run(build, sent, [stop], workers, tmp_path)
+    assert result == expected
     assert held == {(name, time): records for (name, time), records in whole.items() if time >= stop}
 
 
@@ -195,8 +195,8 @@ def test_resumed_after_any_epoch(tmp_path: Path, build: Callable[..., Any], work
 def test_resumed_after_each_epoch(tmp_path: Path, build: Callable[..., Any]) -> None:
     sent = positive(7) if build in (breadth_first, reachable) else changes(7)
     expected, whole = run(build, sent, [], [1], None)
-    found, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
-    assert found == expected
+    result, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
+    assert result == expected
     assert held == {(name, time): records for (name, time), records in whole.items() if time >= EPOCHS - 1}
 
 
@@ -206,8 +206,8 @@ def test_resumed_after_each_epoch_as_columns(tmp_path: Path, build: Callable[...
     sent = positive(8) if build in (breadth_first, reachable) else changes(8)
     expected, whole = run(build, sent, [], [1], None)
     with small_columns(many):
-        found, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
-    assert found == expected
+        result, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
+    assert result == expected
     assert held == {(name, time): records for (name, time), records in whole.items() if time >= EPOCHS - 1}
 
 
@@ -215,9 +215,9 @@ def test_resumed_after_each_epoch_as_columns(tmp_path: Path, build: Callable[...
 def test_a_checkpoint_changes_nothing(tmp_path: Path, build: Callable[..., Any]) -> None:
     sent = positive(11) if build in (breadth_first, reachable) else changes(11)
     expected, whole = run(build, sent, [], [1], None)
-    found: Changes = Counter()
-    held = together(timely.execute(lambda worker: phase(worker, tmp_path, build, sent, EPOCHS, True), workers=2), found)
-    assert {change: diff for change, diff in found.items() if diff} == expected
+    result: Changes = Counter()
+    held = together(timely.execute(lambda worker: phase(worker, tmp_path, build, sent, EPOCHS, True), workers=2), result)
+    assert {change: diff for change, diff in result.items() if diff} == expected
     assert held == whole
 
 
@@ -278,8 +278,8 @@ def test_columns_that_wait_in_a_checkpoint_are_joined_once(tmp_path: Path, build
     """What comes at earlier times after the checkpoint does not meet them before it is their turn."""
     left: list[Any] = [((key, when), when, 1) for key in range(8) for when in (5, 5, 7, 7, 7)]
     right: list[Any] = [((key, -key), when, 1) for key in range(8) for when in (3, 3, 6)]
-    found = run_resumed(build, left, right, directory=tmp_path, at=3, workers=workers, containers="columns")
-    assert found == run_once(build, left, right)
+    result = run_resumed(build, left, right, directory=tmp_path, at=3, workers=workers, containers="columns")
+    assert result == run_once(build, left, right)
 
 
 @pytest.mark.parametrize("workers", [(1, 1), (1, 2), (3, 1)])
@@ -305,8 +305,8 @@ def test_f8_a_time_without_an_update_of_its_own(tmp_path: Path, workers: tuple[i
     TIMES = [(2, 2), (2, 5), (5, 2), (4, 6), (5, 5), (6, 6)]
     expected: Any = [{}, {("k", 1): 1}, {("k", 2): 1}, {("k", 1): 1}, {("k", 1): 1}, {("k", 1): 1}]
     for resumed, peers in enumerate(workers):
-        found = timely.execute(lambda worker: program(worker, bool(resumed)), workers=peers)[0]  # noqa: B023
-        assert found == [dict(zip(TIMES, expected, strict=True))] * 2
+        results = timely.execute(lambda worker: program(worker, bool(resumed)), workers=peers)[0]  # noqa: B023
+        assert results == [dict(zip(TIMES, expected, strict=True))] * 2
 
 
 def test_a_trace_comes_back_smaller(tmp_path: Path) -> None:
@@ -406,18 +406,18 @@ def test_an_import_that_is_opened_again(tmp_path: Path, workers: tuple[int, int]
                 asked.advance_to(epoch + 1)
             if stop < EPOCHS:
                 recovery.checkpoint(stop)
-            found = two.changes()
+            before_close = two.changes()
             asked.close()
             session.close()
             worker.run()
-            return (two.changes() if stop == EPOCHS else found), degrees.at(EPOCHS)
+            return (two.changes() if stop == EPOCHS else before_close), degrees.at(EPOCHS)
 
-    found: Counter[Any] = Counter()
+    changes: Counter[Any] = Counter()
     for peers, end in zip(workers, (stop, EPOCHS), strict=True):
         results = timely.execute(lambda worker: program(worker, end), workers=peers)  # noqa: B023
         for record, time, diff in results[0][0]:
-            found[record, time] += diff
-    assert {change: diff for change, diff in found.items() if diff} == expected
+            changes[record, time] += diff
+    assert {change: diff for change, diff in changes.items() if diff} == expected
     assert results[0][1] == {(1, 1): 1, (2, 2): 1, (4, 1): 1}
 
 
@@ -430,7 +430,7 @@ def test_an_import_of_a_dataflow_that_had_ended_before_the_checkpoint(tmp_path: 
             with worker.dataflow(int) as scope:
                 asked, starts = dd.new_collection(scope)
                 graph = trace.import_into(scope)
-                found = graph.semijoin(starts).output(worker=0)
+                output = graph.semijoin(starts).output(worker=0)
             start = recovery.time or 0
             asked.advance_to(start)
             for epoch in range(start, stop):
@@ -441,7 +441,7 @@ def test_an_import_of_a_dataflow_that_had_ended_before_the_checkpoint(tmp_path: 
                 recovery.checkpoint(stop)
             asked.close()
             worker.run()
-            return found.changes(), found.at(stop)
+            return output.changes(), output.at(stop)
 
     changes: list[Any] = []
     for peers, end in zip(workers, (3, 6), strict=True):
@@ -477,10 +477,10 @@ def test_DD_I1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int
             worker.run()
             return result.changes()
 
-    found = []
+    results = []
     for peers, end in zip(workers, (stop, 20), strict=True):
-        found += timely.execute(lambda worker: program(worker, end), workers=peers)[0]  # noqa: B023
-    assert found == [
+        results += timely.execute(lambda worker: program(worker, end), workers=peers)[0]  # noqa: B023
+    assert results == [
         (("frank", "mcsherry"), 3, 1),
         (("frank", "mcsherry"), 4, -1),
         (("frank", "zappa"), 4, 1),

@@ -126,8 +126,8 @@ SIGNED = dd.Ring(
 
 def test_number_14_threshold_is_in_the_ring_or_refused(run: Run) -> None:
     changes = [("a", 0, (1, 5)), ("a", 1, (2, 1)), ("b", 0, (1, 7)), ("b", 2, (-1, -7))]
-    found = run(lambda c: c.threshold(lambda record, count: (0, count[1])), changes, diff=SIGNED)
-    assert found == [("a", 0, (0, 5)), ("b", 0, (0, 7)), ("a", 1, (0, 1)), ("b", 2, (0, -7))]
+    result = run(lambda c: c.threshold(lambda record, count: (0, count[1])), changes, diff=SIGNED)
+    assert result == [("a", 0, (0, 5)), ("b", 0, (0, 7)), ("a", 1, (0, 1)), ("b", 2, (0, -7))]
     assert run(lambda c: c.distinct(), changes, diff=SIGNED) == [("a", 0, 1), ("b", 0, 1), ("b", 2, -1)]
     with built() as scope:
         _, growing = dd.new_collection(scope, diff=dd.Ring(0, max, is_positive=bool))
@@ -155,7 +155,7 @@ def test_shortest_paths_by_min_plus_on_graphs_with_cycles(arcs: list[Any], worke
 
     edges = [((one, other), time, length) for one, other, time, length in arcs]
     for one_by_one in (True, False):
-        found = differential.run(
+        result = differential.run(
             distances, [(0, 0, 0)], edges, diff=SHORTEST, workers=workers, compact=compact, one_by_one=one_by_one
         )
         for time in range(3):
@@ -165,7 +165,7 @@ def test_shortest_paths_by_min_plus_on_graphs_with_cycles(arcs: list[Any], worke
                     if when <= time and one in expected:
                         expected[other] = min(expected[one] + length, expected.get(other, math.inf))
             least: dict[int, int] = {}
-            for node, when, distance in found:
+            for node, when, distance in result:
                 if when <= time:
                     least[node] = min(distance, least.get(node, distance))
             assert least == expected

@@ -182,7 +182,7 @@ def expected(query: str, items: Counter[Any], parts: Counter[Any]) -> Counter[An
     by_part: dict[Any, list[tuple[str, int]]] = {}
     for (part, kind), count in parts.items():
         by_part.setdefault(part, []).append((kind, count))
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     if query == "two keys":
         same: dict[Any, list[Any]] = {}
         for one, count in items.items():
@@ -191,18 +191,18 @@ def expected(query: str, items: Counter[Any], parts: Counter[Any]) -> Counter[An
             for one, count in group:
                 for other, more in group:
                     if part is not None and one[2] > other[2] - 1:
-                        found[one[0], other[3]] += count * more
-        return +found
+                        counts[one[0], other[3]] += count * more
+        return +counts
     for one, count in items.items():
         matches = by_part.get(one[1], [])
         if query == "join" or (query == "left" and matches):
             for kind, more in matches:
-                found[(one[0], kind, one[2]) if query == "join" else (one[0], kind)] += count * more
+                counts[(one[0], kind, one[2]) if query == "join" else (one[0], kind)] += count * more
         elif query == "left":
-            found[one[0], None] += count
+            counts[one[0], None] += count
         elif bool(matches) == (query == "semi"):
-            found[(one[0],)] += count
-    return +found
+            counts[(one[0],)] += count
+    return +counts
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -305,11 +305,11 @@ def test_columns_are_exchanged_and_resume_from_a_checkpoint(tmp_path: Path) -> N
         gone = Counter(record for index in range(2) for record in records[index::2][::3])
         left.append(Counter(records) - gone)
     for number, query in enumerate(QUERIES):
-        found: Counter[Any] = Counter()
+        counts: Counter[Any] = Counter()
         for part in shares:
             for row, count in part[number]:
-                found[row] += count
-        assert +found == expected(query, *left)
+                counts[row] += count
+        assert +counts == expected(query, *left)
 
 
 def test_numbers_beyond_64_bits_join_beside_columns() -> None:

@@ -53,12 +53,12 @@ def test_records_of_a_loop_that_does_not_settle_are_named() -> None:
     numbers.close()
     for _ in range(500):
         worker.step()
-    for found in (worker.explain(probe), worker.explain(scope)):
-        [said] = found.described
-        assert said.path == "/df/flip#1/feedback#0" and said.worker == 0 and said.records
-        assert "((3, 7), +1)" in said.text and "((3, 7), -1)" in said.text
-        assert "of epoch 0" in said.text and "at round 2" in said.text  # 500 steps are some 250 rounds
-        assert f"{said.path} on worker 0: the last changes of the loop's variable: " in str(found)
+    for explanation in (worker.explain(probe), worker.explain(scope)):
+        [description] = explanation.described
+        assert description.path == "/df/flip#1/feedback#0" and description.worker == 0 and description.records
+        assert "((3, 7), +1)" in description.text and "((3, 7), -1)" in description.text
+        assert "of epoch 0" in description.text and "at round 2" in description.text  # 500 steps are some 250 rounds
+        assert f"{description.path} on worker 0: the last changes of the loop's variable: " in str(explanation)
     assert probe.less_equal(0)
     worker.drop_dataflow(scope)
 
@@ -74,8 +74,8 @@ def test_many_records_are_cut_as_rows_and_as_columns() -> None:
         numbers.close()
         for _ in range(60):
             worker.step()
-        [said] = worker.explain(probe).described
-        newest = said.text.split(": ")[1].split(";")[0]
+        [description] = worker.explain(probe).described
+        newest = description.text.split(": ")[1].split(";")[0]
         assert newest.count("+1") + newest.count("-1") == 3 and " and more at round " in newest
         worker.drop_dataflow(scope)
 
@@ -93,19 +93,19 @@ def test_records_are_named_with_their_workers(workers: int, processes: int) -> N
         for _ in range(300):
             worker.step()
         worker.all_gather("changing")
-        found = worker.explain(probe) if worker.index == 0 else None
+        explanation = worker.explain(probe) if worker.index == 0 else None
         worker.all_gather("asked")
         worker.drop_dataflow(scope)
-        if found is None:
+        if explanation is None:
             return None
-        assert all(each.path == "/df/flip#1/feedback#0" or not each.records for each in found.described)
-        return {each.worker: each.text for each in found.described if each.records}, str(found)
+        assert all(each.path == "/df/flip#1/feedback#0" or not each.records for each in explanation.described)
+        return {each.worker: each.text for each in explanation.described if each.records}, str(explanation)
 
-    found = timely.execute(program, workers=workers, processes=processes)[0]
-    assert found is not None
-    said, words = found
-    assert set(said) == {0, 1}
-    assert all(text.startswith("the last changes of the loop's variable: ((") for text in said.values())
+    described = timely.execute(program, workers=workers, processes=processes)[0]
+    assert described is not None
+    text_of, words = described
+    assert set(text_of) == {0, 1}
+    assert all(text.startswith("the last changes of the loop's variable: ((") for text in text_of.values())
     assert "/df/flip#1/feedback#0 on worker 1: the last changes of the loop's variable: ((" in words
 
 
@@ -123,10 +123,10 @@ def test_of_nested_loops_each_is_named_with_its_rounds() -> None:
     numbers.close()
     for _ in range(100):
         worker.step()
-    found = worker.explain(probe)
-    said = {each.path.split("/")[-2].split("#")[0]: each.text for each in found.described if each.records}
-    assert set(said) == {"outer", "flip"}
-    assert "of round 0 of epoch 0" in said["flip"] and "at round 0 of epoch 0" in said["outer"]
+    explanation = worker.explain(probe)
+    text_of = {each.path.split("/")[-2].split("#")[0]: each.text for each in explanation.described if each.records}
+    assert set(text_of) == {"outer", "flip"}
+    assert "of round 0 of epoch 0" in text_of["flip"] and "at round 0 of epoch 0" in text_of["outer"]
     worker.drop_dataflow(scope)
 
 
@@ -138,8 +138,8 @@ def test_of_a_loop_outside_of_the_reasons_nothing_is_shown() -> None:
     numbers.insert(1)
     numbers.advance_to(1)
     settle(worker)
-    found = worker.explain(probe)
-    assert [reason.kind for reason in found.reasons] == ["input"] and found.described == ()
+    explanation = worker.explain(probe)
+    assert [reason.kind for reason in explanation.reasons] == ["input"] and explanation.described == ()
     numbers.close()
     worker.run()
     assert worker.explain(probe).described == ()
@@ -162,15 +162,15 @@ def test_a_shared_trace_is_counted_once_and_named_by_its_readers() -> None:
         session.insert(edge)
     session.advance_to(1)
     settle(worker)
-    found = texts(scope)
-    [arrangement] = [path for path, said in found.items() if "arrange_by_key" in path and said[0].startswith("3 updates")]
-    assert found[arrangement] == ("3 updates, 2 keys",)
+    described = texts(scope)
+    [arrangement] = [path for path, lines in described.items() if "arrange_by_key" in path and lines[0].startswith("3 updates")]
+    assert described[arrangement] == ("3 updates, 2 keys",)
     name = arrangement.removeprefix("/df/")
-    [reduction] = [path for path in found if "degrees" in path]
-    assert found[reduction] == (f"reads {name}", "output: 2 updates, 2 keys")
-    joins = [said for path, said in found.items() if "join" in path]
+    [reduction] = [path for path in described if "degrees" in path]
+    assert described[reduction] == (f"reads {name}", "output: 2 updates, 2 keys")
+    joins = [lines for path, lines in described.items() if "join" in path]
     assert (f"reads {arrangement}",) in joins  # inside the loop, of both sides once, with its whole path
-    assert any(f"reads {name}" in said and len(said) == 2 for said in joins)
+    assert any(f"reads {name}" in lines and len(lines) == 2 for lines in joins)
     assert str(picture(scope)).count("3 updates") == 1
     session.close()
     worker.run()
@@ -210,8 +210,8 @@ def test_groups_in_bags_are_counted() -> None:
         session.insert((f"cold {epoch}", 1))
         session.advance_to(epoch + 1)
         settle(worker)
-    [said] = texts(scope).values()
-    assert said == ("input: 3 updates, 3 keys; in large groups 300 updates, 1 key", "output: 4 updates, 4 keys")
+    [lines] = texts(scope).values()
+    assert lines == ("input: 3 updates, 3 keys; in large groups 300 updates, 1 key", "output: 4 updates, 4 keys")
     session.close()
     worker.run()
 
@@ -226,8 +226,8 @@ def test_the_keys_of_several_batches_are_bounded() -> None:
             session.insert((number, epoch))
         session.advance_to(epoch + 1)
         settle(worker)
-    [[said]] = texts(scope).values()
-    assert said in ("1,100 updates, at most 1,100 keys", "1,100 updates, 1,000 keys")
+    [[text]] = texts(scope).values()
+    assert text in ("1,100 updates, at most 1,100 keys", "1,100 updates, 1,000 keys")
     session.close()
     worker.run()
 
@@ -248,10 +248,10 @@ def test_history_6_arrow_rows_have_keys(epochs: int) -> None:
     left.session.insert((1, "odd"))  # a row beside the columns
     left.session.advance_to(epochs + 1)
     settle(worker)
-    [said] = [text for path, [text, *_] in texts(scope).items() if "arrange" in path and text != "0 updates, 0 keys"]
+    [line] = [text for path, [text, *_] in texts(scope).items() if "arrange" in path and text != "0 updates, 0 keys"]
     updates = 10_000 * epochs + 1
     keys = [10_000 * runs + 1 for runs in range(1, epochs + 1)]  # runs merge, or not yet
-    assert said in [f"{updates:,} updates, at most {count:,} keys" for count in keys]
+    assert line in [f"{updates:,} updates, at most {count:,} keys" for count in keys]
     left.session.close()
     right.session.close()
     worker.run()
@@ -312,8 +312,8 @@ def test_a_loop_that_is_stuck_shows_its_records_to_who_asks_and_not_on_the_page(
         for _ in range(60):
             worker.step()
         assert "secret" in str(worker.explain(probe))
-        said = json.dumps([page.state(), page.state()])
-        assert "feedback" in said and "secret" not in said and "secret" not in str(picture(scope))
+        states = json.dumps([page.state(), page.state()])
+        assert "feedback" in states and "secret" not in states and "secret" not in str(picture(scope))
         worker.drop_dataflow(scope)
 
 
@@ -342,9 +342,9 @@ def test_an_operator_of_a_program_describes_itself_where_it_is_looked_at() -> No
     assert texts(scope)[path][0] == "1 held"
     assert texts(scope)[path][1:] == ("its description raised ZeroDivisionError", "its description raised StopIteration")
     assert shaped(json.loads(json.dumps(plain(snapshot(scope))))) == snapshot(scope)
-    found = worker.explain(probe)
-    assert (found.described[0].path, found.described[0].text) == (path, "1 held")
-    assert found.without_records() == found
+    explanation = worker.explain(probe)
+    assert (explanation.described[0].path, explanation.described[0].text) == (path, "1 held")
+    assert explanation.without_records() == explanation
     for cap in held:
         cap.drop()
     worker.run()

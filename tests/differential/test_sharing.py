@@ -207,9 +207,9 @@ def test_each_key_has_an_owner() -> None:
         worker.run()
         return mine
 
-    found = timely.execute(program, workers=3)
-    assert {key: value for mine in found for key, value in mine.items()} == {key: {-key: 1} for key in range(20)}
-    assert all(found)
+    results = timely.execute(program, workers=3)
+    assert {key: value for mine in results for key, value in mine.items()} == {key: {-key: 1} for key in range(20)}
+    assert all(results)
 
 
 # -- imports ---------------------------------------------------------------------------------------------------------------
@@ -232,9 +232,9 @@ H2_OUTPUT = [
 ]
 
 
-def by_epoch(found: list[list[tuple[Any, int, int]]]) -> list[dict[Any, int]]:
+def by_epoch(parts: list[list[tuple[Any, int, int]]]) -> list[dict[Any, int]]:
     epochs: list[Counter[Any]] = [Counter() for _ in range(6)]
-    for changes in found:
+    for changes in parts:
         for record, time, diff in changes:
             epochs[time][record] += diff
     return [{record: diff for record, diff in epoch.items() if diff} for epoch in epochs]
@@ -328,7 +328,7 @@ def test_what_goes_on_after_its_import_was_closed_sees_what_it_was() -> None:
         with worker.dataflow(int) as scope:
             imported = trace.import_into(scope)
             asked, keys = dd.new_collection(scope)
-            found = imported.semijoin(keys).output()
+            output = imported.semijoin(keys).output()
         asked.insert(1)
         worker.step()
         source.session.insert((2, "two"))
@@ -340,7 +340,7 @@ def test_what_goes_on_after_its_import_was_closed_sees_what_it_was() -> None:
         for key in (2, 3):
             asked.insert(key)
             asked.advance_to(10 * key)
-        assert found.at(2) == found.at(29) == {(1, "one"): 1, (2, "two"): 1}
+        assert output.at(2) == output.at(29) == {(1, "one"): 1, (2, "two"): 1}
         asked.close()
         source.session.close()
         worker.run()
@@ -354,12 +354,12 @@ def test_an_import_of_a_dropped_dataflow_is_never_complete() -> None:
         source.advance_to(1)
         with worker.dataflow(int) as scope:
             imported = trace.import_into(scope)
-            found = imported.as_collection().output()
+            output = imported.as_collection().output()
         worker.drop_dataflow(source.scope)
-        assert found.at(0) == {(1, "one"): 1}
+        assert output.at(0) == {(1, "one"): 1}
         assert trace.get(1, at=0) == {"one": 1}
         with pytest.raises(dd.NotCompleteError):
-            found.at(1)
+            output.at(1)
         imported.close()
         worker.run()
 
@@ -477,13 +477,13 @@ def test_DD_J6_two_hops_asked_interactively(import_late: bool) -> None:
 
 def test_DD_J9_queries_come_and_go_while_edges_move() -> None:
     def two_hops(edges: Counter[tuple[int, int]], start: int) -> dict[Any, int]:
-        found: Counter[Any] = Counter()
+        counts: Counter[Any] = Counter()
         for (a, b), n in edges.items():
             if a == start:
                 for (c, d), m in edges.items():
                     if c == b:
-                        found[(start, d)] += n * m
-        return {pair: count for pair, count in found.items() if count}
+                        counts[(start, d)] += n * m
+        return {pair: count for pair, count in counts.items() if count}
 
     with timely.Worker() as worker:
         source = Source(worker)
@@ -555,17 +555,17 @@ def test_a_query_costs_by_what_it_asks(ended: bool) -> None:
                 starts = dd.collection(scope, [(node, node)])
                 one = graph.join_map(starts, lambda _, target, query: (target, query))
                 two = graph.join_map(one, lambda _, target, query: (query, target)).output()
-            found = two.at(0)
+            answers = two.at(0)
             if close:
                 graph.close()
                 worker.drop_dataflow(scope)
-            return process_time() - begun, found
+            return process_time() - begun, answers
 
         times = []
         for node in range(20):
-            seconds, found = ask(node, node != 10)
+            seconds, answers = ask(node, node != 10)
             times.append(seconds)
-            assert sum(found.values()) == 100
+            assert sum(answers.values()) == 100
         assert sorted(times)[10] < 0.02  # 100,000 edges take a few hundred milliseconds
         source.session.close()
 
@@ -598,11 +598,11 @@ def fed(chance: random.Random, worker: timely.Worker, build: Callable[[Any, Any]
 
 
 def held(sent: list[Any], time: Any) -> Counter[Any]:
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     for when, record, diff in sent:
         if when <= time:
-            found[record] += diff
-    return found
+            counts[record] += diff
+    return counts
 
 
 GRID = [timely.Product(a, b) for a in range(0, 12, 2) for b in range(0, 12, 2)]

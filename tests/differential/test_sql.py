@@ -229,12 +229,12 @@ def test_a_subquery_that_stands_for_a_value_has_one_row() -> None:
         tables["orders"].session.insert((1, "ada", 3))
         tables["lines"].session.insert((1, 2.5, None, None, None))
         tables["lines"].session.update((2, 2.5, None, None, None), 2)  # nobody asks for these
-        for found in tables.values():
-            found.session.advance_to(1)
+        for table in tables.values():
+            table.session.advance_to(1)
         assert output.at(0) == {(1, 2.5): 1}
         tables["lines"].session.insert((1, 3.5, None, None, None))
-        for found in tables.values():
-            found.session.close()
+        for table in tables.values():
+            table.session.close()
         with pytest.raises(timely.OperatorError) as caught:
             output.at(1)
         assert isinstance(caught.value.__cause__, SqlError)

@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
 
 def databases(epochs: Epochs) -> list[sqlite3.Connection]:
     held: dict[str, Counter[Any]] = {name: Counter() for name in epochs.schemas}
-    found = []
+    opened = []
     for changes in epochs.changes:
         connection = sqlite3.connect(":memory:")
         for name, schema in epochs.schemas.items():
@@ -36,8 +36,8 @@ def databases(epochs: Epochs) -> list[sqlite3.Connection]:
                 held[name][record] += diff
             rows = [tuple(map(plain, row)) for row in held[name].elements()]
             connection.executemany(f"insert into {name} values ({', '.join('?' * len(schema.names))})", rows)
-        found.append(connection)
-    return found
+        opened.append(connection)
+    return opened
 
 
 def rows(connection: Any, query: str) -> Counter[Any]:
@@ -52,13 +52,13 @@ def test_sqlite_gives_what_duckdb_gives() -> None:
     for query in QUERIES:
         try:
             (text,) = sqlglot.transpile(query, read="duckdb", write="sqlite", unsupported_level=sqlglot.ErrorLevel.RAISE)
-            found = [rows(connection, text) for connection in connections]
+            by_epoch = [rows(connection, text) for connection in connections]
         except (sqlite3.Error, sqlglot.errors.SqlglotError):
             continue  # it has no such function, or no such join
         if query in SQLITE_DIFFERS:
             continue
         compared += 1
-        if found != [rows(connection, query) for connection in epochs.databases]:
+        if by_epoch != [rows(connection, query) for connection in epochs.databases]:
             different.append(query)
     assert not different
     assert compared > 450

@@ -114,8 +114,8 @@ def test_compaction_changes_no_accumulation_at_or_after_since(time: Any) -> None
         for element in since:
             later = times.lub(element, further)
             expected = accumulated(changes, later)
-            found = {(key, value): n for key in (0, 1) for value, n in accumulate(trace.history(key), later).items()}
-            assert found == expected
+            from_trace = {(key, value): n for key in (0, 1) for value, n in accumulate(trace.history(key), later).items()}
+            assert from_trace == expected
 
     unchanged()
 

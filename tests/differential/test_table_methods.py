@@ -155,10 +155,10 @@ def test_of_rows_that_tie_in_an_asof_join_the_first_by_all_columns_is_used() -> 
 # -- Arrow ---------------------------------------------------------------------------------------------------------
 
 
-def rows_of(data: Any, **given: Any) -> Any:
+def rows_of(data: Any, **options: Any) -> Any:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
-            output = dd.table(scope, data, **given).output()
+            output = dd.table(scope, data, **options).output()
         return output.at(0)
 
 
@@ -236,16 +236,16 @@ def test_arrow_data_that_cannot_be_rows_are_refused() -> None:
         rows_of(None)
 
 
-def batches(*given: Any, schema: Any) -> Any:
+def batches(*data: Any, schema: Any) -> Any:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             output = dd.table(stream, schema).output()
-        for time, batch in enumerate(given):
+        for time, batch in enumerate(data):
             handle.send(batch)
             handle.advance_to(time + 1)
         handle.close()
-        return [output.at(time) for time in range(len(given))]
+        return [output.at(time) for time in range(len(data))]
 
 
 def test_a_stream_of_batches_has_their_rows_at_their_times() -> None:
@@ -271,9 +271,9 @@ def test_an_output_has_the_schema_of_its_table() -> None:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             output = dd.table(scope, DATA).select("score", "name as who").output()
-        found = output.to_arrow(0, counts=True)
-    assert found.schema.names == ["score", "who", "count"] and found.schema.types[:2] == [pa.float64(), pa.string()]
-    assert found.to_pylist() == [{"score": 0.5, "who": "ada", "count": 1}, {"score": 1.0, "who": None, "count": 2}]
+        table = output.to_arrow(0, counts=True)
+    assert table.schema.names == ["score", "who", "count"] and table.schema.types[:2] == [pa.float64(), pa.string()]
+    assert table.to_pylist() == [{"score": 0.5, "who": "ada", "count": 1}, {"score": 1.0, "who": None, "count": 2}]
 
 
 def words_of(schema: Any) -> Any:
@@ -299,8 +299,8 @@ def test_text_1_a_schema_may_be_a_text_everywhere(entry: str) -> None:
     schema = pa.schema([("word", pa.string()), ("n", pa.int64())])
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
-            for given in (schema, "word string, n long", "word: varchar, `n` bigint"):
-                assert TAKES_A_SCHEMA[entry](scope, given).schema == schema
+            for spelling in (schema, "word string, n long", "word: varchar, `n` bigint"):
+                assert TAKES_A_SCHEMA[entry](scope, spelling).schema == schema
             for wrong in ("word whole", "", "n long, n long", ["word"], 5):
                 with pytest.raises((timely.ConfigurationError, GraphError), match="column|schema"):
                     TAKES_A_SCHEMA[entry](scope, wrong)
@@ -412,7 +412,7 @@ def test_errors_of_functions_name_the_operator_and_the_line(build: Any, cause: A
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "message"),
     [
         (lambda table: table.drop("nothing"), "there is no column 'nothing'; there are id, name, score"),
         (lambda table: table.drop("id", "name", "score"), "leaves no column"),
@@ -429,10 +429,10 @@ def test_errors_of_functions_name_the_operator_and_the_line(build: Any, cause: A
     ],
 )
 @pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
-def test_what_cannot_be_built_says_why(build: Any, said: str) -> None:
+def test_what_cannot_be_built_says_why(build: Any, message: str) -> None:
     with timely.Worker() as worker, worker.dataflow(int) as scope:
         table = dd.table(scope, DATA)
-        with pytest.raises(SqlError, match=said) as caught:
+        with pytest.raises(SqlError, match=message) as caught:
             build(table)
         assert "test_table_methods.py" in str(caught.value)
         with pytest.raises(GraphError, match="whole number"):
@@ -504,7 +504,7 @@ def test_explode() -> None:
 
 @pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("select unnest(id) from posts", "takes a list, not BIGINT"),
         ("select id from posts right join unnest(tags) as u(t) on true", "inner or left join"),
@@ -514,6 +514,6 @@ def test_explode() -> None:
         ("select tags[1:2:3] from posts", "not supported|step"),
     ],
 )
-def test_what_is_refused_of_lists(query: str, said: str) -> None:
-    with timely.Worker() as worker, worker.dataflow(int) as scope, pytest.raises(SqlError, match=said):
+def test_what_is_refused_of_lists(query: str, message: str) -> None:
+    with timely.Worker() as worker, worker.dataflow(int) as scope, pytest.raises(SqlError, match=message):
         dd.sql(scope, query, posts=dd.table(scope, POSTS))

@@ -121,8 +121,8 @@ def test_values_have_the_types_of_the_schema() -> None:
         with worker.dataflow(int) as scope:
             table = dd.table(dd.collection(scope, [row]), schema)
             output = table.output()
-        ((found, _),) = output.at(0).items()
-        assert [type(value) for value in found] == [float, Decimal, datetime.date, datetime.datetime, bool]
+        ((output_row, _),) = output.at(0).items()
+        assert [type(value) for value in output_row] == [float, Decimal, datetime.date, datetime.datetime, bool]
         assert table.schema.names == schema.names
 
 

@@ -161,7 +161,7 @@ def expected(epochs: list[list[tuple[Any, int]]]) -> list[tuple[Counter[Any], Co
     recent: Counter[Any] = Counter()
     late: Counter[Any] = Counter()
     latest: int | None = None
-    found = []
+    by_epoch = []
     for changes in epochs:
         before = latest
         net: Counter[Any] = Counter()  # what comes and goes in one epoch has never been there
@@ -175,8 +175,8 @@ def expected(epochs: list[list[tuple[Any, int]]]) -> list[tuple[Counter[Any], Co
         for row in list(recent):
             if latest is not None and row[1] < latest - KEEP:
                 del recent[row]
-        found.append((Counter({r: c for r, c in recent.items() if c}), Counter({r: c for r, c in late.items() if c})))
-    return found
+        by_epoch.append((Counter({r: c for r, c in recent.items() if c}), Counter({r: c for r, c in late.items() if c})))
+    return by_epoch
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -190,9 +190,9 @@ def test_recent_and_late_rows(seed: int, workers: int) -> None:
             tables = dd.table(rows, MOVES).keep_recent("n", KEEP)
             return tables[side].collection  # noqa: B023  # called at once
 
-        found = differential.run(build, updates, workers=workers)
+        result = differential.run(build, updates, workers=workers)
         for time, sides in enumerate(expected(epochs)):
-            assert Counter(differential.accumulated(found, time)) == sides[side]
+            assert Counter(differential.accumulated(result, time)) == sides[side]
 
 
 def test_recent_rows_go_on_from_a_checkpoint_on_other_workers(tmp_path: Path) -> None:
@@ -203,16 +203,16 @@ def test_recent_rows_go_on_from_a_checkpoint_on_other_workers(tmp_path: Path) ->
         def build(rows: Any) -> Any:
             return dd.table(rows, MOVES).keep_recent("n", KEEP)[side].collection  # noqa: B023  # called at once
 
-        found = differential.run_resumed(build, updates, directory=tmp_path / str(side), workers=(1, 3))
+        result = differential.run_resumed(build, updates, directory=tmp_path / str(side), workers=(1, 3))
         for time, sides in enumerate(expected(epochs)):
-            assert Counter(differential.accumulated(found, time)) == sides[side]
+            assert Counter(differential.accumulated(result, time)) == sides[side]
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "message"),
     [
         (lambda clicks: clicks.tumbling("user", "1 hour"), "not of VARCHAR"),
         (lambda clicks: clicks.tumbling("m", "1 fortnight"), "no unit"),
@@ -232,8 +232,8 @@ def test_recent_rows_go_on_from_a_checkpoint_on_other_workers(tmp_path: Path) ->
     ],
 )
 @pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
-def test_what_is_no_window_is_refused(build: Any, said: str) -> None:
-    with timely.Worker() as worker, worker.dataflow(int) as scope, pytest.raises(GraphError, match=said):
+def test_what_is_no_window_is_refused(build: Any, message: str) -> None:
+    with timely.Worker() as worker, worker.dataflow(int) as scope, pytest.raises(GraphError, match=message):
         build(dd.table(scope, CLICKS))
 
 

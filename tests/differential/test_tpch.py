@@ -122,7 +122,7 @@ def epochs(seed: int) -> Epochs:
     """Return epochs in which rows of all tables but two come and go; keys stay unique."""
     rows, source = Rows(seed), random.Random(seed)
     held: dict[str, list[Any]] = {name: [] for name in ARROW}
-    found: list[Changes] = []
+    by_epoch: list[Changes] = []
     for epoch in range(5):
         changes: dict[str, list[tuple[Any, int]]] = {}
         for name, records in held.items():
@@ -140,13 +140,13 @@ def epochs(seed: int) -> Epochs:
                 new = [make() for _ in range(60 if epoch == 0 else 12)]
             records.extend(new)
             changes[name] += [(row, 1) for row in new]
-        found.append(changes)
-    return Epochs(ARROW, found)
+        by_epoch.append(changes)
+    return Epochs(ARROW, by_epoch)
 
 
-def check(found: list[Any], expected: list[Any]) -> None:
+def check(result: list[Any], expected: list[Any]) -> None:
     assert len(set(map(str, expected))) > 1  # the data are such that the result changes
-    assert found == expected
+    assert result == expected
 
 
 @pytest.mark.parametrize("name", QUERIES)
