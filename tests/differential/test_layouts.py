@@ -15,7 +15,9 @@ import pytest
 from timely import Product
 from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.entries import accumulate
+from timely.differential.trace.spine import merging_by
 from timely.differential.trace.trace import Trace
+from timely.operators.keyed.merge_policy import EVERYTHING, GEOMETRIC, MergePolicy
 from timely.progress import lattice
 from timely.testing.differential import accumulated, small_columns, tiny_memory
 
@@ -71,7 +73,8 @@ def sums(changes: list[Any], key: Any, time: Any) -> dict[Any, int]:
 @pytest.mark.parametrize("time", [int, PAIR], ids=["epochs", "pairs"])
 @pytest.mark.parametrize("disk", [False, True], ids=["memory", "disk"])
 @pytest.mark.parametrize("layout", VALUES)
-def test_a_trace_adds_up_to_what_was_appended(layout: str, disk: bool, time: Any) -> None:
+@pytest.mark.parametrize("policy", [GEOMETRIC, EVERYTHING], ids=["geometric", "one run"])
+def test_a_trace_adds_up_to_what_was_appended(layout: str, disk: bool, time: Any, policy: MergePolicy) -> None:
     times = lattice(time)
     for seed in range(6):
         random = Random(seed)
@@ -80,6 +83,7 @@ def test_a_trace_adds_up_to_what_was_appended(layout: str, disk: bool, time: Any
         changes: list[Any] = []
         with ExitStack() as stack:
             stack.enter_context(small_columns(1))
+            stack.enter_context(merging_by(policy))
             if disk:
                 stack.enter_context(tiny_memory())
             trace: Trace[Any] = Trace(times, True, lambda: since)  # noqa: B023  # asked while it has this value

@@ -80,7 +80,7 @@ class Spine(Generic[C]):
         self.changed = True
         while (due := self._policy.due([len(each) for each in runs])) is not None and due.stop == len(runs):
             sources = [each for each in runs[due] if not isinstance(each, DiskRun)]
-            if len(sources) < 2 or sum(map(len, sources)) > 2 * self.layout.portion:
+            if len(sources) < due.stop - due.start or sum(map(len, sources)) > 2 * self.layout.portion:
                 return
             if self._merge is not None and any(each in self._merge.sources for each in sources):
                 return
