@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
+import attrs
 import pytest
 
 import timely
@@ -46,3 +47,44 @@ def test_forgetting_at_times_that_cannot_be_compared() -> None:
             assert not timely.Product(1, 2) <= time
         else:
             assert accumulated_output == expected
+
+
+@attrs.frozen
+class CountedRecord:
+    """A record that counts how often records are looked up."""
+
+    number: int
+    lookups: ClassVar[list[int]] = []
+
+    def __hash__(self) -> int:
+        self.lookups.append(self.number)
+        return self.number
+
+
+def lookups_to_forget(records: int, times: int) -> int:
+    """Return how many records an output of so many ``records`` looks up to forget ``times``, each of which changes two."""
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        session, collection = dd.new_collection(scope)
+        output = collection.output()
+    session.insert_batch(map(CountedRecord, range(records)))
+    for time in range(1, times + 1):
+        session.advance_to(time)
+        session.remove(CountedRecord(time))
+        session.insert(CountedRecord(-time))
+    session.close()
+    output.forget(before=1)
+    output.wait(times)
+    CountedRecord.lookups.clear()
+    output.forget(before=times)
+    lookups = len(CountedRecord.lookups)
+    expected = {
+        record: 1 for record in map(CountedRecord, (*range(records), *range(-times, 0))) if not 0 < record.number <= times
+    }
+    assert output.at(times) == expected
+    return lookups
+
+
+def test_to_forget_costs_as_much_as_what_changed_in_what_is_forgotten() -> None:
+    of_few, of_many, of_more_times = lookups_to_forget(100, 5), lookups_to_forget(10_000, 5), lookups_to_forget(10_000, 50)
+    assert 0 < of_few == of_many < of_more_times < 10_000

@@ -76,7 +76,7 @@ class Output(Generic[T, D]):
         self._ring = ring
         self._arrived: Pending[T, list[Update]] = Pending()
         self._complete: dict[T, list[Update]] = {}
-        self._base: list[tuple[T, list[Update]]] = []  # what was forgotten, added up, and the time that it is read at
+        self._base: dict[T, dict[D, Any]] = {}  # what was forgotten, added up, by the time that it is read at
         self._since: T | None = None
         self._subscribers: list[Subscriber] = []
         self._port: InputPort[T, Any] | None = None
@@ -102,7 +102,7 @@ class Output(Generic[T, D]):
         info.register_state(lambda: ((None, item) for item in self._save()), self._load, rescale=rescale, at_rest=True)
 
     def _save(self) -> Iterator[_Held]:
-        for time, updates in (*self._base, *self._complete.items()):
+        for time, updates in self._changes():
             for update in updates:
                 yield _Held(True, time, update)
         for time in self._arrived:
@@ -117,7 +117,8 @@ class Output(Generic[T, D]):
                 base.setdefault(time if since is None else self._lub(time, since), []).append(update)
             else:
                 self._arrived.at(time, list).append(update)
-        self._base += [(time, consolidate(updates)) for time, updates in base.items()]
+        for time, updates in base.items():
+            _add_up(self._base.setdefault(time, {}), consolidate(updates))
 
     def logic(self, input: InputPort[T, Any]) -> None:
         """Receive updates, and put together those of complete times."""
@@ -161,7 +162,7 @@ class Output(Generic[T, D]):
         """
         self.wait(time)
         self._check_remembered(time)
-        return dict(self._unwrapped(consolidate(self._updates(lambda other: bool(other <= time)))))
+        return self._sums(lambda other: bool(other <= time))
 
     def to_arrow(self, at: T | None = None, *, counts: bool = False) -> pa.Table:
         """Return the records at a time, or at the latest complete one, as a table, each as often as it is there.
@@ -213,7 +214,7 @@ class Output(Generic[T, D]):
             raise NotCompleteError(f"{self._name} is complete at no time yet: advance or close the inputs first")
         if frontier and not self._times.total:
             raise NotCompleteError(f"{self._name} has no latest complete time: its frontier is {frontier}; say which with at=")
-        return dict(self._unwrapped(consolidate(self._updates(lambda other: True))))
+        return self._sums(lambda other: True)
 
     def changes(self, since: T | None = None) -> list[tuple[D, T, Any]]:
         """Return ``(record, time, diff)`` for the complete times from ``since`` on, in order of time and of record.
@@ -243,20 +244,31 @@ class Output(Generic[T, D]):
     def forget(self, before: T) -> None:
         """Give up the history before the complete time ``before``; what is held or changes then and later can still be read."""
         self.wait(before)
-        latest = self._complete.pop(before, None)
-        old = [time for time in self._complete if time <= before]
-        updates = consolidate(self._updates(lambda other: bool(other <= before)))
-        for time in old:
-            del self._complete[time]
-        if latest is not None:
-            self._complete[before] = latest
-        self._base = [(before, updates), *(held for held in self._base if not held[0] <= before)]
+        bases = [self._base.pop(time) for time in list(self._base) if time <= before]
+        sums: dict[D, Any] = max(bases, key=len, default={})  # what changes costs, not what stays
+        for other in bases:
+            if other is not sums:
+                _add_up(sums, other.items())
+        for time in [time for time in self._complete if time <= before and time != before]:
+            _add_up(sums, self._complete.pop(time))
+        self._base[before] = sums
         self._since = before if self._since is None else lattice(self._times.spec).lub(self._since, before)
 
-    def _updates(self, counts: Callable[[T], bool]) -> Iterator[Update]:
-        for time, updates in (*self._base, *self._complete.items()):
+    def _changes(self) -> Iterator[tuple[T, Iterable[Update]]]:
+        """Return what was forgotten and what was not, by time."""
+        yield from ((time, sums.items()) for time, sums in self._base.items())
+        yield from self._complete.items()
+
+    def _sums(self, counts: Callable[[T], bool]) -> dict[D, Any]:
+        """Return the sums of what is at the times that ``counts`` is true of."""
+        sums: dict[D, Any] = {}
+        for time, updates in self._changes():
             if counts(time):
-                yield from updates
+                if sums:
+                    _add_up(sums, updates)
+                else:
+                    sums = dict(updates)
+        return dict(self._unwrapped(list(sums.items()))) if self._ring.native is None else sums
 
     @property
     def done(self) -> bool:
@@ -288,6 +300,20 @@ class Output(Generic[T, D]):
 
     def __repr__(self) -> str:
         return f"Output({self._name!r}, frontier={self._frontier()})"
+
+
+def _add_up(sums: dict[Any, Any], changes: Iterable[Update]) -> None:
+    """Add changes, none of which is zero, to sums of which none is either."""
+    zeros: list[Any] = []
+    for record, diff in changes:
+        if record in sums:
+            total = sums[record] = sums[record] + diff
+            if not total:
+                zeros.append(record)
+        else:
+            sums[record] = diff
+    for record in zeros:
+        del sums[record]
 
 
 def _in_order(updates: Iterable[Update]) -> list[Update]:
