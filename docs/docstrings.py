@@ -53,8 +53,8 @@ class Docstrings(Extension):
     def on_package(self, *, pkg: Any, **kwargs: Any) -> None:
         self._rewrite(pkg)
         if "methods" in pkg.members:
-            _list_methods(pkg["dataflow.scope.Stream"], pkg["methods.StreamMethods"])
-            _list_methods(pkg["dataflow.scope.ScopeBuilder"], pkg["methods.ScopeMethods"])
+            _list_methods(pkg["dataflow.scope_builder.Stream"], pkg["methods.StreamMethods"])
+            _list_methods(pkg["dataflow.scope_builder.ScopeBuilder"], pkg["methods.ScopeMethods"])
 
     def _rewrite(self, thing: Object) -> None:
         if thing.docstring is not None:

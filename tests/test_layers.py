@@ -48,6 +48,7 @@ FACADE = {"timely.methods": ("timely.inspect",)}
 
 # Wings of a package, lowest first: a file may import from its own wing and those before it. "" is the package's own folder.
 WINGS: dict[str, tuple[str, ...]] = {
+    "timely.dataflow": ("containers", ""),
     "timely.differential": ("updates", "trace", "operators", ""),
     "timely.differential.tables": ("values", "expressions", "operators", "names", ""),
     "timely.graphs": ("structures", "stages", "graphframes.pregel", "", "spark", "graphframes"),
@@ -175,8 +176,8 @@ def test_imports_point_downwards(module: str, path: Path) -> None:
         ("timely.order", "from socket import socket", "pure"),
         ("timely.errors", "from timely.order import Product", "order"),
         ("timely.scopes.scope", "from ..dataflow import stream", "dataflow"),
-        ("timely.dataflow.scope", "from timely import Stream", "timely"),
-        ("timely.dataflow.scope", "def f():\n    from timely import operators", "operators"),
+        ("timely.dataflow.scope_builder", "from timely import Stream", "timely"),
+        ("timely.dataflow.scope_builder", "def f():\n    from timely import operators", "operators"),
         ("timely.methods", "from timely import inspect", "inspect"),
         ("timely.operators.maps", "from timely.progress.graph import GraphBuilder", "user's own"),
         ("timely.operators.maps", "from timely.dataflow import _fuse", "not public"),
@@ -290,7 +291,7 @@ def test_processes_that_agree_on_what_they_have_built_load_no_openssl_for_it() -
 )
 def test_processes_find_what_partitions_columns_loaded_if_the_program_has_columns(imports: str, batch: str, key: str) -> None:
     loaded = run(PROCESSES.format(imports=imports, batch=batch, key=key)).split()
-    assert [name for name in loaded if name.startswith("timely.dataflow.partition_")] == []
+    assert [name for name in loaded if name.startswith("timely.dataflow.containers.partition_")] == []
 
 
 def test_the_core_runs_where_no_extra_is_installed() -> None:

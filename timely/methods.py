@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from timely import dataflow, files, operators
 from timely.dataflow import ScopeBuilder, Stream
-from timely.dataflow.methods import ScopeBase, StreamBase
-from timely.dataflow.scope import ADVICE
+from timely.dataflow.method_bases import ScopeBase, StreamBase
+from timely.dataflow.scope_builder import ADVICE
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:

@@ -24,13 +24,13 @@ from hypothesis import strategies as st
 import timely
 from timely import CaptureError, FileSource, Progress
 from timely.dataflow import PlainPickles
-from timely.dataflow.plain_pickles import is_flat, verify
+from timely.dataflow.containers.plain_pickles import is_flat, verify
 from timely.operators.recordings.recording import MAGIC, VERSION
 from timely.order import Product
 
 OPENING = pickle.dumps(("progress", [(0, 1)]), 5)
-ARRAY = ("timely.dataflow.pickling", "read_array")
-BATCH = ("timely.dataflow.pickling", "read_batch")
+ARRAY = ("timely.dataflow.containers.pickling", "read_array")
+BATCH = ("timely.dataflow.containers.pickling", "read_batch")
 MANY = struct.pack("<i", 2**31 - 1)
 
 

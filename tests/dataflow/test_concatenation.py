@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import timely
 from timely import Pipeline, Worker
 from timely.dataflow import channel
-from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
+from timely.dataflow.containers.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
 from timely.worker import thread_transports
 
 KINDS: list[Callable[[list[int]], Any]] = [

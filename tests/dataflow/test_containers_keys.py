@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely import Exchange, RoutingError
-from timely.dataflow import container, keys, route, route_array, route_column
-from timely.dataflow.keys import checksums
+from timely.dataflow import route, route_array, route_column
+from timely.dataflow.containers import container, keys
+from timely.dataflow.containers.keys import checksums
 
 WORKERS = st.integers(1, 7)
 TEXT = st.text(max_size=100)

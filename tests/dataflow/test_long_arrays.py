@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely import Exchange
-from timely.dataflow import partition_arrays
-from timely.dataflow.partition_arrays import partition_rows
+from timely.dataflow.containers import partition_arrays
+from timely.dataflow.containers.partition_arrays import partition_rows
 
 numbers = st.lists(st.integers(0, 2**40), max_size=30).map(lambda values: np.array(values, np.int64))
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from timely.dataflow.pickling import dumps
+from timely.dataflow.containers.pickling import dumps
 
 ARRAYS: dict[str, Any] = {
     "empty": np.array([]),

@@ -7,26 +7,26 @@ from timely.dataflow.allocator import Allocator
 from timely.dataflow.builder import OperatorBuilder, make
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.capability_set import CapabilitySet
-from timely.dataflow.container import Container, records_of
+from timely.dataflow.containers.container import Container, records_of
+from timely.dataflow.containers.data_frames import frame_data, pandas_frame, polars_frame
+from timely.dataflow.containers.keys import Key, route, route_array, route_column
+from timely.dataflow.containers.pickling import PlainPickles, pickled
+from timely.dataflow.containers.plain_data import unpickled_plain
 from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
-from timely.dataflow.data_frames import frame_data, pandas_frame, polars_frame
 from timely.dataflow.first_rows import Preview, joined, preview
 from timely.dataflow.info import OperatorInfo
-from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Operator, why_not_run
 from timely.dataflow.operator_names import operator_name
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
-from timely.dataflow.pickling import PlainPickles, pickled
-from timely.dataflow.plain_data import unpickled_plain
 from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
-from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
+from timely.dataflow.scope_builder import ScopeBuilder, Stream, check_scope, scope_of
 from timely.dataflow.sync_activator import SyncActivator
 from timely.dataflow.tracebacks import fold_tracebacks
 
 if TYPE_CHECKING:
-    from timely.dataflow.arrow_values import check_layout, check_moments
+    from timely.dataflow.containers.arrow_values import check_layout, check_moments
     from timely.dataflow.output_schema import OutputSchema, declared_schema, declared_types
 
 __all__ = [
@@ -92,7 +92,7 @@ if not TYPE_CHECKING:  # where type checkers see it, they accept every name
 
             return getattr(output_schema, name)
         if name in ("check_layout", "check_moments"):
-            from timely.dataflow import arrow_values
+            from timely.dataflow.containers import arrow_values
 
             return getattr(arrow_values, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ from timely.dataflow.operator import Operator
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
 from timely.dataflow.ports import InputPort, OutputPort
-from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, instead_of, way_between
+from timely.dataflow.scope_builder import ScopeBuilder, Stream, check_scope, instead_of, way_between
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.errors import ErrorSubject, GraphError, brief
 from timely.order import PartialOrder

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 from timely.dataflow.allocator import Allocator
-from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
-from timely.dataflow.keys import Parts
+from timely.dataflow.containers.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
+from timely.dataflow.containers.keys import Parts
 from timely.dataflow.port_owner import Closable
 from timely.dataflow.spill import Queue
 from timely.errors import ErrorSubject, RoutingError, TimelyError, error_text

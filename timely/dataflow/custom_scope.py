@@ -21,7 +21,7 @@ from timely.dataflow.info import OperatorInfo, blaming
 from timely.dataflow.operator_state import StateDeclarations
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Pact, Pipeline
-from timely.dataflow.scope import ScopeBuilder, Stream
+from timely.dataflow.scope_builder import ScopeBuilder, Stream
 from timely.dataflow.spill import Queue
 from timely.errors import CapabilityError, ErrorSubject, GraphError, ProgressError, TimestampError, brief
 from timely.order import PartialOrder

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from timely.dataflow.container import records_of
+from timely.dataflow.containers.container import records_of
 from timely.errors import brief
 
 _CELL: Final = 60

@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.dataflow.container import records_of
+from timely.dataflow.containers.container import records_of
 from timely.errors import ConfigurationError, ContainerError, SchemaError, brief
 
 _KINDS: tuple[tuple[str, Any], ...] = (

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from timely.dataflow.container import checked_parts, partition
-from timely.dataflow.keys import Key, Parts
+from timely.dataflow.containers.container import checked_parts, partition
+from timely.dataflow.containers.keys import Key, Parts
 from timely.errors import ConfigurationError, GraphError
 
 
@@ -24,7 +24,7 @@ class PipelinePact:
 class Exchange:
     """Every record goes to worker ``route(key(record)) % workers``.
 
-    For Arrow batches ``key`` is the name of a column, or the names of several. See :mod:`timely.dataflow.keys`.
+    For Arrow batches ``key`` is the name of a column, or the names of several. See :mod:`timely.dataflow.containers.keys`.
 
     >>> Exchange(lambda x: x).parts(0, [0, 1, 2, 3], 2)
     [(0, [0, 2]), (1, [1, 3])]

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
-from timely.dataflow.container import records_of
+from timely.dataflow.containers.container import records_of
 from timely.dataflow.port_owner import Closable, CountedInput, CountedOutput, PortOwner
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.errors import CapabilityError, ContainerError, ErrorSubject, GraphError, brief

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from timely.dataflow.pickling import dumps, pickled
+from timely.dataflow.containers.pickling import dumps, pickled
 from timely.errors import SpillError, error_text
 from timely.memory.paged_file import Page, PagedFile, PageQueue
 from timely.order import PartialOrder

@@ -10,7 +10,7 @@ import pickle
 import traceback
 from typing import NamedTuple
 
-from timely.dataflow.pickling import dumps
+from timely.dataflow.containers.pickling import dumps
 from timely.errors import WorkerError, error_text
 
 

@@ -20,8 +20,8 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from timely.dataflow.container import prepare_to_partition
-from timely.dataflow.pickling import dumps
+from timely.dataflow.containers.container import prepare_to_partition
+from timely.dataflow.containers.pickling import dumps
 from timely.errors import ConfigurationError, PeerLostError, WorkerError, brief, error_text
 from timely.execution.allocator_tuning import keep_freed_memory, load_ctypes
 from timely.execution.computations import interrupt_operators

@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
-from timely.dataflow.container import partition
+from timely.dataflow.containers.container import partition
 from timely.errors import ConfigurationError
 from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.gathering import gather_loop

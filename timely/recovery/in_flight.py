@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from timely.dataflow import Operator, ScopeBuilder
+from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.operator_names import without_functions
 from timely.dataflow.operator_state import Piece
-from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
 from timely.recovery.manifest import Layer
 from timely.recovery.state_file import Key

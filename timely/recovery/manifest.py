@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-from timely.dataflow.pickling import dumps
+from timely.dataflow.containers.pickling import dumps
 from timely.errors import ChangedDataflowError, CheckpointError, brief, error_text
 from timely.recovery.state_file import Key, digest
 from timely.recovery.store import PARTIAL

@@ -18,8 +18,8 @@ from typing import Any, Self, TypeVar, cast
 
 import attrs
 
+from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.operator_state import Piece
-from timely.dataflow.pickling import dumps
 from timely.errors import (
     CheckpointError,
     ConfigurationError,

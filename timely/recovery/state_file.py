@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 import attrs
 
+from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.operator_state import Piece
-from timely.dataflow.pickling import dumps
 from timely.errors import CheckpointError, file_error_text
 
 MODULI: Final = (240, 60, 12)

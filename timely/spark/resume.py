@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Pipeline, Stream
-from timely.dataflow.pickling import dumps
+from timely.dataflow.containers.pickling import dumps
 from timely.errors import CheckpointError, ConfigurationError, StateError, file_error_text
 from timely.operators.state_registration import share
 from timely.recovery import Recovery, open_store

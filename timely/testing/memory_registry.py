@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import attrs
 
 from timely.dataflow import Operator, ScopeBuilder
+from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
-from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
 from timely.recovery.in_flight import MessagesInFlight, messages_key, restore_messages
 from timely.testing.simulated_network import Network

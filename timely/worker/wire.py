@@ -13,7 +13,7 @@ import struct
 from collections import deque
 from typing import Any, Final, TypeAlias
 
-from timely.dataflow.pickling import pickled
+from timely.dataflow.containers.pickling import pickled
 
 Piece: TypeAlias = bytes | memoryview
 

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
-from timely.dataflow.pickling import pickled
+from timely.dataflow.containers.pickling import pickled
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.layouts import AnyChunk, Layout
 from timely.errors import OutOfMemoryError

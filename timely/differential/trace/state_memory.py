@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 from weakref import WeakSet, finalize, ref
 
-from timely.dataflow.pickling import dumps
+from timely.dataflow.containers.pickling import dumps
 from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget
 from timely.worker.gc_control import without_full_collections

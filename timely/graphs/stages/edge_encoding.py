@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
-from timely.dataflow.partition_arrays import rows_by_worker
+from timely.dataflow.containers.partition_arrays import rows_by_worker
 from timely.graphs.stages.edge_input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.stages.external_encoding import Numbered, encode_in_parts, repartitioned
 from timely.graphs.stages.gathering import gather

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
-from timely.dataflow.partition_arrays import rows_by_worker
+from timely.dataflow.containers.partition_arrays import rows_by_worker
 from timely.graphs.stages.edge_input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.stages.gathering import gather
 from timely.graphs.stages.node_parts import PARTS, NodeParts, by_part

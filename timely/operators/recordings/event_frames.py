@@ -4,7 +4,7 @@ A frame is a header of ``HEADER`` bytes (its number, the size of its body, the n
 and a body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle, the others the buffers of
 Arrow batches and arrays. A frame holds one event, or records and the progress after them; its number is that of its first event.
 The last frame has the number of events, so that truncation, damage and loss are noticed. Unpickling executes code, so a decoder
-accepts plain data only (:mod:`timely.dataflow.plain_data`) unless the bytes are trusted.
+accepts plain data only (:mod:`timely.dataflow.containers.plain_data`) unless the bytes are trusted.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.dataflow import OperatorInfo
-from timely.dataflow.partition_arrays import rows_by_worker
+from timely.dataflow.containers.partition_arrays import rows_by_worker
 from timely.errors import SchemaError
 from timely.graphs.graphframes.pregel.bulk_synchronous import Steps
 from timely.graphs.stages.edge_input import edge_columns, node_routes, vertex_columns

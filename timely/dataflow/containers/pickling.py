@@ -3,7 +3,7 @@
 Arrow batches are pickled as IPC streams, without what they were sliced from; large whole ones as their buffers. Large buffers can
 stand beside the pickle, without a copy. Unpickling executes code, so plain data (numbers, strings, bytes, dates, built-in
 collections, the library's own times, arrays and Arrow batches) has a form of its own, which is safe to read whoever wrote it:
-see :mod:`timely.dataflow.plain_data`.
+see :mod:`timely.dataflow.containers.plain_data`.
 """
 
 from __future__ import annotations

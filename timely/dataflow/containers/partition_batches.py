@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.dataflow.keys import Key, Parts, combined, route_column
-from timely.dataflow.partition_arrays import Array, checked_names, in_order, owners_of, rows_by_worker
+from timely.dataflow.containers.keys import Key, Parts, combined, route_column
+from timely.dataflow.containers.partition_arrays import Array, checked_names, in_order, owners_of, rows_by_worker
 from timely.errors import RoutingError
 
 _TAKE: Final = pc.get_function("take")
@@ -31,7 +31,7 @@ _ROW_NUMBER: Final = pa.from_numpy_dtype(np.intp)
 
 
 def partition_batch(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
-    """Return the parts of an Arrow record batch by worker: ``timely.dataflow.container.partition`` for Arrow.
+    """Return the parts of an Arrow record batch by worker: ``timely.dataflow.containers.container.partition`` for Arrow.
 
     >>> [(worker, part.to_pydict()) for worker, part in partition_batch(pa.record_batch({"n": [3, 4, 5]}), "n", 2)]
     [(0, {'n': [4]}), (1, {'n': [3, 5]})]

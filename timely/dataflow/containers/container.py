@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol, Self
 
-from timely.dataflow.keys import Key, Parts, route
+from timely.dataflow.containers.keys import Key, Parts, route
 from timely.errors import ContainerError, RoutingError, brief
 
 _ROUTED: Final = frozenset({int, bool, float, str, bytes, type(None), datetime.date})
@@ -76,11 +76,11 @@ def _partitioner(kind: type) -> Callable[[Any, Key, int], Parts]:
     if "builtins.list" in bases:
         return _partition_list
     if "pyarrow.lib.RecordBatch" in bases:
-        from timely.dataflow.partition_batches import partition_batch
+        from timely.dataflow.containers.partition_batches import partition_batch
 
         return partition_batch
     if "numpy.ndarray" in bases:
-        from timely.dataflow.partition_arrays import partition_array
+        from timely.dataflow.containers.partition_arrays import partition_array
 
         return partition_array
     return _refuse
@@ -89,9 +89,9 @@ def _partitioner(kind: type) -> Callable[[Any, Key, int], Parts]:
 def prepare_to_partition() -> None:
     """Import the modules that partition columns where NumPy or Arrow is loaded: before a fork, so that no child has to."""
     if "pyarrow.compute" in sys.modules:
-        import timely.dataflow.partition_batches
+        import timely.dataflow.containers.partition_batches
     elif "numpy" in sys.modules:
-        import timely.dataflow.partition_arrays  # noqa: F401
+        import timely.dataflow.containers.partition_arrays  # noqa: F401
 
 
 def _bases(kind: type) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from timely.dataflow.keys import Key, Parts, combined, route_array
+from timely.dataflow.containers.keys import Key, Parts, combined, route_array
 from timely.errors import RoutingError
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -29,7 +29,7 @@ _FEW: Final = 9
 
 
 def partition_array(batch: Array, key: Key, workers: int) -> Parts:
-    """Return the parts of an array by worker: ``timely.dataflow.container.partition`` for NumPy.
+    """Return the parts of an array by worker: ``timely.dataflow.containers.container.partition`` for NumPy.
 
     >>> [(worker, part.tolist()) for worker, part in partition_array(np.array([3, 4, 5]), lambda array: array, 2)]
     [(0, [4]), (1, [3, 5])]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from timely.dataflow.plain_pickles import is_flat, verify
+from timely.dataflow.containers.plain_pickles import is_flat, verify
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ Part: TypeAlias = bytes | bytearray | memoryview
 _ROWS_FREE: Final = 1 << 20
 """Rows that may take no bytes, such as those of a column of nulls."""
 
-_READERS: Final = "timely.dataflow.pickling"
+_READERS: Final = "timely.dataflow.containers.pickling"
 _PLAIN: Final = frozenset(
     {("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")}
     | {("uuid", "UUID"), ("builtins", "complex"), ("timely.order", "Product")}

@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from timely.dataflow.allocator import Allocator
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
-from timely.dataflow.methods import ScopeBase, StreamBase
+from timely.dataflow.method_bases import ScopeBase, StreamBase
 from timely.dataflow.origin import Origin
 from timely.dataflow.tracebacks import fold_tracebacks
 from timely.errors import GraphError, brief
