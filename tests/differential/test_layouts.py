@@ -10,13 +10,14 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 
 from timely import Product
 from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.entries import accumulate
-from timely.differential.trace.spine import merging_by
 from timely.differential.trace.trace import Trace
+from timely.differential.trace.trace_limits import TraceLimits
 from timely.operators.keyed.merge_policy import EVERYTHING, GEOMETRIC, MergePolicy
 from timely.progress import lattice
 from timely.testing.differential import accumulated, small_columns, tiny_memory
@@ -83,7 +84,7 @@ def test_a_trace_adds_up_to_what_was_appended(layout: str, disk: bool, time: Any
         changes: list[Any] = []
         with ExitStack() as stack:
             stack.enter_context(small_columns(1))
-            stack.enter_context(merging_by(policy))
+            stack.enter_context(attrs.evolve(TraceLimits.current(), policy=policy))
             if disk:
                 stack.enter_context(tiny_memory())
             trace: Trace[Any] = Trace(times, True, lambda: since)  # noqa: B023  # asked while it has this value

@@ -10,7 +10,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sortedcontainers import SortedKeyList
 from typing_extensions import override
@@ -24,9 +24,6 @@ from timely.order import PartialOrder, less_equal
 
 T = TypeVar("T", bound=PartialOrder)
 
-
-SMALL: Final = 64
-"""Entries up to which a group is a list, which takes some 5 µs to read."""
 
 Counted = tuple[Any, Any]
 """``(value, count)``."""
@@ -234,6 +231,7 @@ class Groups(Generic[T]):
     def __init__(self, aggregate: Aggregate, trace: Trace[T]) -> None:
         self._aggregate = aggregate
         self.trace = trace
+        self._small = trace.limits.group
         self._large: dict[Any, dict[T, Bag]] = {}  # by key and time
         self._values = 0  # updates of those
 
@@ -288,7 +286,7 @@ class Groups(Generic[T]):
     def _enlarge(self, key: Any) -> bool:
         """Make bags of a key's entries, if they are still many when compacted."""
         entries = self.trace.compact_key(key)
-        if len(entries) <= SMALL:
+        if len(entries) <= self._small:
             return False
         self.trace.remove(key)
         bags = self._large[key] = {}
@@ -318,7 +316,7 @@ class Groups(Generic[T]):
         bags = self._large.get(key)
         if bags is None:
             entries = self.trace.history(key)
-            if len(entries) <= SMALL or not self._has_room(len(entries)) or not self._enlarge(key):
+            if len(entries) <= self._small or not self._has_room(len(entries)) or not self._enlarge(key):
                 counts = counts_at(entries, time, lub, later)
                 return self._aggregate.of_counts(counts) if counts else ()
             bags = self._large[key]

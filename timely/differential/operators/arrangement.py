@@ -224,7 +224,7 @@ def arrange(
                         output.session(capability).give_batch(trace.append_rows(capability.time, part))
                         appended += len(part)
                     continue
-                columns = as_columns([batch], pairs)
+                columns = as_columns([batch], pairs, trace.limits.columns)
                 updates: Any = consolidate(batch) if columns is None else columns.consolidated()
                 if not updates:
                     continue  # a delta that is not sent would never be seen

@@ -14,7 +14,6 @@ from typing_extensions import TypeVar
 from timely.differential.operators.arrangement import Index
 from timely.differential.operators.methods import TraceHandleBase
 from timely.differential.trace.entries import Entry, accumulate
-from timely.differential.updates.containers import MANY, columns_module
 from timely.errors import CompactedError, NotCompleteError, RoutingError, TimestampError, brief
 from timely.operators.state_registration import key_route
 from timely.order import PartialOrder, less_equal, reaches
@@ -82,10 +81,11 @@ class Reads(Generic[K, V]):
         from timely.differential.updates.arrow_tables import table_of, table_of_columns
 
         pairs, trace = self._index.pairs, self._index.trace
-        module = columns_module() if self.keep is None and len(trace) >= MANY else None
-        chunks = None if module is None else trace.chunks(trace.number)
-        if module is not None and chunks is not None:
-            rows, counts = module.counted(chunks, moment.counts)
+        chunks = trace.chunks(trace.number) if self.keep is None else None
+        if chunks is not None:
+            from timely.differential.updates.int_columns import counted as counted_columns
+
+            rows, counts = counted_columns(chunks, moment.counts)
             return table_of_columns(rows, counts, None, self._index.path)
         counted = (
             ((key, value) if pairs else key, count) for key, counts in self.of_all(moment) for value, count in counts.items()

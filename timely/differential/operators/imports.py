@@ -20,7 +20,6 @@ from timely.differential.trace.compaction_frontier import Hold
 from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.entries import Entry, compacted
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.containers import MANY, columns_module
 from timely.differential.updates.updates import Delta, Update
 from timely.errors import GraphError, TimestampError
 from timely.operators.generic import source
@@ -87,12 +86,12 @@ class _Base(Generic[T]):
 
         ``None`` where rows are faster, or values are no whole numbers.
         """
-        if keys is not None and (keys < MANY or keys < len(self.trace) // _KEYS_A_LOOKUP):
+        if keys is not None and (keys < self.trace.limits.columns or keys < len(self.trace) // _KEYS_A_LOOKUP):
             return None
         if self._columns is None:
             if keys is not None and _LOOKUPS * keys * len(self.start.times) < len(self.trace):
                 return None
-            chunks = None if len(self.trace) < MANY or columns_module() is None else self.trace.chunks(self.start.number)
+            chunks = self.trace.chunks(self.start.number)
             if chunks is None:
                 return None
             from timely.differential.trace.chunk import by_time

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import attrs
 
@@ -22,7 +22,7 @@ from timely.differential.operators.scope_lattice import bounds_in
 from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.containers import MANY, as_columns
+from timely.differential.updates.containers import as_columns
 from timely.differential.updates.rings import INTEGERS, Ring
 from timely.differential.updates.updates import Update, consolidate
 from timely.errors import brief
@@ -36,12 +36,6 @@ if TYPE_CHECKING:
     from timely.differential.updates.int_columns import Array
 
 T = TypeVar("T", bound=PartialOrder)
-
-EARLY: Final = 1 << 16
-"""Updates of one time that wait for it to be complete, where memory is limited; more go to the trace at once."""
-
-PORTION: Final = 1 << 15
-"""Keys that are reduced at a time, and changes after which other operators run, where memory is limited."""
 
 
 @attrs.frozen
@@ -112,7 +106,7 @@ class _OwnTrace(_Own, Generic[T]):
         self.maintain = trace.maintain
 
     def take(self, time: T, batches: list[Any]) -> Any:
-        columns = as_columns(batches, self.trace.pairs)
+        columns = as_columns(batches, self.trace.pairs, self.trace.limits.columns)
         if columns is not None:
             return self.trace.append_columns(time, columns.consolidated()).chunk.keys
         delta = self.trace.append(time, _consolidated(batches))
@@ -180,7 +174,7 @@ class _Grouped(_Own, Generic[T]):
         self.maintain = groups.trace.maintain
 
     def take(self, time: T, batches: list[Any]) -> Any:
-        columns = as_columns(batches, pairs=True)
+        columns = as_columns(batches, pairs=True, many=self.trace.limits.columns)
         if columns is None:
             return self._groups.append(time, _consolidated(batches))
         return self._groups.append_columns(time, columns.consolidated())
@@ -303,7 +297,7 @@ class _Reduction(Generic[T]):
         for capability, batch in input:
             waiting = self.waiting(capability.time, capability.retain)
             waiting.batches.append(batch)
-            if limited and sum(map(len, waiting.batches)) > EARLY:
+            if limited and sum(map(len, waiting.batches)) > self.trace.limits.delta:
                 self._take(capability.time, waiting)
         sent = 0
         more = False
@@ -312,7 +306,7 @@ class _Reduction(Generic[T]):
         if self._work is not None:
             for changes in self._work:
                 sent += changes
-                if limited and sent >= PORTION:
+                if limited and sent >= self.trace.limits.reduced:
                     more = True
                     break
             else:
@@ -343,8 +337,8 @@ class _Reduction(Generic[T]):
         if waiting.batches:
             self._take(time, waiting)
         by_hash = self.input.trace.reads_disk or self.trace.reads_disk
-        many = len(waiting.keys) + sum(map(len, waiting.arrays)) >= MANY
-        keys_at_once = max(PORTION // self.input.trace.entries_per_key(), 1) if self.trace.has_limit else None
+        many = len(waiting.keys) + sum(map(len, waiting.arrays)) >= self.trace.limits.columns
+        keys_at_once = max(self.trace.limits.reduced // self.input.trace.entries_per_key(), 1) if self.trace.has_limit else None
         for taken, keys in waiting.portions(keys_at_once, by_hash):
             yield self._reduce(time, taken, keys, many, waiting.capability, output)
         waiting.capability.drop()
@@ -364,7 +358,7 @@ class _Reduction(Generic[T]):
         changes = self._changes(time, keys, capability)
         delta: Any
         if columns is not None:
-            together = as_columns([columns, changes], self.trace.pairs)
+            together = as_columns([columns, changes], self.trace.pairs, self.trace.limits.columns)
             if together is not None:
                 changes, delta = together, self.trace.append_columns(time, together.consolidated())
             else:

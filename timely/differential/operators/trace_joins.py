@@ -8,7 +8,7 @@ epochs of one key would meet ``n`` entries each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.operators.arrangement import Arrangement, describe_shared
@@ -16,6 +16,7 @@ from timely.differential.operators.due_times import due_in
 from timely.differential.operators.join_results import JoinResult
 from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.state_memory import guarded
+from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.updates.updates import Delta, Update
 from timely.errors import GraphError, StateError
 from timely.operators.keyed.key_kinds import KeyKinds
@@ -24,9 +25,6 @@ from timely.operators.state_registration import key_route, register_keyed_state
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
-
-LIMIT: Final = 100_000
-"""Records after which a join lets other operators run."""
 
 
 class Unjoined(NamedTuple):
@@ -61,6 +59,7 @@ class _Join(Generic[T]):
         self._current: list[T] = []  # the time under way, if any
         self._work: Iterator[int] | None = None
         self._ports: list[InputPort[T, Any]] = []
+        self._limit = TraceLimits.current().joined  # after so many records other operators run
         self._pairs_of = (left.index.pairs, right.index.pairs)
         self._cursors = (left.cursor(lambda: self._hold(1)), right.cursor(lambda: self._hold(0)))
 
@@ -114,7 +113,7 @@ class _Join(Generic[T]):
                 else:
                     pending[time] = (capability.retain(), ([], []))
                     pending[time][1][side].append(delta)
-        left_over = LIMIT
+        left_over = self._limit
         while True:
             if self._work is None:
                 self._work = self._next(left, right, output)
@@ -186,7 +185,7 @@ class _Join(Generic[T]):
             return self._row_pairs(time, mine, others, delta, side, results_by_time)
         from timely.differential.operators.chunk_joins import chunk_pairs
 
-        return chunk_pairs(time, chunk, matches, side, self._lub, self._result, results_by_time, LIMIT)
+        return chunk_pairs(time, chunk, matches, side, self._lub, self._result, results_by_time, self._limit)
 
     def _row_pairs(
         self, time: T, mine: Cursor[T], others: Cursor[T], delta: Any, side: int, results_by_time: Results[T]
@@ -202,7 +201,7 @@ class _Join(Generic[T]):
                     results = results_by_time.setdefault(lub(time, when), [[]])[0]
                 result(results, key, (other if side else value), (value if side else other), diff * factor)
                 count += 1
-            if count >= LIMIT:
+            if count >= self._limit:
                 yield count
                 count, last = 0, None
         yield count

@@ -12,12 +12,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
 
 import attrs
 import numpy as np
 
 from timely.differential.trace.entries import Entry
+from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
 from timely.differential.updates.int_columns import Array, Updates, integers, order_and_starts, summed
 from timely.operators.keyed.sorted_keys import spread
 
@@ -434,8 +435,10 @@ class ColumnLayout:
     """Chunks that can be added up: of whole numbers, or of rows of one ``kind``."""
 
     kind: object
-    portion: ClassVar[int] = 32_768  # in 2 to 4 ms
-    block_entries: ClassVar[int] = 4096  # read in 20 to 30 µs from the page cache; 32,768 take 100
+
+    def sizes(self, limits: TraceLimits) -> ChunkSizes:
+        """Return how many entries are merged at once, and how many make a block."""
+        return limits.column_chunks
 
     @property
     def has_rows(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from timely.differential.trace.entries import Entry, compacted
 from timely.order import PartialOrder
@@ -18,9 +18,6 @@ T = TypeVar("T", bound=PartialOrder)
 
 Hold: TypeAlias = Callable[[], Sequence[Any]]
 """Returns the frontier of the times that may still be read."""
-
-EVERY: Final = 64
-"""Times from which on these are advanced too."""
 
 
 class Advancing(Protocol):
@@ -40,6 +37,7 @@ class Holds(Generic[T]):
         "_readers",
         "lattice",
         "parts",
+        "patience",
         "reached",
         "reader_advanced",
         "reader_released",
@@ -47,7 +45,7 @@ class Holds(Generic[T]):
         "upper",
     )
 
-    def __init__(self, lattice: Lattice[T], upper: Hold) -> None:
+    def __init__(self, lattice: Lattice[T], upper: Hold, patience: int) -> None:
         self.lattice = lattice
         self.upper = upper
         self.times: dict[T, None] = {}  # those of all entries, and some more
@@ -58,7 +56,8 @@ class Holds(Generic[T]):
         self._operators: list[Hold] = []
         self._readers: list[Hold] = []  # of the program
         self._advanced: dict[T, T] = {}
-        self._many_times = EVERY
+        self.patience = patience
+        self._many_times = patience
 
     def add(self, hold: Hold, reads: bool = False) -> None:
         """Keep history for the times at or after ``hold()``, until ``release(hold)``.
@@ -104,7 +103,7 @@ class Holds(Generic[T]):
                 part.advance(self.moved)
             if len(self.times) >= self._many_times:
                 self.times = dict.fromkeys(self.lattice.advance(time, since) for time in self.times)
-                self._many_times = max(EVERY, 2 * len(self.times))
+                self._many_times = max(self.patience, 2 * len(self.times))
 
     def moved(self, time: T) -> T:
         """Return ``time`` as it was last advanced; equal times are one object."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from timely.differential.trace.compaction_frontier import Hold
 from timely.differential.trace.entries import SHORT, Entry, compacted
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.containers import MANY, is_keyed_rows
+from timely.differential.updates.containers import is_keyed_rows
 from timely.differential.updates.updates import Delta, Update
 from timely.order import PartialOrder
 from timely.progress import Lattice
@@ -151,7 +151,7 @@ class Cursor(Generic[T]):
 
     def chunk_for(self, delta: Any, others: Cursor[Any]) -> Chunk[Any] | None:
         """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""
-        many = len(delta) >= MANY or is_keyed_rows(delta)  # to make rows of few Arrow rows takes longer
+        many = len(delta) >= self._trace.limits.columns or is_keyed_rows(delta)  # to make rows of few Arrow rows takes longer
         return getattr(delta, "chunk", None) if many and self._keep is None else None
 
     def keys_of(self, delta: Any) -> Array | None:
@@ -209,7 +209,7 @@ class Cursor(Generic[T]):
             entries = run.get(key)
             if entries is not None:
                 entries.append((value, time, diff))
-                if len(entries) > limits.get(key, SHORT) or self._trace.compacts_everything:
+                if len(entries) > limits.get(key, SHORT) or not self._trace.limits.patience:
                     summed = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
                     limits[key] = 2 * len(summed) + SHORT
 

@@ -139,8 +139,9 @@ class DiskRun(Generic[C]):
 class DiskWriter(Generic[C]):
     """Writes the parts of a run, in order of the numbers of their keys."""
 
-    def __init__(self, layout: Layout[C], budget: MemoryBudget) -> None:
+    def __init__(self, layout: Layout[C], budget: MemoryBudget, block: int) -> None:
         self._layout = layout
+        self._block = block
         self._run = DiskRun(layout, budget)
         self._waiting: list[C] = []  # less than a block
         self._codes_of: dict[Any, int] = {}  # of the times of all parts
@@ -148,13 +149,13 @@ class DiskWriter(Generic[C]):
     def add(self, part: C) -> None:
         """Add the next part."""
         self._waiting.append(part)
-        if sum(map(len, self._waiting)) >= self._layout.block_entries:
+        if sum(map(len, self._waiting)) >= self._block:
             self._write(all_of_it=False)
 
     def _write(self, all_of_it: bool) -> None:
         parts, self._waiting = self._waiting, []
         whole = self._layout.concatenated(parts)
-        for piece in whole.pieces(self._layout.block_entries):
+        for piece in whole.pieces(self._block):
             if not all_of_it and piece.last == whole.last:
                 self._waiting = [piece]  # the next part may go on there
             else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from timely.differential.trace.entries import Entry
+from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
 
 
 class AnyChunk(Protocol):
@@ -58,10 +59,10 @@ C = TypeVar("C", bound=AnyChunk)
 
 
 class Layout(Protocol[C]):
-    """What a spine has to know of its chunks: entries are merged a ``portion`` at a time, and ``block_entries`` make a block."""
+    """What a spine has to know of its chunks."""
 
-    portion: ClassVar[int]
-    block_entries: ClassVar[int]
+    def sizes(self, limits: TraceLimits) -> ChunkSizes:
+        """Return how many entries are merged at once, and how many make a block."""
 
     @property
     def has_rows(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, final
 
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.state_memory import ENTRY, OBJECTS
+from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -132,15 +133,15 @@ class ObjectChunk(Generic[K, T]):
 
 
 def equal_when_pickled(
-    rows: Mapping[K, list[Entry]], compact: Callable[[list[Entry]], list[Entry]], left: dict[K, list[Entry]]
+    rows: Mapping[K, list[Entry]], at_once: int, compact: Callable[[list[Entry]], list[Entry]], left: dict[K, list[Entry]]
 ) -> Iterator[ObjectChunk[K, Any]]:
     """Return rows as chunks, in order of the hashes; what does not come back equal from a pickle is put into ``left``.
 
     Such are an object that is only equal to itself, a float that is not a number, and what cannot be pickled.
     """
     ordered = sorted(rows, key=hash)
-    for start in range(0, len(ordered), ObjectLayout.block_entries):
-        part = {key: entries for key in ordered[start : start + ObjectLayout.block_entries] if (entries := compact(rows[key]))}
+    for start in range(0, len(ordered), at_once):
+        part = {key: entries for key in ordered[start : start + at_once] if (entries := compact(rows[key]))}
         lost = {} if _comes_back(part) else {key: entries for key, entries in part.items() if not _comes_back({key: entries})}
         left.update(lost)
         yield ObjectChunk.of({key: entries for key, entries in part.items() if key not in lost})
@@ -157,8 +158,10 @@ class ObjectLayout:
     """Chunks of objects: all can be added up."""
 
     has_rows: ClassVar[bool] = False
-    portion: ClassVar[int] = 4096  # in about 10 ms
-    block_entries: ClassVar[int] = 256  # which take about 100 µs to unpickle
+
+    def sizes(self, limits: TraceLimits) -> ChunkSizes:
+        """Return how many entries are merged at once, and how many make a block."""
+        return limits.object_chunks
 
     def number(self, key: object) -> int:
         """Return the number by which chunks are sorted."""

@@ -16,9 +16,6 @@ from timely.differential.updates.updates import Update
 
 NO_ENTRIES: Final[list[Entry]] = []
 
-EVERY: Final = 64
-"""Activations, or touched keys, between two rounds of compaction: each computes ``since``, at 5 µs."""
-
 
 class RowLists:
     """Entries by key: ``settled``, and ``fresh`` ones ``(number, value, time, diff)`` in order of their numbers."""
@@ -165,7 +162,8 @@ class RowLists:
         self._appended += appended
         self._idle += 1
         holds, touched = self._holds, self._touched
-        if not holds.reader_advanced and not holds.reader_released and self._idle < EVERY and len(touched) < EVERY:
+        patience = holds.patience
+        if not holds.reader_advanced and not holds.reader_released and self._idle < patience and len(touched) < patience:
             return False
         self._idle = 0
         holds.advance()
@@ -176,7 +174,7 @@ class RowLists:
             self._appended = 0
             touched.update(dict.fromkeys(self._rest))
             self._rest = []
-        for _ in range(min(len(touched), 2 * appended + EVERY)):
+        for _ in range(min(len(touched), 2 * appended + patience)):
             key = touched.popitem()[0]
             entries = self._compact(key)
             if len(entries) > 1 and any(entry[1] is not entries[0][1] for entry in entries):

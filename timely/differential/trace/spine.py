@@ -8,36 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, Generic, TypeAlias, TypeVar, final
+from typing import Any, Generic, TypeAlias, TypeVar, final
 
 from timely.differential.trace.disk_run import DiskRun, DiskWriter
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.layouts import AnyChunk, Layout
+from timely.differential.trace.trace_limits import TraceLimits
 from timely.memory import MemoryBudget
-from timely.operators.keyed.merge_policy import GEOMETRIC, MergePolicy
-
-SAVED: Final = 1 << 19
-"""Entries of one item of a checkpoint."""
-
-
-_policies: Final[list[MergePolicy]] = [GEOMETRIC]
-
-
-@contextmanager
-def merging_by(policy: MergePolicy) -> Iterator[None]:
-    """Have the traces that are built meanwhile, by any thread, merge by ``policy``."""
-    _policies.append(policy)
-    try:
-        yield
-    finally:
-        _policies.pop()
-
-
-def current_policy() -> MergePolicy:
-    """Return the policy by which traces that are built now merge."""
-    return _policies[-1]
-
 
 C = TypeVar("C", bound=AnyChunk)
 
@@ -48,13 +25,14 @@ Run: TypeAlias = C | DiskRun[C]
 class Spine(Generic[C]):
     """The runs of one layout, and fresh chunks with the numbers of their deltas, which cursors may still have to see."""
 
-    def __init__(self, layout: Layout[C], budget: MemoryBudget, policy: MergePolicy, moved: Callable[[Any], Any]) -> None:
+    def __init__(self, layout: Layout[C], budget: MemoryBudget, limits: TraceLimits, moved: Callable[[Any], Any]) -> None:
         """Begin empty; ``moved(time)`` is a time as it was last advanced."""
         self.layout = layout
         self._moved = moved
         self.changed = False  # since there was last nothing to merge
         self._budget = budget
-        self._policy = policy
+        self._sizes = layout.sizes(limits)
+        self._policy = limits.policy
         self._runs: list[Run[C]] = []
         self._fresh: deque[tuple[int, C]] = deque()
         self._merge: _Merge[C] | None = None
@@ -80,7 +58,7 @@ class Spine(Generic[C]):
         self.changed = True
         while (due := self._policy.due([len(each) for each in runs])) is not None and due.stop == len(runs):
             sources = [each for each in runs[due] if not isinstance(each, DiskRun)]
-            if len(sources) < due.stop - due.start or sum(map(len, sources)) > 2 * self.layout.portion:
+            if len(sources) < due.stop - due.start or sum(map(len, sources)) > 2 * self._sizes.portion:
                 return
             if self._merge is not None and any(each in self._merge.sources for each in sources):
                 return
@@ -125,11 +103,11 @@ class Spine(Generic[C]):
 
     def keys(self) -> Iterator[Any]:
         """Return the keys that have entries, and some that had; some of them several times."""
-        return (key for run in self.visible() for piece in run.pieces(self.layout.portion) for key in piece.all_keys())
+        return (key for run in self.visible() for piece in run.pieces(self._sizes.portion) for key in piece.all_keys())
 
-    def saved(self, entries: int | None = None, moved: Callable[[Any], Any] | None = None) -> Iterator[C]:
+    def saved(self, entries: int, moved: Callable[[Any], Any] | None = None) -> Iterator[C]:
         """Return all of it, added up, in ranges of keys with about so many entries, at the times that theirs become."""
-        parts = _ranges(self.layout, list(self.visible()), entries or SAVED, moved)
+        parts = _ranges(self.layout, list(self.visible()), entries, moved)
         return (part for part in parts if len(part))
 
     def __len__(self) -> int:
@@ -171,7 +149,7 @@ class Spine(Generic[C]):
             if due is None:
                 self.changed = False
                 return False
-            self._merge = _Merge(self.layout, runs[due], self._budget)
+            self._merge = self._merge_of(runs[due])
         if self._merge.work():
             self._replace(self._merge)
             self._merge = None
@@ -186,7 +164,13 @@ class Spine(Generic[C]):
         """Merge all runs."""
         self._merge = None
         if self._runs:
-            self._complete(_Merge(self.layout, list(self._runs), self._budget))
+            self._complete(self._merge_of(list(self._runs)))
+
+    def _merge_of(self, sources: list[Run[C]], on_disk: bool = False) -> _Merge[C]:
+        """Return the merge of runs, on disk where one of them is."""
+        on_disk = on_disk or any(isinstance(run, DiskRun) for run in sources)
+        writer = DiskWriter(self.layout, self._budget, self._sizes.block) if on_disk else None
+        return _Merge(self.layout, sources, self._sizes.portion, writer)
 
     def _complete(self, merge: _Merge[C]) -> None:
         while not merge.work():
@@ -200,12 +184,12 @@ class Spine(Generic[C]):
             return
         if self._merge is not None and any(run in self._merge.sources for run in held):
             self._merge = None
-        self._complete(_Merge(self.layout, list[Run[C]](held), self._budget, on_disk=True))
+        self._complete(self._merge_of(list[Run[C]](held), on_disk=True))
         self.changed = True
 
     def written(self, parts: Iterable[C]) -> None:
         """Add parts, in order of their keys, as a run on disk."""
-        writer = DiskWriter(self.layout, self._budget)
+        writer = DiskWriter(self.layout, self._budget, self._sizes.block)
         for part in parts:
             if len(part):
                 writer.add(part)
@@ -214,14 +198,13 @@ class Spine(Generic[C]):
 
 
 class _Merge(Generic[C]):
-    """The merge of runs, a range of keys at a time; on disk where one of them is."""
+    """The merge of runs, a range of keys at a time."""
 
-    def __init__(self, layout: Layout[C], sources: list[Run[C]], budget: MemoryBudget, on_disk: bool = False) -> None:
+    def __init__(self, layout: Layout[C], sources: list[Run[C]], portion: int, writer: DiskWriter[C] | None) -> None:
         self.sources = sources
         self._layout = layout
-        self._parts = _ranges(layout, sources, layout.portion)
-        on_disk = on_disk or any(isinstance(run, DiskRun) for run in sources)
-        self._writer = DiskWriter(layout, budget) if on_disk else None
+        self._parts = _ranges(layout, sources, portion)
+        self._writer = writer
         self._merged: list[C] = []
 
     def work(self) -> bool:

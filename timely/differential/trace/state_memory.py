@@ -17,9 +17,6 @@ from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget
 from timely.worker.gc_control import without_full_collections
 
-EVERY: Final = 1024
-"""Updates after which a trace is counted again, in some 20 µs."""
-
 ENTRY: Final = 200
 """Bytes of an entry of rows without its key and value: its tuple, list and slot of a dictionary."""
 
@@ -55,10 +52,11 @@ _threads: Final = _OfThread()
 class StateMemory:
     """What one trace has in memory, as the budget counts it."""
 
-    __slots__ = ("__weakref__", "_counted", "_rows", "_since", "_trace", "budget")
+    __slots__ = ("__weakref__", "_counted", "_every", "_rows", "_since", "_trace", "budget")
 
-    def __init__(self, budget: MemoryBudget, trace: Spillable) -> None:
+    def __init__(self, budget: MemoryBudget, trace: Spillable, every: int) -> None:
         self.budget = budget
+        self._every = every
         self._trace = ref(trace)
         self._counted = [0]
         self._since = 0  # updates that were appended since
@@ -67,7 +65,7 @@ class StateMemory:
     def appended(self, updates: int) -> None:
         """Count the trace now and then; beyond the limit move the largest traces to disk."""
         self._since += updates
-        if self._since < EVERY:
+        if self._since < self._every:
             return
         self._since = 0
         trace = self._trace()
@@ -131,7 +129,7 @@ def _give_back(budget: MemoryBudget, counted: list[int]) -> None:
     budget.give_back(counted[0])
 
 
-def memory_of(trace: Spillable) -> StateMemory | None:
-    """Return what counts a trace in the current budget; ``None`` without a limit."""
+def memory_of(trace: Spillable, every: int) -> StateMemory | None:
+    """Return what counts a trace in the current budget after ``every`` so many updates; ``None`` without a limit."""
     budget = MemoryBudget.current()
-    return None if budget.limit is None else StateMemory(budget, trace)
+    return None if budget.limit is None else StateMemory(budget, trace, every)

@@ -18,12 +18,12 @@ from timely.differential.trace.entries import Entry, size_in_words
 from timely.differential.trace.layouts import Layout
 from timely.differential.trace.object_chunk import OBJECT_LAYOUT, equal_when_pickled
 from timely.differential.trace.row_lists import RowLists
-from timely.differential.trace.spine import Spine, current_policy
+from timely.differential.trace.spine import Spine
 from timely.differential.trace.state_memory import StateMemory, memory_of
+from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.updates.containers import columns_module
 from timely.differential.updates.updates import Delta, Update
 from timely.memory import MemoryBudget
-from timely.operators.keyed.merge_policy import EVERYTHING
 from timely.order import PartialOrder
 from timely.progress import Lattice
 
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=PartialOrder)
 
 _NO_NUMBERS: Final[set[int]] = set()
-_LEAST_FOLD: Final = 4096
-"""Rows over columns that are always kept as rows."""
-
-_LARGEST: Final = 1 << 16
-"""Updates of a delta, where memory is limited."""
 
 
 class TraceReader(Protocol):
@@ -68,13 +63,12 @@ class Trace(Generic[T]):
         "_grown",
         "_memory",
         "_mixed",
-        "_policy",
         "_rows",
         "_spines",
         "_unfolded",
-        "compacts_everything",
         "holds",
         "lattice",
+        "limits",
         "listeners",
         "number",
         "pairs",
@@ -82,10 +76,11 @@ class Trace(Generic[T]):
     )
 
     def __init__(self, times: Lattice[T], pairs: bool, upper: Hold) -> None:
+        self.limits = TraceLimits.current()
         self.lattice = times
         self.pairs = pairs
         self.upper = upper
-        self.holds: Holds[T] = Holds(times, upper)
+        self.holds: Holds[T] = Holds(times, upper, self.limits.patience)
         self.number = 0  # of the next delta
         self.listeners: list[Callable[[T, Any], object]] = []  # called with each delta: the imports of this trace
         self._cursors: list[TraceReader] = []
@@ -93,10 +88,8 @@ class Trace(Generic[T]):
         self._spines: list[Spine[Any]] = []  # one for each layout that came
         self._unfolded = 0  # rows appended since they were last made columns
         self._mixed = False  # not all rows are whole numbers
-        self._memory: StateMemory | None = memory_of(self)  # where there is a limit
+        self._memory: StateMemory | None = memory_of(self, self.limits.counted)  # where there is a limit
         self._grown = 0  # updates since that was last asked
-        self._policy = current_policy()
-        self.compacts_everything = self._policy is EVERYTHING  # whenever something may be compacted
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -141,7 +134,7 @@ class Trace(Generic[T]):
         for spine in self._spines:
             if spine.layout == layout:
                 return spine
-        spine = Spine(layout, self.budget, self._policy, self.holds.moved)
+        spine = Spine(layout, self.budget, self.limits, self.holds.moved)
         self._spines.append(spine)
         self.holds.parts.append(spine)
         return spine
@@ -154,17 +147,18 @@ class Trace(Generic[T]):
         """Return updates as such that are appended one by one: readers of large deltas would exceed a memory budget."""
         if not len(updates):
             return ()
-        if self._memory is None or len(updates) <= _LARGEST:
+        largest = self.limits.delta
+        if self._memory is None or len(updates) <= largest:
             return (updates,)
         if not isinstance(updates, list):
             ordered = updates.ordered() if hasattr(updates, "ordered") else updates
-            return (ordered.chosen(slice(row, row + _LARGEST)) for row in range(0, len(ordered), _LARGEST))
-        return (updates[row : row + _LARGEST] for row in range(0, len(updates), _LARGEST))
+            return (ordered.chosen(slice(row, row + largest)) for row in range(0, len(ordered), largest))
+        return (updates[row : row + largest] for row in range(0, len(updates), largest))
 
     def takes_rows(self, updates: KeyedRows) -> bool:
         """Return whether updates are to be kept as columns: not many small chunks."""
         largest = max(map(len, self._spines), default=0)
-        return len(updates) >= _LEAST_FOLD or 16 * len(updates) >= largest
+        return len(updates) >= self.limits.folded or 16 * len(updates) >= largest
 
     def load(self, key: object, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
@@ -182,16 +176,16 @@ class Trace(Generic[T]):
 
     def saved_columns(self, moved: Callable[[T], T]) -> Iterator[Chunk[T]]:
         """Return all entries that are columns, or many enough to become such, at the times that ``moved`` takes theirs to."""
-        if len(self._rows.settled) > _LEAST_FOLD and columns_module() is not None:
+        if len(self._rows.settled) > self.limits.folded and columns_module() is not None:
             self._fold()
         for spine in self._spines:
             if spine.layout is not OBJECT_LAYOUT:
-                yield from spine.saved(moved=moved)
+                yield from spine.saved(self.limits.saved, moved)
 
     def saved_rows(self) -> Iterator[tuple[Any, list[Entry]]]:
         """Return the other entries by key, some keys twice."""
         objects = self._spine_of(OBJECT_LAYOUT)
-        for chunk in () if objects is None else objects.saved(OBJECT_LAYOUT.portion):
+        for chunk in () if objects is None else objects.saved(self.limits.object_chunks.portion):
             yield from chunk.items()
         rows = self._rows.keys()
         for key in rows:
@@ -203,7 +197,7 @@ class Trace(Generic[T]):
         for spine in self._spines:
             spine.settle(low)
         self._rows.settle(low)
-        if self.compacts_everything:
+        if not self.limits.patience:
             self.compact()
 
     def _low(self) -> int:
@@ -277,7 +271,9 @@ class Trace(Generic[T]):
         return self.matches(keys, self.number, _NO_NUMBERS).gathered(keys, self.pairs)
 
     def chunks(self, number: int) -> list[Chunk[T]] | None:
-        """Return what came before delta ``number`` as columns, or ``None`` where some are not whole numbers."""
+        """Return what came before delta ``number`` as columns; ``None`` where some are not whole numbers, or all are few."""
+        if len(self) < self.limits.columns or columns_module() is None:
+            return None
         from timely.differential.trace.chunk import INTS, chunk_of_rows
 
         if not self._fold() or any(spine and spine.layout != INTS for spine in self._spines):
@@ -333,12 +329,12 @@ class Trace(Generic[T]):
 
     def maintain(self, appended: int) -> bool:
         """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
-        if self.compacts_everything:
+        if not self.limits.patience:
             self.limit_memory()
             self.compact()
             return False
         self.limit_memory()
-        if self._unfolded > _LEAST_FOLD and self._spines:
+        if self._unfolded > self.limits.folded and self._spines:
             self._maintain_rows()
         more = False
         for spine in self._spines:
@@ -348,11 +344,11 @@ class Trace(Generic[T]):
 
     def _maintain_rows(self) -> None:
         """Make columns of some rows where these are many; keys of Arrow rows that have become other rows leave the columns."""
-        if self._unfolded <= max(_LEAST_FOLD, max(map(len, self._spines)) // 4):
+        if self._unfolded <= max(self.limits.folded, max(map(len, self._spines)) // 4):
             return
         if not self.has_rows:
             if not self._mixed and columns_module() is not None and self._spine_of(OBJECT_LAYOUT) is None:
-                self._fold(_LEAST_FOLD // 2)
+                self._fold(self.limits.folded // 2)
         elif self._low() == self.number and not self._rows.fresh:
             self.settle()
             self._unfolded = 0
@@ -458,5 +454,6 @@ class Trace(Generic[T]):
         if lists.settled:
             self.holds.advance()
             left: dict[object, list[Entry]] = {}
-            self._spine(OBJECT_LAYOUT).written(equal_when_pickled(lists.settled, self.holds.compacted, left))
+            block = self.limits.object_chunks.block
+            self._spine(OBJECT_LAYOUT).written(equal_when_pickled(lists.settled, block, self.holds.compacted, left))
             lists.replace(left)

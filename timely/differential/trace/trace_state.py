@@ -7,11 +7,10 @@ loads what belongs to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from timely.dataflow import OperatorInfo
 from timely.differential.trace.entries import Entry, compacted
-from timely.differential.trace.spine import SAVED
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.containers import is_columns, is_keyed_rows
 from timely.operators.state_registration import key_route
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from timely.differential.trace.chunk import Chunk, ColumnLayout
 
 T = TypeVar("T", bound=PartialOrder)
-
-LEAST: Final = 4096
-"""Updates of a log that are never compacted."""
 
 Rows = Iterable[tuple[Any, Sequence[Entry]]]
 """Keys, and their entries."""
@@ -58,7 +54,8 @@ class TraceState(Generic[T]):
         self._worker = info.worker
         self._peers = info.peers
         self._logged = 0
-        self._limit = LEAST
+        self._least = trace.limits.logged
+        self._limit = self._least
         self._log = info.register_state(self.save, self.load, rescale=self._rescale, logged=True, at_rest=True)
         self._entries = self._log.entries
         if self._log.kept:
@@ -100,7 +97,7 @@ class TraceState(Generic[T]):
             return
         if log.entries is not self._entries:  # a checkpoint has drained it
             self._entries = log.entries
-            self._logged, self._limit = 0, LEAST
+            self._logged, self._limit = 0, self._least
         if not is_columns(delta) and not is_keyed_rows(delta):
             route = self._route
             if self._trace.pairs:
@@ -133,10 +130,10 @@ class TraceState(Generic[T]):
             else:
                 rows.setdefault(item[0], []).extend(item[1])
         summed = (layout.merged(same) for layout, same in chunks.items())
-        columns = [(None, Columns.of(piece)) for chunk in summed for piece in chunk.pieces(SAVED)]
+        columns = [(None, Columns.of(piece)) for chunk in summed for piece in chunk.pieces(self._trace.limits.saved)]
         self._entries[:] = [*columns, *self._rows(rows.items(), since, advanced)]
         self._logged = sum(len(item.keys) if isinstance(item, Columns) else len(item[1]) for _, item in self._entries)
-        self._limit = 2 * self._logged + LEAST
+        self._limit = 2 * self._logged + self._least
 
     # -- restoring -------------------------------------------------------------------------------------------------
 
@@ -150,7 +147,7 @@ class TraceState(Generic[T]):
                 rows[item[0]] += item[1]
             else:
                 rows[item[0]] = item[1]
-                if len(rows) >= LEAST and self._trace.has_limit:
+                if len(rows) >= self._least and self._trace.has_limit:
                     self._load_rows(rows)
         self._load_rows(rows)
 

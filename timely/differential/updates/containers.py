@@ -18,10 +18,6 @@ def columns_module() -> ModuleType | None:
     return columns
 
 
-MANY = 128
-"""Updates from which on columns are faster: a call of NumPy costs about 1 µs, a row in Python too."""
-
-
 def is_columns(batch: Any) -> bool:
     """Return whether a container has its updates as columns.
 
@@ -40,13 +36,13 @@ def is_keyed_rows(batch: Any) -> bool:
     return not isinstance(batch, list) and hasattr(batch, "table")
 
 
-def as_columns(batches: Sequence[Any], pairs: bool) -> Any:
-    """Return containers of updates as one of columns, where they are many and all whole numbers, else ``None``.
+def as_columns(batches: Sequence[Any], pairs: bool, many: int) -> Any:
+    """Return containers of updates as one of columns, where they have so ``many`` updates, all whole numbers, else ``None``.
 
-    >>> as_columns([[("a", 1)]], pairs=False) is None
+    >>> as_columns([[("a", 1)]], pairs=False, many=1) is None
     True
     """
-    if sum(map(len, batches)) < MANY:
+    if sum(map(len, batches)) < many:
         return None
     columns = columns_module()
     return None if columns is None else columns.as_columns(batches, pairs)
