@@ -154,7 +154,7 @@ def test_no_row_passes_through_the_driver(session: SparkSession, tmp_path: Path)
     assert written > 7_000_000
     assert 0 < results_of(session, before) < 100_000
     result.agg(F.max("text")).collect()
-    result.where("text < '8'").toPandas()
+    result.where("text < '8'").toArrow()
     assert results_of(session, before) > 1_000_000  # so this is where rows that pass through the driver would be seen
 
 

@@ -5,6 +5,9 @@ White box: which branch runs depends on the installed version; both are shown on
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -37,3 +40,15 @@ def test_a_shuffle_leaves_each_row_where_it_is(
     assert "Exchange" in shuffled._jdf.queryExecution().executedPlan().toString()
     rows = shuffled.withColumn("now", F.spark_partition_id()).collect()
     assert len(rows) == 40 and all(row["partition"] == row["now"] for row in rows)
+
+
+def test_nested_batches_from_java_are_what_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_release", lambda version: (4, 1))
+    inner = pa.struct(
+        [pa.field("lists", pa.list_(pa.list_(pa.string()))), pa.field("maps", pa.map_(pa.string(), pa.list_(pa.int32())))]
+    )
+    rows: list[Any] = [None, {"lists": [], "maps": None}, {"lists": [[], None, ["a", None]], "maps": [("k", None), ("l", [1])]}]
+    batch = pa.record_batch({"one": pa.array(rows, inner), "many": pa.array([rows, None, []], pa.list_(inner))})
+    rebuilt = list(versions.batches_from_java([batch, batch.slice(0, 0)]))
+    assert rebuilt == [batch, batch.slice(0, 0)]
+    assert all(part.validate(full=True) is None for part in rebuilt)

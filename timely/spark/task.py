@@ -34,6 +34,7 @@ from timely.spark.registration import Registration
 from timely.spark.reporting import Look, TaskMeter, page_reports
 from timely.spark.resume import Checkpoints, OutputQueue, collect
 from timely.spark.stage_messages import Invitation, trace_of
+from timely.spark.versions import batches_from_java
 from timely.worker import LocalTransport, SocketTransport, Worker
 from timely.worker.internals import abort, sync_activator
 from timely.worker.mesh import connect_mesh, open_listener
@@ -75,7 +76,7 @@ class Task:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Be one worker: read the batches of this partition, yield this worker's part of the outputs."""
-        context = BarrierTaskContext.get()
+        context, batches = BarrierTaskContext.get(), batches_from_java(batches)
         if isinstance(self.rendezvous, Invitation):
             yield from self._take_part(context, self.rendezvous, batches)
             return

@@ -6,8 +6,10 @@ Invariant: importing it with a PySpark that the library does not run on raises :
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
@@ -55,6 +57,44 @@ def arrow_schema(schema: StructType) -> Any:
 def spark_schema(schema: Any) -> StructType:
     """Return Spark's schema for a ``pyarrow.Schema``: a timestamp without a zone is ``timestamp_ntz``."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def batches_from_java(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that Spark hands to a Python worker, with offsets in all their arrays.
+
+    Before 4.2 Java leaves out the one offset of an array without elements, and pyarrow reads what is beyond the buffer. No
+    array that comes from Java is a slice of another.
+    """
+    return map(_with_offsets, batches) if _release(pyspark.__version__) < (4, 2) else iter(batches)
+
+
+def _with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return ``batch`` with new arrays in place of those without elements, at any depth.
+
+    >>> inner = pa.Array.from_buffers(pa.string(), 0, [None, pa.py_buffer(b""), pa.py_buffer(b"")])
+    >>> outer = pa.Array.from_buffers(pa.list_(pa.string()), 1, [None, pa.py_buffer(bytes(8))], children=[inner])
+    >>> rebuilt = _with_offsets(pa.record_batch({"texts": outer}))
+    >>> rebuilt["texts"].to_pylist(), rebuilt["texts"].values.buffers()[1].size
+    ([[]], 4)
+    """
+    return pa.RecordBatch.from_arrays([_array_with_offsets(column) for column in batch.columns], schema=batch.schema)
+
+
+def _array_with_offsets(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if not len(array):
+        return pa.array([], kind)
+    if pa.types.is_struct(kind):
+        children = [array.field(position) for position in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        children = [pa.StructArray.from_arrays([array.keys, array.items], fields=[kind.key_field, kind.item_field])]
+    elif pa.types.is_list(kind):
+        children = [array.values]
+    else:
+        return array
+    own = array.buffers()[: 1 if pa.types.is_struct(kind) else 2]
+    rebuilt = [_array_with_offsets(child) for child in children]
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, children=rebuilt)
 
 
 def sum_is_checked(node: Any) -> bool:

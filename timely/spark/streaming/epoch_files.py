@@ -20,6 +20,7 @@ from timely.spark.shipping import carried
 from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_log import File
 from timely.spark.streaming.jobs import tasks_python
+from timely.spark.versions import batches_from_java
 
 _WRITTEN = "file string, rows long"
 
@@ -32,6 +33,7 @@ class _IngestTask:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the batches to a file of this task's own; yield its name and how many rows it has, unless there are none."""
+        batches = batches_from_java(batches)
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return
