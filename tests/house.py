@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BUDGETS: Final = {
     "lines of timely/": 87_000,
     "lines of tests/": 76_000,
-    "words of docs/": 60_000,
+    "words of docs/": 65_000,
     "Any per 1,000 lines of collections": 45,
 }
 LARGEST_FOLDER: Final = 25

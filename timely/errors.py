@@ -316,6 +316,10 @@ class ViewError(TimelyError, RuntimeError):
     """A view or query of a server has no result: it failed in an epoch, took too long, or was one too many."""
 
 
+class DiskFullError(ViewError):
+    """A durable server has no space for a write, which has changed nothing."""
+
+
 class SparkError(TimelyError, RuntimeError):
     """Spark cannot run the dataflow: too few slots, no usable Java, a failed stage."""
 

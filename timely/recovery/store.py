@@ -221,7 +221,7 @@ def write_file(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object],
         with contextlib.suppress(OSError):
             os.unlink(draft)
         raise
-    _sync_directory(folder)
+    sync_directory(folder)
 
 
 def _make_directory(path: str) -> None:
@@ -231,11 +231,11 @@ def _make_directory(path: str) -> None:
     _make_directory(above)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    _sync_directory(above)
+    sync_directory(above)
 
 
-def _sync_directory(path: str) -> None:
-    # A new name is durable only once the directory itself is on disk.
+def sync_directory(path: str) -> None:
+    """Have the names in a directory be durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
