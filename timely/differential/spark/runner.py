@@ -21,6 +21,7 @@ from timely.differential.spark.feed_state import TableBuilder
 from timely.differential.spark.feeds import Feed, as_feed
 from timely.differential.spark.view_rows import all_rows, changed_rows, changed_schema
 from timely.differential.tables import Table, sql, table
+from timely.differential.tables.values.kinds import lower_case, spelling
 from timely.errors import ChangedDataflowError, ConfigurationError, SchemaError, brief
 from timely.spark import StreamHandle, stream
 from timely.spark.connect import functions_of, is_connect
@@ -244,16 +245,24 @@ def _schemas(view: str | BuildViews, builders: tuple[TableBuilder, ...]) -> tupl
         tables = {builder.table.name: table(scope, builder.table.schema) for builder in builders}
         built = _found(view, scope, tables)
         for name, each in _views(built).items():
-            schema = each.schema
-            assert schema is not None
+            schema = _spelled(each)
             for field in schema:
                 if pa.types.is_null(field.type):
                     raise SchemaError(f"view {name!r}: column {field.name!r} has no type: CAST it in the view")
-                if field.name in (CHANGE_TYPE, COMMIT_VERSION):
+                if lower_case(field.name) in (CHANGE_TYPE, COMMIT_VERSION):
                     raise SchemaError(f"view {name!r}: column {field.name!r} has the name of one that is added: rename it")
             schemas[name] = schema
     worker.drop_dataflow(scope)
     return schemas, isinstance(built, Mapping)
+
+
+def _spelled(view: View) -> pa.Schema:
+    """Return the columns of a view, with the names as the user has them."""
+    schema = view.schema
+    assert schema is not None
+    if isinstance(view, Collection):
+        return schema
+    return pa.schema([field.with_name(spelling(column.name)) for field, column in zip(schema, view.columns)])
 
 
 def _check_cases(feeds: Mapping[str, Feed]) -> None:

@@ -25,7 +25,7 @@ from timely.differential.tables.operators.recent_rows import recent_rows
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
 from timely.differential.tables.queries import Expression, ordered, parsed, relation_of
-from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check
+from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check, spelling
 from timely.differential.tables.values.refusals import naming_the_line, written
 from timely.differential.updates.linear import linear
 from timely.errors import GraphError, SqlError, brief
@@ -533,7 +533,7 @@ def _each_named_once(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     for column in columns:
         name = column.name
         if any(other.name == name for other in renamed):
-            name = next(new for number in count(1) if (new := f"{column.name}_{number}") not in used)
+            name = next(new for number in count(1) if (new := lower_case(f"{spelling(name)}_{number}")) not in used)
             used.add(name)
         renamed.append(attrs.evolve(column, name=name))
     return tuple(renamed)

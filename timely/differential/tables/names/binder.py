@@ -271,7 +271,7 @@ class _Binder:
                 continue
             name = lower_case(output.output_name)
             if not name:
-                name = _unused(lower_case(output.sql(dialect=WRITTEN, comments=False)), used)
+                name = _unused(str(lower_case(output.sql(dialect=WRITTEN, comments=False))), used)
                 used.add(name)
             aliased = bool(output.args.get("alias")) and isinstance(output, exp.Alias | exp.Subquery)
             self.expression(output.this if isinstance(output, exp.Alias) else output, scope)

@@ -9,7 +9,7 @@ from itertools import chain
 import attrs
 from sqlglot import exp
 
-from timely.differential.tables.values.kinds import lower_case
+from timely.differential.tables.values.kinds import lower_case, spelling
 from timely.differential.tables.values.refusals import refusal
 from timely.errors import SqlError
 
@@ -24,10 +24,10 @@ class FromItem:
     on_read: Callable[[str], None] | None = None
 
     def value(self, column: str) -> exp.Expr:
-        """Return one of its columns."""
+        """Return one of its columns, as the table spells it."""
         if self.on_read is not None:
             self.on_read(column)
-        return exp.column(column, self.unique)
+        return exp.column(self.columns[self.columns.index(column)], self.unique)
 
 
 @attrs.define(eq=False)
@@ -179,6 +179,6 @@ def distinct_names(columns: Sequence[str]) -> list[str]:
         new, number = name, 0
         while new in taken:
             number += 1
-            new = f"{name}_{number}"
+            new = lower_case(f"{spelling(name)}_{number}")
         taken[new] = None
     return list(taken)

@@ -139,13 +139,33 @@ class Column:
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
+class _LowerCase(str):
+    """A name in lower case that was spelled in another way."""
+
+    spelling: str
+
+
 def lower_case(name: str) -> str:
     """Return a name of a column or table as it is compared, which DuckDB does without regard to the case of ASCII letters.
 
     >>> lower_case("Order Total (Ä)")
     'order total (Ä)'
     """
-    return name.translate(_LOWER)
+    lower = name.translate(_LOWER)
+    if lower == name:
+        return name
+    compared = _LowerCase(lower)
+    compared.spelling = name
+    return compared
+
+
+def spelling(name: str) -> str:
+    """Return how a name was spelled before it became lower case.
+
+    >>> spelling(lower_case("userId")), spelling("user")
+    ('userId', 'user')
+    """
+    return name.spelling if isinstance(name, _LowerCase) else name
 
 
 def common(one: Kind, other: Kind) -> Kind | None:
