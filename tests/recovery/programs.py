@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import timely
@@ -82,6 +82,27 @@ def delayed_sums(logged: bool, event: Event = nothing) -> Callable[..., Any]:
                     held.drop()
             for key in sorted(touched):
                 log.append(route(key), item(key))
+
+        return logic
+
+    return constructor
+
+
+def restless(again: str, ended: Sequence[Any] = ()) -> Callable[..., Any]:
+    """Return the constructor of an operator that passes all on, and never rests until ``ended`` has something."""
+
+    def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
+        info.declare_stateless()
+        capability.drop()
+
+        def logic(input: Any, output: Any) -> bool:
+            for cap, batch in input:
+                output.session(cap).give_batch(batch)
+            if not ended and again == "by its activator":
+                info.activator.activate()
+            if not ended and again == "by the clock":
+                info.activator.activate_after(0.0)
+            return again == "by itself" and not ended
 
         return logic
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import timely
 from timely.errors import CheckpointError
-from timely.recovery import MemoryStore, Recovery, Store
+from timely.recovery import MemoryStore, Recovery
 from timely.testing import Guarantees, StoreRace
 
 Trail = tuple[str, ...]
 """What has come into a run and those that it resumes from, in order."""
 
 
-def trail(store: Store, **how: Any) -> tuple[Recovery, Any, list[str]]:
+def trail(store: Any, worker: timely.Worker | None = None, **how: Any) -> tuple[Recovery, Any, list[str]]:
     """Open a recovery; return it, an input, and the trail. Keyword arguments are those of ``Recovery``."""
-    worker = timely.Worker()
+    worker = worker or timely.Worker()
     recovery, seen = Recovery(worker, store, **how), list[str]()
     with worker.dataflow(int, name="trail") as scope:
         handle, stream = scope.new_input()

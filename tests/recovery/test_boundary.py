@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import timely
-from tests.recovery.programs import Stopped, expected, program
+from tests.recovery.programs import Stopped, expected, program, restless
 from timely.dataflow import OperatorInfo
 from timely.errors import PeerLostError
 from timely.execution.threads import first_failure, run_worker  # white box: execute takes no transport of a test's own
@@ -126,26 +126,11 @@ def test_a_dataflow_built_after_the_recovery_is_closed_is_not_saved(tmp_path: Pa
 def test_an_operator_that_never_rests_does_not_stand_in_the_way(tmp_path: Path, workers: int, again: str) -> None:
     ended: list[int] = []
 
-    def restless(capability: Any, info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()
-        capability.drop()
-
-        def logic(input: Any, output: Any) -> object:
-            for cap, batch in input:
-                output.session(cap).give_batch(batch)
-            if not ended and again == "by its activator":
-                info.activator.activate()
-            if not ended and again == "by the clock":
-                info.activator.activate_after(0.0)
-            return again == "by itself" and not ended
-
-        return logic
-
     def one(worker: Worker) -> list[Any]:
         with Recovery(worker, tmp_path) as recovery:
             with worker.dataflow() as scope:
                 handle, stream = scope.new_input()
-                seen = stream.unary(timely.Pipeline, "restless", restless).exchange(lambda x: x).capture()
+                seen = stream.unary(timely.Pipeline, "restless", restless(again, ended)).exchange(lambda x: x).capture()
             handle.send_batch(list(range(5)))
             handle.advance_to(1)
             recovery.checkpoint(1)

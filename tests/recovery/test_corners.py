@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 import timely
+from tests.recovery.programs import restless
+from tests.recovery.stores import HookedStore, fails_at
 from timely.dataflow import Capability, OperatorInfo
 from timely.errors import CheckpointError, ConfigurationError, RecoveryError, StalledError, StateError
 from timely.recovery import LocalStore, Recovery, open_store
@@ -205,24 +207,6 @@ class Unreadable(io.BytesIO):
         raise OSError(5, "Input/output error")
 
 
-class Odd(LocalStore):
-    """A store that does not work where it is told so."""
-
-    def __init__(self, directory: Path, unreadable: str = "", unwritable: str = "") -> None:
-        super().__init__(directory)
-        self.unreadable, self.unwritable = unreadable, unwritable
-
-    def open(self, name: str) -> BinaryIO:
-        if self.unreadable and self.unreadable in name:
-            return Unreadable(b"something")
-        return super().open(name)
-
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        if self.unwritable and name.endswith(self.unwritable):
-            raise ValueError("this store has a fault")
-        super().write(name, chunks)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_file_that_opens_and_cannot_be_read_is_damage(tmp_path: Path, workers: int) -> None:
     def program(worker: timely.Worker, store: LocalStore, upto: int) -> Any:
@@ -236,16 +220,22 @@ def test_a_file_that_opens_and_cannot_be_read_is_damage(tmp_path: Path, workers:
 
     timely.execute(lambda worker: program(worker, LocalStore(tmp_path), 2), workers=workers)
     newest = sorted(tmp_path.glob("*.manifest"))[-1].stem
-    store = Odd(tmp_path, unreadable=f"{newest}-0000{workers - 1}")
+
+    class Damaged(LocalStore):
+        def open(self, name: str) -> BinaryIO:
+            return Unreadable(b"something") if name.startswith(f"{newest}-0000{workers - 1}") else super().open(name)
+
+    store = Damaged(tmp_path)
     assert timely.execute(lambda worker: program(worker, store, 0), workers=workers) == [1] * workers
 
 
 @pytest.mark.parametrize(("unwritable", "what"), [(".manifest", "the end of"), ("-00000.state", "writing")])
 def test_what_a_store_raises_on_one_worker_ends_the_checkpoint_on_all(tmp_path: Path, unwritable: str, what: str) -> None:
     failures: dict[int, str] = {}
+    fault = ValueError("this store has a fault")
 
     def program(worker: timely.Worker) -> None:
-        with Recovery(worker, Odd(tmp_path, unwritable=unwritable)) as recovery:
+        with Recovery(worker, HookedStore(tmp_path, fails_at("write", unwritable, fault))) as recovery:
             with worker.dataflow() as scope:
                 scope.empty().sink(timely.Pipeline, "total", total([]))
             try:
@@ -261,22 +251,11 @@ def test_what_a_store_raises_on_one_worker_ends_the_checkpoint_on_all(tmp_path: 
 
 @pytest.mark.parametrize("again", ["by itself", "by the clock"])
 def test_a_worker_that_has_left_is_not_waited_for_though_an_operator_never_rests(tmp_path: Path, again: str) -> None:
-    def restless(capability: Any, info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()
-        capability.drop()
-
-        def logic(input: Any, output: Any) -> bool:
-            if again == "by the clock":
-                info.activator.activate_after(0.0)
-            return again == "by itself"
-
-        return logic
-
     def program(worker: timely.Worker) -> None:
         with Recovery(worker, tmp_path) as recovery:
             with worker.dataflow() as scope:
                 handle, stream = scope.new_input()
-                stream.unary(timely.Pipeline, "restless", restless)
+                stream.unary(timely.Pipeline, "restless", restless(again))
             handle.advance_to(1)
             if worker.index == 0:
                 recovery.checkpoint(1)
@@ -287,16 +266,11 @@ def test_a_worker_that_has_left_is_not_waited_for_though_an_operator_never_rests
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_operator_that_never_rests_does_not_hide_an_input_that_was_not_advanced(tmp_path: Path, workers: int) -> None:
-    def restless(capability: Any, info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()
-        capability.drop()
-        return lambda input, output: True
-
     def program(worker: timely.Worker) -> None:
         with Recovery(worker, tmp_path) as recovery:
             with worker.dataflow(name="flow") as scope:
                 handle, stream = scope.new_input()
-                stream.unary(timely.Pipeline, "restless", restless)
+                stream.unary(timely.Pipeline, "restless", restless("by itself"))
             assert handle.time == 0
             recovery.checkpoint(1)
 
@@ -360,28 +334,17 @@ def test_keys_of_every_kind_find_their_state_on_any_number_of_workers(tmp_path: 
         assert summed == Counter(repr((key, 1)) for key in KEYS)
 
 
-class Interrupted(LocalStore):
-    """A store in which somebody presses the keys that interrupt a program, before or after a piece is written."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.when = -1
-
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        self.when -= 1
-        if self.when == 0:
-            next(iter(chunks))
-            raise KeyboardInterrupt
-        super().write(name, chunks)
-        self.when -= 1
-        if self.when == 0:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("when", [1, 2, 3, 4])
 def test_a_checkpoint_that_is_interrupted_can_be_repeated_and_loses_nothing(tmp_path: Path, when: int) -> None:
+    """Somebody presses the keys that interrupt a program when a piece is whole, or when it is written."""
+
     def run(epochs: Iterable[int], interrupted: int = -1) -> Any:
-        worker, store = timely.Worker(), Interrupted(tmp_path)
+        worker, store, moments = timely.Worker(), HookedStore(tmp_path), iter(range(1, 5))
+
+        def interrupt(moment: str, name: str) -> None:
+            if moment in ("whole", "written") and next(moments) == when:
+                raise KeyboardInterrupt
+
         with Recovery(worker, store) as recovery:
             with worker.dataflow(int) as scope:
                 handle, stream = scope.new_input()
@@ -391,9 +354,10 @@ def test_a_checkpoint_that_is_interrupted_can_be_repeated_and_loses_nothing(tmp_
                 handle.send(("key", 1))
                 handle.advance_to(epoch + 1)
                 if epoch == interrupted:
-                    store.when = when
+                    store.hooks.append(interrupt)
                     with pytest.raises(KeyboardInterrupt):
                         recovery.checkpoint(epoch + 1)
+                    store.hooks.clear()
                 else:
                     recovery.checkpoint(epoch + 1)
         return [x for _, batch in totals.messages for x in batch]

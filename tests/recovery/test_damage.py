@@ -6,12 +6,12 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
 import timely
 from tests.recovery.programs import Stopped, expected, program
+from tests.recovery.stores import NO_SPACE, HookedStore, fails_at
 from tests.recovery.test_recovery import EPOCHS, run
 from timely.errors import CheckpointError
 from timely.recovery import LocalStore
@@ -30,14 +30,9 @@ def flip(where: float) -> Damage:
     return damage
 
 
-def cut(path: Path) -> None:
-    """Cut off the end of a file."""
-    path.write_bytes(path.read_bytes()[:-3])
-
-
-def empty(path: Path) -> None:
-    """Leave nothing of a file."""
-    path.write_bytes(b"")
+def keep(end: int) -> Damage:
+    """Cut off what is behind ``end``."""
+    return lambda path: path.write_bytes(path.read_bytes()[:end])
 
 
 DAMAGES: dict[str, Damage] = {
@@ -45,8 +40,8 @@ DAMAGES: dict[str, Damage] = {
     "middle": flip(0.5),
     "index": flip(0.9),
     "end": flip(1.0),
-    "cut": cut,
-    "empty": empty,
+    "cut": keep(-3),
+    "empty": keep(0),
     "missing": Path.unlink,
 }
 
@@ -71,17 +66,17 @@ def test_where_no_checkpoint_is_good_the_error_has_the_reasons(tmp_path: Path) -
     with pytest.raises(Stopped):
         run(tmp_path, 2, stop=4)
     for path in tmp_path.glob("*.state"):
-        cut(path)
+        DAMAGES["cut"](path)
     with pytest.raises(CheckpointError, match=r"no checkpoint at .* is good: .*bytes where .* were written.*another directory"):
         run(tmp_path, 2)
 
 
-@pytest.mark.parametrize("damage", [cut, empty, Path.unlink])
-def test_without_its_fence_a_run_is_still_followed(tmp_path: Path, damage: Damage) -> None:
+@pytest.mark.parametrize("damage", ["cut", "empty", "missing"])
+def test_without_its_fence_a_run_is_still_followed(tmp_path: Path, damage: str) -> None:
     for stop in (2, 4):
         with pytest.raises(Stopped):
             run(tmp_path, 2, stop=stop)
-    damage(sorted(tmp_path.glob("*.fence"))[-1])
+    DAMAGES[damage](sorted(tmp_path.glob("*.fence"))[-1])
     assert run(tmp_path, 2) == (4, expected(EPOCHS), 6 * EPOCHS)
 
 
@@ -100,7 +95,7 @@ class Full(LocalStore):
             yield chunk[: self.room]
             self.room -= len(chunk)
             if self.room < 0:
-                raise OSError(errno.ENOSPC, "No space left on device")
+                raise NO_SPACE
 
 
 @pytest.mark.parametrize("room", [0, 10, 500, 1500, 2500, 4000, 5000])
@@ -116,36 +111,23 @@ def test_where_the_disk_is_full_the_checkpoint_before_is_still_good(tmp_path: Pa
 
 
 def test_a_worker_goes_on_after_the_disk_was_full_and_the_next_checkpoint_has_all(tmp_path: Path) -> None:
-    class Once(LocalStore):
-        full = True
+    failures: list[str] = []
 
-        def write(self, name: str, chunks: Iterable[bytes]) -> None:
-            if name.endswith("00000002-00001.state") and self.full:
-                Once.full = False
-                raise OSError(errno.ENOSPC, "No space left on device")
-            assert not list(tmp_path.glob("*00000002-0000*.state")) or not name.endswith("00000003-00000.state")
-            super().write(name, chunks)
+    def fill(moment: str, name: str) -> None:
+        if moment == "write" and name.endswith("00000002-00001.state") and not failures:
+            failures.append(name)
+            raise NO_SPACE
+        assert not list(tmp_path.glob("*00000002-0000*.state")) or not name.endswith("00000003-00000.state")
+
+    store = HookedStore(tmp_path, fill)
 
     def tolerant(worker: timely.Worker) -> object:
-        return program(worker, Once(tmp_path), EPOCHS, stop=4, tolerant=True)
+        return program(worker, store, EPOCHS, stop=4, tolerant=True)
 
     with pytest.raises(Stopped):
         timely.execute(tolerant, workers=2)
-    assert not Once.full
+    assert failures
     assert run(tmp_path, 2) == (4, expected(EPOCHS), 6 * EPOCHS)
-
-
-class Shut(LocalStore):
-    """A store of which the system opens no file with a name that ends so, and says why not."""
-
-    def __init__(self, directory: Path, ending: str, number: int) -> None:
-        super().__init__(directory)
-        self.ending, self.number = ending, number
-
-    def open(self, name: str) -> BinaryIO:
-        if name.endswith(self.ending):
-            raise OSError(self.number, os.strerror(self.number))
-        return super().open(name)
 
 
 @pytest.mark.parametrize("ending", [".manifest", ".fence", "3-00000.state", "3-00001.state"])
@@ -162,7 +144,7 @@ def test_what_cannot_be_opened_now_is_not_damaged(tmp_path: Path, ending: str, n
         run(tmp_path, 2, stop=4)
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(CheckpointError, match=f"on worker [01]: .*{text}"):
-        run(Shut(tmp_path, ending, number), 2)
+        run(HookedStore(tmp_path, fails_at("open", ending, OSError(number, os.strerror(number)))), 2)
     assert sorted(os.listdir(tmp_path)) == before  # which were good, and would have been passed over and deleted
     assert run(tmp_path, 2) == (4, expected(EPOCHS), 6 * EPOCHS)
 

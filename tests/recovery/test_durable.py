@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.recovery.races import commit, trail
+from tests.recovery.stores import MANIFEST, HookedStore, fails_at
 from timely.errors import CheckpointError
 from timely.recovery import LocalStore
 
@@ -66,7 +66,7 @@ def test_what_is_written_survives_a_loss_of_power(tmp_path: Path, monkeypatch: p
 
 def test_acknowledged_checkpoints_survive_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = LossyDisk(monkeypatch)
-    recovery, handle, seen = trail(LocalStore(tmp_path / "place"))
+    recovery, handle, seen = trail(tmp_path / "place")
     for number in range(4):
         commit(recovery, handle, str(number))
         left = tmp_path / f"left {number}"
@@ -74,7 +74,7 @@ def test_acknowledged_checkpoints_survive_a_loss_of_power(tmp_path: Path, monkey
         for name, data in disk.after_power_loss(tmp_path).items():
             if name.startswith("place/"):
                 (left / name.removeprefix("place/")).write_bytes(data)
-        assert trail(LocalStore(left))[2] == seen
+        assert trail(left)[2] == seen
 
 
 def test_the_files_of_a_stream_survive_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,35 +85,24 @@ def test_the_files_of_a_stream_survive_a_loss_of_power(tmp_path: Path, monkeypat
 
 
 def test_checkpoints_are_for_their_owner_only(tmp_path: Path) -> None:
-    commit(*trail(LocalStore(tmp_path / "new" / "place"))[:2], "a")
+    commit(*trail(tmp_path / "new" / "place")[:2], "a")
     for path in (tmp_path / "new").rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
-class Failing(LocalStore):
-    """Fails to write a manifest when told to."""
-
-    fails = False
-
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        if self.fails and name.endswith(".manifest"):
-            raise OSError("no")
-        super().write(name, chunks)
-
-
 @pytest.mark.parametrize("again", [False, True])
 def test_what_a_failed_commit_had_is_in_the_next(tmp_path: Path, again: bool) -> None:
     """Neither are its changes forgotten, nor is it counted on: the checkpoint before stays."""
-    store = Failing(tmp_path)
+    store = HookedStore(tmp_path)
     recovery, handle, seen = trail(store, keep=1)
     commit(recovery, handle, "a")
-    store.fails = True
+    store.hooks.append(fails_at("write", MANIFEST, OSError("no")))
     for item in "bc":
         with pytest.raises(CheckpointError, match="OSError: no"):
             commit(recovery, handle, item)
-    store.fails = False
+    store.hooks.clear()
     if again:
         commit(recovery, handle, "d")
         assert seen == list("abcd")
-    assert trail(LocalStore(tmp_path), keep=1)[2] == (list("abcd") if again else ["a"])
+    assert trail(tmp_path, keep=1)[2] == (list("abcd") if again else ["a"])

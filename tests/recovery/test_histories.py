@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import timely
 from tests.recovery.programs import Stopped, expected
-from tests.recovery.test_fencing import counter, step
+from tests.recovery.races import trail
+from tests.recovery.test_fencing import reached, step
 from tests.recovery.test_recovery import run
 from timely.errors import CheckpointError
 
@@ -53,17 +54,17 @@ def test_any_history_of_crashes_and_of_numbers_of_workers(history: list[tuple[in
 def test_any_history_of_takeovers(history: list[Any]) -> None:
     """Runs are opened beside each other, and step by turns: only the newest can, and each begins where the last one ended."""
     with tempfile.TemporaryDirectory() as directory:
-        runs = [counter(timely.Worker(), directory)]
-        reached = 0
+        runs = [trail(directory)]
+        commits = 0
         for act in history:
             if act == "open":
-                runs.append(counter(timely.Worker(), directory))
-                assert (runs[-1][0].time or 0, runs[-1][2]) == (reached, [reached])
+                runs.append(trail(directory))
+                assert reached(runs[-1]) == (commits or None, commits)
             elif act % len(runs) == len(runs) - 1:
-                step(*runs[-1][:2])
-                reached += 1
+                step(runs[-1])
+                commits += 1
             else:
                 with contextlib.suppress(CheckpointError):
-                    step(*runs[act % len(runs)][:2])
+                    step(runs[act % len(runs)])
                     raise AssertionError("a run that was taken over from has committed")
         assert len(list(Path(directory).iterdir())) <= 3 * 2 + len(runs)

@@ -9,15 +9,14 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import timely
-from tests.recovery.programs import Event, expected, nothing, program
-from timely.recovery import LocalStore
+from tests.recovery.programs import expected, nothing, program
+from tests.recovery.stores import HookedStore
 
 EPOCHS = 12
 
@@ -34,38 +33,13 @@ class Fuse:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Eventful(LocalStore):
-    """A store that tells what it is about to do."""
-
-    def __init__(self, directory: Path, event: Event) -> None:
-        super().__init__(directory)
-        self.event = event
-
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        self.event(f"write {name}")
-        super().write(name, self._counted(chunks))
-        self.event(f"written {name}")
-
-    def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            yield chunk
-            self.event("chunk")
-
-    def open(self, name: str) -> Any:
-        self.event("open")
-        return super().open(name)
-
-    def delete(self, name: str) -> None:
-        self.event("delete")
-        super().delete(name)
-
-
 def run(directory: Path, workers: int, victim: int, at: int) -> list[tuple[int, list[Any], int]]:
     """Run the program in so many processes; ``victim`` ends at its ``at``-th event, if it comes so far."""
 
     def one(worker: timely.Worker) -> tuple[int, list[Any], int]:
         event = Fuse(at) if worker.index == victim else nothing
-        return program(worker, Eventful(directory, event), EPOCHS, every=2, event=event)
+        store = HookedStore(directory, lambda moment, name: event(moment))
+        return program(worker, store, EPOCHS, every=2, event=event)
 
     return timely.execute(one, processes=workers)
 

@@ -11,7 +11,7 @@ import timely
 from tests.recovery.broken_rules import BROKEN
 from tests.recovery.races import Scene, commit, trail
 from timely.errors import CheckpointError
-from timely.recovery import LocalStore, Recovery
+from timely.recovery import Recovery
 from timely.testing import HDFS, LOCAL_FILES, OBJECTS, Guarantees, StoreRace, explore_stores, sample_stores
 
 WHOLE = Guarantees("whole listings", renames=False, late=False, whole_lists=True)
@@ -101,16 +101,16 @@ def test_a_claim_that_comes_to_nothing_saves_no_commit() -> None:
 
 @pytest.mark.parametrize("every", [None, 3])
 def test_with_full_every_the_newest_checkpoints_share_no_fate(tmp_path: Path, every: int | None) -> None:
-    recovery, handle, _ = trail(LocalStore(tmp_path), full_every=every)
+    recovery, handle, _ = trail(tmp_path, full_every=every)
     for item in "abcdefgh":
         commit(recovery, handle, item)
     shared = min(tmp_path.glob("*.state")) if every is None else next(tmp_path.glob("*-00000006-00000.state"))
     shared.write_bytes(b"damaged")
     if every is None:
         with pytest.raises(CheckpointError, match="no checkpoint at"):
-            trail(LocalStore(tmp_path))
+            trail(tmp_path)
     else:
-        assert trail(LocalStore(tmp_path), full_every=every)[2] == list("abcdef")
+        assert trail(tmp_path, full_every=every)[2] == list("abcdef")
 
 
 @pytest.mark.parametrize("every", [0, -1, "2"])
@@ -121,25 +121,25 @@ def test_a_full_every_that_is_no_number_is_refused(tmp_path: Path, every: object
 
 def test_what_was_cleared_stays_cleared_whatever_an_old_run_still_writes(tmp_path: Path) -> None:
     """The manifest of a run that was taken over comes late, and so does a claim that comes to nothing."""
-    recovery, handle, _ = trail(LocalStore(tmp_path))
+    recovery, handle, _ = trail(tmp_path)
     commit(recovery, handle, "a")
     left = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in (".manifest", ".state")}
     recovery.clear()
     for name, data in left.items():
         (tmp_path / name).write_bytes(data)
     (tmp_path / "00000009-0123abcd.claim").write_bytes(b"")
-    assert trail(LocalStore(tmp_path))[2] == []
+    assert trail(tmp_path)[2] == []
 
 
 def test_a_run_that_was_replaced_clears_nothing_and_leaves_no_claim(tmp_path: Path) -> None:
-    recovery, handle, _ = trail(LocalStore(tmp_path))
+    recovery, handle, _ = trail(tmp_path)
     commit(recovery, handle, "a")
-    trail(LocalStore(tmp_path))
+    trail(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(CheckpointError):
         recovery.clear()
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-    assert trail(LocalStore(tmp_path))[2] == ["a"]
+    assert trail(tmp_path)[2] == ["a"]
 
 
 def test_a_race_is_the_same_for_the_same_decisions() -> None:

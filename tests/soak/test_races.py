@@ -89,7 +89,7 @@ def test_two_processes_race_at_one_place_and_are_killed(
     for process in running:
         process.kill()
         process.communicate()
-    last = trail(LocalStore(tmp_path / "place"))[2]
+    last = trail(tmp_path / "place")[2]
     digest, digests = sha256(), [""]
     for number, value in enumerate(last):
         digest.update(f",{value}".encode() if number else value.encode())
