@@ -16,7 +16,6 @@ import pytest
 
 from tests.recovery.races import Scene, trail
 from tests.recovery.test_races import KINDS, WHOLE
-from timely.recovery import LocalStore
 from timely.testing import Guarantees, explore_stores, sample_stores
 
 pytestmark = pytest.mark.soak
