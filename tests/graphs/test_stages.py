@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 import timely
 from tests.graphs.running import Edges, run, table_of
 from timely.graphs import attach, encode, propagate, without
-from timely.graphs.stages.edge_encoding import _Coded, _Reply, _Translator
+from timely.graphs.stages.edge_encoding import _Coded, _Message, _Translator
 from timely.graphs.stages.priorities import node_of, priority
 from timely.graphs.structures.dictionary import Codes
+from timely.memory import Spool
 
 Rows = list[tuple[int, int]]
 
@@ -122,11 +123,13 @@ def test_narrow_numbers_are_the_same_ones_in_32_bits() -> None:
 @pytest.mark.parametrize(("greatest", "kind"), [(2**30 - 1, np.int32), (2**30, np.int64), (2**31 + 5, np.int64)])
 def test_numbers_that_are_too_great_are_not_narrowed(greatest: int, kind: type) -> None:
     """White box: no test can have so many nodes."""
-    translator = _Translator(lasting=False, narrow=True)
     both = np.arange(2)
-    coded = _Coded(Codes(both, [both[:1], both[1:]]), 1, None, {0: both})
+    coded = _Coded([Spool()], nodes=[2], requested=[{0: both}])
+    coded.which.append(None)
+    coded.codes[0].append(Codes(both, [both[:1], both[1:]]))
     info: Any = None  # which it does not use
-    (rows,) = translator.finish(info, None, [[[coded]], [[_Reply(0, 0, np.array([7, greatest]))]]])
+    reply = _Message(receiver=0, sender=0, part=0, content=np.array([7, greatest]))
+    ((rows,),) = _Translator(narrow=True).finish(info, None, [[[coded]], [reply]])
     assert (rows.dtype, rows.tolist()) == (kind, [[7, greatest]])
 
 

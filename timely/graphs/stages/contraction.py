@@ -21,8 +21,7 @@ from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.stages.component_names import name_components
 from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.edge_input import edge_columns, vertex_columns
-from timely.graphs.stages.external_encoding import blocks
-from timely.graphs.stages.gathering import Collected, drained, gather, gather_loop
+from timely.graphs.stages.gathering import Collected, blocks, drained, gather, gather_loop
 from timely.graphs.stages.priorities import node_of, priority
 from timely.graphs.stages.repartitioned_state import register_state
 from timely.graphs.structures.arrays import BLOCK, MISSING, Column, Rows, both_ways, first, joined_blocks, sorted_distinct

@@ -1,15 +1,18 @@
 """``encode``: edges between nodes of any type become edges between numbers, by a dictionary that all workers share.
 
-Each worker gives its nodes codes, and requests the numbers of new ones from the workers that own them; these reply. The
-invariant: equal nodes have equal numbers, different nodes different ones, and worker ``n % workers`` names the node of number
-``n``. Numbers are dense: those of a worker are ``worker``, ``worker + workers``, and so on.
+A worker gives codes to the nodes of a time, and requests their numbers from the workers that own them; these reply. With a memory
+budget that is a hash join on disk, for one part of the nodes after another. Then at most one dictionary of a part is in memory,
+the number of each node, and a few blocks of edges.
+
+The invariants: equal nodes have equal numbers, different nodes different ones, and worker ``n % workers`` names node ``n``.
+Numbers are dense: those of a worker are ``worker``, ``worker + workers``, and so on. The order of the ends within a part never
+changes, so the part of each end alone says how to merge them into edges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -18,12 +21,12 @@ import pyarrow as pa
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.containers.partition_arrays import rows_by_worker
 from timely.graphs.stages.edge_input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
-from timely.graphs.stages.external_encoding import Numbered, encode_in_parts, repartitioned
-from timely.graphs.stages.gathering import gather
+from timely.graphs.stages.gathering import Collected, blocks, drained, gather
+from timely.graphs.stages.node_parts import PARTS, NodeParts, by_part
 from timely.graphs.stages.repartitioned_state import Log, register_state
-from timely.graphs.structures.arrays import MISSING, Column, Rows, bits, grow, join_rows
+from timely.graphs.structures.arrays import Column, bits, grow
 from timely.graphs.structures.dictionary import Codes, Dictionary
-from timely.memory import MemoryBudget
+from timely.memory import MemoryBudget, Spool
 from timely.operators.type_variables import T
 
 
@@ -52,116 +55,137 @@ def encode(
     >>> timely.example(build)
     [(0, [[0, 1], [1, 2]])]
     """
-    if MemoryBudget.current().limit is not None:
-        return encode_in_parts(edges, src, dst, vertices=vertices, weight=weight, lasting=lasting, narrow=narrow)
-    requester, owner = _Requester(src, dst, weight, lasting), _Owner(src, lasting)
-    translator = _Translator(lasting, narrow and weight is None)
+    parts = 1 if MemoryBudget.current().limit is None else PARTS
+    requester, owner = _Requester(src, dst, weight, lasting, parts), _Owner(src, lasting, parts)
+    translator = _Translator(narrow and weight is None)
     inputs = [(edges, Pipeline)] if vertices is None else [(edges, Pipeline), (vertices, Pipeline)]
-    coded, requests = gather("encode: request", inputs, 2, requester.finish, keep=requester.register)
+    coded, requests = gather("encode: request", inputs, 2, requester.finish)
     requested: list[tuple[Stream[T, Any], Pact]] = [(requests, Exchange(_receiver))]
     replies, names = gather("encode: number", requested, 2, owner.finish, keep=owner.register)
     both: list[tuple[Stream[T, Any], Pact]] = [(coded, Pipeline), (replies, Exchange(_receiver))]
-    (numbers,) = gather("encode: translate", both, 1, translator.finish, keep=translator.register)
+    (numbers,) = gather("encode: translate", both, 1, translator.finish)
     return numbers, names
 
 
-@attrs.frozen
-class _Request:
-    """Nodes whose numbers a worker requests from the one that owns them."""
+@attrs.frozen(eq=False)
+class _Message:
+    """A container for one worker; ``content`` is an Arrow or NumPy array for a part of the nodes."""
 
     receiver: int
     sender: int
-    nodes: pa.Array
+    part: int
+    content: Any
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.content.nbytes)
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[_Message]:
+        yield self
+
+    def partition(self, key: Any, workers: int) -> Sequence[tuple[int, _Message]]:
+        """Return the one worker that gets it."""
+        return [(self.receiver, self)]
 
 
-@attrs.frozen
-class _Reply:
-    """The numbers of the nodes of a request, in its order."""
+@attrs.frozen(eq=False)
+class _Request(_Message):
+    """The keys of nodes of a part whose numbers a worker requests; the nodes are of type ``kind``."""
 
-    receiver: int
-    sender: int
-    numbers: Column
+    kind: pa.DataType
 
 
-def _receiver(message: _Request | _Reply) -> int:
+def _receiver(message: _Message) -> int:
     return message.receiver
 
 
-@attrs.frozen
+def _spools(count: int) -> list[Spool]:
+    return [Spool() for _ in range(count)]
+
+
+@attrs.frozen(eq=False)
 class _Coded:
-    """``count`` edges with ``codes`` for their ends: all sources, all targets, then vertices.
+    """What one worker knows of the ends of its edges, by part, in blocks that have all sources, then all targets."""
 
-    ``requested`` has, for each worker, the codes whose numbers were requested from it, in the order of the request.
-    """
-
-    codes: Codes
-    count: int
-    weights: Column | None
-    requested: dict[int, Column]
-
-    def edges(self, numbers: Column | None, kind: type[np.integer[Any]]) -> Any:
-        """Return the edges as integers of a ``kind``, with the codes of their ends, or the ``numbers`` of these."""
-        columns = np.empty((2 if self.weights is None else 3, self.count), kind)
-        self.codes.write(columns[:2].reshape(-1), through=numbers)
-        if self.weights is not None:
-            columns[2] = self.weights
-        return columns.T
+    codes: list[Spool]
+    which: Spool = attrs.field(factory=Spool)
+    """The part of each end, a block at a time, ``None`` where there is one part; vertices are not among them."""
+    weights: Spool = attrs.field(factory=Spool)
+    nodes: list[int] = attrs.field(factory=list)
+    requested: list[dict[int, Column | slice]] = attrs.field(factory=list)
+    """Of each part, the codes whose numbers were requested from each worker, in the order of the request."""
 
 
 class _Requester:
-    """The first stage: codes for the nodes of one worker. With other workers it forgets them, and requests them again."""
+    """The first stage: codes for the nodes of one worker at one time."""
 
-    def __init__(self, src: str, dst: str, weight: str | None, lasting: bool) -> None:
+    def __init__(self, src: str, dst: str, weight: str | None, lasting: bool, parts: int) -> None:
         self._src = src
         self._dst = dst
         self._weight = weight
         self._lasting = lasting
+        self._parts = parts
         self._last: Any = None
-        self._type: pa.DataType | None = None
-        self._dictionary = Dictionary()
-        self._log: Log | None = None
+        self._kind: pa.DataType | None = None
 
-    def finish(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
-        """Return the edges with the codes of their ends, and requests for the nodes that are new."""
+    def finish(self, info: OperatorInfo, time: Any, collected: list[Collected]) -> Iterator[list[Any]]:
+        """Yield requests for the nodes of each part; at last the edges with the codes of their ends."""
         if self._lasting:  # the reply to a request comes at its time, and not before
             self._last = next_time(info, self._last, time)
-        edges, vertices = collected[0], collected[1] if len(collected) > 1 else []
-        expected = self._type if self._lasting else None
-        ends = edge_columns(info, edges, self._src, self._dst, expected)
-        alone = vertex_columns(info, vertices, ends[0].type if ends else expected)
-        if not self._lasting:
-            self._dictionary = Dictionary()
-        self._type = (ends or alone)[0].type
-        weights = None if self._weight is None else bits(weight_column(info, edges, self._weight))
-        known = len(self._dictionary)
-        codes, new = self._dictionary.add(*ends, *alone)
-        if self._log is not None:
-            self._log(_nodes(new))
-        rows = self._by_owner(info, new)
-        requested = {owner: places + known for owner, places in rows.items()}
-        nodes = {owner: new if len(rows) == 1 else new.take(pa.array(places)) for owner, places in rows.items()}
-        requests = [_Request(owner, info.worker, part) for owner, part in nodes.items()]
-        return [[_Coded(codes, sum(map(len, ends)) // 2, weights, requested)], requests]
+        else:
+            self._kind = None
+        coded, ends, alone = _Coded(_spools(self._parts)), _spools(self._parts), _spools(self._parts)
+        for batches in blocks(collected[0]):
+            columns = edge_columns(info, batches, self._src, self._dst, self._kind)
+            if self._weight is not None:
+                coded.weights.append(bits(weight_column(info, batches, self._weight)))
+            coded.which.append(self._split(info, columns, ends))
+        for batches in blocks(collected[1] if len(collected) > 1 else []):
+            self._split(info, vertex_columns(info, batches, self._kind), alone)
+        for part in range(self._parts):
+            nodes = self._codes(ends[part], alone[part], coded.codes[part])
+            coded.nodes.append(len(nodes))
+            coded.requested.append({})
+            for owner, places in self._by_owner(info, part, nodes):
+                coded.requested[part][owner] = places
+                wanted = nodes if isinstance(places, slice) else nodes.take(pa.array(places))
+                yield [[], _Request(owner, info.worker, part, wanted, self._kind)]
+        yield [[coded], []]
 
-    def _by_owner(self, info: OperatorInfo, nodes: pa.Array) -> dict[int, Column]:
-        if info.peers == 1:
-            node_routes(info, nodes[:0], self._src)  # raises for a type that cannot be routed
-            return {0: np.arange(len(nodes))} if len(nodes) else {}
-        return dict(rows_by_worker(node_routes(info, nodes, self._src), info.peers))
+    def _split(self, info: OperatorInfo, columns: list[pa.Array], keys: list[Spool]) -> Any:
+        """Append the keys of a block of nodes to each part; return the part of each."""
+        self._kind = columns[0].type
+        which, parts = NodeParts(self._kind, self._parts).split(info, columns, self._src)
+        for spool, some in zip(keys, parts, strict=True):
+            if some:
+                spool.append(some if which is None else some[0])
+        return which
 
-    def register(self, info: OperatorInfo) -> None:
-        """Register the nodes, in the order of their codes."""
+    def _codes(self, ends: Spool, alone: Spool, codes_of_ends: Spool) -> pa.Array:
+        """Append the codes of the ends, a block at a time; return all nodes of a part by their codes."""
+        dictionary, news = Dictionary(), []
+        for spool in (ends, alone):
+            for keys in spool.drain():
+                codes, new = dictionary.add(*(keys if isinstance(keys, list) else [keys]))
+                news.append(new)
+                if spool is ends:
+                    codes_of_ends.append(codes if isinstance(keys, list) else codes.compact())
+        return news[0] if len(news) == 1 else pa.concat_arrays(news) if news else pa.nulls(0)
 
-        def save() -> Iterator[pa.RecordBatch]:
-            if self._type is not None:
-                yield _nodes(self._dictionary.values(self._type))
+    def _by_owner(self, info: OperatorInfo, part: int, keys: pa.Array) -> Iterable[tuple[int, Column | slice]]:
+        assert self._kind is not None
+        if not len(keys):
+            return []
+        nodes = NodeParts(self._kind, self._parts).restore(part, keys if info.peers > 1 else keys[:0])
+        routes = node_routes(info, nodes, self._src)  # raises for a type that cannot be routed
+        return rows_by_worker(routes, info.peers) if info.peers > 1 else [(0, slice(None))]
 
-        def load(batch: pa.RecordBatch) -> None:
-            self._type = batch.column("value").type
-            self._dictionary.extend(batch.column("value"))
 
-        if self._lasting:
-            self._log = register_state(info, save, load, lambda batch, *_: [batch.slice(0, 0)])
+Numbered: TypeAlias = tuple[pa.RecordBatch | None, int]
+"""Nodes that a worker has numbered, ``(id, value)``, and the place of the next number that it gives."""
 
 
 class _Owner:
@@ -170,119 +194,177 @@ class _Owner:
     With other workers nodes keep their numbers on their new owners, and new numbers are beyond all that were given.
     """
 
-    def __init__(self, src: str, lasting: bool) -> None:
+    def __init__(self, src: str, lasting: bool, parts: int) -> None:
         self._src = src
         self._lasting = lasting
+        self._parts = parts
         self._last: Any = None
-        self._type: pa.DataType | None = None
-        self._dictionary = Dictionary()
-        self._ids: Column | None = None  # of the nodes owned, where the workers were others before
-        self._next = 0
         self._log: Log | None = None
+        self._forget()
 
-    def finish(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
-        """Return replies to the requests, and the new names."""
+    def _forget(self) -> None:
+        self._kind: pa.DataType | None = None
+        self._known = [_Known(spooled=self._parts > 1) for _ in range(self._parts)]
+        self._next = 0
+
+    def finish(self, info: OperatorInfo, time: Any, collected: list[Collected]) -> Iterator[list[Any]]:
+        """Yield replies to the requests, and the new names, part by part."""
         if self._lasting:  # a node is named at one time, and not before
             self._last = next_time(info, self._last, time)
-        requests: list[_Request] = sorted((one for batch in collected[0] for one in batch), key=lambda one: one.sender)
-        self._type = same_type(info, [request.nodes.type for request in requests], self._type if self._lasting else None)
-        if not self._lasting:
-            self._dictionary, self._next = Dictionary(), 0
-        places, new = self._dictionary.encode(*(request.nodes for request in requests))
-        ids = np.arange(self._next, self._next + len(new)) * info.peers + info.worker
-        self._next += len(new)
-        if self._ids is not None:
-            self._ids = np.concatenate((self._ids, ids))
-        numbers = places * info.peers + info.worker if self._ids is None else self._ids[places]
-        parts = np.split(numbers, np.cumsum([len(request.nodes) for request in requests])[:-1])
-        replies = [_Reply(request.sender, info.worker, part) for request, part in zip(requests, parts, strict=True)]
-        if not len(new):
-            return [replies, []]
-        names = pa.record_batch({"id": ids, "value": new})
-        if self._log is not None:
-            self._log((names, self._next))
-        return [replies, names]
+        else:
+            self._forget()
+        requests = _spools(self._parts)
+        for request in drained(collected[0]):
+            self._kind = same_type(info, [request.kind], self._kind)
+            requests[request.part].append(request)
+        for part, spool in enumerate(requests):
+            wanted = sorted(spool.drain(), key=lambda request: request.sender)
+            names: Any = []
+            if wanted:
+                numbers, new, ids = self._known[part].number([request.content for request in wanted], self._following(info))
+                if len(new):
+                    names = self._names(part, new, ids)
+                    if self._log is not None:
+                        self._log((names, self._next))
+                ends = np.cumsum([len(request.content) for request in wanted])
+                for request, replies in zip(wanted, np.split(numbers, ends[:-1]), strict=True):
+                    yield [_Message(request.sender, info.worker, part, replies), names]
+                    names = []
+
+    def _following(self, info: OperatorInfo) -> Callable[[int], Column]:
+        def following(count: int) -> Column:
+            self._next += count
+            return np.arange(self._next - count, self._next) * info.peers + info.worker
+
+        return following
+
+    def _names(self, part: int, keys: pa.Array, ids: Column) -> pa.RecordBatch:
+        assert self._kind is not None
+        return pa.record_batch({"id": ids, "value": NodeParts(self._kind, self._parts).restore(part, keys)})
 
     def register(self, info: OperatorInfo) -> None:
+        """Register the nodes that have numbers: batches ``(id, value)``, and the place of the next number."""
 
         def save() -> Iterator[Numbered]:
-            if self._type is None:
-                yield None, self._next
-            else:
-                ids = self._known_ids(info, len(self._dictionary))
-                yield pa.record_batch({"id": ids, "value": self._dictionary.values(self._type)}), self._next
+            yield None, self._next
+            for part, known in enumerate(self._known):
+                yield from ((self._names(part, keys, ids), self._next) for keys, ids in known.items(self._kind))
 
         def load(item: Numbered) -> None:
             batch, following = item
-            if batch is not None:
-                self._own(info, batch)
             self._next = max(self._next, following)
-            if self._next != len(self._dictionary):
-                self._ids = self._known_ids(info, len(self._dictionary))
+            if batch is None or not len(batch):
+                return
+            ids, values = batch.column("id").to_numpy(), batch.column("value")
+            self._kind = values.type
+            which, parts = NodeParts(values.type, self._parts).split(info, [values], self._src)
+            ids_of_parts = [ids] if which is None else [ids[places] for places in by_part(which)]
+            for known, keys, some in zip(self._known, parts, ids_of_parts, strict=True):
+                if keys:
+                    known.extend(keys[0], some)
+
+        def repartition(item: Numbered, _: int, senders: int) -> Iterator[Numbered]:
+            batch, following = item
+            if batch is not None:
+                mine = node_routes(info, batch.column("value"), self._src) % info.peers == info.worker
+                batch = batch.take(pa.array(np.flatnonzero(mine)))
+            yield batch, -(-following * senders // info.peers)
 
         if self._lasting:
-            self._log = register_state(info, save, load, partial(repartitioned, info, self._src))
+            self._log = register_state(info, save, load, repartition)
 
-    def _own(self, info: OperatorInfo, batch: pa.RecordBatch) -> None:
-        ids = batch.column("id").to_numpy()
-        self._type = batch.column("value").type
-        known = len(self._dictionary)
-        self._dictionary.extend(batch.column("value"))
-        plain = np.arange(known, len(self._dictionary)) * info.peers + info.worker
-        if self._ids is not None or not np.array_equal(ids, plain):
-            self._ids = np.concatenate((self._known_ids(info, known), ids))
 
-    def _known_ids(self, info: OperatorInfo, known: int) -> Column:
-        """Return the numbers of the first nodes owned."""
-        return np.arange(known) * info.peers + info.worker if self._ids is None else self._ids
+class _Known:
+    """The keys of a part that have numbers. With a memory budget they are spooled, and their dictionary is there in use only."""
+
+    def __init__(self, spooled: bool) -> None:
+        self._spool = Spool() if spooled else None
+        self._dictionary = Dictionary()
+        self._ids: Column = np.empty(0, np.int64)
+
+    def number(self, columns: Sequence[pa.Array], following: Callable[[int], Column]) -> tuple[Column, pa.Array, Column]:
+        """Return the numbers of keys, and the keys that are new with theirs: the ``following(count)``."""
+        if self._spool is not None:
+            for keys, ids in self.items(None):
+                self._enter(keys, ids)
+        count = len(self._dictionary)
+        places, new = self._dictionary.encode(*columns)
+        ids = following(len(new))
+        self._set(count, ids)
+        numbers = self._ids.take(places)
+        if self._spool is not None:
+            self._dictionary, self._ids = Dictionary(), np.empty(0, np.int64)
+            if len(new):
+                self._spool.append(pa.record_batch({"id": ids, "value": new}))
+        return numbers, new, ids
+
+    def extend(self, keys: pa.Array, ids: Column) -> None:
+        """Add keys that have numbers."""
+        if self._spool is None:
+            self._enter(keys, ids)
+        else:
+            self._spool.append(pa.record_batch({"id": ids, "value": keys}))
+
+    def _enter(self, keys: pa.Array, ids: Column) -> None:
+        self._set(len(self._dictionary), ids)
+        self._dictionary.extend(keys)
+
+    def _set(self, start: int, ids: Column) -> None:
+        self._ids = grow(self._ids, start + len(ids))
+        self._ids[start : start + len(ids)] = ids
+
+    def items(self, kind: pa.DataType | None) -> Iterator[tuple[pa.Array, Column]]:
+        """Yield all keys, which are of this type, and their numbers."""
+        if self._spool is not None:
+            yield from ((batch.column("value"), batch.column("id").to_numpy()) for batch in self._spool)
+        elif kind is not None:
+            yield self._dictionary.values(kind), self._ids[: len(self._dictionary)]
 
 
 class _Translator:
-    """The third stage: the numbers of one worker's codes."""
+    """The third stage: the numbers of one worker's codes, merged into edges."""
 
-    def __init__(self, lasting: bool, narrow: bool) -> None:
-        self._lasting = lasting
+    def __init__(self, narrow: bool) -> None:
         self._narrow = narrow
-        self._forget()
-        self._log: Log | None = None
 
-    def _forget(self) -> None:
-        self._numbers: Column = np.empty(0, np.int64)
-        self._greatest = 0
-        self._same = True  # whether all numbers equal their codes, as with one worker
+    def finish(self, info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Any]]:
+        """Yield the edges with the numbers of their ends, block by block."""
+        ((coded,),) = collected[0]
+        replies = _spools(len(coded.codes))
+        for reply in drained(collected[1]):
+            replies[reply.part].append(reply)
+        tables = [self._numbers(coded, part, spool) for part, spool in enumerate(replies)]
+        greatest = max(int(table.max(initial=0)) for table in tables)
+        if len(tables) > 1 and greatest < 1 << 31:
+            tables = [table.astype(np.int32) for table in tables]
+        kind = np.int32 if self._narrow and greatest < 1 << 30 else np.int64
+        codes, weights = [spool.drain() for spool in coded.codes], coded.weights.drain()
+        weighted = len(coded.weights) > 0
+        for which in coded.which.drain():
+            if which is None:
+                block: Codes = next(codes[0])
+                columns = np.empty((2 + weighted, len(block) // 2), kind)
+                block.write(columns[:2].reshape(-1), through=None if _is_range(tables[0]) else tables[0])
+            else:
+                columns = np.empty((2 + weighted, len(which) // 2), kind)
+                ends = columns[:2].reshape(-1)
+                for part, places in enumerate(by_part(which)):
+                    if len(places):
+                        ends[places] = tables[part].take(next(codes[part]))
+            if weighted:
+                columns[2] = next(weights)
+            yield [columns.T]
 
-    def finish(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-        """Return the edges with the numbers of their ends."""
-        edges: list[_Coded] = [coded for batch in collected[0] for coded in batch]
-        requested = {owner: codes for coded in edges for owner, codes in coded.requested.items()}
-        if not self._lasting:
-            self._forget()
-        self._numbers = grow(self._numbers, max((int(codes[-1]) + 1 for codes in requested.values()), default=0))
-        for reply in (reply for batch in collected[1] for reply in batch):
-            codes = requested[reply.sender]
-            self._add(codes, reply.numbers)
-            if self._log is not None:
-                self._log(np.vstack((codes, reply.numbers)).T)
-        kind = np.int32 if self._narrow and self._greatest < 1 << 30 else np.int64
-        numbers = None if self._same else self._numbers
-        return [join_rows([coded.edges(numbers, kind) for coded in edges if coded.count], 2)]
-
-    def _add(self, codes: Column, numbers: Column) -> None:
-        self._numbers = grow(self._numbers, int(codes.max(initial=-1)) + 1)
-        self._numbers[codes] = numbers
-        self._greatest = max(self._greatest, int(numbers.max(initial=0)))
-        self._same = self._same and np.array_equal(codes, numbers)
-
-    def register(self, info: OperatorInfo) -> None:
-        """Register rows of codes and numbers."""
-
-        def save() -> Iterator[Rows]:
-            codes = np.flatnonzero(self._numbers != MISSING)
-            yield np.vstack((codes, self._numbers[codes])).T
-
-        if self._lasting:
-            self._log = register_state(info, save, lambda rows: self._add(*rows.T), lambda rows, *_: [rows[:0]])
+    def _numbers(self, coded: _Coded, part: int, replies: Spool) -> Column:
+        """Return the number of each code of a part."""
+        table = np.empty(coded.nodes[part], np.int64)
+        for reply in replies.drain():
+            table[coded.requested[part][reply.sender]] = reply.content
+        coded.requested[part].clear()
+        return table
 
 
-def _nodes(values: pa.Array) -> pa.RecordBatch:
-    return pa.record_batch({"value": values})
+def _is_range(numbers: Column) -> bool:
+    """Return whether all numbers equal their codes, as with one worker at its first time."""
+    last = len(numbers) - 1
+    return last < 0 or (int(numbers[-1]) == last and np.array_equal(numbers, np.arange(last + 1)))

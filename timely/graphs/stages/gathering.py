@@ -28,6 +28,7 @@ from timely.dataflow import (
 )
 from timely.errors import OUT_OF_MEMORY, OutOfMemoryError, StateError
 from timely.graphs.stages.repartitioned_state import register_state
+from timely.graphs.structures.arrays import BLOCK
 from timely.memory import MemoryBudget, Spool, return_freed_memory, size_text
 from timely.operators import ProbeHandle, enter
 from timely.operators.generic import RegisterState
@@ -41,7 +42,7 @@ Collected: TypeAlias = list[Any] | Spool
 Finish: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], Sequence[Any] | Iterator[Sequence[Any]]]
 """``finish(info, time, collected)`` gets the containers of each input, and returns one for each output, or an iterator of such.
 
-Of an iterator each activation sends one item, so that not all of a large result is in memory.
+Of an iterator an activation sends ``BLOCK`` rows, with a memory budget one item, so that not all of a large result is in memory.
 """
 
 Whole: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], bool]
@@ -67,6 +68,20 @@ def drained(collected: Collected) -> Iterator[Any]:
         collected.reverse()
         while collected:
             yield collected.pop()
+
+
+def blocks(batches: Collected) -> Iterator[list[Any]]:
+    """Yield batches, of a spool as many at a time as have about ``BLOCK`` rows, and let go of them."""
+    some: list[Any] = []
+    rows = 0
+    for batch in drained(batches):
+        some.append(batch)
+        rows += len(batch)
+        if rows >= BLOCK and isinstance(batches, Spool):
+            yield some
+            some, rows = [], 0
+    if some:
+        yield some
 
 
 @attrs.define(eq=False)
@@ -173,12 +188,17 @@ class _Gather(Generic[T]):
         outputs: Sequence[OutputPort[T]],
     ) -> None:
         """Send the next of several results."""
-        result = next(results, None)
-        self.sending = None if result is None else (results, capabilities)
-        if result is None and self.limited:
-            return_freed_memory()
-        if result is not None:
+        rows = 0
+        self.sending = results, capabilities
+        while rows < BLOCK:
+            result = next(results, None)
+            if result is None:
+                self.sending = None
+                if self.limited:
+                    return_freed_memory()
+                return
             self.send_once(result, capabilities, outputs)
+            rows += BLOCK if self.limited else sum(map(len, result))
 
     def send_once(
         self,

@@ -30,6 +30,11 @@ class Codes:
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
+    def compact(self) -> npt.NDArray[np.int32]:
+        """Return the codes, of which there are less than 2**31, as an array."""
+        self.write(codes := np.empty(len(self), np.int32))
+        return codes
+
     def write(self, out: npt.NDArray[np.integer[Any]], through: Column | None = None) -> None:
         """Write the first ``len(out)`` codes, or what ``through`` has at their places, as integers of the type of ``out``."""
         table = self._table
@@ -62,6 +67,8 @@ class Dictionary:
         self._low = 0
         self._table: Column | None = np.empty(0, np.int64)
         self._codes: dict[Any, int] = {}
+        self._unlisted: pa.Array | None = None
+        """The first values, which Arrow has told apart: they are in ``_codes`` once there are others to compare."""
 
     def __len__(self) -> int:
         return self._count
@@ -94,7 +101,7 @@ class Dictionary:
             self._table[keys - self._low] = codes
         else:
             self._leave_table()
-            self._codes.update(zip(_hashable(column if keys is None else pa.array(keys)), codes.tolist(), strict=True))
+            self._listed().update(zip(_hashable(column if keys is None else pa.array(keys)), codes.tolist(), strict=True))
         self._count += len(column)
 
     def values(self, kind: pa.DataType) -> pa.Array:
@@ -104,7 +111,8 @@ class Dictionary:
         if self._table is not None:
             places = np.flatnonzero(self._table != MISSING)
             return from_integers(places[np.argsort(self._table[places])] + self._low, kind)
-        values = sorted(self._codes, key=self._codes.__getitem__)
+        codes = self._listed()
+        values = sorted(codes, key=codes.__getitem__)
         if as_integers(pa.array([], kind)) is not None:
             return from_integers(np.array(values, np.int64), kind)
         if pa.types.is_floating(kind):
@@ -152,12 +160,22 @@ class Dictionary:
 
     def _add_to_dict(self, column: pa.Array) -> tuple[Codes, pa.Array]:
         encoded = column.dictionary_encode()
-        known = self._codes
+        if not self._count and not pa.types.is_floating(column.type):  # Arrow tells NaN and -NaN apart
+            self._count, self._unlisted = len(encoded.dictionary), encoded.dictionary
+            return Codes(np.arange(self._count), [encoded.indices.to_numpy()]), encoded.dictionary
+        known = self._listed()
         table = np.fromiter((known.setdefault(value, len(known)) for value in _hashable(encoded.dictionary)), np.int64)
         codes, firsts = np.unique(table, return_index=True)
         new = encoded.dictionary.take(pa.array(firsts[codes >= self._count]))
         self._count = len(known)
         return Codes(table, [encoded.indices.to_numpy()]), new
+
+    def _listed(self) -> dict[Any, int]:
+        """Return the Python dictionary with all values."""
+        if self._unlisted is not None:
+            self._codes.update(zip(_hashable(self._unlisted), range(self._count), strict=True))
+            self._unlisted = None
+        return self._codes
 
 
 def _hashable(column: pa.Array) -> list[Any]:
