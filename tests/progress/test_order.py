@@ -35,6 +35,7 @@ from timely.progress import (
     refinement,
     time_domain,
 )
+from timely.testing import summaries, times
 
 MAX = 2**64 - 1
 NATURALS = st.integers(0, 4)
@@ -159,33 +160,10 @@ class Hours:
         return Hours(self.hours + other.hours)
 
 
-def times(spec: Any) -> st.SearchStrategy[Any]:
-    """Times of a specification, small, so that comparable ones and equal ones come up."""
-    if spec is int:
-        return NATURALS
-    if spec is Unit:
-        return st.just(Unit())
-    if spec is Tags:
-        return st.builds(Tags, st.frozensets(st.sampled_from("abc")))
-    outer, inner = get_args(spec)
-    return st.builds(Product, times(outer), times(inner))
-
-
-def summaries(spec: Any) -> st.SearchStrategy[Any]:
-    """Summaries of a specification: identities, advances, limits that are reached, and those that nothing passes."""
-    if spec is int:
-        return st.builds(Step, NATURALS, st.none() | st.integers(-1, 7))
-    if spec is Unit:
-        return st.just(UnitSummary())
-    if spec is Tags:
-        return st.builds(AddTags, st.frozensets(st.sampled_from("abc")))
-    outer, inner = get_args(spec)
-    return st.builds(ProductSummary, summaries(outer), summaries(inner))
-
-
-def at_most(first: Any, second: Any) -> bool:
-    """``<=`` on results, of which None is the greatest."""
-    return second is None or (first is not None and bool(first <= second))
+TIMES: dict[str, st.SearchStrategy[Any]] = {str(spec): times(spec) for spec in SPECS}
+TIMES["Tags"] = st.builds(Tags, st.frozensets(st.sampled_from("abc")))
+STEPS = st.builds(Step, NATURALS, st.none() | st.integers(-1, 7))
+"""Steps whose limits are reached, and some that nothing passes."""
 
 
 def test_O1_results_in() -> None:
@@ -318,60 +296,28 @@ def test_product_is_a_type_of_times() -> None:
     assert repr(Product(Product(0, 1), 2)) == "((0, 1), 2)"
 
 
-@pytest.mark.parametrize("spec", [*SPECS, Tags], ids=str)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
 @given(data=st.data())
-def test_T4_order_laws(spec: Any, data: st.DataObject) -> None:
-    a, b, c = (data.draw(times(spec)) for _ in range(3))
-    assert a <= a
-    assert not (a <= b and b <= a) or a == b
-    assert not (a <= b and b <= c) or a <= c
-    assert (a < b) == (a <= b and a != b)
-    assert a != b or hash(a) == hash(b)
-    domain = time_domain(spec)
-    assert domain.minimum <= a
-    assert not domain.total or a <= b or b <= a
-    assert domain.key(a) is None or not a < b or domain.key(a) < domain.key(b)
-    domain.check(a)
-
-
-@pytest.mark.parametrize("spec", [*SPECS, Tags], ids=str)
-@given(data=st.data())
-def test_T4_summaries_are_ordered(spec: Any, data: st.DataObject) -> None:
+def test_T4_composition_is_associative_and_the_identity_is_the_least(spec: Any, data: st.DataObject) -> None:
+    """The other laws are those of ``tests/testing/test_laws.py``."""
     a, b, c = (data.draw(summaries(spec)) for _ in range(3))
-    assert a <= a
-    assert not (a <= b and b <= a) or a == b
-    assert not (a <= b and b <= c) or a <= c
-    assert a != b or hash(a) == hash(b)
-
-
-@pytest.mark.parametrize("spec", [*SPECS, Tags], ids=str)
-@given(data=st.data())
-def test_T4_G1_summary_laws(spec: Any, data: st.DataObject) -> None:
-    a, b, c = (data.draw(summaries(spec)) for _ in range(3))
-    s, t = data.draw(times(spec)), data.draw(times(spec))
-    identity: Any = time_domain(spec).identity
-    assert identity.results_in(t) == t
-    assert identity <= a
-    assert not s <= t or at_most(a.results_in(s), a.results_in(t))
-    assert not a <= b or at_most(a.results_in(t), b.results_in(t))
-    both, middle = a.followed_by(b), a.results_in(t)
-    in_turn = None if middle is None else b.results_in(middle)
-    assert (None if both is None else both.results_in(t)) == in_turn
-    later = b.followed_by(c)
+    assert time_domain(spec).identity <= a
+    both, later = a.followed_by(b), b.followed_by(c)
     assert (None if both is None else both.followed_by(c)) == (None if later is None else a.followed_by(later))
 
 
-@given(first=summaries(int), second=summaries(int))
+@given(first=STEPS, second=STEPS)
 def test_T4_step_order_is_pointwise(first: Step, second: Step) -> None:
-    pointwise = all(at_most(first.results_in(time), second.results_in(time)) for time in range(12))
+    results = [(first.results_in(time), second.results_in(time)) for time in range(12)]
+    pointwise = all(later is None or (earlier is not None and earlier <= later) for earlier, later in results)
     assert (first <= second) == pointwise
     assert (first < second) == (pointwise and first != second)
 
 
-@pytest.mark.parametrize("spec", [*SPECS, Tags], ids=str)
+@pytest.mark.parametrize("strategy", TIMES.values(), ids=TIMES)
 @given(data=st.data())
-def test_T4_sorted_extends_the_order(spec: Any, data: st.DataObject) -> None:
-    given_times = data.draw(st.lists(times(spec), max_size=8))
+def test_T4_sorted_extends_the_order(strategy: st.SearchStrategy[Any], data: st.DataObject) -> None:
+    given_times = data.draw(st.lists(strategy, max_size=8))
     result = linear_extension(given_times)
     assert len(result) == len(given_times) and set(result) == set(given_times)
     assert not any(later < earlier for index, earlier in enumerate(result) for later in result[index:])
@@ -383,9 +329,9 @@ def test_T4_numbers_and_pairs_that_compare_in_their_own_way_are_sorted_so(number
     sets: list[Any] = [Bits(number) for number in numbers]
     pairs: list[Any] = [Product(time, other) for time in sets]
     latest: list[Any] = [Latest(number, other) for number in numbers]
-    for times in (sets, pairs, latest):
-        result = linear_extension(times)
-        assert sorted(result, key=repr) == sorted(times, key=repr)
+    for unsorted in (sets, pairs, latest):
+        result = linear_extension(unsorted)
+        assert sorted(result, key=repr) == sorted(unsorted, key=repr)
         assert not any(later <= earlier != later for index, earlier in enumerate(result) for later in result[index:])
     assert linear_extension([Turned(12), Turned(3), Turned(31)]) == [31, 12, 3]
 
@@ -466,9 +412,9 @@ def test_check_refuses(spec: Any, time: object, says: str) -> None:
 
 
 def test_times_of_loops_are_sorted_by_epoch_and_then_by_counters() -> None:
-    domain, times = time_domain(LoopTime), [LoopTime(1, (0, 5)), LoopTime(0, (2, 0)), LoopTime(0, (1, 9)), LoopTime(1, (0,))]
-    assert [domain.key(time) for time in times] == [(1, (0, 5)), (0, (2, 0)), (0, (1, 9)), (1, (0,))]
-    assert linear_extension(times) == [times[2], times[1], times[3], times[0]]
+    domain, rounds = time_domain(LoopTime), [LoopTime(1, (0, 5)), LoopTime(0, (2, 0)), LoopTime(0, (1, 9)), LoopTime(1, (0,))]
+    assert [domain.key(time) for time in rounds] == [(1, (0, 5)), (0, (2, 0)), (0, (1, 9)), (1, (0,))]
+    assert linear_extension(rounds) == [rounds[2], rounds[1], rounds[3], rounds[0]]
 
 
 class NoHash(Day):
@@ -529,32 +475,6 @@ def test_values_travel(value: object) -> None:
     assert copy == value and hash(copy) == hash(value) and type(copy) is type(value)
 
 
-REFINEMENTS: list[tuple[Any, Any]] = [
-    (int, int),
-    (int, Product[int, int]),
-    (Product[int, int], Product[Product[int, int], int]),
-    (int, Product[int, Product[int, int]]),
-    (Unit, int),
-    (Unit, Product[int, int]),
-    (Unit, Unit),
-    (Unit, Tags),
-]
-
-
-@pytest.mark.parametrize(("outer", "inner"), REFINEMENTS)
-@given(data=st.data())
-def test_T4_refinement_laws(outer: Any, inner: Any, data: st.DataObject) -> None:
-    into = refinement(outer, inner)
-    assert into.identity == (outer == inner)
-    time, other = data.draw(times(outer)), data.draw(times(outer))
-    assert into.to_outer(into.to_inner(time)) == time
-    assert not time <= other or into.to_inner(time) <= into.to_inner(other)
-    summary: Any = data.draw(summaries(inner))
-    outside, through = into.summarize(summary), summary.results_in(into.to_inner(time))
-    at_outside = None if outside is None else outside.results_in(time)
-    assert at_most(at_outside, None if through is None else into.to_outer(through))
-
-
 def test_a_type_of_ones_own_refines() -> None:
     into = refinement(int, Day)
     assert (into.outer, into.inner, into.identity) == (time_domain(int), time_domain(Day), False)
@@ -598,14 +518,10 @@ def test_no_refinement() -> None:
         refinement(int, Product[int, int]).summarize(Step(1))  # type: ignore[arg-type]  # what the test is about
 
 
-PAIRS: Any = st.builds(Product, NATURALS, NATURALS)
-NESTED: Any = st.builds(Product, PAIRS, NATURALS)
-
-
-@given(st.data())
-@pytest.mark.parametrize("times", [NATURALS, PAIRS, NESTED, st.builds(Tags, st.frozensets(st.sampled_from("abc")))])
-def test_what_compares_without_a_method_agrees_with_the_operator(times: Any, data: st.DataObject) -> None:
-    frontier, time = data.draw(st.lists(times, max_size=4)), data.draw(times)
+@pytest.mark.parametrize("strategy", TIMES.values(), ids=TIMES)
+@given(data=st.data())
+def test_what_compares_without_a_method_agrees_with_the_operator(strategy: st.SearchStrategy[Any], data: st.DataObject) -> None:
+    frontier, time = data.draw(st.lists(strategy, max_size=4)), data.draw(strategy)
     assert [less_equal(one, time) for one in frontier] == [one <= time for one in frontier]
     assert reaches(frontier, time) == any(one <= time for one in frontier)
 

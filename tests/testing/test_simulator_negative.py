@@ -66,17 +66,7 @@ def test_T9_messages_that_are_tampered_with(network: type[Any], named: set[str])
     assert objections(network) == named
 
 
-@pytest.mark.parametrize(
-    ("network", "named"),
-    [
-        (Dropping, {"X3"}),
-        (Repeating, {"X3"}),
-        (Forging, {"X3"}),
-        (Splitting, {"OC1"}),
-        (SplittingKindly, {"OC1"}),
-        (Reordering, {"X2", "I3"}),
-    ],
-)
+@pytest.mark.parametrize(("network", "named"), [case for case in NETWORKS if issubclass(case[0], Tampered)])
 def test_T9_batches_that_are_tampered_with_and_numbered_anew(network: type[Tampered], named: set[str]) -> None:
     assert objections(cunning(network)) == named
 
