@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import timely
+from tests.worker.processes import exchanging
 from timely import OperatorError, PeerLostError, WorkerError
 from timely.inspect import everywhere
 
@@ -148,10 +149,8 @@ def test_nothing_is_left_behind() -> None:
 def fail_at_one(worker: timely.Worker) -> None:
     if worker.index == 1:
         raise ValueError("mine")
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        probe = stream.exchange(lambda x: x).probe()
-    worker.step_while(lambda: not probe.done() and not handle.closed)
+    numbers, probe = exchanging(worker)
+    worker.step_while(lambda: not probe.done() and not numbers.closed)
 
 
 def failing(deed: Callable[[int], Any]) -> Callable[[timely.Worker], None]:
@@ -446,8 +445,7 @@ def test_runs_that_are_started_at_once_do_not_hold_each_others_connections(monke
         real(self)
 
     def program(worker: timely.Worker) -> None:
-        with worker.dataflow() as scope:
-            probe = scope.new_input()[1].exchange(lambda x: x).probe()
+        _, probe = exchanging(worker)
         if worker.index == 1:
             os._exit(3)
         worker.step_while(lambda: probe.less_than(1))
@@ -477,8 +475,7 @@ def test_a_process_that_dies_is_noticed_while_a_run_that_it_started_goes_on() ->
         os._exit(3)
 
     def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            probe = scope.new_input()[1].exchange(lambda x: x).probe()
+        _, probe = exchanging(worker)
         if worker.index == 1:
             threading.Thread(target=die).start()
             timely.execute(nested, processes=2)
@@ -498,8 +495,7 @@ def test_what_a_program_forks_itself_does_not_hide_that_its_process_is_gone() ->
     over, late = context.Event(), context.Event()
 
     def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            probe = scope.new_input()[1].exchange(lambda x: x).probe()
+        _, probe = exchanging(worker)
         if worker.index == 1:
             if os.fork():
                 os._exit(4)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import timely
+from tests.worker.processes import python
+from tests.worker.test_spawn import divide
 from timely import AuthenticationError, ConfigurationError, OperatorError, PeerLostError
 from timely.cli import main
 
@@ -65,9 +65,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         def start(
             version: str = timely.__version__, environment: dict[str, str] | None = None, **arguments: Any
         ) -> subprocess.Popen[str]:
-            path = {"PYTHONPATH": os.pathsep.join(sys.path)}
-            command = [sys.executable, str(script), json.dumps(arguments), version]
-            process = subprocess.Popen(command, env=os.environ | path | (environment or {}), stdout=subprocess.PIPE, text=True)
+            process = python(str(script), json.dumps(arguments), version, environment=environment or {})
             stack.enter_context(process)
             stack.callback(process.kill)
             return process
@@ -163,16 +161,14 @@ def test_the_command_runs_on_hosts(secret: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({"key": list(range(100))}), tmp_path / "rows.parquet", row_group_size=10)
     hosts = tmp_path / "hosts.txt"
     hosts.write_text("\n".join(ports(2)))
-    timely_run = [sys.executable, "-m", "timely.cli", "run", str(tmp_path / "identity.py"), "--credentials", secret]
+    timely_run = ["-m", "timely.cli", "run", str(tmp_path / "identity.py"), "--credentials", secret]
     timely_run += ["--hosts", str(hosts), "--input", f"rows={tmp_path / 'rows.parquet'}"]
     processes = [
-        subprocess.Popen(
-            [*timely_run, "--index", str(index), "--output", f"rows={tmp_path / str(index)}.parquet"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        for index in range(2)
+        python(*timely_run, "--index", str(index), "--output", f"rows={tmp_path / str(index)}.parquet") for index in range(2)
     ]
-    assert [process.wait() for process in processes] == [0, 0]
+    for process in processes:
+        process.communicate()
+    assert [process.returncode for process in processes] == [0, 0]
     parts = [pq.read_table(tmp_path / f"{index}.parquet")["key"].to_pylist() for index in range(2)]
     assert all(parts)
     assert sorted(key for part in parts for key in part) == list(range(100))
@@ -182,12 +178,7 @@ def test_the_command_runs_on_hosts(secret: str, tmp_path: Path) -> None:
 
 
 def test_an_error_on_one_host_ends_the_others(secret: str) -> None:
-    def program(worker: timely.Worker) -> None:
-        with worker.dataflow() as scope:
-            scope.to_stream([0, 1], on="each").exchange(lambda x: x).map(lambda x: 1 // (1 - x)).probe()
-        worker.run()
-
-    zero, one = on_hosts(program, 2, secret)
+    zero, one = on_hosts(divide, 2, secret)
     with pytest.raises(OperatorError, match="on worker 1 raised ZeroDivisionError"):
         one.result()
     with pytest.raises(PeerLostError, match="worker 1"):
@@ -200,9 +191,7 @@ def test_a_process_that_dies_is_a_lost_peer(secret: str) -> None:
         "import os, sys, timely\n"
         "timely.execute(lambda worker: os._exit(3), hosts=sys.argv[1], index=1, credentials=sys.argv[2])\n"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", dying, ",".join(hosts), secret]
-    with subprocess.Popen(command, env=environment), pytest.raises(PeerLostError, match="worker 1 has gone"):
+    with python("-c", dying, ",".join(hosts), secret), pytest.raises(PeerLostError, match="worker 1 has gone"):
         timely.execute(total, hosts=hosts, index=0, credentials=secret)
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import timely
+from tests.worker.processes import exchanging, interrupted
 from tests.worker.test_execute import every, failing, over_three
-from timely import WorkerError
 from timely.execution import lifeline
 from timely.execution.interruptions import DeferredSignals
 
@@ -71,19 +71,13 @@ def test_an_interruption_of_a_process_reaches_the_caller(capfd: pytest.CaptureFi
     """Of its main thread, which waits for two others."""
 
     def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            stream.exchange(lambda x: x).probe()
+        numbers, _ = exchanging(worker)
         if worker.index == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        worker.step_while(lambda: not handle.closed)
+        worker.step_while(lambda: not numbers.closed)
 
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            timely.execute(program, workers=2, processes=2)
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    with interrupted():
+        timely.execute(program, workers=2, processes=2)
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -95,28 +89,17 @@ def test_an_exit_in_an_operator_is_the_callers(workers: int, processes: int) -> 
     assert ended.value.code == 5
 
 
-def test_a_process_that_is_ended_at_once_has_no_result() -> None:
-    with pytest.raises(WorkerError, match="exit code 5"):
-        over_three(failing(lambda record: os._exit(5)), "processes")
-
-
 def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:
     before = threading.active_count()
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background of a shell ignores it
 
     def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            stream.exchange(lambda x: x).probe()
+        numbers, _ = exchanging(worker)
         if worker.index == 0:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        worker.step_while(lambda: not handle.closed)
+        worker.step_while(lambda: not numbers.closed)
 
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            timely.execute(program, workers=2)
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    with interrupted():
+        timely.execute(program, workers=2)
     assert threading.active_count() == before
 
 
@@ -125,9 +108,7 @@ def test_an_interruption_of_the_waiting_main_thread_waits_for_what_the_workers_c
     cleared: list[int] = []
 
     def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            _, stream = scope.new_input()
-            stream.exchange(lambda x: x).probe()
+        exchanging(worker)
         try:
             if worker.index == 1:
                 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -136,12 +117,8 @@ def test_an_interruption_of_the_waiting_main_thread_waits_for_what_the_workers_c
             time.sleep(0.3 if worker.index == 0 else 0)
             cleared.append(worker.index)
 
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            timely.execute(program, workers=2)
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    with interrupted():
+        timely.execute(program, workers=2)
     assert sorted(cleared) == [0, 1]
 
 
@@ -151,24 +128,18 @@ def test_an_interruption_of_the_process_that_waits_for_others_reaches_these(work
     caller = os.getpid()
 
     def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            stream.exchange(lambda x: x).probe()
+        numbers, _ = exchanging(worker)
         try:
             worker.all_gather(None)  # all have come here
             if worker.index == 0:
                 os.kill(caller, signal.SIGINT)
-            worker.step_while(lambda: not handle.closed)
+            worker.step_while(lambda: not numbers.closed)
         except BaseException as error:
             (tmp_path / str(worker.index)).write_text(f"{type(error).__name__}: {error}")
             raise
 
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            timely.execute(program, workers=workers, processes=processes)
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    with interrupted():
+        timely.execute(program, workers=workers, processes=processes)
     cleared_up = {file.name: file.read_text() for file in tmp_path.iterdir()}
     assert sorted(cleared_up) == [str(index) for index in range(workers * processes)]
     if processes > 1:
@@ -236,12 +207,8 @@ def test_a_process_with_a_long_result_does_not_wait_for_one_that_was_interrupted
         time.sleep(0.3)
         return bytes(1 << 20)
 
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            timely.execute(program, workers=2, processes=2)
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    with interrupted():
+        timely.execute(program, workers=2, processes=2)
 
 
 class Interrupting:
@@ -285,16 +252,17 @@ if hasattr(os, "register_at_fork"):
 @pytest.mark.parametrize("moment", ["before", "in the parent", "in the child"])
 def test_an_interruption_in_the_midst_of_a_fork_ends_the_run(moment: str) -> None:
     """Python prints and swallows what is raised there, and does nothing else that is to be done around a fork."""
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    handlers: list[Any] = []
     _AROUND.append(moment)
     try:
-        with pytest.raises(KeyboardInterrupt):
-            timely.execute(lambda worker: worker.all_gather(None), workers=1, processes=2)
-        handler = signal.getsignal(signal.SIGINT)
+        with interrupted():
+            try:
+                timely.execute(lambda worker: worker.all_gather(None), workers=1, processes=2)
+            finally:
+                handlers.append(signal.getsignal(signal.SIGINT))
     finally:
         _AROUND.clear()
-        signal.signal(signal.SIGINT, usual)
-    assert handler is signal.default_int_handler
+    assert handlers == [signal.default_int_handler]
 
 
 def test_every_signal_around_a_fork_is_handled_though_a_handler_raises() -> None:

@@ -11,13 +11,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
 import timely
+from tests.worker.processes import interrupted, python
 from timely import ConfigurationError, WorkerError
 from timely.execution import lifeline
 
@@ -77,9 +77,7 @@ def has_ended(descriptor: int, seconds: float = 600) -> bool:
 def test_processes_end_with_the_one_that_started_them(number: signal.Signals, way: str) -> None:
     """Also one that sleeps in the user's code, and also where the parent has forked something else that goes on."""
     with contextlib.ExitStack() as stack:
-        parent = stack.enter_context(
-            subprocess.Popen([sys.executable, "-c", _PARENT, way], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        )
+        parent = stack.enter_context(python("-c", _PARENT, way, stdin=subprocess.PIPE))
         stack.callback(parent.kill)
         assert parent.stdout is not None
         assert parent.stdin is not None
@@ -125,12 +123,8 @@ def test_a_process_that_ignores_an_interruption_is_ended() -> None:
             os.kill(caller, signal.SIGINT)
         _ignoring(worker)
 
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            timely.execute(program, processes=2)
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    with interrupted():
+        timely.execute(program, processes=2)
     assert multiprocessing.active_children() == []
 
 

@@ -21,6 +21,7 @@ from tests.recovery.programs import program as recovering
 from tests.recovery.test_boundary import run_late
 from tests.testing.programs import loops, nested_loops
 from tests.testing.tampering import silence
+from tests.worker.processes import exchanging
 from timely import Worker
 from timely.errors import (
     ConfigurationError,
@@ -224,13 +225,11 @@ def test_a_worker_that_only_forwards_ends_with_the_others(routes: ProgressGroups
     """All know that of each other, and need not find out by waiting that nothing moves."""
 
     def program(worker: Worker) -> int:
-        with worker.dataflow(int) as scope:
-            numbers, stream = scope.new_input()
-            probe = stream.exchange(lambda x: x).probe()
+        numbers, probe = exchanging(worker)
         numbers.send(worker.index)
         numbers.advance_to(1)
         worker.step_while(lambda: probe.less_than(1))
-        worker.drop_dataflow(scope)
+        worker.drop_dataflow(worker.scopes[0])
         return worker.index
 
     monkeypatch.setattr(StallDetector, "stalled", lambda detector: False)
@@ -303,9 +302,7 @@ def test_graphs_that_differ_are_found_before_anything_is_made_of_what_is_passed_
 @pytest.mark.parametrize(("mode", "dying"), [("process", 0), ("process", 3), ("central", 1), ("tree", 2)])
 def test_a_process_that_dies_is_noticed(mode: ProgressMode, dying: int) -> None:
     def program(worker: Worker) -> None:
-        with worker.dataflow(int) as scope:
-            numbers, stream = scope.new_input()
-            probe = stream.exchange(lambda x: x).probe()
+        numbers, probe = exchanging(worker)
         for epoch in range(1, 10):
             numbers.send(epoch)
             numbers.advance_to(epoch)

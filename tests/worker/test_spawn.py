@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import timely
+from tests.worker.processes import python
 from tests.worker.test_orphans import followed, has_ended
 from timely import ConfigurationError, OperatorError, WorkerError
 
@@ -92,7 +93,6 @@ def program(worker):
     print(timely.execute(program, processes=2, start_method="spawn"))
 """
 
-
 WAITING = """
 import os
 import timely
@@ -112,12 +112,8 @@ if __name__ == "__main__":
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs descriptors of processes")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path, number: signal.Signals) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(WAITING)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with contextlib.ExitStack() as stack:
-        command = [sys.executable, str(script)]
-        parent = stack.enter_context(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+        parent = stack.enter_context(python(script(tmp_path, WAITING)))
         stack.callback(parent.kill)
         assert parent.stdout is not None
         children = [stack.enter_context(followed(int(parent.stdout.readline()))) for _ in range(2)]
@@ -126,28 +122,31 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path, number: si
         assert parent.wait() == -number
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
+def script(folder: Path, source: str) -> str:
+    """Write a script, and return its path."""
+    (folder / "script.py").write_text(source)
+    return str(folder / "script.py")
+
+
+def run(*command: str) -> tuple[int, str, str]:
+    """Return the status of another Python, and what it has written to its outputs."""
+    with python(*command, stderr=subprocess.PIPE) as process:
+        out, error = process.communicate()
+    return process.returncode, out, error
 
 
 def test_a_script_with_its_call_under_the_main_guard(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(guard='if __name__ == "__main__":'))
-    assert run(str(script)).stdout == "[0, 1]\n"
+    assert run(script(tmp_path, SCRIPT.format(guard='if __name__ == "__main__":')))[1] == "[0, 1]\n"
 
 
 def test_a_script_without_the_main_guard_is_an_error(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(guard="if True:"))
-    ended = run(str(script))
-    assert ended.returncode == 1
-    last = ended.stderr.splitlines()[-1]
-    assert "timely.errors.WorkerError: process" in last
+    status, _, error = run(script(tmp_path, SCRIPT.format(guard="if True:")))
+    last = error.splitlines()[-1]
+    assert status == 1 and "timely.errors.WorkerError: process" in last
     assert last.endswith("a file that calls execute under if __name__ == '__main__':")
-    assert "ConfigurationError: start_method='spawn' imports the main script again" in ended.stderr
+    assert "ConfigurationError: start_method='spawn' imports the main script again" in error
 
 
 def test_a_program_that_a_process_cannot_import() -> None:
-    ended = run("-c", SCRIPT.format(guard="if True:"))
-    assert "ConfigurationError: the program cannot be read in a spawned process" in ended.stderr
+    _, _, error = run("-c", SCRIPT.format(guard="if True:"))
+    assert "ConfigurationError: the program cannot be read in a spawned process" in error
