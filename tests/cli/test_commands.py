@@ -19,22 +19,14 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cli.commands import DEGREES, ROOT, start
 from timely.cli import COMPLETIONS, main
 from timely.inspect import LivePage
 
-ROOT = Path(__file__).resolve().parents[2]
-
-PROGRAM = """
-import pyarrow as pa
+PROGRAM = (
+    DEGREES
+    + """
 import timely
-
-OUTPUTS = {"degrees": "node long, degree long"}
-
-def build(scope, edges):
-    def count(batch):
-        counted = pa.Table.from_batches([batch]).group_by("src").aggregate([("dst", "count")])
-        return counted.rename_columns({"src": "node", "dst_count": "degree"}).select(["node", "degree"]).to_batches()[0]
-    return {"degrees": edges.exchange("src").map_batch(count)}
 
 def stuck(scope, edges):
     held = []
@@ -64,6 +56,7 @@ def wrong(scope, edges):
 def interrupted(scope, edges):
     raise KeyboardInterrupt
 """
+)
 
 
 @pytest.fixture
@@ -324,17 +317,10 @@ def test_lines_of_json_are_read_under_both_of_their_endings(here: Path, capsys: 
     capsys.readouterr()
 
 
-STANDARD = """
-import sys
-from timely.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 def piped(arguments: list[str], data: bytes) -> tuple[int, bytes, bytes]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-P", "-c", STANDARD, *arguments], env=env, input=data, capture_output=True)
-    return done.returncode, done.stdout, done.stderr
+    with start(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        out, error = process.communicate(data)
+    return process.returncode, out, error
 
 
 def test_a_table_comes_from_the_standard_input_and_goes_to_the_standard_output(here: Path) -> None:
@@ -406,7 +392,7 @@ def test_stream_3_a_loop_without_an_exit_is_explained(here: Path, path: str) -> 
         "        (numbers if loop is scope else numbers.enter(loop)).concat(again).connect_loop(handle)\n"
         "    return {}\n"
     )
-    status, out, error = piped(["explain", "endless.py", "--patience", "0.3"], b"")
+    status, out, error = piped(["explain", "endless.py", "--patience", "1"], b"")
     assert (status, error) == (1, b"")
     assert out.startswith(b"a loop of /build has no exit, or a very late one: it went from round ")
     assert (b" of epoch 0 in " in out) == ("iterative" in LOOPS[path])

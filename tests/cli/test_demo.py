@@ -16,17 +16,13 @@ from pathlib import Path
 import pytest
 
 import timely
+from tests.cli.commands import ROOT
 from tests.cli.debian_components import component_rows, expected_components
 from timely.cli import main
 from timely.cli.debian import DATA, KINDS, packages, requirements
 from timely.cli.demo_circles import DRAWN, LISTED, Circle, circles, picture, table
 
-ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def environment(**changes: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **changes}
 
 
 def test_the_components_are_those_that_scipy_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +91,6 @@ import sys
 sys.modules[{missing!r}] = None  # as if it were not installed
 
 from timely.cli import main
-from timely.cli.demo_circles import DRAWN, LISTED, Circle, circles, picture, table
 
 sys.exit(main(["demo", "--engine", {engine!r}, "--output", "out"]))
 """
@@ -111,8 +106,8 @@ sys.exit(main(["demo", "--engine", {engine!r}, "--output", "out"]))
 )
 def test_a_missing_package_is_named_with_what_to_install(engine: str, missing: str, advice: str, tmp_path: Path) -> None:
     program = WITHOUT.format(missing=missing, engine=engine)
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("timely: ")
     assert advice in done.stderr

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import start
 from timely.cli import main
-
-ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
 def build(scope, edges):
@@ -36,15 +35,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def typed(arguments: list[str], stdout: int, **environment: str) -> tuple[int, str]:
     """Run the command as a process of its own; return its status, and what it said on the standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "timely.cli", *arguments],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        timeout=600,
-        check=False,
-    )
-    return done.returncode, done.stderr.decode()
+    with start(*arguments, stdout=stdout, stderr=subprocess.PIPE, environment=environment) as process:
+        _, error = process.communicate()
+    return process.returncode, error.decode()
 
 
 # -- the standard output -------------------------------------------------------------------------------------------------
@@ -80,9 +73,8 @@ def test_a_name_that_the_terminal_cannot_show_is_shown_in_other_words(here: Path
 
 def test_an_address_is_printed_at_once_also_to_another_command(here: Path) -> None:
     Path("waits.py").write_text("input()")
-    command = [sys.executable, "-m", "timely.cli", "live", "waits.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    unbuffered = {"PYTHONUNBUFFERED": ""}
+    with start("live", "waits.py", stdin=subprocess.PIPE, stdout=subprocess.PIPE, environment=unbuffered) as process:
         assert process.stdout is not None
         first = os.read(process.stdout.fileno(), 1000)  # which waits for ever, if it comes with the end
         assert first.startswith(b"to be seen at http://127.0.0.1:")

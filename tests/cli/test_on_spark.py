@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cli.commands import DEGREES
 from tests.cli.debian_components import component_rows, expected_components, printed_circles
 from tests.support.spark_programs import SparkPrograms
 from timely.cli import main
@@ -20,18 +21,6 @@ COMMAND = """
 from timely.cli import main
 
 assert main({arguments!r}) == 0
-"""
-
-PROGRAM = """
-import pyarrow as pa
-
-OUTPUTS = {"degrees": "node long, degree long"}
-
-def build(scope, edges):
-    def count(batch):
-        counted = pa.Table.from_batches([batch]).group_by("src").aggregate([("dst", "count")])
-        return counted.rename_columns({"src": "node", "dst_count": "degree"}).select(["node", "degree"]).to_batches()[0]
-    return {"degrees": edges.exchange("src").map_batch(count)}
 """
 
 
@@ -56,7 +45,7 @@ def test_a_program_runs_where_java_started_in_another_folder(
 ) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
-    (tmp_path / "degrees_on_spark.py").write_text(PROGRAM)
+    (tmp_path / "degrees_on_spark.py").write_text(DEGREES)
     pq.write_table(pa.table({"src": [1, 1, 2, 3], "dst": [2, 3, 3, 1]}), folder / "edges.parquet")
     job = ["run", f"{tmp_path}/degrees_on_spark.py:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet"]
     job += ["--engine", "spark", "--live"]
