@@ -70,18 +70,6 @@ def test_exchange_takes_a_key_to_the_same_worker_in_every_container(kind: str, w
         assert sorted(messages) == expected
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4])
-def test_rows_are_partitioned_by_value_however_they_lie_in_memory(workers: int) -> None:
-    rows = np.random.default_rng(3).integers(-50, 50, (200, 3))
-    by_row, by_column, apart = (
-        Exchange(lambda some: some[:, 1]).parts(0, array, workers)
-        for array in (rows, np.asfortranarray(rows), np.repeat(rows, 2, axis=0)[::2])
-    )
-    for parts in (by_row, by_column, apart):
-        assert [worker for worker, _ in parts] == list(range(workers))
-        assert [part.tolist() for _, part in parts] == [rows[rows[:, 1] % workers == w].tolist() for w in range(workers)]
-
-
 @pytest.mark.parametrize("workers", [2, 3, 9, 16, 17, 300])
 @pytest.mark.parametrize("size", [0, 1, 7, 2_000, 2_001, 14_000, 14_001, 1 << 14, (1 << 14) + 1])
 def test_columns_are_partitioned_by_value_for_any_number_of_rows_and_workers(workers: int, size: int) -> None:

@@ -33,16 +33,6 @@ def test_partitioning_a_list_loses_nothing_and_keeps_the_order(records: list[tup
     assert sum(len(part) for _, part in parts) == len(records)
 
 
-@given(st.lists(st.tuples(st.integers(-5, 5) | st.none(), TEXT | st.none())), WORKERS, st.integers(0, 3))
-def test_partitioning_a_slice_of_a_batch_loses_nothing_and_keeps_the_order(rows: list[Any], workers: int, start: int) -> None:
-    whole = pa.record_batch({"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.string())})
-    batch = whole.slice(start)
-    for worker, part in Exchange("k").parts(0, batch, workers):
-        expected = [row for row in rows[start:] if route(row[0]) % workers == worker]
-        assert list(zip(part["k"].to_pylist(), part["v"].to_pylist())) == expected
-    assert sum(len(part) for _, part in Exchange("k").parts(0, batch, workers)) == len(rows[start:])
-
-
 @given(WORKERS)
 def test_arrays_of_rows_and_of_records(workers: int) -> None:
     rows = np.arange(40).reshape(20, 2)

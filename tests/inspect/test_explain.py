@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
+from tests.dataflow.own_scopes import Own
 from timely.errors import GraphError
 from timely.inspect import Explanation, capability_holders, explain
 from timely.memory.paged_file import PagedFile
@@ -422,25 +423,12 @@ def test_of_many_capabilities_those_listed_first_are_resolved() -> None:
         assert all(result[:64])
 
 
-class Waiting:
-    """A scope of one's own that waits for something outside, and holds nothing meanwhile."""
+class Waiting(Own):
+    """A custom scope that waits for something outside, and holds nothing meanwhile."""
 
-    inputs, outputs, patient = 1, 1, True
-    over = False
+    patient, over = True, False
 
-    def connect(self, inlets: Any, outlets: Any, activate: Any) -> None:
-        self.activate = activate
-
-    def get_internal_summary(self) -> Any:
-        return [[Antichain([timely.Step(0)])]], [[]]
-
-    def set_external_summary(self, summaries: Any, external: Any) -> None:
-        pass
-
-    def push_external_progress(self, external: Any) -> None:
-        pass
-
-    def pull_internal_progress(self, internal: Any, consumed: Any, produced: Any) -> bool:
+    def work(self, *counts: Any) -> bool:
         return not self.over
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import timely
+from tests.dataflow.own_scopes import Own
 from timely.errors import ConfigurationError
 from timely.inspect import Watchdog
 from timely.inspect.watchdog import StuckDetector
@@ -23,6 +24,22 @@ def ticking(step: float) -> Callable[[], float]:
     """A clock that has gone on by ``step`` each time it is read."""
     numbers = itertools.count()
     return lambda: step * next(numbers)
+
+
+class Watched:
+    """A worker with a watchdog whose clock goes on by 4 s with each look; ``messages`` is what it has said."""
+
+    def __init__(self, worker: timely.Worker | None = None) -> None:
+        self.worker = worker or timely.Worker()
+        self.messages: list[str] = []
+        self._dog = Watchdog(self.worker, after=10, say=self.messages.append, clock=ticking(4))
+
+    def look(self, times: int = 10, steps: int = 0) -> None:
+        """Step so often before each look."""
+        for _ in range(times):
+            for _ in range(steps):
+                self.worker.step()
+            self._dog.look()
 
 
 def hoarding(worker: timely.Worker) -> tuple[timely.InputHandle[int, int], list[Any]]:
@@ -42,54 +59,46 @@ def hoarding(worker: timely.Worker) -> tuple[timely.InputHandle[int, int], list[
 
 
 def test_it_speaks_once_for_each_halt() -> None:
-    worker, messages = timely.Worker(), list[str]()
-    numbers, held = hoarding(worker)
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
+    watched = Watched()
+    numbers, held = hoarding(watched.worker)
     numbers.send(1)
     numbers.advance_to(7)
     numbers.send(1)
     numbers.close()
     for _ in range(5):
-        worker.step()
-    for _ in range(3):
-        dog.look()
-    assert messages == []
-    for _ in range(10):
-        dog.look()
-    assert len(messages) == 1
-    assert "holds 1 capability for 0" in messages[0]
+        watched.worker.step()
+    watched.look(3)
+    assert watched.messages == []
+    watched.look()
+    assert len(watched.messages) == 1
+    assert "holds 1 capability for 0" in watched.messages[0]
     held.pop(0)
-    worker.step()
-    for _ in range(10):
-        dog.look()
-    assert len(messages) == 2
-    assert "holds 1 capability for 7" in messages[1]
+    watched.worker.step()
+    watched.look()
+    assert len(watched.messages) == 2
+    assert "holds 1 capability for 7" in watched.messages[1]
 
 
 def test_one_who_only_waits_for_input_is_reported_once() -> None:
-    worker, messages = timely.Worker(), list[str]()
-    numbers, held = hoarding(worker)
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
+    watched = Watched()
+    numbers, held = hoarding(watched.worker)
     for time in range(1, 5):
-        for _ in range(10):
-            dog.look()
+        watched.look()
         numbers.advance_to(time)
-        worker.step()
-    assert len(messages) == 1
-    assert "may still send at 0" in messages[0]
+        watched.worker.step()
+    assert len(watched.messages) == 1
+    assert "may still send at 0" in watched.messages[0]
     numbers.send(1)
     numbers.advance_to(9)
-    for _ in range(3):
-        worker.step()
+    watched.look(3, steps=1)
     assert held
-    for _ in range(10):
-        dog.look()
-    assert len(messages) == 2
-    assert "'hoarder'" in messages[1]
+    watched.look()
+    assert len(watched.messages) == 2
+    assert "'hoarder'" in watched.messages[1]
 
 
 def test_one_who_waits_for_a_moment_is_reported_once() -> None:
-    worker, messages = timely.Worker(clock=lambda: 0.0), list[str]()
+    watched = Watched(timely.Worker(clock=lambda: 0.0))
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
         def logic(output: Any) -> None:
@@ -98,34 +107,33 @@ def test_one_who_waits_for_a_moment_is_reported_once() -> None:
 
         return logic
 
-    with worker.dataflow(int, name="df") as scope:
+    with watched.worker.dataflow(int, name="df") as scope:
         scope.source("hourly", constructor).map(str)
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     for _ in range(3):
-        worker.step()
-        for _ in range(10):
-            dog.look()
-    assert len(messages) == 1
-    detector = StuckDetector([Member(worker)], 10, messages.append, ticking(4), inputs=False)
+        watched.worker.step()
+        watched.look()
+    assert len(watched.messages) == 1
+    detector = StuckDetector([Member(watched.worker)], 10, watched.messages.append, ticking(4), inputs=False)
     for _ in range(10):
         detector.look()
-    assert len(messages) == 1
+    assert len(watched.messages) == 1
 
 
 def test_it_says_nothing_of_what_moves_or_is_complete() -> None:
-    worker, messages = timely.Worker(), list[str]()
-    with worker.dataflow(name="df") as scope:
-        numbers, _ = scope.new_input()
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
+    watched = Watched()
+    with watched.worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        stream.map(str).probe()
     for time in range(1, 12):
         numbers.advance_to(time)
-        worker.step()
-        dog.look()
-    numbers.close()
-    worker.run()
+        watched.look(1, steps=1)
     for _ in range(10):
-        dog.look()
-    assert messages == []
+        numbers.send(1)  # which comes and goes at one time
+        watched.look(1, steps=1)
+    numbers.close()
+    watched.worker.run()
+    watched.look()
+    assert watched.messages == []
 
 
 def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in() -> None:
@@ -197,38 +205,21 @@ def test_it_goes_on_when_nothing_can_be_reported(kind: type[Exception], caplog: 
     assert all(text in caplog.text for text in messages)
 
 
-def test_records_that_come_and_go_at_one_time_are_movement() -> None:
-    worker, messages = timely.Worker(), list[str]()
-    with worker.dataflow(int, name="df") as scope:
-        numbers, stream = scope.new_input()
-        stream.map(str).probe()
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
-    for _ in range(10):
-        numbers.send(1)
-        worker.step()
-        dog.look()
-    assert messages == []
-    numbers.close()
-
-
 def test_one_who_only_looks_again_and_again_has_not_moved() -> None:
-    worker, messages = timely.Worker(), list[str]()
+    watched = Watched()
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
         return lambda input, output: info.activator.activate()
 
-    with worker.dataflow(int, name="df") as scope:
+    with watched.worker.dataflow(int, name="df") as scope:
         numbers, stream = scope.new_input()
         stream.unary(timely.Pipeline, "poller", constructor)
     numbers.send(1)
     numbers.close()
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
-    for _ in range(10):
-        worker.step()
-        dog.look()
-    assert len(messages) == 1
-    assert "'poller' (/df/poller#1" in messages[0]
-    worker.close()
+    watched.look(steps=1)
+    [text] = watched.messages
+    assert "'poller' (/df/poller#1" in text
+    watched.worker.close()
 
 
 def test_what_moves_in_another_process_is_movement() -> None:
@@ -258,93 +249,66 @@ def looping(worker: timely.Worker, keep: Callable[[int], bool]) -> timely.InputH
 
 
 def test_an_endless_loop_is_reported_once_an_epoch() -> None:
-    worker, messages = timely.Worker(), list[str]()
-    numbers = looping(worker, lambda x: True)
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
-    numbers.send(0)
-    for _ in range(20):
-        for _ in range(30):
-            worker.step()
-        dog.look()
-    [text] = messages
+    watched = Watched()
+    looping(watched.worker, lambda x: True).send(0)
+    watched.look(20, steps=30)
+    [text] = watched.messages
     assert "the loop /df/again#1 has gone from round" in text
     assert "/df is still at 0: if it is to end" in text
 
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_stream_3_a_loop_in_no_nested_scope_is_reported_once_nothing_else_sends(closed: bool) -> None:
-    worker, messages = timely.Worker(), list[str]()
-    with worker.dataflow(int, name="df") as scope:
+    watched = Watched()
+    with watched.worker.dataflow(int, name="df") as scope:
         numbers, stream = scope.new_input()
         handle, again = scope.feedback()
         stream.concat(again).connect_loop(handle)
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
     numbers.send(0)
     for epoch in range(20):
         if closed:
             numbers.close()
         else:
             numbers.advance_to(30 * epoch)
-        for _ in range(30):
-            worker.step()
-        dog.look()
+        watched.look(1, steps=30)
     if closed:
-        [text] = messages
+        [text] = watched.messages
         assert "the loop in /df has gone from round" in text and "nothing else sends any more: if it is to end" in text
     else:
-        assert messages == []
-    worker.drop_dataflow(scope)
+        assert watched.messages == []
+    watched.worker.drop_dataflow(scope)
 
 
-class Restless:
+class Restless(Own):
     """A custom scope that always says it has work left."""
 
-    inputs, outputs = 0, 1
-
     def __init__(self, patient: bool) -> None:
+        super().__init__(0)
         self.patient = patient
 
-    def connect(self, inlets: Any, outlets: Any, activate: Any) -> None:
-        pass
-
-    def get_internal_summary(self) -> Any:
-        return (), ((),)
-
-    def set_external_summary(self, summaries: Any, external: Any) -> None:
-        pass
-
-    def push_external_progress(self, external: Any) -> None:
-        pass
-
-    def pull_internal_progress(self, internal: Any, consumed: Any, produced: Any) -> bool:
+    def work(self, *counts: Any) -> bool:
         return True
 
 
 @pytest.mark.parametrize("patient", [False, True])
 def test_stream_4_a_custom_scope_that_never_ends_is_named(patient: bool) -> None:
-    worker, messages = timely.Worker(), list[str]()
-    with worker.dataflow(int, name="df") as scope:
+    watched = Watched()
+    with watched.worker.dataflow(int, name="df") as scope:
         scope.add_scope(Restless(patient), [])[0].probe()
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
-    for _ in range(10):
-        worker.step()
-        dog.look()
-    [text] = messages
+    watched.look(steps=1)
+    [text] = watched.messages
     assert text.startswith("nothing has moved for")
     assert "scope 'Restless' (/df/Restless#0, built at " in text
     assert "return False once nothing is unreported" in text
     assert text.endswith("and call activate() until then, since it is patient") == patient
-    worker.drop_dataflow(scope)
+    watched.worker.drop_dataflow(scope)
 
 
 def test_loops_that_end_are_not_reported() -> None:
-    worker, messages = timely.Worker(), list[str]()
-    numbers = looping(worker, lambda x: x % 50 != 0)
-    dog = Watchdog(worker, after=10, say=messages.append, clock=ticking(4))
+    watched = Watched()
+    numbers = looping(watched.worker, lambda x: x % 50 != 0)
     for epoch in range(1, 20):
         numbers.send(0)
         numbers.advance_to(epoch)
-        for _ in range(30):
-            worker.step()
-        dog.look()
-    assert messages == []
+        watched.look(1, steps=30)
+    assert watched.messages == []

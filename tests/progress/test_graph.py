@@ -107,16 +107,6 @@ def test_second_source_of_an_input_is_refused() -> None:
             graph.add_edge(Source(0, port), Target(0, 0))
 
 
-@pytest.mark.parametrize(
-    "summaries",
-    [[], [[Antichain()]], [[Antichain(), Antichain()]] * 2, {0: {1: Antichain()}}, {2: {0: Antichain([Step(0)])}}],
-)
-def test_summaries_that_do_not_fit_the_ports_are_refused(summaries: Any) -> None:
-    graph: GraphBuilder[int] = GraphBuilder(int)
-    with pytest.raises(GraphError, match=r"'wrong'.*2 (inputs|rows)"):
-        graph.add_node("wrong", 2, 1, summaries)
-
-
 @pytest.mark.parametrize("summary", [Step(0), 0, None, [Step(0), 1]])
 def test_a_summary_where_an_antichain_is_due_is_refused(summary: Any) -> None:
     graph: GraphBuilder[int] = GraphBuilder(int)
@@ -151,8 +141,6 @@ def test_node_that_cannot_be_is_refused() -> None:
     graph.add_node(0, 1, 1, step(0), name="first")
     with pytest.raises(GraphError, match="first"):
         graph.add_node(0, 1, 1, step(0))
-    with pytest.raises(GraphError, match="-1 inputs"):
-        graph.add_node(1, -1, 1, [])
     with pytest.raises(GraphError, match="observe"):
         graph.add_node(2, 1, 1, step(0), observes=[1])
 
@@ -272,12 +260,21 @@ def test_each_way_is_gone_once_where_there_are_no_cycles() -> None:
     assert Counted.composed == 2 * length
 
 
-@pytest.mark.parametrize("summaries", [None, 5, Step(0), [None], [Step(0)], [5], {0: [Antichain([Step(0)])]}, {0: 7}, [], [[]]])
-def test_summaries_that_are_no_table_of_the_ports_are_refused(summaries: Any) -> None:
+@pytest.mark.parametrize(
+    ("inputs", "summaries"),
+    [
+        *((1, wrong) for wrong in (None, 5, Step(0), [None], [Step(0)], [5], {0: [Antichain([Step(0)])]}, {0: 7}, [], [[]])),
+        (2, []),
+        (2, [[Antichain()]]),
+        (2, [[Antichain(), Antichain()]] * 2),
+        (2, {0: {1: Antichain()}}),
+        (2, {2: {0: Antichain([Step(0)])}}),
+    ],
+)
+def test_summaries_that_are_no_table_of_the_ports_are_refused(inputs: int, summaries: Any) -> None:
     graph: GraphBuilder[int] = GraphBuilder(int)
-    message = "the summaries of node 'x' do not fit its ports: give 1 rows, one an input, of 1 antichains, one for each output"
-    with pytest.raises(GraphError, match=message):
-        graph.add_node("x", 1, 1, summaries)
+    with pytest.raises(GraphError, match=f"(the summaries of node 'x' do not fit|there is a summary).*{inputs} (inputs|rows)"):
+        graph.add_node("x", inputs, 1, summaries)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [("1", 1), (1, "1"), (None, 0), (0, 1.5), (-1, 0), (0, -1)])

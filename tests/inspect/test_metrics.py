@@ -1,4 +1,6 @@
-"""OpenTelemetry is given the numbers of all workers that are watched, when it asks.
+"""OpenTelemetry gets the numbers of all watched workers when it asks; Prometheus scrapes every name.
+
+The rest of Prometheus is shown by the example of ``timely.inspect.prometheus.export``.
 
 White box: that a meter goes with its worker is seen at the worker's list of tracers.
 """
@@ -15,11 +17,13 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry, generate_latest
 
 import timely
 from timely.errors import ConfigurationError
 from timely.inspect import everywhere
 from timely.inspect.otel import WorkerMeter
+from timely.inspect.prometheus import export
 from timely.worker.internals import tracers
 
 Numbers = dict[str, dict[tuple[Any, Any], float]]
@@ -142,3 +146,13 @@ def test_a_missing_package_is_named(module: str, needed: str, extra: str, monkey
     monkeypatch.setitem(sys.modules, needed, None)
     with pytest.raises(ConfigurationError, match=rf'pip install "timely-dataflow\[{extra}\]"'):
         importlib.import_module(module)
+
+
+def test_a_name_that_has_what_is_no_character_can_be_scraped() -> None:
+    registry = CollectorRegistry()
+    with timely.Worker() as worker:
+        export(worker, registry)
+        with worker.dataflow(name="caf\udce9") as scope:
+            scope.to_stream(range(3)).map(str)
+        worker.run()
+    assert r'path="/caf\\udce9/map#1"' in generate_latest(registry).decode()
