@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.progress.times import one_input
 from timely.order import Product
-from timely.progress import GraphBuilder, MinimalHeap, Target
+from timely.progress import MinimalHeap, Target
 from timely.testing import minimal
 
 TIMES = st.builds(Product, st.integers(0, 7), st.integers(0, 7))
@@ -66,9 +67,7 @@ def waves(draw: st.DrawFn) -> list[list[tuple[Any, int]]]:
 
 @given(waves())
 def test_many_times_at_one_target(rounds: list[list[tuple[Any, int]]]) -> None:
-    graph: GraphBuilder[Any] = GraphBuilder(Product[int, int])
-    graph.add_node(0, 1, 0, [()])
-    tracker = graph.build()
+    tracker = one_input(Product[int, int])
     counts: Counter[Any] = Counter()
     reported: Counter[Any] = Counter()
     for changes in rounds:
@@ -83,9 +82,7 @@ def test_many_times_at_one_target(rounds: list[list[tuple[Any, int]]]) -> None:
 
 
 def test_only_what_changed_of_many_incomparable_times_is_reported() -> None:
-    graph: GraphBuilder[Any] = GraphBuilder(Product[int, int])
-    graph.add_node(0, 1, 0, [()])
-    tracker = graph.build()
+    tracker = one_input(Product[int, int])
     place = Target(0, 0)
 
     def moved(*changes: tuple[int, int, int]) -> list[Any]:
@@ -104,9 +101,7 @@ def test_only_what_changed_of_many_incomparable_times_is_reported() -> None:
 
 
 def test_a_time_that_came_when_there_were_few_counts_when_there_are_many() -> None:
-    graph: GraphBuilder[Any] = GraphBuilder(Product[int, int])
-    graph.add_node(0, 1, 0, [()])
-    tracker = graph.build()
+    tracker = one_input(Product[int, int])
     first, second = ([Product(n, 40 - n) for n in range(start, start + 20)] for start in (0, 20))
     for time in first:
         tracker.update(Target(0, 0), time, 1)

@@ -8,7 +8,7 @@ from weakref import WeakSet
 import numpy as np
 import pytest
 
-from tests.progress.times import Moment, TotalMoment
+from tests.progress.times import Moment, TotalMoment, one_input
 from timely.errors import GraphError, ProgressError, TimestampError
 from timely.order import Product
 from timely.progress import (
@@ -90,9 +90,7 @@ def test_negative_counts_are_remembered_and_hold_nothing_back() -> None:
 @pytest.mark.parametrize("many", [1, 40])
 def test_a_count_may_cross_zero_at_once(time: Any, many: int) -> None:
     """Several batches may be counted between two propagations: -1 becomes +2, and back, without being 0."""
-    graph: GraphBuilder[Any] = GraphBuilder(time)
-    graph.add_node(0, 1, 0, [()])
-    tracker = graph.build()
+    tracker = one_input(time)
     times = [n if time is int else Product(n, many - n) for n in range(many)]
     for before, diff, reported in ((0, -1, 0), (-1, 3, 1), (2, -4, -1), (-2, 5, 1)):
         for at in times:
@@ -105,9 +103,7 @@ def test_a_count_may_cross_zero_at_once(time: Any, many: int) -> None:
 
 def test_counts_that_come_and_go_beyond_a_held_time_leave_nothing_behind() -> None:
     for time in (int, Product[int, int]):
-        graph: GraphBuilder[Any] = GraphBuilder(time)
-        graph.add_node(0, 1, 0, [()])
-        tracker = graph.build()
+        tracker = one_input(time)
         at: list[Any] = [n if time is int else Product(n, n) for n in range(5001)]
         tracker.update_at(0, at[0], 1)
         for n in range(1, 5001):
@@ -135,9 +131,7 @@ class TotalEvent(Event, TotalMoment):
 
 @pytest.mark.parametrize("time", [Event, TotalEvent])
 def test_times_that_are_gone_are_forgotten(time: type[Event]) -> None:
-    graph: GraphBuilder[Event] = GraphBuilder(time)
-    graph.add_node(0, 1, 0, [()])
-    tracker = graph.build()
+    tracker = one_input(time)
     known = WeakSet[Event]()
     for at in range(10):
         event = time(at)
@@ -151,9 +145,7 @@ def test_times_that_are_gone_are_forgotten(time: type[Event]) -> None:
 
 
 def test_a_thousand_outstanding_times_take_a_heap_and_not_a_search() -> None:
-    graph: GraphBuilder[Event] = GraphBuilder(TotalEvent)
-    graph.add_node(0, 1, 0, [()])
-    tracker = graph.build()
+    tracker = one_input(TotalEvent)
     Event.compared = 0
     for at in range(1000):
         tracker.update_at(0, TotalEvent(at), 1)
@@ -161,9 +153,7 @@ def test_a_thousand_outstanding_times_take_a_heap_and_not_a_search() -> None:
 
 
 def test_many_outstanding_times_survive_compaction() -> None:
-    graph: GraphBuilder[int] = GraphBuilder(int)
-    graph.add_node(0, 1, 0, [()])
-    tracker = graph.build()
+    tracker = one_input(int)
     times = [(n * 7919) % 5003 for n in range(5003)]
     for time in times:
         tracker.update(Target(0, 0), time, 1)
@@ -179,9 +169,7 @@ def test_many_outstanding_times_survive_compaction() -> None:
 
 def test_what_is_owed_survives_compaction() -> None:
     """Counts below zero are kept among many times that come and go, until they are made up for."""
-    graph: GraphBuilder[int] = GraphBuilder(int)
-    graph.add_node(0, 1, 0, [()])
-    tracker = graph.build()
+    tracker = one_input(int)
     tracker.update(Target(0, 0), 0, +1)
     for time in range(1, 2001):
         tracker.update(Target(0, 0), time, +1)
@@ -196,9 +184,7 @@ def test_what_is_owed_survives_compaction() -> None:
 
 
 def test_a_time_that_went_while_earlier_ones_were_owed_may_come_again() -> None:
-    graph: GraphBuilder[int] = GraphBuilder(int)
-    graph.add_node(0, 1, 0, [()])
-    tracker = graph.build()
+    tracker = one_input(int)
     for time, diff in ((1, -1), (2, +1), (2, -1), (3, +1)):
         tracker.update(Target(0, 0), time, diff)
     assert tracker.propagate() == [(Target(0, 0), 3, +1)]

@@ -1,8 +1,11 @@
-"""Timestamp types of one's own, through the protocols alone, for tests: a totally and a partially ordered one."""
+"""Timestamp types of one's own, through the protocols alone, for tests: a totally and a partially ordered one; and a
+graph of one input."""
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
+
+from timely.progress import GraphBuilder, Tracker
 
 M = TypeVar("M", bound="Moment")
 
@@ -132,3 +135,10 @@ class Tick:
 
     def __repr__(self) -> str:
         return f"Tick{self.by}"
+
+
+def one_input(time: Any) -> Tracker[Any]:
+    """The tracker of a graph that is one node with one input."""
+    graph: GraphBuilder[Any] = GraphBuilder(time)
+    graph.add_node(0, 1, 0, [()])
+    return graph.build()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from tests.properties.puppets import Choices, Stage
+from tests.properties.test_flattening import check_against_flat_graph
 from tests.support.code_printing import as_program
 from tests.support.flat_graph import FlatGraph
 from tests.support.nesting import Nesting, flat
@@ -55,16 +55,7 @@ def test_dataflows_over_times_of_ones_own_print_as_what_they_are(kit: TimeKit, d
 def test_frontiers_in_a_nesting_over_times_of_ones_own_are_those_of_the_flat_graph(
     kit: TimeKit, data: st.DataObject, sharing: bool
 ) -> None:
-    choices = Choices(data)
-    stage = Stage(data.draw(nestings(kit)).repaired(), choices, sharing=sharing)
-    for _ in range(choices.below(8)):
-        stage.settle()
-        assert stage.shown() == stage.true()
-        if stage.puppets:
-            for _ in range(1 + choices.below(3)):
-                choices.among(stage.puppets).act()
-    stage.settle()
-    assert stage.shown() == stage.true()
+    check_against_flat_graph(data.draw(nestings(kit)), data, most=8, sharing=sharing)
 
 
 # -- what is wrong is found, and shrunk to a program that shows it when it is pasted ---------------------------------------

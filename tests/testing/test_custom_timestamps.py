@@ -20,8 +20,6 @@ from examples.timestamps import (
     sets,
     system_and_event_time,
 )
-from tests.support.exchange_rules import histories
-from tests.support.naiad_scheduler import NaiadScheduler
 from tests.testing.kits import KITS
 from timely import LoopSummary, LoopTime, Product
 from timely.errors import CycleError, TimestampError
@@ -201,23 +199,6 @@ def test_frontiers_in_nested_loops_are_those_of_brute_force(data: st.DataObject)
 @given(data=st.data())
 def test_T5_frontiers_of_random_graphs_over_times_of_ones_own_are_those_of_brute_force(kit: Any, data: st.DataObject) -> None:
     check_tracker(*data.draw(scenarios(kit)))
-
-
-@given(st.data())
-def test_T5_naiads_scheduler_agrees_in_nested_loops(data: st.DataObject) -> None:
-    """Leaving a loop goes back in time: random graphs do not have that, this one does."""
-    scheduler, tracker = NaiadScheduler(NESTED), NESTED.build()
-    for location in NESTED.locations():
-        if isinstance(location, Source):
-            scheduler.notify_at(location, LoopTime(0))
-            tracker.update(location, LoopTime(0), 1)
-    for statement in data.draw(histories(LoopTime, NESTED)):
-        for location, time, diff in sorted(statement, key=lambda change: -change[2]):
-            scheduler.update(location, time, diff)
-            tracker.update(location, time, diff)
-        tracker.propagate()
-        for location in NESTED.locations():
-            assert scheduler.frontier_at(location) == tracker.frontier(location)
 
 
 @pytest.mark.parametrize("missing", ["again 2", "again 1"])

@@ -131,19 +131,26 @@ class Interrupted(socket.socket):
         return sent
 
 
+def after_an_interruption(sender: Link, far: socket.socket, *first: Any) -> tuple[list[Any], bool, bool]:
+    """Send a message and be interrupted, then another; return what arrives, whether the link is gone, and whether it is busy."""
+    receiver, got = Link(far), list[Any]()
+    sender.pending += first
+    with pytest.raises(KeyboardInterrupt):
+        sender.flush()
+    sender.pending.append(("second",))
+    sender.flush()
+    for _ in range(3):
+        receiver.read(got)
+    return got, receiver.gone, sender.busy
+
+
 @pytest.mark.parametrize("pieces", [1, 2], ids=["one piece", "two"])
 def test_after_an_interruption_nothing_is_sent_twice_or_left_out(pieces: int) -> None:
     near, far = socket.socketpair()
+    first = ("first", *[pickle.PickleBuffer(bytes(100_000))] * (pieces - 1))
     with Interrupted(fileno=near.detach()) as near, far:
-        sender, receiver, got = Link(near), Link(far), list[Any]()
-        sender.pending.append(("first", *[pickle.PickleBuffer(bytes(100_000))] * (pieces - 1)))
-        with pytest.raises(KeyboardInterrupt):
-            sender.flush()
-        sender.pending.append(("second",))
-        sender.flush()
-        for _ in range(3):
-            receiver.read(got)
-    assert ([kind for kind, *_ in got], receiver.gone, sender.busy) == (["first"], True, False)
+        got, gone, busy = after_an_interruption(Link(near), far, first)
+    assert ([kind for kind, *_ in got], gone, busy) == (["first"], True, False)
 
 
 class Interrupting:
@@ -158,18 +165,11 @@ class Interrupting:
         return Interrupting, ()
 
 
-@pytest.mark.parametrize("hidden", [False, True], ids=["plain", "encrypted"])
-def test_what_was_interrupted_when_it_was_made_ready_is_not_left_out(hidden: bool) -> None:
+@pytest.mark.parametrize("kind", [Link, SecureLink], ids=["plain", "encrypted"])
+def test_what_was_interrupted_when_it_was_made_ready_is_not_left_out(kind: Any) -> None:
     near, far = socket.socketpair()
-    sender, receiver, got = (SecureLink(cast(Any, near)) if hidden else Link(near)), Link(far), list[Any]()
     with near, far:
-        sender.pending += [("first",), (Interrupting(),)]
-        with pytest.raises(KeyboardInterrupt):
-            sender.flush()
-        sender.pending.append(("second",))
-        sender.flush()
-        receiver.read(got)
-    assert (got, receiver.gone) == ([], True)
+        assert after_an_interruption(kind(near), far, ("first",), (Interrupting(),)) == ([], True, False)
 
 
 class Hasty(SecureLink):
@@ -184,13 +184,5 @@ class Hasty(SecureLink):
 
 def test_what_was_interrupted_before_it_was_written_is_not_left_out() -> None:
     near, far = socket.socketpair()
-    sender, receiver, got = Hasty(cast(Any, near)), Link(far), list[Any]()
     with near, far:
-        sender.pending.append(("first",))
-        with pytest.raises(KeyboardInterrupt):
-            sender.flush()
-        assert not sender.busy
-        sender.pending.append(("second",))
-        sender.flush()
-        receiver.read(got)
-    assert (got, receiver.gone) == ([], True)
+        assert after_an_interruption(Hasty(cast(Any, near)), far, ("first",)) == ([], True, False)
