@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Set
 from typing import Any, ClassVar
 
 import attrs
@@ -141,13 +142,20 @@ def tracked_by(wrong: type[WrongTracker]) -> type[ExchangeRules]:
     return type(wrong.__name__, (ExchangeRules,), {"tracker": lambda self, believed: wrong(believed.build())})
 
 
+class EnoughSeen(Exception):
+    """Ends a search."""
+
+
 class Collecting(StateChecks):
-    """Goes on where something does not hold, and keeps the ids of all that did not."""
+    """Goes on where something does not hold, until it has seen ``enough``, if that is any; keeps the ids of all that did not."""
 
     seen: ClassVar[set[str]]
+    enough: ClassVar[Set[str]] = frozenset()
 
     def check(self, state: ExchangeState, before: ExchangeState | None = None) -> None:
         self.seen.update(invariant for invariant, _ in self.violations(state, before))
+        if self.enough and self.enough <= self.seen:
+            raise EnoughSeen
 
 
 class OnlySafety(StateChecks):
@@ -159,11 +167,12 @@ class OnlySafety(StateChecks):
                 raise InvariantViolation(invariant, result)
 
 
-def objections(configuration: Configuration) -> set[str]:
-    """The ids of all invariants that do not hold somewhere among the first 5,000 states of a configuration."""
+def objections(configuration: Configuration, enough: Set[str] = frozenset()) -> set[str]:
+    """The ids of all invariants that do not hold somewhere among the first 5,000 states of a configuration; or ``enough``."""
     seen: set[str] = set()
-    collecting: Any = type("All", (Collecting,), {"seen": seen})
-    explore(attrs.evolve(configuration, checks=collecting), max_states=5_000)
+    collecting: Any = type("All", (Collecting,), {"seen": seen, "enough": enough})
+    with contextlib.suppress(EnoughSeen):
+        explore(attrs.evolve(configuration, checks=collecting), max_states=5_000)
     return seen
 
 
@@ -199,7 +208,7 @@ def test_T9_the_checker_objects(configuration: Configuration, first: str, also: 
 @broken
 def test_T9_what_else_does_not_hold(configuration: Configuration, first: str, also: set[str]) -> None:
     assert first in also
-    assert objections(configuration) >= also
+    assert objections(configuration, also) >= also
 
 
 def test_T9_every_invariant_has_something_to_object_to() -> None:
@@ -217,7 +226,7 @@ def test_T9_a_dropped_summary(graph: GraphSpec) -> None:
         deaf = attrs.evolve(graph, edges=())
     with pytest.raises(InvariantViolation, match="^G9: "):
         explore(Configuration(graph, 2, 2, believed=deaf))
-    assert "S0" in objections(Configuration(graph, 2, 2, believed=deaf))
+    assert "S0" in objections(Configuration(graph, 2, 2, believed=deaf), {"S0"})
 
 
 @pytest.mark.parametrize("graph", [LINE, LOOP], ids=["line", "loop"])

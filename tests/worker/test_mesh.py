@@ -277,10 +277,10 @@ def test_other_tls_is_refused(half: Half, version: ssl.TLSVersion) -> None:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = version
     with socket.create_connection(half.addresses[0]) as plain, pytest.raises(OSError):
-        sock = context.wrap_socket(plain, server_hostname=NONE.hex())
-        assert version is ssl.TLSVersion.TLSv1_3, "an older handshake does not succeed"
-        sock.sendall(Hello(NONE, 0, 1, 0).pack())
-        assert sock.recv(8) != b""
+        with context.wrap_socket(plain, server_hostname=NONE.hex()) as sock:
+            assert version is ssl.TLSVersion.TLSv1_3, "an older handshake does not succeed"
+            sock.sendall(Hello(NONE, 0, 1, 0).pack())
+            assert sock.recv(8) != b""
         pytest.fail("it was answered")
     half.finish()
 
