@@ -260,17 +260,18 @@ def test_each_way_is_gone_once_where_there_are_no_cycles() -> None:
     assert Counted.composed == 2 * length
 
 
-@pytest.mark.parametrize(
-    ("inputs", "summaries"),
-    [
-        *((1, wrong) for wrong in (None, 5, Step(0), [None], [Step(0)], [5], {0: [Antichain([Step(0)])]}, {0: 7}, [], [[]])),
-        (2, []),
-        (2, [[Antichain()]]),
-        (2, [[Antichain(), Antichain()]] * 2),
-        (2, {0: {1: Antichain()}}),
-        (2, {2: {0: Antichain([Step(0)])}}),
-    ],
-)
+NO_ROWS: list[Any] = [None, 5, Step(0), [None], [Step(0)], [5], {0: [Antichain([Step(0)])]}, {0: 7}, [], [[]]]
+NO_TABLES: list[tuple[int, Any]] = [
+    *((1, wrong) for wrong in NO_ROWS),
+    (2, []),
+    (2, [[Antichain()]]),
+    (2, [[Antichain(), Antichain()]] * 2),
+    (2, {0: {1: Antichain()}}),
+    (2, {2: {0: Antichain([Step(0)])}}),
+]
+
+
+@pytest.mark.parametrize(("inputs", "summaries"), NO_TABLES)
 def test_summaries_that_are_no_table_of_the_ports_are_refused(inputs: int, summaries: Any) -> None:
     graph: GraphBuilder[int] = GraphBuilder(int)
     with pytest.raises(GraphError, match=f"(the summaries of node 'x' do not fit|there is a summary).*{inputs} (inputs|rows)"):
