@@ -150,7 +150,7 @@ def changes(draw: st.DrawFn, records: st.SearchStrategy[Any], epochs: int) -> li
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=15, derandomize=True, deadline=None)
 @given(data=st.data())
 def test_random_changes(name: str, data: st.DataObject) -> None:
     build, plain, second = PROGRAMS[name]

@@ -185,7 +185,7 @@ def test_merges_are_under_way_while_times_advance(kind: str) -> None:
             session, pairs = dd.new_collection(scope)
             counts = pairs.count_by_key().output()
             doubled = pairs.join_map(pairs.distinct(), lambda key, one, other: (one, other)).output()
-        for time in range(40):
+        for time in range(24):
             gone = source.sample(list(held.elements()), min(6, held.total()))
             come = [(source.randrange(15), source.randrange(5)) for _ in range(12)]
             for sign, records in ((-1, gone), (1, come)):

@@ -75,9 +75,10 @@ def sums(changes: list[Any], key: Any, time: Any) -> dict[Any, int]:
 @pytest.mark.parametrize("disk", [False, True], ids=["memory", "disk"])
 @pytest.mark.parametrize("layout", VALUES)
 @pytest.mark.parametrize("policy", [GEOMETRIC, EVERYTHING], ids=["geometric", "one run"])
-def test_a_trace_adds_up_to_what_was_appended(layout: str, disk: bool, time: Any, policy: MergePolicy) -> None:
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 12), marks=pytest.mark.soak)], ids=str)
+def test_a_trace_adds_up_to_what_was_appended(seeds: range, layout: str, disk: bool, time: Any, policy: MergePolicy) -> None:
     times = lattice(time)
-    for seed in range(6):
+    for seed in seeds:
         random = Random(seed)
         keys = [*range(6), -1, -2] if layout != "objects" else [-1, -2, "k", 2.5, (-1, -1), (-1, -2)]
         since = [times.domain.minimum]

@@ -29,7 +29,7 @@ from timely.worker import GarbageControl, batching
 
 EVERY_KIT = pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
 EVERY_MODE = pytest.mark.parametrize("mode", PROGRESS_MODES)
-FEW = settings(max_examples=max(settings().max_examples // 8, 5))
+FEW = settings(max_examples=max(settings().max_examples // 8, 3))
 """For what is tried with every kit, or with every mode on every size."""
 
 

@@ -84,7 +84,7 @@ IN_STEPS: dict[str, Any] = {"k_core": lambda stream, source: _cores(None, stream
 
 @pytest.mark.parametrize("name", [*BUILDS, *IN_STEPS])
 @given(batches=edges, cuts=cuts, workers=st.integers(1, 3), compact=st.booleans(), kind=st.sampled_from(["numbers", "names"]))
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_a_graph_algorithm_that_is_cut_gives_what_it_gives_without(
     name: str, batches: Edges, cuts: list[Cut], workers: int, compact: bool, kind: str
 ) -> None:

@@ -67,7 +67,7 @@ BINARY: dict[str, Build] = {
 
 @pytest.mark.parametrize("name", BINARY)
 @given(left=sends, right=sends, cuts=cuts, workers=st.integers(1, 3), compact=st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_two_inputs_that_are_cut_give_what_they_give_without(
     name: str, left: Sends, right: Sends, cuts: list[Cut], workers: int, compact: bool
 ) -> None:
@@ -76,7 +76,7 @@ def test_two_inputs_that_are_cut_give_what_they_give_without(
 
 
 @given(sends=sends, cuts=cuts, workers=st.integers(1, 3))
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_counts_of_workers_that_come_and_go_add_up(sends: Sends, cuts: list[Cut], workers: int) -> None:
     def build(scope: Any, stream: Any) -> Any:
         return stream.count()
@@ -85,7 +85,7 @@ def test_counts_of_workers_that_come_and_go_add_up(sends: Sends, cuts: list[Cut]
 
 
 @given(sends=sends, end=st.integers(0, EPOCHS), workers=st.integers(1, 3))
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_what_each_worker_has_of_a_time_goes_on_there(sends: Sends, end: int, workers: int) -> None:
     def accumulated(scope: Any, stream: Any) -> Any:
         return stream.map(lambda pair: pair[1]).accumulate(0, lambda total, x: total + x)
@@ -101,7 +101,7 @@ def test_what_each_worker_has_of_a_time_goes_on_there(sends: Sends, end: int, wo
 
 
 @given(sends=sends, cut=st.tuples(st.integers(0, EPOCHS), st.integers(1, 3)), workers=st.integers(1, 3))
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_a_reduction_goes_on_on_any_number_of_workers(sends: Sends, cut: Cut, workers: int) -> None:
     def build(scope: Any, stream: Any) -> Any:
         return stream.map(lambda pair: pair[1]).apply(operators.all_reduce, max)

@@ -156,7 +156,7 @@ def _round_and_round(scope: Any, stream: Any) -> Any:
 @given(sends=sends, cuts=cuts, workers=st.integers(1, 3), compact=st.booleans())
 @example(sends=[[(1, (0, 2))], [(0, (0, 2))], [], []], cuts=[(1, 1)], workers=2, compact=False)  # one record on either side
 @example(sends=[[(2, (0, 2)), (2, (0, 2))], [], [], []], cuts=[(1, 2)], workers=1, compact=False)  # two states become one
-@settings(max_examples=12)
+@settings(max_examples=9)
 def test_a_run_that_is_cut_gives_what_one_without_a_cut_gives(
     name: str, sends: Sends, cuts: list[Cut], workers: int, compact: bool
 ) -> None:
