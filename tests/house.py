@@ -9,6 +9,7 @@ twice, and tests that import what is not public without saying why. ``tests/test
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import sys
@@ -69,12 +70,19 @@ class Lines:
 
 @attrs.frozen
 class Module:
-    """One file of the package."""
+    """One file of the package; ``nodes`` are those of its tree."""
 
     name: str
     path: Path
     source: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
+
+    @classmethod
+    def of(cls, name: str, path: Path, source: str) -> Module:
+        """Parse a file."""
+        tree = ast.parse(source)
+        return cls(name, path, source, tree, tuple(ast.walk(tree)))
 
     @property
     def package(self) -> str:
@@ -84,7 +92,7 @@ class Module:
     def lines(self) -> Lines:
         """Count its lines."""
         docstrings: set[int] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
                 text = node.body[0]
                 docstrings.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
@@ -100,27 +108,23 @@ class Module:
         return Lines(len(self.source.splitlines()), len(code), len(docstrings), len(comments - code))
 
 
-def modules(root: Path) -> dict[str, Module]:
-    """Return every file of the package below ``root``, by module name."""
+@functools.cache
+def modules(root: Path, folder: str = "timely") -> dict[str, Module]:
+    """Return every file of a folder below ``root``, by module name."""
     known = {}
-    for path in sorted((root / "timely").rglob("*.py")):
+    for path in sorted((root / folder).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        source = path.read_text(encoding="utf-8")
-        known[name] = Module(name, path, source, ast.parse(source))
+        known[name] = Module.of(name, path, path.read_text(encoding="utf-8"))
     return known
 
 
 def imported(module: Module, known: Mapping[str, Module]) -> Iterator[str]:
     """Yield the modules of the package that a file imports from, wherever the import stands."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                if inner in known or node.module in known:
-                    yield inner if inner in known else node.module
+    for base, name in imported_names(module.nodes):
+        inner = f"{base}.{name}"
+        if inner in known or base in known:
+            yield inner if inner in known else base
 
 
 def circles(known: Mapping[str, Module]) -> list[list[str]]:
@@ -148,7 +152,7 @@ def hidden(known: Mapping[str, Module]) -> list[str]:
         if module.path.name == "__init__.py":
             exported = {
                 alias.asname or alias.name
-                for node in ast.walk(module.tree)
+                for node in module.nodes
                 if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{name}.")
                 for alias in node.names
             }
@@ -160,15 +164,15 @@ def doubles(known: Iterable[Module]) -> list[str]:
     """Return the names that several public classes have, each with the modules that define one."""
     classes: dict[str, list[str]] = defaultdict(list)
     for module in known:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes[node.name].append(module.name)
     return [f"{name}: {', '.join(at)}" for name, at in sorted(classes.items()) if len(at) > 1]
 
 
-def imported_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
+def imported_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
     """Yield ``(module, name)`` for every import, the name empty for a plain ``import module``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -183,14 +187,18 @@ def documented(root: Path) -> tuple[set[str], set[tuple[str, str]]]:
         for node in made_pages.body
         if isinstance(node, ast.Assign) and any(isinstance(name, ast.Name) and name.id == "REFERENCE" for name in node.targets)
     )
-    shown = {pair for path in (root / "examples").rglob("*.py") for pair in imported_names(ast.parse(path.read_text("utf-8")))}
+    shown = {
+        pair
+        for path in (root / "examples").rglob("*.py")
+        for pair in imported_names(ast.walk(ast.parse(path.read_text("utf-8"))))
+    }
     for page in [root / "README.md", *(root / "docs").glob("*.md")]:
         for program in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
-            shown.update(imported_names(ast.parse(program)))
+            shown.update(imported_names(ast.walk(ast.parse(program))))
     return reference, shown
 
 
-def unexplained_white_boxes(root: Path, known: Mapping[str, Module]) -> list[str]:
+def unexplained_white_boxes(root: Path, known: Mapping[str, Module], tests: Iterable[Module]) -> list[str]:
     """Return the test files that import what is not public from a module of a package, without a sentence that says why.
 
     Public is what a package exports, what a module of the reference has, and what the programs of the documents import. What a
@@ -202,30 +210,25 @@ def unexplained_white_boxes(root: Path, known: Mapping[str, Module]) -> list[str
         pair
         for module in known.values()
         if module.path.name == "__init__.py"
-        for pair in imported_names(module.tree)
+        for pair in imported_names(module.nodes)
         if pair[0].startswith(f"{module.name}.") and f'"{pair[1]}"' in module.source.partition("__all__")[2]
     }
     imports = []
-    for path in sorted((root / "tests").rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        explained = WHITE_BOX.search(ast.get_docstring(tree) or "")
-        for module, name in imported_names(tree):
+    for test in tests:
+        explained = WHITE_BOX.search(ast.get_docstring(test.tree) or "")
+        for module, name in imported_names(test.nodes):
             at = f"{module}.{name}" if f"{module}.{name}" in inner else module
             if at not in inner or at in reference or (module, name) in shown:
                 continue
             if not explained or (module, name) in exported:
-                imports.append(f"{path.relative_to(root)}: {module} {name}".rstrip())
+                imports.append(f"{test.path.relative_to(root)}: {module} {name}".rstrip())
     return imports
 
 
-def definitions(module: Module) -> Iterator[tuple[str, str]]:
-    """Yield what a file defines as ``(kind, name)``: the module itself, classes, functions and methods."""
-    yield "module", module.name.rsplit(".", 1)[-1]
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ClassDef):
-            yield "class", node.name
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield "function", node.name
+def definitions(module: Module) -> Iterator[str]:
+    """Yield the names of what a file defines: the module itself, classes, functions and methods."""
+    yield module.name.rsplit(".", 1)[-1]
+    yield from (node.name for node in module.nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def words(name: str) -> list[str]:
@@ -243,32 +246,24 @@ def coined(known: Iterable[Module]) -> list[str]:
         {
             f"{module.name}:{name}"
             for module in known
-            for _, name in definitions(module)
+            for name in definitions(module)
             if not name.startswith("__") and COINED.intersection(words(name))
         }
     )
-
-
-def modules_of_tests(root: Path) -> dict[str, Module]:
-    """Return every file of the tests below ``root``, by module name."""
-    known = {}
-    for path in sorted((root / "tests").rglob("*.py")):
-        source = path.read_text(encoding="utf-8")
-        name = ".".join(path.relative_to(root).with_suffix("").parts)
-        known[name] = Module(name, path, source, ast.parse(source))
-    return known
 
 
 def vague(known: Iterable[Module]) -> list[str]:
     """Return the functions with a parameter or a variable whose name does not say what it holds."""
     functions = set()
     for module in known:
-        for function in ast.walk(module.tree):
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                parameters = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-                nodes = (node for node in ast.walk(function) if isinstance(node, ast.Name))
-                if VAGUE & (parameters | {node.id for node in nodes if isinstance(node.ctx, ast.Store)}):
-                    functions.add(f"{module.name}:{function.name}")
+        lines = {node.lineno for node in module.nodes if isinstance(node, ast.arg) and node.arg in VAGUE}
+        names = (node for node in module.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        lines |= {node.lineno for node in names if node.id in VAGUE}
+        for function in module.nodes if lines else ():
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and lines.intersection(
+                range(function.lineno, (function.end_lineno or function.lineno) + 1)
+            ):
+                functions.add(f"{module.name}:{function.name}")
     return sorted(functions)
 
 
@@ -302,16 +297,12 @@ def repeated_file_names(known: Iterable[Module]) -> list[str]:
 
 def main(root: Path) -> int:
     """Print the figures of a checkout; return how many are past their targets."""
-    known, tests = modules(root), modules_of_tests(root)
+    known, tests = modules(root), modules(root, "tests")
     by_package: dict[str, Lines] = defaultdict(Lines)
     uses: Counter[str] = Counter()
     for module in known.values():
         by_package[module.package] += module.lines()
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Import):
-                uses.update(alias.name.split(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                uses[node.module.split(".")[0]] += 1
+        uses.update(base.split(".")[0] for base, _ in imported_names(module.nodes))
     past = []
     print(f"{'package':14}{'lines':>8}{'code':>8}{'docstring':>11}{'comment':>9}")
     for package, lines in sorted(by_package.items(), key=lambda entry: -entry[1].total):
@@ -325,7 +316,7 @@ def main(root: Path) -> int:
         "files that import each other": [" ".join(group) for group in circles(known)],
         "submodules hidden by their package": hidden(known),
         "public classes defined twice": doubles(known.values()),
-        "imports in tests of what is not public, without a reason": unexplained_white_boxes(root, known),
+        "imports in tests of what is not public, without a reason": unexplained_white_boxes(root, known, tests.values()),
         "names that the word table replaces": [*coined(known.values()), *coined(tests.values())],
         "functions with a variable that does not say what it holds": [*vague(known.values()), *vague(tests.values())],
         "fixed packages that nothing imports": [name for name in FIXED_PACKAGES if not uses[name] and not uses[name[:4]]],

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.house import ROOT, Module, modules
+
 PACKAGE = ROOT / "timely"
 
 # A layer may import those before it. Layers on one line do not know of each other.
@@ -77,15 +79,15 @@ def layer(module: str) -> str:
     return [*module.split("."), ""][1]
 
 
-def imports(module: str, source: str, is_package: bool = False) -> Iterator[tuple[str, str | None]]:
-    """Each import of a module's source as ``(module, name)``; the name is ``None`` for a plain ``import module``."""
-    parts = module.split(".")
-    for node in ast.walk(ast.parse(source)):
+def imports(module: Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str | None]]:
+    """Each import of a module as ``(module, name)``; the name is ``None`` for a plain ``import module``."""
+    parts = module.name.split(".")
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, None
         elif isinstance(node, ast.ImportFrom):
-            up = len(parts) - node.level + is_package if node.level else 0
+            up = len(parts) - node.level + (module.path.name == "__init__.py") if node.level else 0
             base = ".".join([*parts[:up], *([node.module] if node.module else [])])
             for alias in node.names:
                 # `from timely import order` imports a module, `from timely import Stream` a name of the package.
@@ -95,41 +97,39 @@ def imports(module: str, source: str, is_package: bool = False) -> Iterator[tupl
                     yield base, alias.name
 
 
-def violations(module: str, source: str, is_package: bool = False) -> list[str]:
+def violations(module: Module) -> list[str]:
     """What is wrong with the imports of one module of the package, as sentences; empty if nothing is."""
-    here = layer(module)
+    here = layer(module.name)
     if here not in RANK:
-        return [f"{module} is in no layer"]
-    collected = []
-    loaded = [node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    when_loaded = {collected for node in loaded for collected in imports(module, ast.unparse(node), is_package)}
-    for target, name in imports(module, source, is_package):
-        top = target.split(".")[0]
-        if here in PURE and top in IMPURE:
-            collected.append(f"{module} imports {target}: {here} is pure, without I/O, threads or clocks")
-        if top != "timely":
+        return [f"{module.name} is in no layer"]
+    sentences = []
+    when_loaded = set(imports(module, module.tree.body))
+    for target, name in imports(module, module.nodes):
+        importing = f"{module.name} imports {target}"
+        if here in PURE and target.split(".")[0] in IMPURE:
+            sentences.append(f"{importing}: {here} is pure, without I/O, threads or clocks")
+        if target.split(".")[0] != "timely":
             continue
         there = layer(target)
         if there not in RANK:
-            collected.append(f"{module} imports {target}, which is in no layer")
-        elif target.startswith(FACADE.get(module, ())) and (target, name) not in when_loaded:
+            sentences.append(f"{importing}, which is in no layer")
+        elif target.startswith(FACADE.get(module.name, ())) and (target, name) not in when_loaded:
             continue
-        elif there != here and RANK[there] >= RANK[here] and not is_exception(module, there):
-            collected.append(f"{module} imports {target}: {there or 'timely'} does not stand below {here or 'timely'}")
+        elif there != here and RANK[there] >= RANK[here] and not is_exception(module.name, there):
+            sentences.append(f"{importing}: {there or 'timely'} does not stand below {here or 'timely'}")
         elif here == "operators" and there != here:
             if target not in OPERATORS_MAY_IMPORT:
-                collected.append(f"{module} imports {target}, which an operator of a user's own could not import")
+                sentences.append(f"{importing}, which an operator of a user's own could not import")
             elif name is not None and name.startswith("_"):
-                collected.append(f"{module} imports {name} from {target}, which is not public")
-    return collected
+                sentences.append(f"{module.name} imports {name} from {target}, which is not public")
+    return sentences
 
 
-def wing_of(module: str, package: str) -> str | None:
+def wing_of(module: Module | None, package: str) -> str | None:
     """Return the wing of a package that a file is in; ``None`` where it is in another package, or a face."""
-    path = KNOWN.get(module)
-    if path is None or path.name == "__init__.py" or not module.startswith(f"{package}."):
+    if module is None or module.path.name == "__init__.py" or not module.name.startswith(f"{package}."):
         return None
-    folder = module.removeprefix(f"{package}.").rpartition(".")[0]
+    folder = module.name.removeprefix(f"{package}.").rpartition(".")[0]
     return folder if folder in WINGS[package] else None
 
 
@@ -138,33 +138,30 @@ def is_exception(module: str, there: str) -> bool:
     return any(there == layer and f"{module}.".startswith(f"{package}.") for package, layer in EXCEPTIONS)
 
 
-def modules() -> list[tuple[str, Path]]:
-    """Every module of the package, by name."""
-    collected = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        collected.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
-    return collected
-
-
-KNOWN = dict(modules())
+@pytest.fixture(scope="module")
+def known() -> dict[str, Module]:
+    gc.set_threshold(0)  # until the file ends: to visit the trees took three times as long as to parse
+    return modules(ROOT)
 
 
 @pytest.mark.parametrize("package", WINGS)
-def test_wings_point_downwards(package: str) -> None:
+def test_wings_point_downwards(package: str, known: dict[str, Module]) -> None:
     upward = []
-    for module, path in KNOWN.items():
+    for module in known.values():
         here = wing_of(module, package)
-        for target, name in () if here is None else imports(module, path.read_text(encoding="utf-8")):
-            there = wing_of(f"{target}.{name}" if f"{target}.{name}" in KNOWN else target, package)
+        for target, name in () if here is None else imports(module, module.nodes):
+            there = wing_of(known.get(f"{target}.{name}", known.get(target)), package)
             if here is not None and there is not None and WINGS[package].index(there) > WINGS[package].index(here):
-                upward.append(f"{module} imports {target}")
+                upward.append(f"{module.name} imports {target}")
     assert upward == []
 
 
-@pytest.mark.parametrize(("module", "path"), [pytest.param(m, p, id=m) for m, p in modules()])
-def test_imports_point_downwards(module: str, path: Path) -> None:
-    assert violations(module, path.read_text(encoding="utf-8"), path.name == "__init__.py") == []
+def test_imports_point_downwards(known: dict[str, Module]) -> None:
+    assert [sentence for module in known.values() for sentence in violations(module)] == []
+
+
+def module_of(name: str, source: str, file: str = "module.py") -> Module:
+    return Module.of(name, Path(file), source)
 
 
 @pytest.mark.parametrize(
@@ -190,9 +187,8 @@ def test_imports_point_downwards(module: str, path: Path) -> None:
     ],
 )
 def test_a_wrong_import_is_found(module: str, source: str, word: str) -> None:
-    result = violations(module, source)
-    assert len(result) == 1
-    assert word in result[0]
+    [sentence] = violations(module_of(module, source))
+    assert word in sentence
 
 
 @pytest.mark.parametrize(
@@ -206,18 +202,24 @@ def test_a_wrong_import_is_found(module: str, source: str, word: str) -> None:
     ],
 )
 def test_a_right_import_is_let_through(module: str, source: str) -> None:
-    assert violations(module, source) == []
+    assert violations(module_of(module, source)) == []
 
 
-def test_relative_imports_of_a_package_start_in_the_package() -> None:
-    assert list(imports("timely.progress", "from . import graph", is_package=True)) == [("timely.progress", "graph")]
-    assert list(imports("timely.progress.x", "from . import graph")) == [("timely.progress", "graph")]
-    assert list(imports("timely.progress.x", "from .graph import g")) == [("timely.progress.graph", "g")]
+@pytest.mark.parametrize(
+    ("module", "target"),
+    [
+        (module_of("timely.progress", "from . import graph", "__init__.py"), ("timely.progress", "graph")),
+        (module_of("timely.progress.x", "from . import graph"), ("timely.progress", "graph")),
+        (module_of("timely.progress.x", "from .graph import g"), ("timely.progress.graph", "g")),
+    ],
+)
+def test_relative_imports_of_a_package_start_in_the_package(module: Module, target: tuple[str, str]) -> None:
+    assert list(imports(module, module.nodes)) == [target]
 
 
 def test_a_method_may_import_when_called() -> None:
-    assert violations("timely.methods", "def f():\n    from timely import inspect") == []
-    assert violations("timely.methods", "def f():\n    from timely import worker") != []
+    assert violations(module_of("timely.methods", "def f():\n    from timely import inspect")) == []
+    assert violations(module_of("timely.methods", "def f():\n    from timely import worker")) != []
 
 
 CORE = [name for names in LAYERS[: RANK["graphs"]] for name in names if (PACKAGE / name).exists() or name == ""]
