@@ -106,7 +106,7 @@ def _daemon(name: str, options: list[str], sign: str) -> Iterator[Daemon]:
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(600)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -162,7 +162,7 @@ def _no_litter(work: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 600
         while work.exists() and (left := set(work.iterdir()) - before) and time.monotonic() < deadline:
             for entry in left:
                 shutil.rmtree(entry, ignore_errors=True)

@@ -105,7 +105,7 @@ def test_the_log_of_an_executor_says_what_its_worker_did() -> None:
 
 def test_settings_that_are_really_set_are_found_and_those_that_do_not_matter_do_not() -> None:
     with local_cluster(**WRONG) as session:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while slots_of(session) < SLOTS and time.monotonic() < deadline:
             time.sleep(0.1)
         result = ts.check(session, SLOTS)

@@ -13,7 +13,7 @@ from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError
 from timely.inspect.event_log import EventLog
 from timely.inspect.tally import OperatorTally, Tally
-from timely.monitor.dataflow_position import position_of
+from timely.monitor.dataflow_position import lag, position_of
 from timely.worker import Worker
 
 try:
@@ -38,7 +38,7 @@ _WORKERS: Final[tuple[tuple[str, str, str, Callable[[Tally], float]], ...]] = (
 
 _DATAFLOWS: Final[tuple[tuple[str, str, str, Callable[[ScopeBuilder[Any]], float | None]], ...]] = (
     ("timely.dataflow.epoch", "{epoch}", "the earliest epoch that is not complete", lambda scope: position_of(scope)[0]),
-    ("timely.dataflow.lag", "{epoch}", "epochs between that and the latest one in use", lambda scope: _lag(scope)),
+    ("timely.dataflow.lag", "{epoch}", "epochs between that and the latest one in use", lag),
     ("timely.dataflow.records", "{record}", "records in flight", lambda scope: sum(s.under_way() for s in scope.scopes)),
 )
 
@@ -119,9 +119,3 @@ def _observing(observe: Callable[[Any], Iterable[Observation]], number: Any) -> 
             return []
 
     return callback
-
-
-def _lag(scope: ScopeBuilder[Any]) -> int | None:
-    """Return how many epochs lie between the last time in use and the first; ``None`` if times are no integers."""
-    epoch, times = position_of(scope)[0], scope.subgraph.times()
-    return None if not isinstance(epoch, int) or not times else max(times) - epoch

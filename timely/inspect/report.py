@@ -26,7 +26,7 @@ from timely.inspect.explanation import explain
 from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.inspect.trace_events import Ended, Event, OperatorBuilt
-from timely.monitor.dataflow_position import epochs
+from timely.monitor.dataflow_position import lag
 from timely.monitor.memory import resident_memory
 from timely.worker import Worker
 from timely.worker.internals import has
@@ -280,11 +280,8 @@ def _running(scope: ScopeBuilder[Any]) -> list[str]:
 
 
 def _lag(scope: ScopeBuilder[Any]) -> int | None:
-    """Return how many epochs the frontier is behind the latest time in use; ``None`` unless the times are integers."""
-    with contextlib.suppress(RuntimeError):  # they change meanwhile
-        times = epochs(scope.subgraph)
-        if times and all(isinstance(time, int) for time in times):
-            return int(max(times) - min(times))
+    with contextlib.suppress(RuntimeError):  # its times change meanwhile
+        return lag(scope)
     return None
 
 

@@ -27,6 +27,12 @@ def position_of(scope: ScopeBuilder[Any]) -> tuple[int | None, int | None]:
     return min(epochs(scope.subgraph), default=None), max(rounds, default=None)
 
 
+def lag(scope: ScopeBuilder[Any]) -> int | None:
+    """Return how many epochs a dataflow's frontier is behind the latest time in use; ``None`` unless the times are integers."""
+    times = epochs(scope.subgraph)
+    return max(times) - min(times) if times and all(isinstance(time, int) for time in times) else None
+
+
 def rounds_of(subgraph: Subgraph[Any, Any]) -> int | None:
     """Return the greatest round of what is outstanding in a loop; ``None`` where there is nothing, or no loop."""
     return max((number for each in subgraph.times() if (number := round_of(each)) is not None), default=None)

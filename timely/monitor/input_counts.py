@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from timely.dataflow import ScopeBuilder
-from timely.progress import ProgressBatch
 from timely.scopes import Recorder, Subgraph
 from timely.worker.internals import tracers
+from timely.worker.tracer import Tracer
 from timely.worker.worker import Worker
 
 
-class InputCounts:
+class InputCounts(Tracer):
     """A tracer that counts the ``records`` of operators without inputs.
 
     >>> worker = Worker()
@@ -57,21 +57,6 @@ class InputCounts:
             note(number, time, diff)
 
         return hold, counted
-
-    def sent(self, number: int, batch: ProgressBatch[Any]) -> None:
-        """Nothing."""
-
-    def received(self, number: int, sender: int, batch: ProgressBatch[Any]) -> None:
-        """Nothing."""
-
-    def waited(self, seconds: float) -> None:
-        """Nothing."""
-
-    def stepped(self) -> None:
-        """Nothing."""
-
-    def ended(self, number: int) -> None:
-        """Nothing."""
 
 
 def records_sent(worker: Worker) -> int:
