@@ -10,7 +10,7 @@ import pytest
 import timely
 from benchmarks.memory import looping
 
-FEW, MANY = 2_000, 8_000
+FEW, MANY = 1_000, 4_000
 
 
 @pytest.mark.parametrize(("workers", "data", "most"), [(1, False, 4_000), (1, True, 4_000), (2, True, 40_000)])

@@ -11,24 +11,14 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import monotonic
 from typing import Final, NamedTuple
-
-import attrs
 
 import timely
 from timely.cli.run_command import Job, build, check, named
 from timely.errors import ConfigurationError, StalledError
 from timely.execution.local_run import execute_watched
 from timely.inspect import ChromeTrace, LivePage, Picture, everywhere, picture
-from timely.monitor.dataflow_position import position_of, top_round
 from timely.monitor.watch_settings import WatchSettings
-
-_ROUNDS: Final = 100
-"""Rounds of a loop within the patience, from which on it is said to go round without an end."""
-
-_TOP: Final = -1
-"""Stands for the epoch of a loop that is in no nested scope."""
 
 _PATIENCE: Final = 1.0
 """Seconds that a worker parks. It never gives up, so that it can be asked what it waits for."""
@@ -91,7 +81,7 @@ def explain(job: Job, patience: float) -> str | None:
     def work() -> None:
         try:
             settings = WatchSettings(patience, say=send)
-            execute_watched(functools.partial(_run, job, send, patience), job.workers or 1, job.processes, "direct", settings)
+            execute_watched(functools.partial(_run, job, send), job.workers or 1, job.processes, "direct", settings)
         except BaseException as error:
             failed.append(error)
         send(None)
@@ -108,49 +98,12 @@ def explain(job: Job, patience: float) -> str | None:
     return explanation
 
 
-@attrs.define
-class _EndlessLoop:
-    """Notices a loop that has only gone round for ``patience`` seconds: the epoch stays, and the round has grown a lot."""
-
-    _scope: timely.ScopeBuilder[int]
-    _patience: float
-    _clock: Callable[[], float] = monotonic
-    _due: float = 0.0
-    _since: tuple[float, int | None, int] = (0.0, None, 0)
-
-    def look(self) -> str | None:
-        """Return what to say of such a loop."""
-        now = self._clock()
-        if now < self._due:
-            return None
-        self._due = now + self._patience / 4
-        epoch, round = position_of(self._scope)
-        if round is None and (round := top_round(self._scope.subgraph)) is not None:
-            epoch = _TOP  # its rounds are epochs
-        since, before, first = self._since
-        if round is None or epoch is None or epoch != before:
-            self._since = now, epoch, round or 0
-        elif now - since >= self._patience and round - first >= _ROUNDS:
-            stays = "" if epoch == _TOP else f" of epoch {epoch}"
-            return (
-                f"a loop of {self._scope.path} has no exit, or a very late one: it went from round {first:,} to {round:,}"
-                f"{stays} in {now - since:.1f} s, and records still go round. Let the stream given to connect_loop"
-                " become empty, by a filter or distinct, or bound it: feedback(timely.Step(1, limit=100))."
-                f" --patience {4 * self._patience:g} waits longer"
-            )
-        return None
-
-
-def _run(job: Job, say: Callable[[str], object], patience: float, worker: timely.Worker) -> None:
+def _run(job: Job, say: Callable[[str], object], worker: timely.Worker) -> None:
     """Run a program on one of its workers; a lone worker that stalls says why at once."""
     scope, _ = build(job, worker, {})
-    loops = _EndlessLoop(scope, patience)
     try:
         while worker.step_or_park(None if worker.peers == 1 else _PATIENCE):
-            endless = loops.look()
-            if endless is not None:
-                say(f"{endless}\n{worker.explain(scope)}")
-                raise StalledError(endless)
+            pass
     except StalledError:
         say(str(worker.explain(scope)))
         raise

@@ -184,7 +184,7 @@ def position(member: Member) -> Position | None:
     if member.thread is None or member.thread == threading.get_ident():
         return None
     running = [operator for scope in member.worker.scopes for operator in operators_of(scope) if operator.running]
-    operators = tuple(f"{operator.name!r} ({operator.path}, built at {operator.info.origin})" for operator in running)
+    operators = tuple(map(named, running))
     with _borrowing(member) as borrowed:
         frame = sys._current_frames().get(member.thread)
         borrowed.append(frame)
@@ -199,6 +199,11 @@ def _lines(frame: FrameType) -> tuple[str, ...]:
     begins = max((place for place, line in enumerate(stack) if line.name == "run_worker" and is_ours(line.filename)), default=0)
     lines = [line for line in stack[begins:] if not is_ours(line.filename)]
     return tuple(f"{os.path.basename(line.filename)}:{line.lineno} in {line.name}" for line in lines[-_LINES:])
+
+
+def named(operator: Operator[Any]) -> str:
+    """Return the name of an operator, its path, and the line that built it."""
+    return f"{operator.name!r} ({operator.path}, built at {operator.info.origin})"
 
 
 def operators_of(scope: ScopeBuilder[Any]) -> list[Operator[Any]]:

@@ -19,8 +19,8 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from timely.dataflow import Operator, ScopeBuilder
-from timely.inspect.capability_holders import number_of
+from timely.dataflow import ScopeBuilder
+from timely.inspect.capability_holders import number_of, operators_of
 from timely.inspect.event_log import EventLog
 from timely.inspect.explanation import explain
 from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
@@ -275,8 +275,7 @@ def reporting(worker: Worker, send: Send) -> Iterator[None]:
 
 def _running(scope: ScopeBuilder[Any]) -> list[str]:
     """Return the operators that are running: more than one if one runs another."""
-    children = [child.scope for nested in scope.scopes for child in nested.children]
-    return [child.path for child in children if isinstance(child, Operator) and child.running]
+    return [operator.path for operator in operators_of(scope) if operator.running]
 
 
 def _lag(scope: ScopeBuilder[Any]) -> int | None:

@@ -16,11 +16,11 @@ from typing import Any, Final, Self
 
 import attrs
 
-from timely.dataflow import ScopeBuilder
+from timely.dataflow import Operator, ScopeBuilder
 from timely.errors import ConfigurationError, brief
-from timely.inspect.capability_holders import movement, number_of, position
+from timely.inspect.capability_holders import movement, named, number_of, position
 from timely.inspect.explanation import explained
-from timely.monitor.dataflow_position import epochs, rounds_of, top_round
+from timely.monitor.dataflow_position import epochs, goes_round, rounds_of, top_round
 from timely.monitor.local_workers import Member
 from timely.monitor.watch_settings import LOOKS
 from timely.progress import Antichain
@@ -100,13 +100,18 @@ class StuckDetector:
                 seen[subgraph] = loop
                 if not loop.reported and now - loop.since >= self._after and round - loop.round >= _MANY:
                     loop.reported = True
+                    by = ", ".join(
+                        named(child.scope)
+                        for child in subgraph.children
+                        if isinstance(child.scope, Operator) and goes_round(child.scope)
+                    )
                     name, stays = f"the loop {subgraph.path}", f"{dataflow.path} is still at {', '.join(map(brief, at))}"
                     if top:
                         name, stays = f"the loop in {dataflow.path}", "nothing else sends any more"
                     self._write(
                         f"{name} has gone from round {loop.round} to round {round} in {now - loop.since:.0f} s, with"
                         f" {subgraph.under_way()} records on their way in it, and {stays}: if it is to end, have each round"
-                        " send fewer records to connect_loop, or give feedback() a summary with a limit"
+                        f" send fewer records to connect_loop, or give feedback() a summary with a limit. They go round by {by}"
                     )
         self._loops = seen
 
