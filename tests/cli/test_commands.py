@@ -511,7 +511,7 @@ def test_a_script_leaves_a_report_and_a_trace_also_if_it_fails(here: Path, fails
 
 def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["timely"])
-    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "token")  # the script is told the address beforehand
+    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "token")  # the script knows the address beforehand
     lines = [
         "import sys, timely, urllib.request",
         "worker = timely.Worker()",

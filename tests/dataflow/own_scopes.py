@@ -16,7 +16,7 @@ Batches = Sequence[ChangeBatch[Any]]
 
 
 class Own:
-    """A scope with one output; each input leads there unchanged. It remembers the frontiers, and what it was told and given."""
+    """A scope with one output; each input leads there unchanged. It keeps the frontiers and the external summary."""
 
     def __init__(self, inputs: int = 1, stay: Any = None, held: Sequence[Any] = ()) -> None:
         self.inputs = inputs

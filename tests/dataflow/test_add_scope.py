@@ -223,7 +223,7 @@ def test_a_scope_that_holds_something_and_is_not_busy_has_stalled() -> None:
 
 
 class Counting(PeerTransport):
-    """A transport that tells when every worker has waited a few times in vain."""
+    """A transport with an event for when every worker has waited a few times in vain."""
 
     waits: ClassVar[dict[int, int]]
     enough: ClassVar[threading.Event]

@@ -215,7 +215,7 @@ def test_a_dataflow_that_is_dropped_keeps_nothing_that_its_scopes_have_not_read(
 
 
 class Unseeing:
-    """A scope of the protocol alone: no record ever reaches it. It may say that it has consumed what it is told came."""
+    """A scope of the protocol alone: no record ever reaches it. It may report as consumed what was reported as sent."""
 
     inputs, outputs = 1, 1
 
@@ -310,7 +310,7 @@ def test_what_is_no_scope(place: Any, kind: type[Exception], match: str) -> None
 
 
 class Sworn(Own):
-    """A source that says of itself what it was told to, and drops two capabilities for 0 in its third pull."""
+    """A source with the attributes that it is made with; it drops two capabilities for 0 in its third pull."""
 
     inputs, outputs = 0, 1
 

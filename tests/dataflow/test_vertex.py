@@ -52,7 +52,7 @@ def test_a_sum_sent_on_notification(workers: int, epochs: list[list[int]], seed:
 
 
 class Witness(Vertex[Any]):
-    """Asks for every time that comes and for later ones, and checks what it is told against what it was told before."""
+    """Asks for every time that comes and for later ones, and checks each notification against earlier ones."""
 
     def __init__(self, later: Callable[[Any], list[Any]]) -> None:
         self.later = later
@@ -134,7 +134,7 @@ def test_several_inputs_and_outputs() -> None:
 
 
 class Smallest(Vertex[Product[int, int]]):
-    """The smallest label heard of at each node: input 0 has edges, input 1 labels; output 0 has labels for the neighbours."""
+    """The smallest label received at each node: input 0 has edges, input 1 labels; output 0 has labels for the neighbours."""
 
     def __init__(self) -> None:
         self.labels: dict[int, dict[int, int]] = defaultdict(dict)

@@ -13,7 +13,7 @@ from timely import CapabilityError, GraphError, OperatorError, Product, Timestam
 
 
 class Wrong(Vertex[int]):
-    """Does what it is told to in ``on_recv``, or when it is notified of time 1."""
+    """Does ``deed`` in ``on_recv``, or when it is notified of time 1."""
 
     def __init__(self, deed: Callable[[Vertex[int]], object], notified: bool = False) -> None:
         self.deed = deed

@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_refused_with_its_file(tmp_path: Path, case: str)
     files, options, message = REFUSED[case]
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert re.search(message, told := refused(lambda scope: scope.read_csv(tmp_path, **options))), told
+    assert re.search(message, error := refused(lambda scope: scope.read_csv(tmp_path, **options))), error
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "-", ":"])

@@ -1,4 +1,4 @@
-"""The event log tells of everything that happens, in order, and changes nothing."""
+"""The event log has everything that happens, in order, and changes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def collatz(worker: timely.Worker, events: list[Event] | None) -> list[Any]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_log_changes_nothing_and_tells_of_every_record(workers: int) -> None:
+def test_a_log_changes_nothing_and_has_every_record(workers: int) -> None:
     logs: dict[int, list[Event]] = {index: [] for index in range(workers)}
     plain = timely.execute(lambda worker: collatz(worker, None), workers=workers)
     logged = timely.execute(lambda worker: collatz(worker, logs[worker.index]), workers=workers)
@@ -68,7 +68,7 @@ def test_a_log_changes_nothing_and_tells_of_every_record(workers: int) -> None:
         key: count for key, count in sent.items() if key[0] not in across
     }
     assert len(sent) > 100
-    assert set(held.values()) <= {-1 * workers, 0}  # initial capabilities were there before the log could tell of them
+    assert set(held.values()) <= {-1 * workers, 0}  # initial capabilities were there before the log began
     built = {event.path for event in logs[0] if isinstance(event, OperatorBuilt)}
     assert {event.path for event in logs[0] if isinstance(event, Scheduled)} <= built
     assert any(isinstance(event, Notified) and event.path.startswith("/df/once#") for event in logs[0])

@@ -48,7 +48,7 @@ def holder(stream: timely.Stream[Any, Any], held: list[Any], on: int) -> timely.
 
 
 def settle(worker: timely.Worker, rounds: int = 12) -> None:
-    """Step until nothing can move, and all have heard of all."""
+    """Step until nothing can move, and all have received all."""
     for _ in range(rounds):
         while not worker.idle:
             worker.step()

@@ -42,7 +42,7 @@ def test_T6_INV_X1_to_INV_X6_and_I1_to_I7_under_any_interleaving(spec: Any, data
 
 
 def one_message() -> ExchangeSimulation:
-    """Of all work there is left one message, for node 1; and everyone has heard that."""
+    """Of all work there is left one message, for node 1; and all have received that."""
     simulation = ExchangeSimulation(LINE, 2)
     simulation.do(0, [(*MESSAGE, 1)])
     for worker in range(2):

@@ -211,7 +211,7 @@ def test_of_several_times_some_get_through(order: int) -> None:
 
 
 def test_barrier() -> None:
-    """One node in a loop that asks for t+1 when it is told of t hears of every time once, in order."""
+    """One node in a loop that asks for t+1 when t is complete is notified of every time once, in order."""
     graph: GraphBuilder[int] = GraphBuilder(int)
     graph.add_node("feedback", 1, 1, [[Antichain([Step(1)])]], observes=[])
     graph.add_node("barrier", 1, 1, [[Antichain([Step(0)])]])
@@ -375,7 +375,7 @@ def test_a_watched_frontier_equals_the_reported_one(spec: Any) -> None:
     stay = Antichain([time_domain(spec).identity])
     graph: GraphBuilder[Any] = GraphBuilder(spec)
     graph.add_node("from", 0, 1, [])
-    for sink in ("watches", "is told"):
+    for sink in ("watches", "is pushed"):
         graph.add_node(sink, 1, 1, [[stay]])
         graph.add_edge(Source("from", 0), Target(sink, 0))
     tracker = graph.build()
@@ -389,8 +389,8 @@ def test_a_watched_frontier_equals_the_reported_one(spec: Any) -> None:
             tracker.update(Source("from", 0), time, diff)
         agenda.remove(1)
         reported = tracker.propagate()
-        assert {target for target, _, _ in reported} <= {Target("is told", 0)}
+        assert {target for target, _, _ in reported} <= {Target("is pushed", 0)}
         seen.extend((time, diff) for _, time, diff in reported)
         assert agenda.waits == [False, bool(reported)]
         assert len(elements) == len(seen) and set(elements) == {time for time, _ in seen}
-        assert Antichain(elements) == tracker.frontier(Target("watches", 0)) == tracker.frontier(Target("is told", 0))
+        assert Antichain(elements) == tracker.frontier(Target("watches", 0)) == tracker.frontier(Target("is pushed", 0))

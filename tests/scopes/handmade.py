@@ -19,7 +19,7 @@ NOWHERE: Antichain[PathSummary[Any]] = Antichain()
 
 
 class HandMade:
-    """A scope that says in a pull what it was told to say, and remembers what it was told in turn."""
+    """A scope that reports in a pull what its test has set, and keeps what it receives."""
 
     def __init__(self, summaries: Summaries[Any], outputs: int, counts: Counts[Any] | None = None) -> None:
         self._summaries = summaries

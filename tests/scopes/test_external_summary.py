@@ -1,4 +1,4 @@
-"""What the children of a scope are told of the ways back to them, inside of it and round the world.
+"""The external summaries of the children of a scope: the ways back to them, inside of it and round the world.
 
 White box: a way back that is missing or too early shows, if ever, as a late frontier in a large nesting.
 """

@@ -1,6 +1,6 @@
 """Nested dataflows written out by hand: the cases on which hierarchical progress has gone wrong somewhere before.
 
-White box: a message is told by its type, to see that records leave before the progress that tells of them.
+White box: a message is recognised by its type, to see that records leave before their progress.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from timely.worker.worker_messages import DataMessage, ProgressMessage
 
 
 class Holder:
-    """An operator that passes records on, and keeps the capability that it began with until it is told otherwise."""
+    """An operator that passes records on, and keeps the capability that it began with until its test drops it."""
 
     def __init__(self, stream: Stream[Any, Any], name: str = "holder") -> None:
         self.capability: Capability[Any] | None = None
@@ -318,7 +318,7 @@ def test_a_scope_that_exchanges_waits_for_a_silent_peer() -> None:
 
 
 def test_work_that_is_negative_in_transit_hides_no_other_work_from_the_parent() -> None:
-    """A worker reads what a peer sent before it hears that it was sent: inside the scope that counts -1 for a while. Added up
+    """A worker reads what a peer sent before it receives that it was sent: inside the scope that counts -1 for a while. Added up
     with the peer's capability, at the same output, it would come to nothing, and the frontier outside would pass too early.
     """
     network = Network(2)

@@ -209,14 +209,14 @@ def test_times_are_translated_both_ways() -> None:
 
 
 class Shared(HandMade):
-    """A scope whose peers report the same, and which hears of what they did in any order."""
+    """A scope whose peers report the same, and which receives what they did in any order."""
 
     shared = True
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["as the first child", "as another child"])
 def test_counts_at_a_shared_scope_hide_nothing_further_on(before: int) -> None:
-    """A message of the shared scope has been read elsewhere before its being sent was heard of: what came of it counts."""
+    """A message of the shared scope has been read elsewhere before its being sent was received: what came of it counts."""
     sub = subgraph(peers=2, exchange=ProgressExchange(0, 2))
     for _ in range(before):
         sub.add_child("another", HandMade([], 0))
@@ -341,7 +341,7 @@ def test_a_scope_asks_once_to_be_pulled() -> None:
     parent.push((0, 0, -1), (0, 1, 1))
     children[0].busy = True
     parent.pull()
-    assert woken == [True] * 3, "it has to go on with the first child, which has heard of the frontier"
+    assert woken == [True] * 3, "it has to go on with the first child, which has received the frontier"
     parent.pull()
     assert woken == [True] * 4
 

@@ -1,6 +1,6 @@
 """Ways to break a rule on purpose, for the tests of those who are to notice: networks, operators, and checks that look away.
 
-White box: it silences single checks and tells messages by their type.
+White box: it silences single checks and recognises messages by their type.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("collector_off")
 
 
 class Splitting(ExchangeRules):
-    """Breaks batches up, and tells of what went before what came."""
+    """Splits batches, and sends losses before gains."""
 
     def pack(self, batch: ProgressBatch[Any]) -> tuple[ProgressBatch[Any], ...]:
         updates = sorted(batch.updates, key=lambda update: update[1])
@@ -94,7 +94,7 @@ class Overdrawing(ExchangeRules):
 
 
 class Inventing(ExchangeRules):
-    """Tells the others of a message that was not sent."""
+    """Reports a message that was not sent."""
 
     def pack(self, batch: ProgressBatch[Any]) -> tuple[ProgressBatch[Any], ...]:
         return (attrs.evolve(batch, updates=(*batch.updates, (MESSAGE, 1))),)
@@ -132,7 +132,7 @@ class Mute(WrongTracker):
 
 
 class Repeating(WrongTracker):
-    """Tells of each change twice."""
+    """Reports each change twice."""
 
     def propagate(self) -> list[Any]:
         return 2 * list(self.tracker.propagate())
@@ -216,7 +216,7 @@ def test_T9_every_invariant_has_something_to_object_to() -> None:
     assert objections(Configuration(LINE, 2, 3)) == set()
 
 
-# -- what trackers are told ----------------------------------------------------------------------------------------------
+# -- what trackers receive -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("graph", [LINE, CHAIN, LOOP], ids=["line", "chain", "loop"])
@@ -254,7 +254,7 @@ def walk(rules: type[ExchangeRules], decisions: list[Any], later: tuple[int, ...
 
 
 def gone(worker: int) -> list[Any]:
-    """A worker drops both of its capabilities and says so, and the other hears it."""
+    """A worker drops both of its capabilities and sends that, and the other receives it."""
     return [
         Do(worker, ((Source(0, 0), 0, -1), (Source(1, 0), 0, -1))),
         Flush(worker),
@@ -267,7 +267,7 @@ LAST = Do(0, ((Source(0, 0), 0, -1),))
 DONE = [*gone(0), *gone(1)]
 FORGED = [*DONE, SENT, Flush(0), Deliver(0, 1)]
 
-ALONE: dict[str, tuple[type[ExchangeRules], list[Any], set[str]]] = {  # what does not hold, all told, after the last decision
+ALONE: dict[str, tuple[type[ExchangeRules], list[Any], set[str]]] = {  # all that does not hold after the last decision
     "X1, while it is not said": (Forging, [*gone(0), SENT], {"X1", "I3"}),
     "X2, once it was said": (Forging, [*gone(0), SENT, Flush(0)], {"X2", "I3"}),
     "X2, half of a batch": (Splitting, [Do(0, (*SENT.statement, *LAST.statement)), Flush(0)], {"X2", "I3"}),
@@ -289,7 +289,7 @@ ALONE: dict[str, tuple[type[ExchangeRules], list[Any], set[str]]] = {  # what do
         {"X3", "I4"},
     ),
     "G9 and S0, of a tracker": (tracked_by(Hasty), gone(1), {"G9", "S0"}),
-    "G10, told of twice": (tracked_by(Repeating), [*gone(1), LAST, Flush(0)], {"G10"}),
+    "G10, reported twice": (tracked_by(Repeating), [*gone(1), LAST, Flush(0)], {"G10"}),
 }
 
 

@@ -1,4 +1,4 @@
-"""The guide to testing tells the truth: each program in it prints what stands below it, and what it says of laws is complete.
+"""The guide to testing is true: each program in it prints what stands below it, and what it says of laws is complete.
 
 White box: the list of all laws, which the page must name, is not public.
 """

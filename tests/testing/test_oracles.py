@@ -90,7 +90,7 @@ def test_T9_changes_that_are_not_reported() -> None:
 
 def test_T9_changes_that_get_lost_on_the_way() -> None:
     class Lossy:
-        """A tracker whose changes nobody is told of."""
+        """A tracker that reports no change."""
 
         def __init__(self) -> None:
             self.engine = LINE.build()

@@ -1,6 +1,6 @@
 """The simulator objects to nothing that is right: all kinds of times, several dataflows, early drops, late messages.
 
-White box: messages that are held back are told by their type.
+White box: messages that are held back are recognised by their type.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ class Telling(Network):
 
     def __init__(self, peers: int) -> None:
         super().__init__(peers)
-        self.told: list[str] = []
+        self.sent_lines: list[str] = []
 
     def send(self, source: int, target: int, message: Any) -> None:
         """Take a message on its way, and note what it says."""
-        self.told.append(f"{source} -> {target}: {message!r}")
+        self.sent_lines.append(f"{source} -> {target}: {message!r}")
         super().send(source, target, message)
 
 
@@ -49,13 +49,13 @@ class Traced(Simulation[Any]):
     def _resume(self, decision: Resume) -> bool:
         nothing = super()._resume(decision)
         network: Any = self.network
-        seen, network.told = network.told, []
+        seen, network.sent_lines = network.sent_lines, []
         self.lines += [repr(decision), *seen, *frontiers(self.workers[decision.worker])]
         return nothing
 
 
 def frontiers(worker: Any) -> Iterator[str]:
-    """Return a line for each input of each operator of a worker that is told of its frontier."""
+    """Return a line for each input of each operator of a worker that observes its frontier."""
     for scope in worker.scopes:
         for nested in scope.scopes:
             for child in nested.children:
@@ -66,7 +66,7 @@ def frontiers(worker: Any) -> Iterator[str]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Dataflow, int, ProgressGroups]:
-    """Make a dataflow over times of any kind, the seed of a schedule, and who tells whom of progress."""
+    """Make a dataflow over times of any kind, the seed of a schedule, and who sends progress to whom."""
     flow = draw(st.sampled_from(sorted(KITS)).flatmap(lambda name: dataflows(KITS[name])))
     routes = ProgressGroups.named(draw(st.sampled_from(PROGRESS_MODES)), WORKERS, draw(st.sampled_from([1, 2])))
     return flow, draw(st.integers(0, 10**6)), routes

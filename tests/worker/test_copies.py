@@ -18,7 +18,7 @@ ROWS = 200_000
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_copy_that_goes_on_as_the_worker_sends_nothing(workers: int) -> None:
     """The original has sent its array, and nobody has read it, when the copy sends another one in its place."""
-    sent, gone = os.pipe(), os.pipe()  # told to the copy, and to who is to read
+    sent, gone = os.pipe(), os.pipe()  # wake the copy, and who is to read
     copies: list[int] = []
 
     def twice(capability: Any, info: timely.OperatorInfo) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""How much memory a process has is told where the system tells it, and looking never fails.
+"""How much memory a process has, where the system says it; reading it never fails.
 
 White box: no public function returns how much memory the process has.
 """

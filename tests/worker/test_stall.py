@@ -86,7 +86,7 @@ DEEDS = ["send", "deliver", "report", "search", "end"]
     st.lists(st.booleans(), min_size=4, max_size=4),
 )
 def test_a_stall_is_found_exactly_when_nothing_can_move(history: list[tuple[str, int, int]], abandoned: list[bool]) -> None:
-    """Links keep their order, so that an end is heard of behind all messages. When all have reported at rest, all know.
+    """Links keep their order, so that an end is received behind all messages. When all have reported at rest, all know.
 
     Some have something that nothing refers to any more, and act when they find it.
     """

@@ -1,7 +1,7 @@
 """Transports by themselves: what cannot be sent, what waits for a peer that does not keep up, what goes over encrypted
 connections, and parting from peers that are not done yet.
 
-White box: messages are told by their type, and a connection's ends are made by hand.
+White box: messages are recognised by their type, and a connection's ends are made by hand.
 """
 
 from __future__ import annotations

@@ -153,16 +153,16 @@ class Watchdog:
 
     >>> import timely
     >>> from timely.inspect import Watchdog
-    >>> worker, heard = timely.Worker(), []
+    >>> worker, reports = timely.Worker(), []
     >>> with worker.dataflow(name="df") as scope:
     ...     numbers, stream = scope.new_input()
     ...     probe = stream.probe()
     >>> now = iter(range(0, 100, 10))
-    >>> dog = Watchdog(worker, after=15, say=heard.append, clock=lambda: next(now))
+    >>> dog = Watchdog(worker, after=15, say=reports.append, clock=lambda: next(now))
     >>> _ = worker.step()
     >>> for _ in range(4):
     ...     dog.look()
-    >>> print(heard[0])  # doctest: +ELLIPSIS
+    >>> print(reports[0])  # doctest: +ELLIPSIS
     nothing has moved for 20 s
     the end of /df on worker 0 is not reached, because
       - 'input' (/df/input#0, built at ... in <module>) may still send at 0: advance it past that, or close it
