@@ -1,4 +1,4 @@
-"""``execute``: what is no ``Exception``, an interruption above all, ends a run and reaches the caller, from threads and processes.
+"""``execute``: what is no ``Exception``, an interruption above all, ends the run and reaches the caller, from any worker.
 
 White box: one test raises signals inside the block in which ``execute`` holds them back.
 """
