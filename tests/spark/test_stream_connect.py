@@ -18,7 +18,7 @@ from tests.spark.connecting import connected
 from tests.spark.streams import COUNTS, Folder, Row, Streams, Taker, count_words, expected
 from timely import spark as ts
 from timely.differential.spark import maintain
-from timely.errors import ConfigurationError, DeliveryError, SparkError
+from timely.errors import ConfigurationError, DeliveryError, SparkError, TimelyWarning
 from timely.inspect import LivePage
 
 pytestmark = pytest.mark.spark
@@ -55,8 +55,8 @@ def test_epochs_across_a_restart_are_those_of_a_classic_session(
 ) -> None:
     folder, out = Folder(tmp_path / "words"), tmp_path / "out"
 
-    def start(session: SparkSession, foreach_epoch: Any, checkpoint: str) -> ts.StreamHandle:
-        words = {"words": folder.read(session)}
+    def start(session: SparkSession, foreach_epoch: Any, checkpoint: str, *columns: str) -> ts.StreamHandle:
+        words = {"words": folder.read(session).selectExpr(*(columns or ["*"]))}
         options: dict[str, Any] = {"workers": 2, "trigger": NOW, "foreach_epoch": foreach_epoch, "patience": 600}
         return ts.stream(count_words, words, {"counts": COUNTS}, checkpoint=tmp_path / checkpoint, **options)
 
@@ -64,7 +64,8 @@ def test_epochs_across_a_restart_are_those_of_a_classic_session(
     handle = start(connect, writing(out), "remote")
     assert handle.await_termination(600)
     folder.put(EPOCHS[2])
-    handle = start(connect, writing(out), "remote")
+    with pytest.warns(TimelyWarning, match="input 'words' has gained more"):
+        handle = start(connect, writing(out), "remote", "n", "'x' as more", "word")
     assert handle.await_termination(600)
     assert (handle.epoch, handle.attempts, [report.rows for report in handle.recent]) == (2, 1, [2])
     taker = Taker()

@@ -15,11 +15,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, SchemaError
-from timely.spark.streaming.directory import StreamDirectory, StreamSchemas
+from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_files import read_share
 from timely.spark.streaming.epoch_log import File
+from timely.spark.streaming.schemas import StreamSchemas
 
 SIZES = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=6)
 """How many rows each batch of each file has."""
@@ -109,15 +111,18 @@ def test_what_is_no_place(where: Any) -> None:
 
 def test_a_stream_is_known_by_its_columns(tmp_path: Path) -> None:
     directory = StreamDirectory.at(tmp_path)
-    before = StreamSchemas({"edges": ["src bigint"]}, {"sums": ["n bigint"]})
+    columns = {"edges": StructType().add("src", "long")}, {"sums": StructType().add("n", "long")}
+    before = StreamSchemas(*columns)
     before.settle(directory)
     before.check(directory)
-    with pytest.raises(SchemaError, match="input 'edges' has the columns src string; in the checkpoint .* it has src bigint"):
-        StreamSchemas({"edges": ["src string"]}, before.outputs).check(directory)
+    with pytest.raises(SchemaError, match="input 'edges' has the columns src string; in the checkpoint it has src bigint"):
+        StreamSchemas({"edges": StructType().add("src", "string")}, before.outputs).check(directory)
+    with pytest.raises(SchemaError, match="output 'sums' has the columns n string; in the checkpoint it has n bigint"):
+        StreamSchemas(before.inputs, {"sums": StructType().add("n", "string")}).check(directory)
     with pytest.raises(ChangedDataflowError, match="with the outputs sums; this one has sums, more"):
-        StreamSchemas(before.inputs, {**before.outputs, "more": []}).check(directory)
+        StreamSchemas(before.inputs, {**before.outputs, "more": StructType()}).check(directory)
     (tmp_path / "stream.json").write_text('{"format": 99, "inputs": {}, "outputs": {}}')
-    with pytest.raises(CheckpointError, match="is of format 99, and this version of timely reads 2"):
+    with pytest.raises(CheckpointError, match="is of format 99, and this version of timely reads 3"):
         before.check(directory)
     (tmp_path / "stream.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"stream\.json is damaged"):

@@ -6,7 +6,7 @@ Nothing is read here. The invariant: columns that are missing, or of a type that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import attrs
 from pyspark.sql import DataFrame
@@ -18,6 +18,7 @@ from timely.differential.tables.values.kinds import columns_of
 from timely.errors import ConfigurationError, SchemaError
 from timely.spark.connect import functions_of
 from timely.spark.sinks import CHANGE_TYPE, COMMIT_VERSION
+from timely.spark.streaming.schemas import with_columns_of
 from timely.spark.versions import arrow_schema
 
 Format = Literal["delta", "debezium", "append"]
@@ -34,6 +35,19 @@ class Feed:
     rows: StructType
     decoder: FeedDecoder
     place: str
+
+    def going_on(self, name: str, stored: StructType | None, snapshot: StructType | None) -> Feed:
+        """Return the feed with the columns that a checkpoint has of it."""
+        if stored is None:
+            return self
+        frame = with_columns_of(stored, self.frame, name)
+        rows = StructType([field for field in frame.schema if field.name in self.rows.names])
+        if isinstance(self.decoder, Debezium):
+            rows = cast(StructType, frame.schema["after"].dataType)
+        before = self.snapshot
+        if before is not None and snapshot is not None:
+            before = with_columns_of(snapshot, before, f"snapshot of {name}")
+        return attrs.evolve(self, frame=frame, snapshot=before, rows=rows)
 
     def table(self, name: str) -> FeedTable:
         """Return what the workers know of it. ``SchemaError`` for a type that no table has."""

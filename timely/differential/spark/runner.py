@@ -40,6 +40,7 @@ from timely.spark.sinks import (
 )
 from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_log import has_epochs
+from timely.spark.streaming.schemas import stored_inputs
 from timely.spark.versions import spark_schema
 from timely.worker import Worker
 
@@ -56,6 +57,8 @@ _VIEW = "view"
 """The name of the only view."""
 
 _SNAPSHOT = "snapshot_of_"
+_DESCRIBED = "view.json"
+"""The file that says what a checkpoint is of."""
 
 
 def maintain(
@@ -122,6 +125,18 @@ def maintain(
         _check_cases(feeds)
     else:
         check_build(view, inputs)
+    session = session_of({name: feed.frame for name, feed in feeds.items()})
+    checkpoint = RunDefaults.of(session).place(checkpoint, "maintain", view)
+    directory = StreamDirectory.at(checkpoint)
+    described = {
+        "view": view if isinstance(view, str) else "",
+        "mode": mode,
+        "inputs": {name: repr(feed.decoder) for name, feed in feeds.items()},
+    }
+    if not is_connect(session):
+        _is_of(directory, described)
+    stored = stored_inputs(session, directory)
+    feeds = {name: feed.going_on(name, stored.get(name), stored.get(_SNAPSHOT + name)) for name, feed in feeds.items()}
     frames = {name: feed.frame for name, feed in feeds.items()}
     for name, feed in feeds.items():
         if feed.snapshot is not None:
@@ -130,17 +145,10 @@ def maintain(
             frames[_SNAPSHOT + name] = feed.snapshot
     builders = tuple(TableBuilder(feed.table(name), feed.decoder) for name, feed in feeds.items())
     schemas, several = _schemas(view, builders)
-    session = session_of(frames)
-    checkpoint = RunDefaults.of(session).place(checkpoint, "maintain", view)
-    described = {
-        "view": view if isinstance(view, str) else "",
-        "mode": mode,
-        "inputs": {name: repr(feed.decoder) for name, feed in feeds.items()},
-    }
     if is_connect(session):  # where the program may not reach the checkpoint, and the process that opens the sink does
         check_without_java("outputs", outputs)
     else:
-        _settle(StreamDirectory.at(checkpoint), described)
+        _settle(directory, described)
     return stream(
         _Build(view, builders, schemas, mode),
         frames,
@@ -276,15 +284,20 @@ def _check_cases(feeds: Mapping[str, Feed]) -> None:
 
 def _settle(directory: StreamDirectory, described: Mapping[str, object]) -> None:
     """Note what a checkpoint without any epoch is of, or compare."""
-    name = "view.json"
-    if not has_epochs(directory.ledger()):
+    if not _is_of(directory, described):
         text = json.dumps(described, indent=1)
-        directory.write(name, lambda file: file.write(text.encode()))
-        return
-    stored = json.loads(directory.read(name))
+        directory.write(_DESCRIBED, lambda file: file.write(text.encode()))
+
+
+def _is_of(directory: StreamDirectory, described: Mapping[str, object]) -> bool:
+    """Return whether a checkpoint has epochs. ``ChangedDataflowError`` where these are of something else."""
+    if not has_epochs(directory.ledger()):
+        return False
+    stored = json.loads(directory.read(_DESCRIBED))
     for what, now in described.items():
         if stored[what] != now:
             raise ChangedDataflowError(
                 f"the checkpoint {directory.uri} has another {what}: {brief(stored[what])}, and not {brief(now)}. Use a new"
                 " directory as checkpoint"
             )
+    return True

@@ -7,19 +7,17 @@ pickle; the names in it are relative, so that it can be moved as a whole.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import attrs
 import pyarrow as pa
 from pyarrow import fs
-from pyspark.sql.types import StructType
 
-from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, SchemaError
+from timely.errors import CheckpointError, ConfigurationError
 from timely.recovery import Store, open_store
 from timely.recovery.store import is_uri, write_file
 
@@ -124,74 +122,3 @@ class StreamDirectory:
 def _for_arrow(uri: str) -> str:
     """Return how Arrow calls a place that Spark calls ``uri``."""
     return "s3" + uri[3:] if uri.startswith(("s3a:", "s3n:")) else uri
-
-
-FORMAT = 2
-"""The version of what is in a stream's directory."""
-
-_NAME = "stream.json"
-
-
-@attrs.frozen
-class StreamSchemas:
-    """The columns of each input and output of a stream, in order, as one line of text each.
-
-    Written by a stream that has ingested nothing yet, and compared ever after: rows in a checkpoint have the columns of today.
-    With them is the stream's id, by which sinks know it.
-    """
-
-    inputs: Mapping[str, list[str]]
-    outputs: Mapping[str, list[str]]
-
-    @classmethod
-    def of(cls, inputs: Mapping[str, StructType], outputs: Mapping[str, StructType]) -> StreamSchemas:
-        """Return the schemas of a stream between such tables."""
-        return cls(*({name: list(map(_line, schema)) for name, schema in tables.items()} for tables in (inputs, outputs)))
-
-    def settle(self, directory: StreamDirectory) -> str:
-        """Write them to a directory without any epoch; return the id, which a directory has from the first start on."""
-        try:
-            id = str(json.loads(directory.read(_NAME))["id"])
-        except (CheckpointError, ValueError, KeyError):
-            id = secrets.token_hex(8)
-        text = json.dumps({"format": FORMAT, "id": id, **attrs.asdict(self)}, indent=1)
-        directory.write(_NAME, lambda file: file.write(text.encode()))
-        return id
-
-    def check(self, directory: StreamDirectory) -> str:
-        """Compare them with those in a directory; return its id.
-
-        ``ChangedDataflowError`` for other inputs or outputs, ``SchemaError`` for other columns, ``CheckpointError`` where the
-        file is missing, damaged, or of another version.
-        """
-        try:
-            stored = json.loads(directory.read(_NAME))
-            if (format := stored["format"]) != FORMAT:
-                raise CheckpointError(
-                    f"{directory.uri} is of format {format}, and this version of timely reads {FORMAT}: use a new directory as"
-                    " checkpoint"
-                )
-            before, id = StreamSchemas(stored["inputs"], stored["outputs"]), str(stored["id"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{directory.uri}/{_NAME} is damaged: {error}. Use a new directory as checkpoint") from error
-        for kind, then, now in (("input", before.inputs, self.inputs), ("output", before.outputs, self.outputs)):
-            _compare(directory, kind, then, now)
-        return id
-
-
-def _compare(directory: StreamDirectory, kind: str, then: Mapping[str, list[str]], now: Mapping[str, list[str]]) -> None:
-    if list(then) != list(now):
-        raise ChangedDataflowError(
-            f"the checkpoint {directory.uri} is of a stream with the {kind}s {', '.join(then)}; this one has {', '.join(now)}."
-            " Use a new directory as checkpoint"
-        )
-    for name in now:
-        if then[name] != now[name]:
-            raise SchemaError(
-                f"{kind} {name!r} has the columns {', '.join(now[name])}; in the checkpoint {directory.uri} it has"
-                f" {', '.join(then[name])}. Use a new directory as checkpoint"
-            )
-
-
-def _line(field: object) -> str:
-    return f"{field.name} {field.dataType.simpleString()}"  # type: ignore[attr-defined]

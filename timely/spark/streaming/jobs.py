@@ -6,13 +6,15 @@ The invariant: what a stream asks of its session beside DataFrames is asked here
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from timely.spark.connect import connect_settings, connect_slots, is_connect
 from timely.spark.logs import LogPlan, log_to_spark
 from timely.spark.session import addresses, concurrent_tasks, context_of, this_python
+from timely.spark.shipping import carried
 from timely.spark.slots import reserve
 
 
@@ -80,3 +82,13 @@ class StreamJobs:
 def tasks_python(session: SparkSession) -> contextlib.AbstractContextManager[None]:
     """Run the functions that are handed to Spark inside the block with this interpreter; a server chooses its own."""
     return contextlib.nullcontext() if is_connect(session) else this_python(context_of(session))
+
+
+def in_a_task(session: SparkSession, function: Callable[[], str]) -> str:
+    """Return what a function returns in a task: the program of Spark Connect itself may not reach the checkpoint directory."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"text": [function()]})
+
+    one = session.range(0, 1, 1, 1).mapInArrow(carried(run, "timely: a look into a stream"), "text string")
+    return str(one.collect()[0].text)

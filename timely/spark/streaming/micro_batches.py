@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import attrs
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -23,10 +24,11 @@ from timely.spark.packing import InputTable
 from timely.spark.rendezvous import RunEntry, rendezvous
 from timely.spark.reporting import Look, ReportPage, listen_for_page
 from timely.spark.sinks import ForeachEpoch, Sink, SinkContext
-from timely.spark.streaming.directory import StreamDirectory, StreamSchemas
+from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_files import write_epoch
 from timely.spark.streaming.epoch_log import EpochLog, File, Outputs, process_epoch
 from timely.spark.streaming.jobs import StreamJobs
+from timely.spark.streaming.schemas import StreamSchemas
 from timely.spark.streaming.supervisor import Supervisor
 from timely.spark.streaming.worker_task import WorkerTask
 from timely.spark.task import Build
@@ -60,6 +62,8 @@ class StreamPlan:
     outputs: tuple[OutputSchema, ...]
     schemas: Mapping[str, StructType]
     columns: StreamSchemas
+    layout: pa.Schema
+    """Of the rows of all inputs as one table."""
     directory: StreamDirectory
     foreach_epoch: ForeachEpoch | Sink
     workers: int
@@ -86,7 +90,7 @@ class StreamPlan:
             listen_for_page(run, receive)
             shipped = self.build, self.inputs, self.outputs, server.invitation(run)
             seen = partial(WorkerTask, *shipped, log=log, look=look, memory=self.memory)
-            return seen(directory=self.directory, version=self.version, attempt=attempt)
+            return seen(directory=self.directory, layout=self.layout, version=self.version, attempt=attempt)
 
         names = list(self.schemas)
         supervisor = Supervisor(jobs, server, self.workers, epoch_log, names, self.patience, make_task, self.name)

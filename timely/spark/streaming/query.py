@@ -27,12 +27,13 @@ from timely.spark.session import check_workers
 from timely.spark.sinks import ForeachEpoch, Sink, check_sink
 from timely.spark.slots import settle
 from timely.spark.stage_messages import check_patience
-from timely.spark.streaming.directory import StreamDirectory, StreamSchemas
+from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.driver_handle import DriverStreamHandle
 from timely.spark.streaming.handle import StreamHandle as StreamHandle
 from timely.spark.streaming.jobs import StreamJobs
 from timely.spark.streaming.micro_batches import EpochReport as EpochReport
 from timely.spark.streaming.micro_batches import StreamPlan
+from timely.spark.streaming.schemas import StreamSchemas, stored_inputs, with_columns_of
 from timely.spark.streaming.server_query import check_for_server, start_at_server
 from timely.spark.task import Build
 from timely.spark.versions import arrow_schema
@@ -111,23 +112,28 @@ def stream(
         )
     check_build(build, inputs)
     check_names("outputs", outputs)
+    checkpoint = defaults.place(checkpoint, "stream", build)
+    directory = StreamDirectory.at(checkpoint)
+    stored = stored_inputs(session, directory)
+    inputs = {name: with_columns_of(stored[name], frame, name) if name in stored else frame for name, frame in inputs.items()}
     plan = InputPlan.of(inputs, None, None)
     schemas = {name: struct_type(session, name, schema) for name, schema in outputs.items()}
     if session.conf.get("spark.sql.caseSensitive", "false") != "true":
         for name, schema in schemas.items():
             check_cases(f"outputs[{name!r}]", schema)
     declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
-    checkpoint = defaults.place(checkpoint, "stream", build)
     if is_connect(session):
         check_for_server(checkpoint, live, foreach_epoch)
+    rows, first = plan.whole(inputs.keys() - fixed), plan.whole(fixed) if fixed else None
     planned = StreamPlan(
         name=name_of(build),
         build=build,
         inputs=plan.inputs,
         outputs=declared,
         schemas=schemas,
-        columns=StreamSchemas.of({name: frame.schema for name, frame in inputs.items()}, schemas),
-        directory=StreamDirectory.at(checkpoint),
+        columns=StreamSchemas({name: frame.schema for name, frame in inputs.items()}, schemas),
+        layout=arrow_schema(rows.schema),
+        directory=directory,
         foreach_epoch=foreach_epoch,
         workers=settle(session, workers, defaults.workers, stays=True),
         every=checkpoint_every,
@@ -135,7 +141,6 @@ def stream(
         version=version,
         memory=defaults.memory,
     )
-    rows, first = plan.whole(inputs.keys() - fixed), plan.whole(fixed) if fixed else None
     if is_connect(session):
         return start_at_server(planned, rows, first, trigger or {})
     handle = DriverStreamHandle(planned.open(StreamJobs(session, f"timely-{secrets.token_hex(4)}"), first, live))

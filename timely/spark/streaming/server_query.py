@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -31,7 +30,7 @@ from timely.spark.shipping import carried
 from timely.spark.sinks import check_without_java
 from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.handle import StreamHandle
-from timely.spark.streaming.jobs import StreamJobs
+from timely.spark.streaming.jobs import StreamJobs, in_a_task
 from timely.spark.streaming.micro_batches import EpochReport, Epochs, StreamPlan
 
 _STATUS = "status.json"
@@ -250,25 +249,16 @@ class _ServerStreamHandle(StreamHandle):
         """End the stream in its process, before the query is stopped and Spark kills that process."""
         directory, request = self._directory, _request(self._start)
         deadline = time.monotonic() + _END_WITHIN
-        self._in_a_task(lambda: _written(directory, request))
+        in_a_task(self._session, lambda: _written(directory, request))
         while self.is_active and not self._status().ended and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY / 2)
 
     def _status(self) -> _Status:
         """Return the newest status; of that of an earlier start, the epoch."""
         directory = self._directory
-        text = self._in_a_task(lambda: _text_of(directory))
+        text = in_a_task(self._session, lambda: _text_of(directory))
         status = _Status.read(text) if text else _Status()
         return status if status.start == self._start else _Status(epoch=status.epoch)
-
-    def _in_a_task(self, function: Callable[[], str]) -> str:
-        """Return what a function returns in a task: the program itself may not reach the checkpoint directory."""
-
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield pa.RecordBatch.from_pydict({"text": [function()]})
-
-        one = self._session.range(0, 1, 1, 1).mapInArrow(carried(run, "timely: status of a stream"), "text string")
-        return str(one.collect()[0].text)
 
     def _watch(self) -> None:
         """Wait for the query to end, and note what of."""

@@ -34,6 +34,7 @@ from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_files import read_share
 from timely.spark.streaming.epoch_log import files_of
 from timely.spark.streaming.output_buffer import OutputBuffer
+from timely.spark.streaming.schemas import widened
 from timely.spark.task import Task
 from timely.worker import Worker
 from timely.worker.internals import sync_activator, timers
@@ -47,6 +48,7 @@ class WorkerTask(Task):
     """Everything that a worker of a stream needs to know, made on the driver."""
 
     directory: StreamDirectory
+    layout: pa.Schema
     version: str
     attempt: str
 
@@ -114,7 +116,7 @@ class _EpochRunner:
             raise WorkerError(f"worker {self.worker.index} is to compute epoch {epoch}, and is at epoch {self.epoch}")
         directory = self.task.directory
         for batch in read_share(directory, files_of(directory.ledger(), epoch), self.worker.index, self.worker.peers):
-            self.ingest.send(batch)
+            self.ingest.send(widened(batch, self.task.layout))
             while self.ingest.crowded():
                 self.ingest.wait(_LOOK_EVERY)
         self.advance(epoch + 1)
