@@ -15,8 +15,11 @@ from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
 from timely.memory import MemoryBudget
 from timely.operators.keyed.merge_policy import EVERYTHING
 
-Containers: TypeAlias = Literal["rows", "columns", "mixed"]
-"""How updates are sent and kept: as rows unless there are many, as columns where they are whole numbers, or as both in turn."""
+Containers: TypeAlias = Literal["rows", "columns", "mixed", "arrow"]
+"""How updates are sent and kept: as rows unless there are many, as columns where they are whole numbers, or as both in turn.
+
+With ``arrow`` pairs of a whole number and a tuple are sent as Arrow rows.
+"""
 
 
 @contextmanager
@@ -66,7 +69,7 @@ def tiny_memory() -> Iterator[MemoryBudget]:
         yield budget
 
 
-_MANY: Final[dict[str, int]] = {"columns": 1, "mixed": 3}
+_MANY: Final[dict[str, int]] = {"columns": 1, "mixed": 3, "arrow": 1}
 
 
 @contextmanager

@@ -42,8 +42,36 @@ def columns_of(rows: Sequence[Update]) -> Any:
     return rows if as_columns is None else as_columns
 
 
+def arrow_of(rows: Sequence[Update]) -> list[Any]:
+    """Return updates as Arrow rows, a container for each difference; as they are unless all are pairs of a number and a tuple.
+
+    >>> [list(updates) for updates in arrow_of([((1, ("a",)), 1), ((2, ("b",)), -1), ((3, ("c",)), 1)])]
+    [[((1, ('a',)), 1), ((3, ('c',)), 1)], [((2, ('b',)), -1)]]
+    """
+    if any(type(record) is not tuple or tuple(map(type, record)) != (int, tuple) for record, _ in rows):
+        return [rows]
+    import numpy as np
+    import pyarrow as pa
+
+    from timely.differential.updates.row_columns import KeyedRows, LazyColumn, RowColumns
+
+    by_diff: dict[int, list[Any]] = {}
+    for record, diff in rows:
+        by_diff.setdefault(diff, []).append(record)
+    containers = []
+    for diff, records in by_diff.items():
+        fields = zip(*(row for _, row in records), strict=True)
+        columns = tuple([LazyColumn(pa.array(field)) for field in fields])
+        containers.append(KeyedRows(np.array([key for key, _ in records]), RowColumns(columns, len(records), diff)))
+    return containers
+
+
 def _send(session: InputSession[Any, Any], rows: Sequence[Update], containers: Containers) -> None:
-    """Send updates at the session's time: as rows, as columns, or one half as each."""
+    """Send updates at the session's time: as rows, as columns, one half as each, or as Arrow rows."""
+    if containers == "arrow":
+        for batch in arrow_of(rows):
+            session._input.send_batch(batch)
+        return
     plain = {"rows": len(rows), "columns": 0, "mixed": len(rows) // 2}[containers]
     updates = columns_of(rows[plain:])
     for record, diff in rows[:plain]:
@@ -207,6 +235,8 @@ def _messages(
             batches.append([])
         batches[-1].append(update)
     messages = [(*place, batch) for place, batches in together.items() for batch in batches if batch]
+    if containers == "arrow":
+        return [(*place, part) for *place, batch in messages for part in arrow_of(batch)]
     return [
         (when, worker, which, batch if containers == "mixed" and number % 2 else columns_of(batch))
         for number, (when, worker, which, batch) in enumerate(messages)

@@ -1,0 +1,93 @@
+"""Arrow rows in arrangements, joins and reductions give what the same records give as rows, under all conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from timely import Product
+from timely import differential as dd
+from timely.testing.differential import Change, run, run_resumed
+
+pytest.importorskip("pyarrow")
+
+PAIR: Any = Product[int, int]
+
+VALUES: list[tuple[Any, ...]] = [("a", 1.5), ("a", -0.0), ("a", 0.0), (None, 2.5), ("b", float("inf")), ("b", None)]
+
+
+def shared(left: Any, right: Any) -> Any:
+    """Return a filtered arrangement, joined with another and with itself."""
+    arranged, other = left.arrange_by_key(), right.arrange_by_key()
+    some = arranged.filter_trace(lambda key, value: key % 2)
+    return some.join(other).concat(arranged.join(arranged))
+
+
+def closure(left: Any, right: Any) -> Any:
+    """Return what joins reach in three rounds of a loop."""
+    step = left.join_map(right, lambda key, one, two: ((key + 1) % 3, two))
+    return step.iterate(
+        lambda scope, reached: reached.join_map(right.enter(scope), lambda key, _, value: (key, value)).distinct()
+    )
+
+
+PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
+    "join": lambda left, right: left.join(right),
+    "join_map": lambda left, right: left.join_map(right, lambda key, one, two: (key, one[0], two[1])),
+    "semijoin": lambda left, right: left.semijoin(right.map(lambda pair: pair[0]).distinct()),
+    "antijoin": lambda left, right: left.antijoin(right.map(lambda pair: pair[0]).distinct()),
+    "reduce": lambda left, right: left.concat(right).reduce(lambda key, values: [(len(values), sum(count for _, count in values))]),
+    "least": lambda left, right: left.concat(right.negate()).top_k(1, by=lambda row: (str(row[0]), str(row[1] or 0.0))),
+    "distinct": lambda left, right: left.concat(right).distinct(),
+    "count": lambda left, right: left.concat(right).count_by_key(),
+    "records": lambda left, right: left.map(lambda pair: (pair, 1)).semijoin(right.arrange_by_self()),
+    "shared": shared,
+    "loop": closure,
+}
+
+
+def changes(seed: int, time: Any) -> list[list[Change]]:
+    """Return the updates of two inputs: most are taken back, all or in part, at a later time."""
+    random = Random(seed)
+    inputs: list[list[Change]] = [[], []]
+    for updates in inputs:
+        for _ in range(random.randrange(4, 14)):
+            record = (random.randrange(-1, 4), random.choice(VALUES))
+            when = [random.randrange(3) for _ in range(2)]
+            later = [place + random.randrange(2) for place in when]
+            count = random.choice((1, 1, 2))
+            for at, diff in ((when, count), (later, -1)):
+                updates.append((record, at[0] if time is int else PAIR(*at), diff))
+    return inputs
+
+
+@pytest.mark.parametrize("compact", [False, True], ids=["", "compact"])
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_arrow_rows_are_rows(name: str, workers: int, compact: bool) -> None:
+    for seed in range(3):
+        for time in (int, PAIR):
+            inputs = changes(seed, time)
+            expected = run(PROGRAMS[name], *inputs, time=time)
+            for one_by_one in (False, True):
+                assert run(
+                    PROGRAMS[name],
+                    *inputs,
+                    time=time,
+                    workers=workers,
+                    compact=compact,
+                    one_by_one=one_by_one,
+                    containers="arrow",
+                ) == expected, (seed, time)
+
+
+@pytest.mark.parametrize("workers", [(1, 1), (2, 3)], ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_arrow_rows_resume_from_a_checkpoint(name: str, workers: tuple[int, int], tmp_path: Path) -> None:
+    inputs = changes(1, int)
+    resumed = run_resumed(PROGRAMS[name], *inputs, directory=tmp_path, workers=workers, compact=True, containers="arrow")
+    assert resumed == run(PROGRAMS[name], *inputs)
