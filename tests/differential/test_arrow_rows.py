@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 
 from timely import Product
-from timely import differential as dd
 from timely.testing.differential import Change, run, run_resumed
 
 pytest.importorskip("pyarrow")
@@ -40,7 +40,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "join_map": lambda left, right: left.join_map(right, lambda key, one, two: (key, one[0], two[1])),
     "semijoin": lambda left, right: left.semijoin(right.map(lambda pair: pair[0]).distinct()),
     "antijoin": lambda left, right: left.antijoin(right.map(lambda pair: pair[0]).distinct()),
-    "reduce": lambda left, right: left.concat(right).reduce(lambda key, values: [(len(values), sum(count for _, count in values))]),
+    "reduce": lambda left, right: left.concat(right).reduce(lambda key, values: [(len(values), sum(map(itemgetter(1), values)))]),
     "least": lambda left, right: left.concat(right.negate()).top_k(1, by=lambda row: (str(row[0]), str(row[1] or 0.0))),
     "distinct": lambda left, right: left.concat(right).distinct(),
     "count": lambda left, right: left.concat(right).count_by_key(),
@@ -74,15 +74,18 @@ def test_arrow_rows_are_rows(name: str, workers: int, compact: bool) -> None:
             inputs = changes(seed, time)
             expected = run(PROGRAMS[name], *inputs, time=time)
             for one_by_one in (False, True):
-                assert run(
-                    PROGRAMS[name],
-                    *inputs,
-                    time=time,
-                    workers=workers,
-                    compact=compact,
-                    one_by_one=one_by_one,
-                    containers="arrow",
-                ) == expected, (seed, time)
+                assert (
+                    run(
+                        PROGRAMS[name],
+                        *inputs,
+                        time=time,
+                        workers=workers,
+                        compact=compact,
+                        one_by_one=one_by_one,
+                        containers="arrow",
+                    )
+                    == expected
+                ), (seed, time)
 
 
 @pytest.mark.parametrize("workers", [(1, 1), (2, 3)], ids=str)

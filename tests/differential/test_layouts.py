@@ -15,6 +15,7 @@ import pytest
 
 from timely import Product
 from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.entries import accumulate
 from timely.differential.trace.trace import Trace
 from timely.differential.trace.trace_limits import TraceLimits
@@ -46,17 +47,15 @@ def arrow_rows(changes: list[Any]) -> Any:
     return KeyedRows(np.array([key for (key, _), _ in changes]), RowColumns(columns, len(changes), changes[0][1]))
 
 
-def append(trace: Trace[Any], layout: str, time: Any, changes: list[Any], columns: bool) -> Any:
-    """Append changes of one difference, as columns where the layout has such."""
-    if columns and layout == "ints":
-        from timely.differential.updates.int_columns import from_rows
-
-        updates = from_rows(changes, pairs=True)
-        assert updates is not None
-        return trace.append_columns(time, updates.consolidated())
-    if columns and layout == "arrow":
-        return trace.append_rows(time, arrow_rows(changes))
-    return trace.append(time, changes)
+def append(trace: Trace[Any], layout: str, time: Any, changes: list[Any], columns: bool) -> list[Any]:
+    """Append changes of one difference, as columns where the layout has such, and return their deltas."""
+    if not columns:
+        deltas: Any = [RowDelta(changes)]
+    elif layout == "arrow":
+        deltas = trace.row_deltas(time, arrow_rows(changes))
+    else:
+        deltas = trace.deltas(time, [changes])
+    return [trace.append(time, delta) for delta in deltas]
 
 
 def at_or_after(random: Random, time: Any) -> Any:
@@ -98,9 +97,9 @@ def test_a_trace_adds_up_to_what_was_appended(seeds: range, layout: str, disk: b
                 diff = random.choice((1, 1, -1, 2))
                 records = {(random.choice(keys), random.choice(VALUES[layout])) for _ in range(random.randrange(1, 5))}
                 part = [(record, diff) for record in records]
-                delta = append(trace, layout, when, part, columns=random.random() < 0.8)
-                changes += [(delta.number, record, when, diff) for record in records]
-                unseen.append((delta, when))
+                for delta in append(trace, layout, when, part, columns=random.random() < 0.8):
+                    changes += [(delta.number, record, when, diff) for record, diff in delta]
+                    unseen.append((delta, when))
                 random.shuffle(unseen)  # a reader sees deltas in any order
                 while len(unseen) > random.randrange(4):
                     reader.see(*unseen.pop())

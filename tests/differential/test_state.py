@@ -19,6 +19,7 @@ from tests.differential.test_lattices import TALLIES, Tally
 from tests.differential.test_loops import hops, strong_edges
 from timely import Product
 from timely import differential as dd
+from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.entries import accumulate
 from timely.differential.trace.trace import Trace
 from timely.errors import TimelyWarning
@@ -109,7 +110,7 @@ def test_compaction_changes_no_accumulation_at_or_after_since(time: Any) -> None
         since = times.lower_envelope(elements)
         trace: Trace[Any] = Trace(times, True, lambda: since)
         for record, when, diff in changes:
-            trace.append(when, [(record, diff)])
+            trace.append(when, RowDelta([(record, diff)]))
         trace.compact()
         for element in since:
             later = times.lub(element, further)

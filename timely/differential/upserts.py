@@ -14,6 +14,7 @@ from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo
 from timely.differential.inputs import TimedSession
 from timely.differential.operators.arrangement import Arrangement, Index, register_trace
 from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.rings import INTEGERS
@@ -124,7 +125,7 @@ class _Upserts:
             self._now = [time]
             changes = list(self._changes(waiting))
             if changes:
-                output.session(waiting.capability).give_batch(self.trace.append(time, changes))
+                output.session(waiting.capability).give_batch(self.trace.append(time, RowDelta(changes)))
                 appended += len(changes)
             waiting.capability.drop()
             self._now = []

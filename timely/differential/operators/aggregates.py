@@ -10,17 +10,21 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sortedcontainers import SortedKeyList
 from typing_extensions import override
 
+from timely.differential.trace.deltas import Keys, RowDelta, keys_of
 from timely.differential.trace.entries import Entry, size_in_words
 from timely.differential.trace.state_memory import ENTRY
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.updates import Update, consolidate
 from timely.operators.keyed.numbers import ExactSum, are_canonical, canonical, order_key
 from timely.order import PartialOrder, less_equal
+
+if TYPE_CHECKING:
+    from timely.differential.trace.chunk import IntDelta
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -235,42 +239,28 @@ class Groups(Generic[T]):
         self._large: dict[Any, dict[T, Bag]] = {}  # by key and time
         self._values = 0  # updates of those
 
-    def append(self, time: T, updates: Iterable[Update]) -> dict[Any, None]:
-        """Add consolidated updates at ``time``, and return their keys."""
-        updates = _canonical(updates)
-        large, trace = self._large, self.trace
-        changed: dict[Any, None] = {}
-        few = updates
+    def append(self, time: T, delta: RowDelta | IntDelta[T]) -> Keys:
+        """Add a delta at ``time``, and return its keys."""
+        if delta.chunk is None:
+            delta = RowDelta(_canonical(delta))
+        keys, trace = keys_of(delta, pairs=True), self.trace
+        large = self.large(keys)
         if large:
-            few, bagged = [], []
-            for update in updates:
-                key = update[0][0]
-                if key in large:
-                    self._add(large[key], update[0][1], time, update[1])
-                    changed[key] = None
-                    bagged.append(update)
-                else:
-                    few.append(update)
-            for key in changed:
-                self._merge(large[key])
+            bagged, delta = delta.split(large)
+            for (key, value), diff in bagged:
+                self._add(self._large[key], value, time, diff)
+            for key in large:
+                self._merge(self._large[key])
             for listener in trace.listeners:
                 listener(time, bagged)
-        changed.update(dict.fromkeys([record[0] for record, _ in trace.append(time, few)]))
-        return changed
+        trace.append(time, delta)
+        return keys
 
-    def append_columns(self, time: T, updates: Any) -> Any:
-        """Add consolidated columns at ``time``, and return their keys."""
-        large = self.large(updates.keys)
-        few = updates
-        if large:
-            bags, few = updates.split(large)
-            self.append(time, bags)
-        self.trace.append_columns(time, few)
-        return updates.keys
-
-    def large(self, keys: Any) -> list[Any]:
-        """Return those of an array of keys that have bags."""
-        return [key for key in keys.tolist() if key in self._large] if self._large else []
+    def large(self, keys: Keys) -> list[Any]:
+        """Return those keys that have bags."""
+        if not self._large:
+            return []
+        return [key for key in (keys if isinstance(keys, dict) else keys.tolist()) if key in self._large]
 
     def _add(self, bags: dict[T, Bag], value: Any, time: T, diff: Any) -> None:
         if time not in bags:

@@ -30,9 +30,8 @@ from timely.differential.trace.entries import Entry
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
 from timely.differential.trace.trace_state import TraceState
-from timely.differential.updates.containers import as_columns, is_keyed_rows
 from timely.differential.updates.rings import Ring
-from timely.differential.updates.updates import ByUpdate, by_key, by_record, consolidate
+from timely.differential.updates.updates import ByUpdate, by_key, by_record
 from timely.errors import GraphError
 from timely.operators.resuming import resume_time
 from timely.operators.state_registration import register_union_state
@@ -218,20 +217,10 @@ def arrange(
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> bool:
             appended = 0
             for capability, batch in input:
-                rows: Any = batch
-                if is_keyed_rows(rows) and trace.takes_rows(rows):
-                    for part in trace.portions(rows):
-                        output.session(capability).give_batch(trace.append_rows(capability.time, part))
-                        appended += len(part)
-                    continue
-                columns = as_columns([batch], pairs, trace.limits.columns)
-                updates: Any = consolidate(batch) if columns is None else columns.consolidated()
-                if not updates:
-                    continue  # a delta that is not sent would never be seen
-                append = trace.append if columns is None else trace.append_columns
-                for part in trace.portions(updates):
-                    output.session(capability).give_batch(append(capability.time, part))
-                    appended += len(part)
+                time = capability.time
+                for delta in trace.row_deltas(time, batch):  # one that is not sent would never be seen
+                    output.session(capability).give_batch(trace.append(time, delta))
+                    appended += len(delta)
             index.notify()
             return trace.maintain(appended)
 

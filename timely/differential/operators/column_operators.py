@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from timely.differential.trace.chunk import Gathered
-from timely.differential.updates.int_columns import Array, Updates, greatest_of, summed
+from timely.differential.trace.deltas import Keys
+from timely.differential.updates.int_columns import Array, Updates, each_once, greatest_of, integers, summed
 from timely.order import PartialOrder, less_equal
 
 T = TypeVar("T", bound=PartialOrder)
@@ -20,6 +21,52 @@ class Counts(NamedTuple):
     numbers: Array
     values: Array | None
     counts: Array
+
+
+class Gathers(Protocol):
+    """What can be read by an array of keys."""
+
+    def gather(self, keys: Array) -> Gathered | None:
+        """Return the entries of keys as columns."""
+
+
+class ColumnInput(Gathers, Protocol):
+    """The input of a reduction."""
+
+    def large(self, keys: Array) -> list[Any]:
+        """Return those of ``keys`` that ``gather`` does not have."""
+
+
+def reduced_columns(
+    kernel: str,
+    pairs: bool,
+    input: ColumnInput,
+    sent: Gathers,
+    lub: Callable[[T, T], T],
+    time: T,
+    keys: Sequence[Keys],
+    wait: Callable[[T, list[int]], object],
+) -> tuple[Updates | None, Iterable[Any]]:
+    """Return the changes at ``time`` for keys, and the keys that are left for rows to do."""
+    numbers = [integers(list(part)) if isinstance(part, dict) else part for part in keys]
+    arrays = [part for part in numbers if part is not None]
+    if len(arrays) < len(numbers):
+        return None, [key for part in keys for key in (part if isinstance(part, dict) else part.tolist())]
+    each = each_once(np.concatenate(arrays))
+    large = input.large(each)
+    if large:
+        each = each[~np.isin(each, np.array(large, np.int64))]
+    entries, before = input.gather(each), sent.gather(each)
+    if entries is None or before is None:
+        return None, [*each.tolist(), *large]
+    later: dict[T, list[Array]] = {}
+    now = reduced(kernel, accumulated(entries, time, lub, later), pairs)
+    if now is None:
+        return None, [*each.tolist(), *large]
+    updates = changes(each, now, accumulated(before, time, lub, later))
+    for bound, parts in later.items():
+        wait(bound, each[np.unique(np.concatenate(parts))].tolist())
+    return updates, large
 
 
 def accumulated(gathered: Gathered, time: T, lub: Callable[[T, T], T], later: dict[T, list[Array]]) -> Counts:

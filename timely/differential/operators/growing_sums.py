@@ -9,6 +9,7 @@ from timely.dataflow import OperatorInfo, ScopeBuilder
 from timely.differential.operators.aggregates import counts_at
 from timely.differential.operators.arrangement import register_trace
 from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.updates import Update
 
@@ -40,7 +41,7 @@ class GrowingSums:
             before = counts_at(history(record), time, lub, set())
             if not before or before[None] + diff != before[None]:
                 changes.append((record, diff))
-        self._trace.append(time, changes)
+        self._trace.append(time, RowDelta(changes))
         return changes
 
     def maintain(self, frontier: Sequence[Any]) -> bool:

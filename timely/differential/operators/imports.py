@@ -18,9 +18,10 @@ from timely.dataflow import Capability, CapabilitySet, OperatorInfo, OutputPort,
 from timely.differential.operators.arrangement import Arrangement, Index, describe_shared
 from timely.differential.trace.compaction_frontier import Hold
 from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.deltas import Delta, Partner, Row
 from timely.differential.trace.entries import Entry, compacted
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.updates import Delta, Update
+from timely.differential.updates.updates import Update
 from timely.errors import GraphError, TimestampError
 from timely.operators.generic import source
 from timely.operators.state_registration import register_union_state
@@ -145,9 +146,9 @@ class Piece(Generic[T]):
         """All of it as columns, or ``None`` where that cannot be."""
         return self._base.columns(self.time)
 
-    def chunk_for(self, keys: int) -> Chunk[T] | None:
-        """Return all of it as columns for a reader of so many ``keys``, or ``None`` where rows are faster."""
-        return self._base.columns(self.time, keys)
+    def chunk_for(self, others: Partner) -> Chunk[T] | None:
+        """Return all of it as columns, to be joined with ``others``; ``None`` where rows are faster."""
+        return self._base.columns(self.time, len(others))
 
     def updates(self) -> Any:
         """Return all of it as a container."""
@@ -160,13 +161,18 @@ class Piece(Generic[T]):
 
     def __iter__(self) -> Iterator[Update]:
         pairs = self._base.trace.pairs
-        for key, value, diff in self.rows(dict.fromkeys(self._base.trace.keys())):
+        for key, value, diff in self.rows(pairs):
             yield ((key, value) if pairs else key), diff
 
-    def rows(self, keys: Collection[Any]) -> Iterator[tuple[Any, Any, Any]]:
-        """Return the updates of some keys as ``(key, value, diff)``."""
+    def rows(self, pairs: bool, others: Partner | None = None) -> Iterator[Row]:
+        """Return it as rows, or those of keys that ``others`` may have."""
+        trace = self._base.trace
+        return self.of_keys(dict.fromkeys(trace.keys() if others is None or len(others) >= len(trace) else others.keys()))
+
+    def of_keys(self, keys: Collection[Any]) -> Iterator[Row]:
+        """Return the updates of some keys."""
         base, time = self._base, self.time
-        chunk = self.chunk_for(len(keys))
+        chunk = base.columns(time, len(keys))
         if chunk is not None and len(chunk) < 8 * len(keys):
             values = repeat(None) if chunk.int_values is None else chunk.int_values.tolist()
             for row in zip(chunk.row_keys().tolist(), values, chunk.row_diffs().tolist()):  # one may be endless
@@ -216,36 +222,14 @@ class ImportCursor(Cursor[Any]):
         return matches.moved(inward, (lambda time: moved(time) not in unseen) if unseen else None)
 
     @override
-    def chunk_for(self, delta: Any, others: Cursor[Any]) -> Chunk[T] | None:
-        if not isinstance(delta, Piece):
-            return super().chunk_for(delta, others)
-        return None if self._keep is not None else delta.chunk_for(len(others))
-
-    @override
-    def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
-        if isinstance(delta, Piece) and len(others) < len(self._trace):
-            return self._filtered(delta.rows(dict.fromkeys(others.keys())))
-        return self.rows(delta)
-
-    @override
-    def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
-        if isinstance(delta, Piece):
-            return self._filtered(delta.rows(dict.fromkeys(self._trace.keys())))
-        return super().rows(delta)
-
-    def _filtered(self, rows: Iterator[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
-        keep, pairs = self._keep, self._trace.pairs
-        return rows if keep is None else (row for row in rows if keep(row[:2] if pairs else row[0]))
-
-    @override
-    def see(self, delta: Any, time: T) -> None:
+    def see(self, delta: Delta[Any], time: T) -> None:
         if not isinstance(delta, Piece):
             super().see(delta, time)
             return
         self._unseen.discard(delta.time)
         run = self._run
         if run is not None:
-            for key, value, diff in self._filtered(delta.rows(run)):
+            for key, value, diff in self.filtered(delta.of_keys(run)):
                 run[key].append((value, time, diff))
 
 
@@ -259,7 +243,7 @@ class TraceImport(Generic[T]):
         self._place = _Place(index.trace, since)
         base = _Base(index.trace, self._start, self._place)
         self._pieces = [Piece(base, time) for time in self._start.times]
-        self._arrived: deque[tuple[T, Delta]] = deque()
+        self._arrived: deque[tuple[T, Delta[T]]] = deque()
         self._capabilities = CapabilitySet([capability])
         self._upper: list[T] | None = None
         self._activate = info.activator.activate
@@ -291,7 +275,7 @@ class TraceImport(Generic[T]):
             self._start.times = []
             self._pieces = []
 
-    def _receive(self, time: T, delta: Delta) -> None:
+    def _receive(self, time: T, delta: Delta[T]) -> None:
         self._arrived.append((time, delta))
 
     def logic(self, output: OutputPort[T]) -> None:

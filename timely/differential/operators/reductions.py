@@ -18,13 +18,14 @@ from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo
 from timely.differential.operators.aggregates import Aggregate, Groups, counts_at
 from timely.differential.operators.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
 from timely.differential.operators.due_times import Due, due_in
+from timely.differential.operators.reduce_tactics import ColumnReduce, ReadInput, ReduceTactic, RowReduce
 from timely.differential.operators.scope_lattice import bounds_in
 from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.deltas import Keys, delta_of, keys_of
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.containers import as_columns
 from timely.differential.updates.rings import INTEGERS, Ring
-from timely.differential.updates.updates import Update, consolidate
+from timely.differential.updates.updates import Update
 from timely.errors import brief
 from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, register_keyed_state
@@ -46,22 +47,11 @@ class Function:
     kernel: str | None = None
 
 
-class ReductionSource(Protocol[T]):
+class Input(ReadInput[T], Protocol[T]):
     """The input of a reduction: what has been taken of it, by key."""
 
-    pairs: bool
-
-    def take(self, time: T, batches: list[Any]) -> Any:
-        """Take the batches of ``time``, and return their keys: an array of them, where they came as columns."""
-
-    def result(self, key: Any, time: T, later: set[T]) -> Iterable[tuple[Any, Any]]:
-        """Return the values and counts of the output of ``key`` at ``time``, collecting further times in ``later``."""
-
-    def gather(self, keys: Array) -> Gathered | None:
-        """Return the entries of keys as columns."""
-
-    def large(self, keys: Array) -> list[Any]:
-        """Return those of ``keys`` that ``gather`` does not have."""
+    def take(self, time: T, batches: list[Any]) -> Iterable[Keys]:
+        """Take the batches of ``time``, and return their keys."""
 
     def restore(self, updates: list[Update], time: T) -> Any:
         """Return a batch of updates that waited in a checkpoint."""
@@ -74,10 +64,6 @@ class ReductionSource(Protocol[T]):
 
     def maintain(self, portion: int) -> bool:
         """Compact some of it; return whether more is to be done."""
-
-    @property
-    def trace(self) -> Trace[T]:
-        """The trace that it reads."""
 
 
 class _Own:
@@ -105,12 +91,9 @@ class _OwnTrace(_Own, Generic[T]):
         self._rows = f.rows
         self.maintain = trace.maintain
 
-    def take(self, time: T, batches: list[Any]) -> Any:
-        columns = as_columns(batches, self.trace.pairs, self.trace.limits.columns)
-        if columns is not None:
-            return self.trace.append_columns(time, columns.consolidated()).chunk.keys
-        delta = self.trace.append(time, _consolidated(batches))
-        return dict.fromkeys([record[0] for record, _ in delta] if self.trace.pairs else [record for record, _ in delta])
+    def take(self, time: T, batches: list[Any]) -> Iterator[Keys]:
+        for delta in self.trace.deltas(time, batches):
+            yield keys_of(self.trace.append(time, delta), self.pairs)
 
     def result(self, key: Any, time: T, later: set[T]) -> Iterable[tuple[Any, Any]]:
         counts = counts_at(self.trace.history(key), time, self.trace.lattice.lub, later)
@@ -132,21 +115,12 @@ class _SharedTrace(Generic[T]):
         self.end_run = cursor.end_run
         self.gather = cursor.gather
 
-    def take(self, time: T, batches: list[Any]) -> Any:
-        columns = [self._cursor.keys_of(delta) for delta in batches]
-        if columns and all(column is not None for column in columns):
-            for delta in batches:
-                self._cursor.see(delta, time)
-            if len(columns) == 1:
-                return columns[0]
-            from timely.differential.updates.int_columns import joined_keys
-
-            return joined_keys(columns)
-        keys: dict[Any, None] = {}
+    def take(self, time: T, batches: list[Any]) -> Iterator[Keys]:
+        cursor = self._cursor
         for delta in batches:
-            keys.update(dict.fromkeys(key for key, _, _ in self._cursor.rows(delta)))
-            self._cursor.see(delta, time)
-        return keys
+            whole = cursor.keep is None and delta.chunk is not None
+            yield keys_of(delta, self.pairs) if whole else dict.fromkeys([key for key, _, _ in cursor.rows(delta)])
+            cursor.see(delta, time)
 
     def result(self, key: Any, time: T, later: set[T]) -> Iterable[tuple[Any, Any]]:
         counts = counts_at(self._cursor.history(key), time, self._cursor.lattice.lub, later)
@@ -173,11 +147,9 @@ class _Grouped(_Own, Generic[T]):
         self.large = groups.large  # type: ignore[method-assign]
         self.maintain = groups.trace.maintain
 
-    def take(self, time: T, batches: list[Any]) -> Any:
-        columns = as_columns(batches, pairs=True, many=self.trace.limits.columns)
-        if columns is None:
-            return self._groups.append(time, _consolidated(batches))
-        return self._groups.append_columns(time, columns.consolidated())
+    def take(self, time: T, batches: list[Any]) -> Iterator[Keys]:
+        for delta in self.trace.deltas(time, batches):
+            yield self._groups.append(time, delta)
 
     def gather(self, keys: Array) -> Gathered | None:
         return self._groups.trace.gather(keys)
@@ -185,10 +157,6 @@ class _Grouped(_Own, Generic[T]):
     @property
     def trace(self) -> Trace[T]:
         return self._groups.trace
-
-
-def _consolidated(batches: list[Any]) -> list[Update]:
-    return consolidate(batches[0] if len(batches) == 1 else [update for batch in batches for update in batch])
 
 
 class Restored(NamedTuple):
@@ -208,51 +176,47 @@ class _Waiting(Generic[T]):
     keys: dict[Any, None] = attrs.Factory(dict)
     arrays: list[Array] = attrs.Factory(list)  # more keys: those of columns that the trace has already
 
-    def add_keys(self, taken: Any) -> None:
-        """Add the keys of batches that the input has taken."""
+    def add_keys(self, taken: Keys) -> None:
+        """Add keys of batches that the input has taken."""
         if isinstance(taken, dict):
             self.keys.update(taken)
         else:
             self.arrays.append(taken)
 
-    def portions(self, keys: int | None, by_hash: bool) -> Iterator[tuple[Any, dict[Any, None]]]:
-        """Remove and return the keys, so many at a time or all: an array of them, and a dictionary of others."""
-        arrays, self.arrays = self.arrays, []
-        numbers: Any = {}
-        if arrays:
-            from timely.differential.updates.int_columns import joined_keys
-
-            numbers = arrays[0] if len(arrays) == 1 else joined_keys(arrays)
-        if keys is None or len(numbers) + len(self.keys) <= keys:
-            yield numbers, self.keys
+    def portions(self, most: int | None, by_hash: bool) -> Iterator[list[Keys]]:
+        """Remove and return the keys, at ``most`` so many at a time."""
+        if most is None:
+            keys, arrays, self.keys, self.arrays = self.keys, self.arrays, {}, []
+            yield [keys, *arrays]
             return
-        for start in range(0, len(numbers), keys):
-            self.arrays = [numbers[start + keys :]]
-            yield numbers[start : start + keys], {}
-        self.arrays = []
+        while self.arrays:
+            array = self.arrays.pop()
+            if len(array) > most:
+                self.arrays.append(array[most:])
+            yield [array[:most]]
         ordered = iter(sorted(self.keys, key=hash) if by_hash else list(self.keys))
-        while portion := dict.fromkeys(islice(ordered, keys)):
+        while portion := dict.fromkeys(islice(ordered, most)):
             for key in portion:
                 del self.keys[key]
-            yield {}, portion
+            yield [portion]
 
 
 class _Reduction(Generic[T]):
     """The logic of one reduction; ``pairs`` says whether its output is ``(key, value)`` or the key alone."""
 
-    def __init__(self, times: Lattice[T], due: Due, pairs: bool, kernel: str | None) -> None:
+    def __init__(self, times: Lattice[T], due: Due, pairs: bool) -> None:
         self._due = due
-        self._kernel = kernel
         self._pending: Pending[T, _Waiting[T]] = Pending()
         self._now: list[T] = []
         self._current: list[_Waiting[T]] = []  # what is under way, if anything
         self._work: Iterator[int] | None = None
         self._port: InputPort[T, Any] | None = None
         self._minimum = times.domain.minimum
-        self.input: ReductionSource[T]
+        self.input: Input[T]
+        self.tactic: ReduceTactic[T]
         self.index: Index
         self.trace: Trace[T] = Trace(times, pairs, self.hold)
-        self._sent: Cursor[T] = Cursor(self.trace, times, self.hold)
+        self.sent: Cursor[T] = Cursor(self.trace, times, self.hold)
 
     def connect(self, port: InputPort[T, Any]) -> None:
         """Take the port, whose frontier says which times are complete."""
@@ -318,73 +282,39 @@ class _Reduction(Generic[T]):
     def _take(self, time: T, waiting: _Waiting[T]) -> None:
         """Append what waits for a time to the input. This may be early: entries of incomplete times do not count."""
         batches, waiting.batches = waiting.batches, []
-        waiting.add_keys(self.input.take(time, batches))
+        for keys in self.input.take(time, batches):
+            waiting.add_keys(keys)
 
     def _due_times(self, input: InputPort[T, Any], output: OutputPort[T]) -> Iterator[int]:
         """Process the times that are complete; yield how many changes were sent, now and then."""
         several = len(self._pending) > 1
         if several:
             self.input.begin_run()
-            self._sent.begin_run()
+            self.sent.begin_run()
         for time, waiting in self._pending.take(lambda time: self._due(time, input.elements)):
             yield from self._process(time, waiting, output)
         if several:
             self.input.end_run()
-            self._sent.end_run()
+            self.sent.end_run()
 
     def _process(self, time: T, waiting: _Waiting[T], output: OutputPort[T]) -> Iterator[int]:
         self._now, self._current = [time], [waiting]
         if waiting.batches:
             self._take(time, waiting)
         by_hash = self.input.trace.reads_disk or self.trace.reads_disk
-        many = len(waiting.keys) + sum(map(len, waiting.arrays)) >= self.trace.limits.columns
-        keys_at_once = max(self.trace.limits.reduced // self.input.trace.entries_per_key(), 1) if self.trace.has_limit else None
-        for taken, keys in waiting.portions(keys_at_once, by_hash):
-            yield self._reduce(time, taken, keys, many, waiting.capability, output)
+        most = max(self.trace.limits.reduced // self.input.trace.entries_per_key(), 1) if self.trace.has_limit else None
+        for keys in waiting.portions(most, by_hash):
+            yield self._reduce(time, keys, waiting.capability, output)
         waiting.capability.drop()
         self._now, self._current = [], []
 
-    def _reduce(self, time: T, taken: Any, keys: Any, many: bool, capability: Capability[T], output: OutputPort[T]) -> int:
-        columns: Any = None
-        if self._kernel is not None and many:
-            from timely.differential.operators.column_reductions import reduce_columns
-
-            pairs, lub = self.trace.pairs, self.trace.lattice.lub
-            columns, keys, later = reduce_columns(self._kernel, pairs, self.input, self._sent, lub, time, taken, keys)
-            for bound, more in later:
-                self._wait_at(bound, capability, more)
-        else:
-            keys.update(dict.fromkeys(taken if isinstance(taken, dict) else taken.tolist()))
-        changes = self._changes(time, keys, capability)
-        delta: Any
-        if columns is not None:
-            together = as_columns([columns, changes], self.trace.pairs, self.trace.limits.columns)
-            if together is not None:
-                changes, delta = together, self.trace.append_columns(time, together.consolidated())
-            else:
-                changes.extend(columns)
-        if changes:
-            if isinstance(changes, list):
-                delta = self.trace.append(time, changes)
-            self._sent.see(delta, time)
+    def _reduce(self, time: T, keys: list[Keys], capability: Capability[T], output: OutputPort[T]) -> int:
+        changes = self.tactic.changes(time, keys, lambda bound, again: self._wait_at(bound, capability, again))
+        if len(changes):
+            delta = self.trace.append(time, delta_of(changes, time))
+            self.sent.see(delta, time)
             output.session(capability).give_batch(delta)
         return len(changes)
-
-    def _changes(self, time: T, keys: Iterable[Any], capability: Capability[T]) -> Any:
-        """Return the updates that turn what was sent for ``keys`` into what is to be."""
-        changes: list[Update] = []
-        result, history, lub, pairs = self.input.result, self._sent.history, self.trace.lattice.lub, self.trace.pairs
-        for key in sorted(keys, key=hash) if self.input.trace.reads_disk or self.trace.reads_disk else keys:
-            later: set[T] = set()
-            left = counts_at(history(key), time, lub, later)
-            for value, count in result(key, time, later):
-                left[value] = left[value] - count if value in left else -count
-            for value, count in left.items():
-                if count:
-                    changes.append(((key, value) if pairs else key, -count))
-            for bound in later:
-                self._wait_at(bound, capability, (key,))
-        return changes
 
     def _wait_at(self, time: T, capability: Capability[T], keys: Iterable[Any]) -> None:
         self.waiting(time, lambda: capability.delayed(time)).keys.update(dict.fromkeys(keys))
@@ -426,7 +356,7 @@ def reduce_stream(
     ``pairs``: the input has pairs of key and value; ``results``: so has the output. With ``source`` it reads that trace.
     """
     times = bounds_in(stream.scope)
-    reduction = _Reduction(times, due_in(stream.scope), results, f.kernel if ring is INTEGERS else None)
+    reduction = _Reduction(times, due_in(stream.scope), results)
     pact: Pact = pact_for(pairs, key)
     builder: OperatorBuilder[T] = OperatorBuilder(stream.scope, name)
     if source is not None and source.index.pairs == pairs and not isinstance(f, Aggregate):
@@ -456,6 +386,8 @@ def reduce_stream(
             reduction.input = _OwnTrace(own, f)
             register_trace(info, own, key, stream.scope)
             info.describe(lambda: f"input: {own.size()}")
+        rows = RowReduce(reduction.input, reduction.sent)
+        reduction.tactic = rows if f.kernel is None or ring is not INTEGERS else ColumnReduce(f.kernel, rows)
         register_trace(info, reduction.trace, key, stream.scope)
         info.describe(lambda: f"output: {reduction.trace.size()}")
         route = key_route(key)

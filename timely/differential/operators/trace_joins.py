@@ -15,9 +15,10 @@ from timely.differential.operators.arrangement import Arrangement, describe_shar
 from timely.differential.operators.due_times import due_in
 from timely.differential.operators.join_results import JoinResult
 from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.deltas import Delta, Row
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace_limits import TraceLimits
-from timely.differential.updates.updates import Delta, Update
+from timely.differential.updates.updates import Update
 from timely.errors import GraphError, StateError
 from timely.operators.keyed.key_kinds import KeyKinds
 from timely.operators.pending import Pending
@@ -36,10 +37,10 @@ class Unjoined(NamedTuple):
     update: Update
 
 
-Deltas: TypeAlias = tuple[list[Any], list[Any]]
+Deltas: TypeAlias = tuple[list[Delta[T]], list[Delta[T]]]
 """The deltas of both sides."""
 
-Waiting: TypeAlias = tuple[Capability[T], Deltas]
+Waiting: TypeAlias = tuple[Capability[T], Deltas[T]]
 
 Results: TypeAlias = dict[T, list[Any]]
 """Containers of results, by time."""
@@ -90,7 +91,7 @@ class _Join(Generic[T]):
             waiting.setdefault(time, ([], []))[side].append(update)
         for time, (left, right) in waiting.items():
             first, second = self._cursors
-            deltas = [first.restore(left, time)] if left else [], [second.restore(right, time)] if right else []
+            deltas: Deltas[T] = [first.restore(left, time)] if left else [], [second.restore(right, time)] if right else []
             self._pending[time] = capability.delayed(time), deltas
 
     def _hold(self, other: int) -> list[T]:
@@ -103,8 +104,9 @@ class _Join(Generic[T]):
         """Receive what has arrived, and join some of it; returns whether more is ready."""
         pending = self._pending
         for side, port in enumerate((left, right)):
-            for capability, delta in port:
-                if side in self._kinds.missing and isinstance(delta, Delta):  # to look at columns would make all of their rows
+            for capability, batch in port:
+                delta: Any = batch
+                if side in self._kinds.missing and delta.chunk is None:  # to look at columns would make all of their rows
                     pairs = self._pairs_of[side]
                     self._kinds.see(side, (record[0] if pairs else record for record, _ in delta))
                 time = capability.time
@@ -149,16 +151,15 @@ class _Join(Generic[T]):
             for cursor in self._cursors:
                 cursor.end_run()
 
-    def _at(self, time: T, capability: Capability[T], deltas: Deltas, output: OutputPort[T]) -> Iterator[int]:
+    def _at(self, time: T, capability: Capability[T], deltas: Deltas[T], output: OutputPort[T]) -> Iterator[int]:
         self._current = [time]
         for side in (0, 1):
-            mine, others = self._cursors[side], self._cursors[1 - side]
             for delta in deltas[side]:
                 results_by_time: Results[T] = {}
-                for produced in self._pairs(time, mine, others, delta, side, results_by_time):
+                for produced in self._tactic(time, delta, side, results_by_time):
                     self._send(results_by_time, capability, output)
                     yield produced
-                mine.see(delta, time)
+                self._cursors[side].see(delta, time)
         capability.drop()
         self._current = []
 
@@ -175,26 +176,25 @@ class _Join(Generic[T]):
                     session.give_batch(batch)
         results_by_time.clear()
 
-    def _pairs(
-        self, time: T, mine: Cursor[T], others: Cursor[T], delta: Any, side: int, results_by_time: Results[T]
-    ) -> Iterator[int]:
+    def _tactic(self, time: T, delta: Delta[T], side: int, results_by_time: Results[T]) -> Iterator[int]:
         """Collect containers of the results of a delta by time in ``results_by_time``; yield how many there are, now and then."""
-        chunk = mine.chunk_for(delta, others)
+        mine, others = self._cursors[side], self._cursors[1 - side]
+        chunk = None if mine.keep is not None else delta.chunk_for(others)
         matches = None if chunk is None else others.matches(chunk.keys)
         if chunk is None or matches is None:
-            return self._row_pairs(time, mine, others, delta, side, results_by_time)
+            return self._row_pairs(time, mine.rows(delta, others), others, side, results_by_time)
         from timely.differential.operators.chunk_joins import chunk_pairs
 
         return chunk_pairs(time, chunk, matches, side, self._lub, self._result, results_by_time, self._limit)
 
     def _row_pairs(
-        self, time: T, mine: Cursor[T], others: Cursor[T], delta: Any, side: int, results_by_time: Results[T]
+        self, time: T, rows: Iterable[Row], others: Cursor[T], side: int, results_by_time: Results[T]
     ) -> Iterator[int]:
         lub, result, history = self._lub, self._result.collect, others.history
         last: T | None = None
         results: list[Any] = []
         count = 0
-        for key, value, diff in others.in_order(mine.rows_for(delta, others)):
+        for key, value, diff in rows:
             for other, when, factor in history(key):
                 if when is not last:
                     last = when

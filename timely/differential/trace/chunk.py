@@ -12,11 +12,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
 
 import attrs
 import numpy as np
 
+from timely.differential.trace.deltas import Partner, Row, RowDelta
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
 from timely.differential.updates.int_columns import Array, Updates, integers, order_and_starts, summed
@@ -435,6 +436,7 @@ class ColumnLayout:
     """Chunks that can be added up: of whole numbers, or of rows of one ``kind``."""
 
     kind: object
+    numbers_keys: ClassVar[bool] = True
 
     def sizes(self, limits: TraceLimits) -> ChunkSizes:
         """Return how many entries are merged at once, and how many make a block."""
@@ -471,15 +473,29 @@ class ColumnLayout:
 INTS: Final = ColumnLayout(None)
 
 
-class ColumnDelta(Updates):
-    """The updates that a trace has appended as number ``number``: sorted, each record once; ``chunk`` has them by key."""
+class IntDelta(Updates, Generic[T]):
+    """A delta that is sorted columns of whole numbers; ``chunk`` has them by key."""
 
     __slots__ = ("chunk", "number")
 
-    def __init__(self, updates: Updates, number: int, time: Any) -> None:
+    number: int
+
+    def __init__(self, updates: Updates, time: T) -> None:
         super().__init__(updates.keys, updates.values, updates.diffs)
-        self.number = number
-        self.chunk: Chunk[Any] = Chunk.of(updates.keys, updates.values, None, updates.diffs, [time])
+        self.chunk: Chunk[T] = Chunk.of(updates.keys, updates.values, None, updates.diffs, [time])
+
+    def chunk_for(self, others: Partner) -> Chunk[T] | None:
+        """Return it as columns, if it is large."""
+        return self.chunk if len(self.keys) >= others.many else None
+
+    def rows(self, pairs: bool, others: Partner | None = None) -> list[Row]:
+        """Return it as rows."""
+        return RowDelta(self).rows(pairs)
+
+    def split(self, keys: Iterable[int]) -> tuple[RowDelta, IntDelta[T]]:
+        """Return the updates of ``keys`` as rows, and the others."""
+        chosen = np.isin(self.keys, np.array(list(keys), np.int64))
+        return RowDelta(self.chosen(chosen)), IntDelta(self.chosen(~chosen), self.chunk.times[0])
 
 
 # -- whole numbers --------------------------------------------------------------------------------------------------

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from timely.differential.trace.compaction_frontier import Hold
+from timely.differential.trace.deltas import Delta, Row, RowDelta
 from timely.differential.trace.entries import SHORT, Entry, compacted
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.containers import is_keyed_rows
-from timely.differential.updates.updates import Delta, Update
+from timely.differential.updates.updates import Update
 from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.chunk import Chunk, Gathered, Matches
+    from timely.differential.trace.chunk import Gathered, Matches
     from timely.differential.updates.int_columns import Array
 
 T = TypeVar("T", bound=PartialOrder)
@@ -33,17 +33,19 @@ class Cursor(Generic[T]):
 
     __slots__ = (
         "_ahead",
+        "_bounds",
+        "_direct",
         "_hidden",
         "_inner",
-        "_keep",
-        "_limits",
         "_outer_hold",
         "_restored",
         "_run",
         "_to_inner",
         "_trace",
         "hold",
+        "keep",
         "lattice",
+        "many",
         "seen",
     )
 
@@ -57,7 +59,9 @@ class Cursor(Generic[T]):
         keep: Callable[[Any], bool] | None = None,
     ) -> None:
         self._trace = trace
-        self._keep = keep
+        self.keep = keep
+        self.many = trace.limits.columns
+        self._direct = keep is None and to_inner is None  # what it sees is in the trace
         self.lattice = times
         self.hold = hold
         self.seen = trace.number
@@ -67,7 +71,7 @@ class Cursor(Generic[T]):
         self._to_inner = to_inner
         self._inner: dict[Any, T] = {}
         self._run: dict[object, list[Entry]] | None = None
-        self._limits: dict[object, int] = {}
+        self._bounds: dict[object, int] = {}
         self._outer_hold: Hold = hold if to_outer is None else lambda: [to_outer(time) for time in hold()]
         trace.add_cursor(self)
         trace.holds.add(self._outer_hold)
@@ -89,6 +93,8 @@ class Cursor(Generic[T]):
         """Return what it sees of ``key``, which must not be changed."""
         run = self._run
         if run is None:
+            if self._direct and not self._hidden:
+                return self._trace.visible(key, self.seen, self._ahead)
             return self._visible(key)
         entries = run.get(key)
         if entries is None:
@@ -97,7 +103,7 @@ class Cursor(Generic[T]):
 
     def _visible(self, key: object) -> list[Entry]:
         entries = self._seen(key)
-        if self._to_inner is not None or self._keep is not None:
+        if self._to_inner is not None or self.keep is not None:
             entries = self._moved(key, entries)
         if self._hidden and key in self._hidden:
             entries = entries + [entry for _, entry in self._hidden[key]]
@@ -109,7 +115,7 @@ class Cursor(Generic[T]):
 
     def _moved(self, key: object, entries: list[Entry]) -> list[Entry]:
         """Return those of the entries that it keeps, at times of its scope."""
-        keep = self._keep
+        keep = self.keep
         if keep is not None and entries:
             pairs = self._trace.pairs
             entries = [entry for entry in entries if keep((key, entry[0]) if pairs else key)]
@@ -128,7 +134,7 @@ class Cursor(Generic[T]):
 
     def matches(self, keys: Array) -> Matches | None:
         """Return what it sees of sorted, unique ``keys`` as chunks, or ``None`` where it sees only parts of them."""
-        if self._keep is not None or self._hidden:
+        if self.keep is not None or self._hidden:
             return None
         return self._at_inner_times(self._trace.matches(keys, self.seen, self._ahead))
 
@@ -145,33 +151,19 @@ class Cursor(Generic[T]):
         """The trace that it reads."""
         return self._trace
 
-    def in_order(self, rows: Iterable[tuple[Any, Any, Any]]) -> Iterable[tuple[Any, Any, Any]]:
-        """Return rows ``(key, value, diff)`` in an order in which the entries of their keys are read fast."""
-        return sorted(rows, key=lambda row: hash(row[0])) if self._trace.reads_disk else rows
+    def rows(self, delta: Delta[Any], others: Cursor[Any] | None = None) -> Iterable[Row]:
+        """Return the updates of a delta; those whose keys ``others`` may have, in an order in which it reads them fast."""
+        rows = delta.rows(self._trace.pairs, others)
+        if self.keep is not None:
+            rows = self.filtered(rows)
+        return sorted(rows, key=lambda row: hash(row[0])) if others is not None and others._trace.reads_disk else rows
 
-    def chunk_for(self, delta: Any, others: Cursor[Any]) -> Chunk[Any] | None:
-        """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""
-        many = len(delta) >= self._trace.limits.columns or is_keyed_rows(delta)  # to make rows of few Arrow rows takes longer
-        return getattr(delta, "chunk", None) if many and self._keep is None else None
+    def filtered(self, rows: Iterable[Row]) -> Iterable[Row]:
+        """Return the rows that it keeps."""
+        keep, pairs = self.keep, self._trace.pairs
+        return rows if keep is None else [row for row in rows if keep(row[:2] if pairs else row[0])]
 
-    def keys_of(self, delta: Any) -> Array | None:
-        """Return the keys of a delta as columns, or ``None`` where it has none."""
-        chunk = None if self._keep is not None else getattr(delta, "chunk", None)
-        return None if chunk is None else chunk.keys
-
-    def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
-        """Return the updates of a delta whose keys ``others`` may have, and perhaps more."""
-        return self.rows(delta)
-
-    def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
-        """Return the updates of a delta as ``(key, value, diff)``."""
-        keep = self._keep
-        updates: Iterable[Update] = delta if keep is None else [update for update in delta if keep(update[0])]
-        if self._trace.pairs:
-            return [(key, value, diff) for (key, value), diff in updates]
-        return [(record, None, diff) for record, diff in updates]
-
-    def see(self, delta: Any, time: T) -> None:
+    def see(self, delta: Delta[Any], time: T) -> None:
         """Take note that the delta, which came at ``time``, has been processed."""
         run = self._run
         if run is not None:
@@ -189,29 +181,29 @@ class Cursor(Generic[T]):
             self.seen += 1
         self._trace.settle()
 
-    def restore(self, updates: Iterable[Update], time: T) -> Delta:
+    def restore(self, updates: Iterable[Update], time: T) -> RowDelta:
         """Return a delta that waited in a checkpoint; its entries are hidden until ``see``."""
-        delta = Delta(updates)
+        delta = RowDelta(updates)
         delta.number = self._restored = self._restored - 1
         for key, value, diff in self.rows(delta):
             self._hidden.setdefault(key, []).append((delta.number, (value, time, -diff)))
         return delta
 
-    def _uncover(self, delta: Any) -> None:
+    def _uncover(self, delta: Delta[Any]) -> None:
         for key, _, _ in self.rows(delta):
             left = [entry for entry in self._hidden.pop(key, ()) if entry[0] != delta.number]
             if left:
                 self._hidden[key] = left
 
-    def _add(self, run: dict[object, list[Entry]], delta: Any, time: T) -> None:
-        limits = self._limits
+    def _add(self, run: dict[object, list[Entry]], delta: Delta[Any], time: T) -> None:
+        bounds = self._bounds
         for key, value, diff in self.rows(delta):
             entries = run.get(key)
             if entries is not None:
                 entries.append((value, time, diff))
-                if len(entries) > limits.get(key, SHORT) or not self._trace.limits.patience:
+                if len(entries) > bounds.get(key, SHORT) or not self._trace.limits.patience:
                     summed = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
-                    limits[key] = 2 * len(summed) + SHORT
+                    bounds[key] = 2 * len(summed) + SHORT
 
     def begin_run(self) -> None:
         """Begin a run of several times."""
@@ -220,4 +212,4 @@ class Cursor(Generic[T]):
     def end_run(self) -> None:
         """End it."""
         self._run = None
-        self._limits.clear()
+        self._bounds.clear()

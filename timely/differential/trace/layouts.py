@@ -65,6 +65,10 @@ class Layout(Protocol[C]):
         """Return how many entries are merged at once, and how many make a block."""
 
     @property
+    def numbers_keys(self) -> bool:
+        """Whether the number of a whole number is the number itself."""
+
+    @property
     def has_rows(self) -> bool:
         """Whether values are Arrow rows."""
 

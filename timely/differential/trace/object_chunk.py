@@ -158,6 +158,7 @@ class ObjectLayout:
     """Chunks of objects: all can be added up."""
 
     has_rows: ClassVar[bool] = False
+    numbers_keys: ClassVar[bool] = False
 
     def sizes(self, limits: TraceLimits) -> ChunkSizes:
         """Return how many entries are merged at once, and how many make a block."""

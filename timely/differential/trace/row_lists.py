@@ -20,7 +20,7 @@ NO_ENTRIES: Final[list[Entry]] = []
 class RowLists:
     """Entries by key: ``settled``, and ``fresh`` ones ``(number, value, time, diff)`` in order of their numbers."""
 
-    __slots__ = ("_appended", "_holds", "_idle", "_pairs", "_rest", "_rested", "_touched", "_unseen", "fresh", "settled")
+    __slots__ = ("_holds", "_pairs", "_rest", "_rested", "_unseen", "appended", "fresh", "idle", "settled", "touched")
 
     def __init__(self, holds: Holds[Any], pairs: bool) -> None:
         self.settled: dict[object, list[Entry]] = {}
@@ -28,15 +28,15 @@ class RowLists:
         self._holds = holds
         self._pairs = pairs
         self._unseen: deque[tuple[int, list[object]]] = deque()  # numbers of deltas, and their keys
-        self._touched: dict[object, None] = {}  # keys that may have entries to add up
+        self.touched: dict[object, None] = {}  # keys that may have entries to add up
         self._rest: list[object] = []  # keys that have some once `since` has moved far enough
         self._rested = holds.reached  # when those were last looked at
-        self._appended = 0  # updates since then
-        self._idle = 0
+        self.appended = 0  # updates since then
+        self.idle = 0  # activations since the last round of compaction
 
     def append(self, number: int, time: Any, updates: Iterable[Update], unseen: bool) -> None:
         """Append delta ``number``, which readers may still have to see."""
-        fresh, settled, touched, pairs = self.fresh, self.settled, self._touched, self._pairs
+        fresh, settled, touched, pairs = self.fresh, self.settled, self.touched, self._pairs
         keys: list[object] = []
         for record, diff in updates:
             key, value = record if pairs else (record, None)
@@ -89,7 +89,7 @@ class RowLists:
                 else:
                     del waiting[:ready]
                 if len(entries) > 1:
-                    self._touched[key] = None
+                    self.touched[key] = None
                     if len(entries) >= SHORT and before.bit_length() != len(entries).bit_length():
                         self.compact_key(key)
 
@@ -128,7 +128,7 @@ class RowLists:
         chosen: dict[object, list[Entry]] = {}
         while rows > 0 and self.settled:
             key, entries = self.settled.popitem()
-            self._touched.pop(key, None)
+            self.touched.pop(key, None)
             chosen[key] = entries
             rows -= len(entries)
         return chosen
@@ -136,12 +136,12 @@ class RowLists:
     def replace(self, settled: dict[object, list[Entry]]) -> None:
         """Have these settled entries, compacted, and no others."""
         self.settled = settled
-        self._touched.clear()
+        self.touched.clear()
         self._rest.clear()
 
     def remove(self, key: object) -> None:
         """Remove a key, of which nothing is fresh."""
-        self._touched.pop(key, None)
+        self.touched.pop(key, None)
         self.settled.pop(key, None)
 
     # -- compaction ------------------------------------------------------------------------------------------------
@@ -157,24 +157,19 @@ class RowLists:
         for key in list(self.settled):
             self._compact(key)
 
-    def maintain(self, appended: int) -> bool:
-        """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
-        self._appended += appended
-        self._idle += 1
-        holds, touched = self._holds, self._touched
-        patience = holds.patience
-        if not holds.reader_advanced and not holds.reader_released and self._idle < patience and len(touched) < patience:
-            return False
-        self._idle = 0
+    def maintain(self, keys: int) -> bool:
+        """Compact so many keys. Return whether others wait."""
+        holds, touched = self._holds, self.touched
+        self.idle = 0
         holds.advance()
         released = holds.reader_released
         holds.reader_advanced = holds.reader_released = False
-        if holds.reached is not self._rested and (released or self._appended >= len(self._rest)):
+        if holds.reached is not self._rested and (released or self.appended >= len(self._rest)):
             self._rested = holds.reached
-            self._appended = 0
+            self.appended = 0
             touched.update(dict.fromkeys(self._rest))
             self._rest = []
-        for _ in range(min(len(touched), 2 * appended + patience)):
+        for _ in range(min(len(touched), keys)):
             key = touched.popitem()[0]
             entries = self._compact(key)
             if len(entries) > 1 and any(entry[1] is not entries[0][1] for entry in entries):

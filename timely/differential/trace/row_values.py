@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
 from timely.differential.trace.chunk import Chunk
+from timely.differential.trace.deltas import Partner, Row, RowDelta
 from timely.differential.updates.int_columns import Array
 from timely.differential.updates.row_columns import (
     Columns,
@@ -21,6 +22,8 @@ from timely.differential.updates.row_columns import (
     rows_at,
     values_of,
 )
+
+T = TypeVar("T")
 
 _FEW = 4
 """Rows of a key that are read one by one."""
@@ -141,16 +144,24 @@ def _numbered(column: Any) -> Array:
     return np.array([places.setdefault(value, len(places)) for value in values_of(column)], np.int64)
 
 
-class RowDelta(KeyedRows):
-    """The updates that a trace has appended as number ``number``, in order of their keys; ``chunk`` has them by key."""
+class ArrowDelta(KeyedRows, Generic[T]):
+    """A delta that is Arrow rows in order of their keys; ``chunk`` has them by key."""
 
     __slots__ = ("chunk", "number")
 
-    def __init__(self, updates: KeyedRows, number: int, time: Any) -> None:
-        ordered = updates.ordered()
-        count, diff = len(ordered), ordered.table.diff
-        values = ArrowValues(ordered.table.columns, count).loaded()
-        super().__init__(ordered.keys, RowColumns(values.columns, count, diff))
-        self.number = number
+    number: int
+
+    def __init__(self, updates: KeyedRows, time: T) -> None:
+        count, diff = len(updates), updates.table.diff
+        values = ArrowValues(updates.table.columns, count).loaded()
+        super().__init__(updates.keys, RowColumns(values.columns, count, diff))
         diffs = None if diff == 1 else np.full(count, diff)
-        self.chunk: Chunk[Any] = Chunk.of(ordered.keys, values, None, diffs, [time])
+        self.chunk: Chunk[T] = Chunk.of(updates.keys, values, None, diffs, [time])
+
+    def chunk_for(self, others: Partner) -> Chunk[T]:
+        """Return it as columns: to make rows of few would take longer."""
+        return self.chunk
+
+    def rows(self, pairs: bool, others: Partner | None = None) -> list[Row]:
+        """Return it as rows."""
+        return RowDelta(self).rows(pairs)

@@ -29,12 +29,13 @@ class Spine(Generic[C]):
         """Begin empty; ``moved(time)`` is a time as it was last advanced."""
         self.layout = layout
         self._moved = moved
+        self._numbered = layout.numbers_keys
         self.changed = False  # since there was last nothing to merge
         self._budget = budget
         self._sizes = layout.sizes(limits)
         self._policy = limits.policy
         self._runs: list[Run[C]] = []
-        self._fresh: deque[tuple[int, C]] = deque()
+        self.fresh: deque[tuple[int, C]] = deque()
         self._merge: _Merge[C] | None = None
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ class Spine(Generic[C]):
     def append(self, number: int, chunk: C, fresh: bool) -> None:
         """Append a delta, which cursors may still have to see."""
         if fresh:
-            self._fresh.append((number, chunk))
+            self.fresh.append((number, chunk))
         else:
             self.add(chunk)
 
@@ -67,8 +68,8 @@ class Spine(Generic[C]):
 
     def settle(self, low: int) -> None:
         """Settle the deltas before number ``low``."""
-        while self._fresh and self._fresh[0][0] < low:
-            self.add(self._fresh.popleft()[1])
+        while self.fresh and self.fresh[0][0] < low:
+            self.add(self.fresh.popleft()[1])
 
     def remove(self, keys: Iterable[object]) -> C | None:
         """Remove keys of which nothing is fresh, by adding the negation of their entries, and return these."""
@@ -88,16 +89,16 @@ class Spine(Generic[C]):
     def visible(self, seen: int | None = None, ahead: Container[int] = ()) -> Iterator[Run[C]]:
         """Return the runs before delta ``seen``, and those of ``ahead``; all of them for ``None``."""
         yield from self._runs
-        for number, chunk in self._fresh:
+        for number, chunk in self.fresh:
             if seen is None or number < seen or number in ahead:
                 yield chunk
 
     def lookup(self, key: object, seen: int, ahead: Container[int]) -> list[Entry]:
         """Return the entries of one key."""
         entries: list[Entry] = []
-        number = self.layout.number(key)
+        number = key if self._numbered and type(key) is int else self.layout.number(key)
         if number is not None:
-            for run in self._runs if not self._fresh else self.visible(seen, ahead):
+            for run in self._runs if not self.fresh else self.visible(seen, ahead):
                 run.lookup(number, key, entries)
         return entries
 
@@ -120,7 +121,7 @@ class Spine(Generic[C]):
 
     def count_runs(self) -> int:
         """Return the number of runs."""
-        return len(self._runs) + len(self._fresh)
+        return len(self._runs) + len(self.fresh)
 
     @property
     def nbytes(self) -> int:

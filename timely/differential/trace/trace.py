@@ -9,11 +9,12 @@ update is in the lists or in one spine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from timely.differential.trace.compaction_frontier import Hold, Holds
+from timely.differential.trace.deltas import Delta, RowDelta, delta_of
 from timely.differential.trace.entries import Entry, size_in_words
 from timely.differential.trace.layouts import Layout
 from timely.differential.trace.object_chunk import OBJECT_LAYOUT, equal_when_pickled
@@ -21,16 +22,15 @@ from timely.differential.trace.row_lists import RowLists
 from timely.differential.trace.spine import Spine
 from timely.differential.trace.state_memory import StateMemory, memory_of
 from timely.differential.trace.trace_limits import TraceLimits
-from timely.differential.updates.containers import columns_module
-from timely.differential.updates.updates import Delta, Update
+from timely.differential.updates.containers import as_columns, columns_module, is_keyed_rows
+from timely.differential.updates.updates import consolidate
 from timely.memory import MemoryBudget
 from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.chunk import Chunk, ColumnDelta, Gathered, Matches
-    from timely.differential.trace.row_values import RowDelta
-    from timely.differential.updates.int_columns import Array, Updates
+    from timely.differential.trace.chunk import Chunk, Gathered, IntDelta, Matches
+    from timely.differential.updates.int_columns import Array
     from timely.differential.updates.row_columns import KeyedRows
 
 T = TypeVar("T", bound=PartialOrder)
@@ -72,6 +72,7 @@ class Trace(Generic[T]):
         "listeners",
         "number",
         "pairs",
+        "reads_disk",
         "upper",
     )
 
@@ -82,52 +83,57 @@ class Trace(Generic[T]):
         self.upper = upper
         self.holds: Holds[T] = Holds(times, upper, self.limits.patience)
         self.number = 0  # of the next delta
-        self.listeners: list[Callable[[T, Any], object]] = []  # called with each delta: the imports of this trace
+        self.listeners: list[Callable[[T, Delta[T]], object]] = []  # called with each delta: the imports of this trace
         self._cursors: list[TraceReader] = []
         self._rows = RowLists(self.holds, pairs)
         self._spines: list[Spine[Any]] = []  # one for each layout that came
         self._unfolded = 0  # rows appended since they were last made columns
         self._mixed = False  # not all rows are whole numbers
+        self.reads_disk = False  # whether to read it in order of `hash(key)` is much faster: each block is read once
         self._memory: StateMemory | None = memory_of(self, self.limits.counted)  # where there is a limit
         self._grown = 0  # updates since that was last asked
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def append(self, time: T, updates: Iterable[Update]) -> Delta:
-        """Append consolidated updates at ``time``, and return them as a delta, which every cursor must see."""
-        delta = Delta(updates)
-        delta.number = self.number
-        self._announce(time, delta)
-        self._unfolded += len(delta)
-        self._rows.append(delta.number, time, delta, bool(self._cursors))
-        return delta
+    def deltas(self, time: T, batches: Sequence[Any]) -> Iterable[RowDelta | IntDelta[T]]:
+        """Return batches of updates, consolidated, as deltas to be appended at ``time``.
 
-    def append_columns(self, time: T, updates: Updates) -> ColumnDelta:
-        """Append consolidated columns at ``time``, as ``append`` does."""
-        from timely.differential.trace.chunk import ColumnDelta
+        They are several where readers of a large one would exceed the memory budget.
+        """
+        updates = as_columns(batches, self.pairs, self.limits.columns)
+        if updates is None:
+            updates = consolidate(batches[0] if len(batches) == 1 else chain.from_iterable(batches))
+            if len(updates) <= self.limits.delta:
+                return (RowDelta(updates),) if updates else ()
+        else:
+            updates = updates.consolidated()
+        return (delta_of(part, time) for part in self._portions(updates))
 
-        delta = ColumnDelta(updates, self.number, time)
-        self._announce(time, delta)
-        self._spine(delta.chunk.layout).append(delta.number, delta.chunk, fresh=bool(self._cursors))
-        return delta
+    def row_deltas(self, time: T, batch: Any) -> Iterable[Delta[T]]:
+        """Return what ``deltas`` does, but a batch of Arrow rows as such."""
+        if not is_keyed_rows(batch) or not self._takes_rows(batch):
+            return self.deltas(time, (batch,))
+        from timely.differential.trace.row_values import ArrowDelta
 
-    def append_rows(self, time: T, updates: KeyedRows) -> RowDelta:
-        """Append rows that are columns at ``time``, as ``append`` does."""
-        from timely.differential.trace.row_values import RowDelta
+        return (ArrowDelta(part, time) for part in self._portions(batch.ordered()))
 
-        delta = RowDelta(updates, self.number, time)
-        self._announce(time, delta)
-        self._spine(delta.chunk.layout).append(delta.number, delta.chunk, fresh=bool(self._cursors))
-        return delta
-
-    def _announce(self, time: T, delta: Any) -> None:
-        """Let listeners know a delta, which has the next number."""
+    def append(self, time: T, delta: Delta[T]) -> Delta[T]:
+        """Append a delta at ``time``, and return it; every cursor must see it."""
+        number = delta.number = self.number
         self.number += 1
-        if delta:
+        updates = len(delta)
+        if updates:
             self.holds.times[time] = None
         for listener in self.listeners:
             listener(time, delta)
-        self._grown += len(delta)
+        self._grown += updates
+        chunk = delta.chunk
+        if chunk is None:
+            self._unfolded += updates
+            self._rows.append(number, time, delta, bool(self._cursors))
+        else:
+            self._spine(chunk.layout).append(number, chunk, bool(self._cursors))
+        return delta
 
     def _spine(self, layout: Layout[Any]) -> Spine[Any]:
         """Return the spine of a layout."""
@@ -143,22 +149,18 @@ class Trace(Generic[T]):
         """Return the spine of a layout, if any of it came."""
         return next((spine for spine in self._spines if spine.layout == layout), None)
 
-    def portions(self, updates: Any) -> Iterable[Any]:
-        """Return updates as such that are appended one by one: readers of large deltas would exceed a memory budget."""
-        if not len(updates):
-            return ()
-        largest = self.limits.delta
-        if self._memory is None or len(updates) <= largest:
-            return (updates,)
-        if not isinstance(updates, list):
-            ordered = updates.ordered() if hasattr(updates, "ordered") else updates
-            return (ordered.chosen(slice(row, row + largest)) for row in range(0, len(ordered), largest))
-        return (updates[row : row + largest] for row in range(0, len(updates), largest))
+    def _portions(self, updates: Any) -> Iterable[Any]:
+        """Return sorted columns, or rows, in as many parts as the memory budget needs."""
+        size, largest = len(updates), self.limits.delta
+        if self._memory is None or size <= largest:
+            return (updates,) if size else ()
+        part = updates.__getitem__ if isinstance(updates, list) else updates.chosen
+        return (part(slice(row, row + largest)) for row in range(0, size, largest))
 
-    def takes_rows(self, updates: KeyedRows) -> bool:
+    def _takes_rows(self, updates: KeyedRows) -> bool:
         """Return whether updates are to be kept as columns: not many small chunks."""
         largest = max(map(len, self._spines), default=0)
-        return len(updates) >= self.limits.folded or 16 * len(updates) >= largest
+        return self.pairs and (len(updates) >= self.limits.folded or 16 * len(updates) >= largest)
 
     def load(self, key: object, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
@@ -193,16 +195,16 @@ class Trace(Generic[T]):
 
     def settle(self) -> None:
         """Settle the deltas that every cursor has seen."""
-        low = self._low()
+        low = self.number
+        for cursor in self._cursors:
+            if cursor.seen < low:
+                low = cursor.seen
         for spine in self._spines:
-            spine.settle(low)
+            if spine.fresh:
+                spine.settle(low)
         self._rows.settle(low)
         if not self.limits.patience:
             self.compact()
-
-    def _low(self) -> int:
-        """Return the number of the first delta that some cursor has not seen."""
-        return min((cursor.seen for cursor in self._cursors), default=self.number)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -329,18 +331,23 @@ class Trace(Generic[T]):
 
     def maintain(self, appended: int) -> bool:
         """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
-        if not self.limits.patience:
+        if self._memory is not None:
             self.limit_memory()
+        patience, rows, holds = self.limits.patience, self._rows, self.holds
+        if not patience:
             self.compact()
             return False
-        self.limit_memory()
         if self._unfolded > self.limits.folded and self._spines:
             self._maintain_rows()
         more = False
         for spine in self._spines:
             if spine.changed:
                 more = spine.work() or more
-        return self._rows.maintain(appended) or more
+        rows.appended += appended
+        rows.idle += 1
+        if rows.idle < patience and len(rows.touched) < patience and not holds.reader_advanced and not holds.reader_released:
+            return more  # each round computes `since`
+        return rows.maintain(2 * appended + patience) or more
 
     def _maintain_rows(self) -> None:
         """Make columns of some rows where these are many; keys of Arrow rows that have become other rows leave the columns."""
@@ -349,7 +356,7 @@ class Trace(Generic[T]):
         if not self.has_rows:
             if not self._mixed and columns_module() is not None and self._spine_of(OBJECT_LAYOUT) is None:
                 self._fold(self.limits.folded // 2)
-        elif self._low() == self.number and not self._rows.fresh:
+        elif all(cursor.seen >= self.number for cursor in self._cursors) and not self._rows.fresh:
             self.settle()
             self._unfolded = 0
             self.holds.advance()
@@ -410,11 +417,6 @@ class Trace(Generic[T]):
     # -- state on disk ---------------------------------------------------------------------------------------------
 
     @property
-    def reads_disk(self) -> bool:
-        """Whether to read it in order of ``hash(key)`` is much faster: each block is read once."""
-        return any(spine.reads_disk and spine.layout is OBJECT_LAYOUT for spine in self._spines)
-
-    @property
     def has_limit(self) -> bool:
         """Whether its memory is limited."""
         return self._memory is not None
@@ -457,3 +459,5 @@ class Trace(Generic[T]):
             block = self.limits.object_chunks.block
             self._spine(OBJECT_LAYOUT).written(equal_when_pickled(lists.settled, block, self.holds.compacted, left))
             lists.replace(left)
+        objects = self._spine_of(OBJECT_LAYOUT)
+        self.reads_disk = objects is not None and objects.reads_disk

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from timely.dataflow import OperatorInfo
+from timely.differential.trace.deltas import Delta
 from timely.differential.trace.entries import Entry, compacted
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.containers import is_columns, is_keyed_rows
 from timely.operators.state_registration import key_route
 from timely.order import PartialOrder
 
@@ -90,27 +90,23 @@ class TraceState(Generic[T]):
 
     # -- the log ---------------------------------------------------------------------------------------------------
 
-    def _append(self, time: T, delta: Any) -> None:
-        """Log a delta, or updates that are kept elsewhere."""
+    def _append(self, time: T, delta: Delta[T]) -> None:
+        """Log a delta, also one that is kept elsewhere."""
         log = self._log
         if not log.kept:
             return
         if log.entries is not self._entries:  # a checkpoint has drained it
             self._entries = log.entries
             self._logged, self._limit = 0, self._least
-        if not is_columns(delta) and not is_keyed_rows(delta):
+        chunk = delta.chunk
+        if chunk is None:
             route = self._route
             if self._trace.pairs:
                 log.entries.extend([(route(key), (key, [(value, time, diff)])) for (key, value), diff in delta])
             else:
                 log.entries.extend([(route(record), (record, [(None, time, diff)])) for record, diff in delta])
         elif len(delta):
-            log.append(
-                None,
-                Columns.of(delta.chunk)
-                if hasattr(delta, "chunk")
-                else Columns(delta.keys, delta.values, None, delta.diffs, [time]),
-            )
+            log.append(None, Columns.of(chunk))
         self._logged += len(delta)
         if self._logged > self._limit:
             self._compact()

@@ -86,11 +86,6 @@ class Updates:
         """Return the updates with all differences negated."""
         return Updates(self.keys, self.values, -self.counts())
 
-    def split(self, keys: Iterable[int]) -> tuple[Updates, Updates]:
-        """Return the updates of ``keys``, and the others."""
-        chosen = np.isin(self.keys, np.array(list(keys), np.int64))
-        return self.chosen(chosen), self.chosen(~chosen)
-
     def routed(self, pairs: bool) -> bool:
         """Return whether ``parts`` exchanges it as its rows are: of ``pairs`` by the key, of others by the record."""
         return (self.values is not None) == pairs

@@ -35,14 +35,6 @@ def consolidate(updates: Iterable[Update]) -> list[Update]:
     return [update for update in sums.items() if update[1]]
 
 
-class Delta(list[Update]):
-    """The updates that a trace has appended as number ``number``: each record once, no difference zero."""
-
-    __slots__ = ("number",)
-
-    number: int
-
-
 @attrs.frozen
 class ByUpdate(Exchange):
     """Exchange each update by ``key(update)``; ``column`` says that columns go by their key, as rows of them do."""
