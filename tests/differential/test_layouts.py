@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from decimal import Decimal
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -18,7 +19,7 @@ from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.entries import accumulate
 from timely.differential.trace.trace import Trace
-from timely.differential.trace.trace_limits import TraceLimits
+from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
 from timely.operators.keyed.merge_policy import EVERYTHING, GEOMETRIC, MergePolicy
 from timely.progress import lattice
 from timely.testing.differential import accumulated, small_columns, tiny_memory
@@ -114,3 +115,36 @@ def test_a_trace_adds_up_to_what_was_appended(seeds: range, layout: str, disk: b
             trace.compact()
             for key in keys:
                 assert accumulate(trace.history(key), later) == sums(every, key, later)
+
+
+def test_no_step_of_a_merge_copies_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pa, np = pytest.importorskip("pyarrow"), pytest.importorskip("numpy")
+    from timely.differential.updates.row_columns import KeyedRows, LazyColumn, RowColumns
+
+    rows, block = 5_000, 1_000
+    copied = [0]
+    concatenate = pa.concat_arrays
+
+    def counting(arrays: Any) -> Any:
+        copied[-1] += sum(map(len, arrays))
+        return concatenate(arrays)
+
+    with TraceLimits(row_chunks=ChunkSizes(portion=100, block=50, resident=block)):
+        trace: Trace[Any] = Trace(lattice(int), True, lambda: [0])
+    for start in (0, 1):
+        numbers = np.arange(start, 2 * rows, 2)
+        for delta in trace.row_deltas(0, KeyedRows(numbers, RowColumns((LazyColumn(pa.array(numbers)),), rows))):
+            trace.append(0, delta)
+    monkeypatch.setattr(pa, "concat_arrays", counting)
+    while trace.maintain(0):
+        copied.append(0)
+    assert len(copied) > rows / 100
+    assert rows < sum(copied) < 6 * rows
+    assert max(copied) <= 2 * block
+    assert [trace.history(key) for key in (0, 1, 999, 1_000, 2 * rows - 1)] == [
+        [((key,), 0, 1)] for key in (0, 1, 999, 1_000, 2 * rows - 1)
+    ]
+    keys = np.array([5, 998, 1_003, 9_999, 20_000])
+    matches = trace.matches(keys, trace.number, set())
+    chosen = [chunk.keys[np.isin(chunk.keys, keys[some])].tolist() for some, chunk in matches.chunks]
+    assert sorted(chain.from_iterable(chosen)) == [5, 998, 1_003, 9_999]

@@ -24,7 +24,7 @@ from timely.operators.keyed.numbers import ExactSum, are_canonical, canonical, o
 from timely.order import PartialOrder, less_equal
 
 if TYPE_CHECKING:
-    from timely.differential.trace.chunk import IntDelta
+    from timely.differential.trace.int_delta import IntDelta
 
 T = TypeVar("T", bound=PartialOrder)
 

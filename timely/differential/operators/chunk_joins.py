@@ -31,8 +31,8 @@ def chunk_pairs(
     limit: int,
 ) -> Iterator[int]:
     """Collect the pairs of a delta and its matches by time in ``results_by_time``, and yield how many, now and then."""
-    sorted_keys = SortedKeys(mine.keys, mine.offsets)
-    for other in matches.chunks:
+    for some, other in matches.chunks:
+        sorted_keys = SortedKeys(mine.keys[some], mine.offsets[some.start : some.stop + 1])
         bounds = [lub(time, when) for when in other.times]
         for keys, first, second in pairs(sorted_keys, SortedKeys(other.keys, other.offsets), 10 * limit):
             diffs = _products(mine, first, other, second)

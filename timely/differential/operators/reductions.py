@@ -21,9 +21,9 @@ from timely.differential.operators.due_times import Due, due_in
 from timely.differential.operators.reduce_tactics import ColumnReduce, ReadInput, ReduceTactic, RowReduce
 from timely.differential.operators.scope_lattice import bounds_in
 from timely.differential.trace.cursors import Cursor
-from timely.differential.trace.deltas import Keys, delta_of, keys_of
+from timely.differential.trace.deltas import Keys, keys_of
 from timely.differential.trace.state_memory import guarded
-from timely.differential.trace.trace import Trace
+from timely.differential.trace.trace import Trace, delta_of
 from timely.differential.updates.rings import INTEGERS, Ring
 from timely.differential.updates.updates import Update
 from timely.errors import brief
@@ -47,7 +47,7 @@ class Function:
     kernel: str | None = None
 
 
-class Input(ReadInput[T], Protocol[T]):
+class ReduceInput(ReadInput[T], Protocol[T]):
     """The input of a reduction: what has been taken of it, by key."""
 
     def take(self, time: T, batches: list[Any]) -> Iterable[Keys]:
@@ -212,7 +212,7 @@ class _Reduction(Generic[T]):
         self._work: Iterator[int] | None = None
         self._port: InputPort[T, Any] | None = None
         self._minimum = times.domain.minimum
-        self.input: Input[T]
+        self.input: ReduceInput[T]
         self.tactic: ReduceTactic[T]
         self.index: Index
         self.trace: Trace[T] = Trace(times, pairs, self.hold)

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Pro
 import attrs
 import numpy as np
 
-from timely.differential.trace.deltas import Partner, Row, RowDelta
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
-from timely.differential.updates.int_columns import Array, Updates, integers, order_and_starts, summed
+from timely.differential.updates.int_columns import Array, integers, order_and_starts, summed
 from timely.operators.keyed.sorted_keys import spread
 
 if TYPE_CHECKING:
@@ -81,31 +80,36 @@ class Gathered(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """What a reader sees of some keys: chunks, which may have other keys as well, and entries by key that are in no chunk."""
+    """What a reader sees of some keys: chunks, which may have other keys as well, and entries by key that are in no chunk.
 
-    chunks: Iterable[Chunk[Any]]
+    Each chunk comes with the range of those keys that it may have.
+    """
+
+    chunks: Iterable[tuple[slice, Chunk[Any]]]
     loose: Mapping[int, list[Entry]]
 
     def moved(self, move: Callable[[Any], Any], counts: Callable[[Any], bool] | None = None) -> Matches:
         """Return the same at other times, without the times for which ``counts(time)`` is false."""
-        chunks = self.chunks if counts is None else (chunk.chosen(list(map(counts, chunk.times))) for chunk in self.chunks)
+        chunks = self.chunks
+        if counts is not None:
+            chunks = ((keys, chunk.chosen(list(map(counts, chunk.times)))) for keys, chunk in chunks)
         loose = {
             key: [(value, move(time), diff) for value, time, diff in entries if counts is None or counts(time)]
             for key, entries in self.loose.items()
         }
-        return Matches((chunk.at(list(map(move, chunk.times))) for chunk in chunks), loose)
+        return Matches(((keys, chunk.at(list(map(move, chunk.times)))) for keys, chunk in chunks), loose)
 
     def gathered(self, keys: Array, pairs: bool) -> Gathered | None:
         """Return the entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
         if self.loose:
             return None
         parts: list[Gathered] = []
-        for chunk in self.chunks:
+        for some, chunk in self.chunks:
             if chunk.layout.has_rows:
                 return None
-            part = chunk.gather(keys)
+            part = chunk.gather(keys[some])
             if len(part.numbers):
-                parts.append(part)
+                parts.append(part._replace(numbers=part.numbers + some.start) if some.start else part)
         return one(parts, pairs)
 
 
@@ -203,9 +207,9 @@ class Chunk(Generic[T]):
         starts = self.offsets[here]
         return spread(chosen, starts, self.offsets[here + 1] - starts)
 
-    def near(self, keys: Array) -> Iterable[Chunk[T]]:
+    def near(self, keys: Array) -> Iterable[tuple[slice, Chunk[T]]]:
         """Return what may have some of sorted ``keys``: all of it."""
-        return (self,)
+        return ((slice(0, len(keys)), self),)
 
     def gather(self, keys: Array) -> Gathered:
         """Return the entries of sorted, unique ``keys``."""
@@ -440,7 +444,7 @@ class ColumnLayout:
 
     def sizes(self, limits: TraceLimits) -> ChunkSizes:
         """Return how many entries are merged at once, and how many make a block."""
-        return limits.column_chunks
+        return limits.row_chunks if self.has_rows else limits.int_chunks
 
     @property
     def has_rows(self) -> bool:
@@ -471,31 +475,6 @@ class ColumnLayout:
 
 
 INTS: Final = ColumnLayout(None)
-
-
-class IntDelta(Updates, Generic[T]):
-    """A delta that is sorted columns of whole numbers; ``chunk`` has them by key."""
-
-    __slots__ = ("chunk", "number")
-
-    number: int
-
-    def __init__(self, updates: Updates, time: T) -> None:
-        super().__init__(updates.keys, updates.values, updates.diffs)
-        self.chunk: Chunk[T] = Chunk.of(updates.keys, updates.values, None, updates.diffs, [time])
-
-    def chunk_for(self, others: Partner) -> Chunk[T] | None:
-        """Return it as columns, if it is large."""
-        return self.chunk if len(self.keys) >= others.many else None
-
-    def rows(self, pairs: bool, others: Partner | None = None) -> list[Row]:
-        """Return it as rows."""
-        return RowDelta(self).rows(pairs)
-
-    def split(self, keys: Iterable[int]) -> tuple[RowDelta, IntDelta[T]]:
-        """Return the updates of ``keys`` as rows, and the others."""
-        chosen = np.isin(self.keys, np.array(list(keys), np.int64))
-        return RowDelta(self.chosen(chosen)), IntDelta(self.chosen(~chosen), self.chunk.times[0])
 
 
 # -- whole numbers --------------------------------------------------------------------------------------------------

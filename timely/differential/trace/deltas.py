@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from timely.differential.updates.updates import Update
 
 if TYPE_CHECKING:
-    from timely.differential.trace.chunk import Chunk, IntDelta
-    from timely.differential.updates.int_columns import Array, Updates
+    from timely.differential.trace.chunk import Chunk
+    from timely.differential.updates.int_columns import Array
 
 T = TypeVar("T")
 
@@ -89,12 +89,3 @@ class RowDelta(list[Update]):
         for update in self:
             parts[update[0][0] not in chosen].append(update)
         return parts
-
-
-def delta_of(updates: list[Update] | Updates, time: T) -> RowDelta | IntDelta[T]:
-    """Return consolidated updates at ``time`` as a delta."""
-    if isinstance(updates, list):
-        return RowDelta(updates)
-    from timely.differential.trace.chunk import IntDelta
-
-    return IntDelta(updates, time)

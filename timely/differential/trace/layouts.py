@@ -58,6 +58,11 @@ class AnyChunk(Protocol):
 C = TypeVar("C", bound=AnyChunk)
 
 
+def cancels(times: Sequence[object]) -> bool:
+    """Return whether so many of a chunk's times have become equal that its entries may cancel."""
+    return bool(times) and 2 * len(set(times)) <= len(times)
+
+
 class Layout(Protocol[C]):
     """What a spine has to know of its chunks."""
 

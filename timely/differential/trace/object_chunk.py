@@ -140,8 +140,13 @@ def equal_when_pickled(
     Such are an object that is only equal to itself, a float that is not a number, and what cannot be pickled.
     """
     ordered = sorted(rows, key=hash)
-    for start in range(0, len(ordered), at_once):
-        part = {key: entries for key in ordered[start : start + at_once] if (entries := compact(rows[key]))}
+    start = stop = 0
+    while start < len(ordered):
+        stop = min(start + at_once, len(ordered))
+        while stop < len(ordered) and hash(ordered[stop]) == hash(ordered[stop - 1]):
+            stop += 1
+        part = {key: entries for key in ordered[start:stop] if (entries := compact(rows[key]))}
+        start = stop
         lost = {} if _comes_back(part) else {key: entries for key, entries in part.items() if not _comes_back({key: entries})}
         left.update(lost)
         yield ObjectChunk.of({key: entries for key, entries in part.items() if key not in lost})

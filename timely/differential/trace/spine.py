@@ -10,15 +10,15 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
-from timely.differential.trace.disk_run import DiskRun, DiskWriter
+from timely.differential.trace.block_run import BlockRun, RunWriter
 from timely.differential.trace.entries import Entry
-from timely.differential.trace.layouts import AnyChunk, Layout
+from timely.differential.trace.layouts import AnyChunk, Layout, cancels
 from timely.differential.trace.trace_limits import TraceLimits
 from timely.memory import MemoryBudget
 
 C = TypeVar("C", bound=AnyChunk)
 
-Run: TypeAlias = C | DiskRun[C]
+Run: TypeAlias = C | BlockRun[C]
 
 
 @final
@@ -52,13 +52,13 @@ class Spine(Generic[C]):
         if not len(run):
             return
         runs = self._runs
-        if isinstance(run, DiskRun):
-            runs.insert(sum(isinstance(older, DiskRun) for older in runs), run)
+        if _on_disk(run):
+            runs.insert(sum(map(_on_disk, runs)), run)
         else:
             runs.append(run)
         self.changed = True
         while (due := self._policy.due([len(each) for each in runs])) is not None and due.stop == len(runs):
-            sources = [each for each in runs[due] if not isinstance(each, DiskRun)]
+            sources = [each for each in runs[due] if not isinstance(each, BlockRun)]
             if len(sources) < due.stop - due.start or sum(map(len, sources)) > 2 * self._sizes.portion:
                 return
             if self._merge is not None and any(each in self._merge.sources for each in sources):
@@ -76,7 +76,7 @@ class Spine(Generic[C]):
         keys = [key for key in keys if self.layout.number(key) is not None]
         parts: list[C] = []
         for run in self._runs if keys else ():
-            parts.extend(run.parts(keys) if isinstance(run, DiskRun) else [run.part(keys)])
+            parts.extend(run.parts(keys) if isinstance(run, BlockRun) else [run.part(keys)])
         parts = [part for part in parts if len(part)]
         removed = self.layout.merged(parts) if parts else None
         if removed is None or not len(removed):
@@ -131,21 +131,24 @@ class Spine(Generic[C]):
     @property
     def reads_disk(self) -> bool:
         """Whether there are runs on disk: in order of the numbers of keys, each block of them is read once."""
-        return bool(self._runs) and isinstance(self._runs[0], DiskRun)
+        return bool(self._runs) and _on_disk(self._runs[0])
 
     # -- merging ---------------------------------------------------------------------------------------------------
 
     def advance(self, moved: Callable[[Any], Any]) -> None:
-        """Advance all times: only the short lists change."""
+        """Advance all times: only short lists change."""
         for run in self.visible():
-            run.times = list(map(moved, run.times))
-            self.changed = self.changed or len(run.times) > 1
+            if isinstance(run, BlockRun):
+                run.advance(moved)
+            else:
+                run.times = list(map(moved, run.times))
+        self.changed = bool(self._runs)
 
     def work(self) -> bool:
         """Merge a portion of the runs that are due; return whether there is more to do."""
         if self._merge is None:
             runs = self._runs
-            cancelling = [bool(run.times) and 2 * len(set(run.times)) <= len(run.times) for run in runs]
+            cancelling = [run.cancels if isinstance(run, BlockRun) else cancels(run.times) for run in runs]
             due = self._policy.due([len(run) for run in runs], cancelling)
             if due is None:
                 self.changed = False
@@ -159,7 +162,7 @@ class Spine(Generic[C]):
     def _replace(self, merge: _Merge[C]) -> None:
         place = self._runs.index(merge.sources[0])
         merged = merge.finish(self._moved)
-        self._runs[place : place + len(merge.sources)] = [merged] if merged is not None and len(merged) else []
+        self._runs[place : place + len(merge.sources)] = [merged] if len(merged) else []
 
     def compact(self) -> None:
         """Merge all runs."""
@@ -169,9 +172,12 @@ class Spine(Generic[C]):
 
     def _merge_of(self, sources: list[Run[C]], on_disk: bool = False) -> _Merge[C]:
         """Return the merge of runs, on disk where one of them is."""
-        on_disk = on_disk or any(isinstance(run, DiskRun) for run in sources)
-        writer = DiskWriter(self.layout, self._budget, self._sizes.block) if on_disk else None
-        return _Merge(self.layout, sources, self._sizes.portion, writer)
+        return _Merge(self.layout, sources, self._sizes.portion, self._writer(on_disk or any(map(_on_disk, sources))))
+
+    def _writer(self, on_disk: bool) -> RunWriter[C]:
+        if on_disk:
+            return RunWriter(self.layout, self._budget, self._sizes.block)
+        return RunWriter(self.layout, None, self._sizes.resident)
 
     def _complete(self, merge: _Merge[C]) -> None:
         while not merge.work():
@@ -180,7 +186,7 @@ class Spine(Generic[C]):
 
     def spill(self) -> None:
         """Move the runs to disk, as one: these are the newest, older ones are there already."""
-        held = [run for run in self._runs if not isinstance(run, DiskRun)]
+        held = [run for run in self._runs if not _on_disk(run)]
         if not held:
             return
         if self._merge is not None and any(run in self._merge.sources for run in held):
@@ -190,7 +196,7 @@ class Spine(Generic[C]):
 
     def written(self, parts: Iterable[C]) -> None:
         """Add parts, in order of their keys, as a run on disk."""
-        writer = DiskWriter(self.layout, self._budget, self._sizes.block)
+        writer = self._writer(on_disk=True)
         for part in parts:
             if len(part):
                 writer.add(part)
@@ -201,12 +207,10 @@ class Spine(Generic[C]):
 class _Merge(Generic[C]):
     """The merge of runs, a range of keys at a time."""
 
-    def __init__(self, layout: Layout[C], sources: list[Run[C]], portion: int, writer: DiskWriter[C] | None) -> None:
+    def __init__(self, layout: Layout[C], sources: list[Run[C]], portion: int, writer: RunWriter[C]) -> None:
         self.sources = sources
-        self._layout = layout
         self._parts = _ranges(layout, sources, portion)
         self._writer = writer
-        self._merged: list[C] = []
 
     def work(self) -> bool:
         """Merge the next range; return whether that was the last one."""
@@ -214,14 +218,16 @@ class _Merge(Generic[C]):
         if part is None:
             return True
         if len(part):
-            (self._merged.append if self._writer is None else self._writer.add)(part)
+            self._writer.add(part)
         return False
 
-    def finish(self, moved: Callable[[Any], Any]) -> Run[C] | None:
+    def finish(self, moved: Callable[[Any], Any]) -> Run[C]:
         """Return the whole, with the times that those of its parts have become."""
-        if self._writer is not None:
-            return self._writer.finish(moved)
-        return self._layout.concatenated(self._merged, moved) if self._merged else None
+        return self._writer.finish(moved)
+
+
+def _on_disk(run: Run[Any]) -> bool:
+    return isinstance(run, BlockRun) and run.on_disk
 
 
 def _ranges(layout: Layout[C], runs: Sequence[Run[C]], entries: int, moved: Callable[[Any], Any] | None = None) -> Iterator[C]:

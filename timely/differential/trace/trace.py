@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from timely.differential.trace.compaction_frontier import Hold, Holds
-from timely.differential.trace.deltas import Delta, RowDelta, delta_of
+from timely.differential.trace.deltas import Delta, RowDelta
 from timely.differential.trace.entries import Entry, size_in_words
 from timely.differential.trace.layouts import Layout
 from timely.differential.trace.object_chunk import OBJECT_LAYOUT, equal_when_pickled
@@ -23,14 +23,15 @@ from timely.differential.trace.spine import Spine
 from timely.differential.trace.state_memory import StateMemory, memory_of
 from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.updates.containers import as_columns, columns_module, is_keyed_rows
-from timely.differential.updates.updates import consolidate
+from timely.differential.updates.updates import Update, consolidate
 from timely.memory import MemoryBudget
 from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.trace.chunk import Chunk, Gathered, IntDelta, Matches
-    from timely.differential.updates.int_columns import Array
+    from timely.differential.trace.chunk import Chunk, Gathered, Matches
+    from timely.differential.trace.int_delta import IntDelta
+    from timely.differential.updates.int_columns import Array, Updates
     from timely.differential.updates.row_columns import KeyedRows
 
 T = TypeVar("T", bound=PartialOrder)
@@ -48,6 +49,15 @@ class TraceReader(Protocol):
 def has_arrow_rows(spine: Spine[Any]) -> bool:
     """Return whether the values of a spine are Arrow rows."""
     return spine.layout.has_rows and bool(spine)
+
+
+def delta_of(updates: list[Update] | Updates, time: T) -> RowDelta | IntDelta[T]:
+    """Return consolidated updates at ``time`` as a delta."""
+    if isinstance(updates, list):
+        return RowDelta(updates)
+    from timely.differential.trace.int_delta import IntDelta
+
+    return IntDelta(updates, time)
 
 
 class Trace(Generic[T]):
@@ -238,11 +248,11 @@ class Trace(Generic[T]):
         if len(rows.settled) <= len(keys) and not self.has_rows:
             self._fold()  # to look up every key would cost as much
         loose = self._loose(keys, seen, ahead)
-        chunks: list[Chunk[T]] = []
+        chunks: list[tuple[slice, Chunk[T]]] = []
         if loose and not self.has_rows:
             chunk: Chunk[T] | None = chunk_of_rows(loose, None, self.pairs)
             if chunk is not None:
-                chunks, loose = [chunk], {}
+                chunks, loose = [(slice(0, len(keys)), chunk)], {}
         runs = [run for spine in self._spines if spine.layout is not OBJECT_LAYOUT for run in spine.visible(seen, ahead)]
         return Matches(chain((near for run in runs for near in run.near(keys)), chunks), loose)
 

@@ -12,10 +12,11 @@ from timely.operators.keyed.merge_policy import GEOMETRIC, MergePolicy
 
 @attrs.frozen
 class ChunkSizes:
-    """Entries that are merged at once, and entries of a block on disk."""
+    """Entries that are merged at once, entries of a block on disk, and those of a block in memory, which are copied at once."""
 
     portion: int
     block: int
+    resident: int
 
 
 @attrs.frozen
@@ -44,11 +45,14 @@ class TraceLimits:
     folded: int = 4096
     """Rows over columns that stay rows."""
 
-    column_chunks: ChunkSizes = ChunkSizes(32_768, 4096)
-    """Merged in 2 to 4 ms; read in 20 to 30 µs from the page cache, of which 32,768 entries take 100."""
+    int_chunks: ChunkSizes = ChunkSizes(32_768, 4096, 1 << 20)
+    """Merged in 2 to 4 ms; read in 20 to 30 µs from the page cache, of which 32,768 entries take 100; copied in about 20 ms."""
 
-    object_chunks: ChunkSizes = ChunkSizes(4096, 256)
-    """Merged in about 10 ms; unpickled in about 100 µs."""
+    row_chunks: ChunkSizes = ChunkSizes(32_768, 4096, 1 << 19)
+    """A row takes several times the bytes of a number."""
+
+    object_chunks: ChunkSizes = ChunkSizes(4096, 256, 1 << 15)
+    """Merged in about 10 ms; unpickled in about 100 µs; copied in about 10 ms."""
 
     group: int = 64
     """Entries up to which a group is a list, which takes some 5 µs to read."""

@@ -46,10 +46,19 @@ def small_columns(many: int = 3) -> Iterator[None]:
     3
     """
     limits = TraceLimits.current()
-    sizes = ChunkSizes(5, limits.column_chunks.block)
+    sizes = ChunkSizes(5, limits.int_chunks.block, 9)
     patience = min(limits.patience, 3)
     with attrs.evolve(
-        limits, columns=many, patience=patience, joined=20, group=4, folded=4, logged=4, saved=3, column_chunks=sizes
+        limits,
+        columns=many,
+        patience=patience,
+        joined=20,
+        group=4,
+        folded=4,
+        logged=4,
+        saved=3,
+        int_chunks=sizes,
+        row_chunks=sizes,
     ):
         yield
 
@@ -63,8 +72,9 @@ def tiny_memory() -> Iterator[MemoryBudget]:
     ...     run(lambda c: c.count_by_key(), [(("a", 1), 0, 1), (("a", 2), 1, 1)], one_by_one=True), budget.written > 0
     ([(('a', 1), 0, 1), (('a', 1), 1, -1), (('a', 2), 1, 1)], True)
     """
-    columns, objects = ChunkSizes(7, 3), ChunkSizes(3, 2)  # portions are more than a block
-    limits = attrs.evolve(TraceLimits.current(), counted=1, delta=2, reduced=2, column_chunks=columns, object_chunks=objects)
+    columns, objects = ChunkSizes(7, 3, 9), ChunkSizes(3, 2, 5)  # portions are more than a block
+    limits = attrs.evolve(TraceLimits.current(), counted=1, delta=2, reduced=2)
+    limits = attrs.evolve(limits, int_chunks=columns, row_chunks=columns, object_chunks=objects)
     with limits, MemoryBudget(1) as budget:
         yield budget
 
