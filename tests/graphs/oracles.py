@@ -19,6 +19,14 @@ def joined(edges: Edges, nodes: Any = ()) -> dict[Any, Any]:
     return {node: least for members in nx.connected_components(graph) for least in [min(members)] for node in members}
 
 
+def strong(edges: Edges, nodes: Any = ()) -> dict[Any, Any]:
+    """What NetworkX finds: the strong component of each node, named by its smallest node."""
+    graph: Any = nx.DiGraph(edges)
+    graph.add_nodes_from(nodes)
+    groups = nx.strongly_connected_components(graph)
+    return {node: least for members in groups for least in [min(members)] for node in members}
+
+
 def nearest(edges: Weighted, source: Any) -> dict[Any, float]:
     """What NetworkX finds."""
     graph: Any = nx.MultiDiGraph()

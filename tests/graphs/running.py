@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+import pytest
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 import timely
 from timely.cli.debian import requirements
 from timely.graphs import strongly_connected_components
+from timely.testing import simulate
 
 Edges = Sequence[tuple[Any, Any]]
 
@@ -43,10 +45,11 @@ def run(
     workers: int = 1,
     processes: int = 1,
     rows: int = 20_000,
+    seed: int | None = None,
 ) -> list[pa.Table]:
     """Run ``build`` on a table of edges for each epoch, partitioned to the workers in batches; return the rows of each epoch.
 
-    ``others`` are further streams that ``build`` gets, in the same way.
+    ``others`` are further streams that ``build`` gets, in the same way. With ``seed`` workers are simulated.
     """
 
     def program(worker: timely.Worker) -> list[tuple[int, Any]]:
@@ -63,9 +66,21 @@ def run(
         worker.run()
         return captured.messages
 
-    messages = [message for result in timely.execute(program, workers=workers, processes=processes) for message in result]
+    if seed is None:
+        results = timely.execute(program, workers=workers, processes=processes)
+    else:
+        results = simulate(program, workers, seed).results
+    messages = [message for result in results for message in result]
     schema = messages[0][1].schema if messages else pa.schema([("node", pa.int64()), ("component", pa.int64())])
     return [pa.Table.from_batches([batch for time, batch in messages if time == epoch], schema) for epoch in range(len(epochs))]
+
+
+def refused(*epochs: pa.Table, build: Callable[..., timely.Stream[int, Any]], workers: int = 1) -> str:
+    """What the ``SchemaError`` says that refuses what comes."""
+    with pytest.raises(timely.OperatorError) as caught:
+        run(epochs, build=build, workers=workers)
+    assert isinstance(caught.value.__cause__, timely.SchemaError)
+    return str(caught.value.__cause__)
 
 
 def answers(tables: Sequence[pa.Table]) -> list[dict[Any, Any]]:

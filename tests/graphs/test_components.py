@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import timely
 from tests.graphs.oracles import joined
-from tests.graphs.running import Edges, answers, debian, run, so_far, table_of, vertices_of
+from tests.graphs.running import answers, debian, refused, run, so_far, table_of, vertices_of
 from timely.graphs import connected_components
 from timely.graphs.structures.union_find import CHUNK, UnionFind
 
@@ -26,9 +26,9 @@ WORKERS = [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)]
 
 @functools.cache
 def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, Any]]]:
-    """Debian's graph in three epochs, and its components after each."""
+    """A part of Debian's graph in three epochs, and its components after each."""
     edges = debian()
-    epochs = [edges.slice(0, 200_000), edges.slice(200_000, 100), edges.slice(200_100)]
+    epochs = [edges.slice(0, 60_000), edges.slice(60_000, 100), edges.slice(60_100, 60_000)]
     return epochs, [joined(rows) for rows in so_far([list(zip(*epoch.to_pydict().values())) for epoch in epochs])]
 
 
@@ -37,30 +37,7 @@ def test_components_of_debian(workers: int, processes: int) -> None:
     epochs, expected = debian_in_parts()
     states = answers(run(epochs, build=connected_components, workers=workers, processes=processes))
     assert states == expected
-    assert len(set(states[0].values())) > len(set(states[-1].values()))
-
-
-nodes = st.integers(0, 12) | st.sampled_from([-5, 10**12, -(2**63), 2**63 - 1])
-edges = st.lists(st.tuples(nodes, nodes), max_size=15)
-
-
-@given(st.lists(st.tuples(edges, st.lists(nodes, max_size=3)), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 8))
-def test_components_of_random_graphs_that_grow(epochs: list[Any], workers: int, rows: int) -> None:
-    graphs, alone = [epoch[0] for epoch in epochs], [epoch[1] for epoch in epochs]
-    tables = run(
-        [table_of(graph) for graph in graphs],
-        [vertices_of(some) for some in alone],
-        build=lambda edges, vertices: connected_components(edges, vertices=vertices),
-        workers=workers,
-        rows=rows,
-    )
-    assert answers(tables) == [joined(*both) for both in zip(so_far(graphs), so_far(alone))]
-
-
-@given(st.lists(st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2)), max_size=9), min_size=1), st.integers(1, 3))
-def test_components_of_strings_that_grow(graphs: list[Edges], workers: int) -> None:
-    tables = run([table_of(graph, pa.string()) for graph in graphs], build=connected_components, workers=workers, rows=2)
-    assert answers(tables) == [joined(graph) for graph in so_far(graphs)]
+    assert set(states[0].values()) - set(states[-1].values()), "later epochs join components of earlier ones"
 
 
 @pytest.mark.parametrize("numbering", ["upward", "downward", "shuffled"])
@@ -104,16 +81,8 @@ def test_forest_absorbs_one_root_for_each_join(batches: list[list[tuple[int, int
         assert {frozenset(i for i in range(41) if result[i] == root) for root in roots} == groups
 
 
-def refused(epochs: list[pa.Table], workers: int = 1) -> str:
-    """What the ``SchemaError`` says that refuses what comes."""
-    with pytest.raises(timely.OperatorError) as caught:
-        run(epochs, build=connected_components, workers=workers)
-    assert isinstance(caught.value.__cause__, timely.SchemaError)
-    return str(caught.value.__cause__)
-
-
 def test_components_refuse_another_type_in_a_later_epoch() -> None:
-    message = refused([table_of([(1, 2)]), table_of([("a", "b")], pa.string())])
+    message = refused(table_of([(1, 2)]), table_of([("a", "b")], pa.string()), build=connected_components)
     assert "column 'src' is of type string, and 'src' began with int64" in message
 
 

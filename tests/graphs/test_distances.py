@@ -12,13 +12,10 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import timely
 from tests.graphs.oracles import Weighted, nearest
-from tests.graphs.running import answers, debian, run, so_far, table_of
-from timely import testing
+from tests.graphs.running import answers, debian, run, table_of
 from timely.graphs import breadth_first_search, shortest_paths
 
 WORKERS = [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)]
@@ -51,46 +48,6 @@ def test_steps_from_gnome_in_debian(workers: int, processes: int) -> None:
     assert tables[-1].schema == pa.schema([("node", pa.string()), ("distance", pa.int64())])
     assert answers(tables) == expected
     assert 0 < len(expected[0]) < len(expected[1]) < len(expected[2])
-
-
-nodes = st.integers(0, 9) | st.sampled_from([-5, 10**12])
-halves = st.integers(0, 12).map(lambda n: n / 2)
-epochs_of_edges = st.lists(st.lists(st.tuples(nodes, nodes, halves), max_size=20), min_size=1, max_size=4)
-
-
-@given(epochs_of_edges, st.integers(1, 3), st.integers(1, 8))
-def test_shortest_paths_in_random_graphs_that_grow(graphs: list[Weighted], workers: int, rows: int) -> None:
-    tables = [weighted(graph) for graph in graphs]
-    result = run(tables, build=lambda edges: shortest_paths(edges, 0), workers=workers, rows=rows)
-    assert answers(result) == [nearest(graph, 0) for graph in so_far(graphs)]
-
-
-@given(epochs_of_edges, st.integers(1, 3), st.integers(1, 8))
-def test_steps_in_random_graphs_that_grow(graphs: list[Weighted], workers: int, rows: int) -> None:
-    tables = [weighted(graph) for graph in graphs]
-    result = run(tables, build=lambda edges: breadth_first_search(edges, 0), workers=workers, rows=rows)
-    assert answers(result) == [nearest([(a, b, 1) for a, b, _ in graph], 0) for graph in so_far(graphs)]
-
-
-@given(epochs_of_edges, st.integers(1, 3), st.integers(0, 1000))
-def test_shortest_paths_under_odd_schedules(graphs: list[Weighted], workers: int, seed: int) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            handle, edges = scope.new_input()
-            captured = shortest_paths(edges, 0).capture()
-        for epoch, graph in enumerate(graphs):
-            mine = graph[worker.index :: worker.peers]
-            if mine:
-                handle.send_batch(weighted(mine).to_batches()[0])
-            handle.advance_to(epoch + 1)
-        handle.close()
-        worker.run()
-        return captured.messages
-
-    messages = [message for part in testing.simulate(program, workers=workers, seed=seed).results for message in part]
-    empty = pa.schema([("node", pa.int64()), ("distance", pa.float64())])
-    rows = [pa.Table.from_batches([b for time, b in messages if time == epoch], empty) for epoch in range(len(graphs))]
-    assert answers(rows) == [nearest(graph, 0) for graph in so_far(graphs)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

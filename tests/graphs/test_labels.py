@@ -9,12 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import timely
 from tests.graphs.oracles import voted
-from tests.graphs.running import Edges, debian, run, table_of, vertices_of
+from tests.graphs.running import debian, run, table_of
 from timely.graphs import label_propagation
 from timely.graphs.labels import _Voting
 
@@ -32,28 +30,6 @@ def test_labels_in_debian(workers: int, processes: int) -> None:
     (table,) = run([edges], build=lambda edges: label_propagation(edges, rounds=6), workers=workers, processes=processes)
     assert table.schema == pa.schema([("node", pa.string()), ("label", pa.string())])
     assert labels_of(table) == voted(list(zip(*edges.to_pydict().values())), rounds=6)
-
-
-nodes = st.integers(0, 9) | st.sampled_from([-5, 10**12])
-edges = st.lists(st.tuples(nodes, nodes), max_size=25)
-
-
-@given(edges, st.lists(nodes, max_size=3), st.integers(0, 7), st.integers(1, 3), st.integers(1, 8))
-def test_labels_in_random_graphs(edges: Edges, alone: list[int], rounds: int, workers: int, rows: int) -> None:
-    (table,) = run(
-        [table_of(edges)],
-        [vertices_of(alone)],
-        build=lambda edges, vertices: label_propagation(edges, vertices=vertices, rounds=rounds),
-        workers=workers,
-        rows=rows,
-    )
-    assert labels_of(table) == voted(edges, alone, rounds)
-
-
-@given(st.lists(st.lists(st.tuples(st.text(max_size=1), st.text(max_size=1)), max_size=8), min_size=1, max_size=3))
-def test_labels_of_each_epoch(graphs: list[Edges]) -> None:
-    tables = run([table_of(graph, pa.string()) for graph in graphs], build=label_propagation, workers=2, rows=2)
-    assert [labels_of(table) for table in tables] == [voted(graph) for graph in graphs]
 
 
 def test_the_state_of_a_complete_epoch_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import timely
-from tests.graphs.oracles import nearest
-from tests.graphs.running import answers, run, table_of
+from tests.graphs.running import answers, refused, run, table_of
 from timely import testing
-from timely.errors import OperatorError, SchemaError
 from timely.graphs import (
     breadth_first_search,
     connected_components,
@@ -44,14 +40,6 @@ ALL: dict[str, Callable[..., Any]] = {
 }
 
 
-def refused(table: pa.Table, build: Callable[..., Any], workers: int) -> str:
-    """What a graph is refused with."""
-    with pytest.raises(OperatorError) as raised:
-        run([table], build=build, workers=workers)
-    assert isinstance(raised.value.__cause__, SchemaError)
-    return str(raised.value.__cause__)
-
-
 def table_of_strings(kind: pa.DataType) -> pa.Table:
     return pa.table({"src": pa.array(["a", "b", "b", "é" * 20], kind), "dst": pa.array(["b", "é" * 20, "b", "a"], kind)})
 
@@ -67,7 +55,7 @@ def test_nodes_in_views_are_as_in_strings(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_a_null_among_the_values_of_a_dictionary_is_no_node(name: str) -> None:
     hidden = pa.DictionaryArray.from_arrays([0, 1, 1], ["a", None])
-    message = refused(pa.table({"src": hidden, "dst": hidden}), ALL[name], 2)
+    message = refused(pa.table({"src": hidden, "dst": hidden}), build=ALL[name], workers=2)
     assert "'src' has 2 nulls, and a node must have a value" in message
 
 
@@ -89,7 +77,7 @@ def test_either_zero_is_where_distances_begin(source: float) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_an_interval_is_no_node(name: str) -> None:
     between = pa.array([(1, 2, 3), (1, 2, 4)], pa.month_day_nano_interval())
-    assert "which cannot be a node" in refused(pa.table({"src": between, "dst": between}), ALL[name], 1)
+    assert "which cannot be a node" in refused(pa.table({"src": between, "dst": between}), build=ALL[name], workers=1)
 
 
 def uuids() -> pa.Array:
@@ -110,7 +98,7 @@ def uuids() -> pa.Array:
 @pytest.mark.parametrize("name", ALL)
 def test_types_that_arrow_cannot_distinguish_are_to_be_cast(name: str, nodes: Any, remedy: str, encoded: bool) -> None:
     column = pa.DictionaryArray.from_arrays([0, 1], nodes()) if encoded else nodes()
-    message = refused(pa.table({"src": column, "dst": column}), ALL[name], 1)
+    message = refused(pa.table({"src": column, "dst": column}), build=ALL[name], workers=1)
     assert f"column 'src' is of type {nodes().type}, which cannot be a node: {remedy}" in message
 
 
@@ -136,7 +124,7 @@ def test_nodes_in_dictionaries_of_views_are_as_in_strings(name: str, values: Any
 @pytest.mark.parametrize("weights", [pa.array([1.0, None]), pa.array([1, None]), pa.nulls(2, pa.float32())])
 def test_a_weight_that_is_missing_is_called_a_weight(weights: pa.Array) -> None:
     table = pa.table({"src": [1, 2], "dst": [2, 3], "weight": weights})
-    assert "and a weight must have a value" in refused(table, lambda edges: shortest_paths(edges, 1), 1)
+    assert "and a weight must have a value" in refused(table, build=lambda edges: shortest_paths(edges, 1))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -146,37 +134,6 @@ def test_a_path_beyond_all_floats_leads_nowhere(workers: int) -> None:
         warnings.simplefilter("error")
         (states,) = answers(run([table], build=lambda edges: shortest_paths(edges, 1), workers=workers))
     assert states == {1: 0.0, 2: 1e308, 4: 1e308}
-
-
-ids = st.sampled_from([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1])
-seeds = st.integers(0, 999)
-weights = st.sampled_from([0.0, -0.0, 5e-324, 1e-9, 1.0, 3.0, 1e9])
-
-
-@given(st.lists(st.lists(st.tuples(ids, ids, weights), max_size=12), min_size=1, max_size=3), st.integers(1, 3), seeds)
-def test_shortest_paths_between_nodes_far_apart_under_odd_schedules(graphs: list[Any], workers: int, seed: int) -> None:
-    def program(worker: timely.Worker) -> list[tuple[int, list[tuple[int, float]]]]:
-        with worker.dataflow(int) as scope:
-            handle, edges = scope.new_input()
-            captured = shortest_paths(edges, 0).capture()
-        for epoch, rows in enumerate(graphs):
-            mine = rows[worker.index :: worker.peers]
-            if mine:
-                columns = (pa.array([row[place] for row in mine]) for place in range(3))
-                handle.send_batch(pa.record_batch(dict(zip(("src", "dst", "weight"), columns))))
-            handle.advance_to(epoch + 1)
-        handle.close()
-        worker.run()
-        return captured.extract()
-
-    rows = [row for part in testing.simulate(program, workers=workers, seed=seed).results for row in part]
-    so_far: dict[int, float] = {}
-    for epoch in range(len(graphs)):
-        changed = [row for time, captured in rows if time == epoch for row in captured]
-        assert all(node not in so_far or distance < so_far[node] for node, distance in changed)
-        so_far.update(changed)
-        expected = nearest([row for graph in graphs[: epoch + 1] for row in graph], 0)
-        assert so_far == pytest.approx(expected, rel=1e-12, abs=0)
 
 
 def steps_of(program: Any, runs: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:

@@ -9,14 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 import timely
 from tests.graphs.oracles import ranked
-from tests.graphs.running import Edges, debian, run, so_far, table_of, vertices_of
-from timely.graphs import accumulated, pagerank
+from tests.graphs.running import debian, run, table_of, vertices_of
+from timely.graphs import pagerank
 
 WORKERS = [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)]
 
@@ -80,37 +78,6 @@ def test_ranks_are_those_of_networkx() -> None:
     tables = [table_of(list(graph.edges))], [vertices_of(list(graph.nodes))]
     (table,) = run(*tables, build=lambda edges, vertices: pagerank(edges, vertices=vertices, tolerance=1e-12), workers=2)
     assert close(ranks_of(table), nx.pagerank(graph, tol=1e-14))
-
-
-nodes = st.integers(0, 7) | st.sampled_from([-5, 10**12])
-edges = st.lists(st.tuples(nodes, nodes), max_size=20)
-
-
-@given(edges, st.lists(nodes, max_size=3), st.sampled_from([0.0, 0.5, 0.85]), st.integers(1, 3), st.integers(0, 5))
-def test_rounds_of_ranks(edges: Edges, alone: list[int], damping: float, workers: int, rounds: int) -> None:
-    (table,) = run(
-        [table_of(edges)],
-        [vertices_of(alone)],
-        build=lambda edges, vertices: pagerank(edges, vertices=vertices, damping=damping, rounds=rounds),
-        workers=workers,
-        rows=3,
-    )
-    if rounds:
-        expected = ranked(edges, alone, rounds=rounds, damping=damping)
-    else:
-        names = {node for edge in edges for node in edge} | set(alone)
-        expected = {name: 1 / len(names) for name in names}
-    assert close(ranks_of(table) if expected else {}, expected)
-
-
-@given(st.lists(edges, min_size=1, max_size=3), st.integers(1, 3), st.booleans())
-def test_ranks_of_each_epoch(graphs: list[Edges], workers: int, grows: bool) -> None:
-    def build(edges: timely.Stream[int, Any]) -> timely.Stream[int, Any]:
-        return pagerank(accumulated(edges) if grows else edges, tolerance=1e-12)
-
-    tables = run([table_of(graph) for graph in graphs], build=build, workers=workers, rows=2)
-    for new, graph, table in zip(graphs, so_far(graphs) if grows else graphs, tables):
-        assert close(ranks_of(table) if table.num_rows else {}, ranked(graph) if new else {})
 
 
 @pytest.mark.parametrize("workers", [1, 2])

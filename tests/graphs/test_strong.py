@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import timely
-from tests.graphs.running import Edges, components, debian, expected, run, table_of
+from tests.graphs.running import Edges, components, debian, expected, refused, run, table_of
 from timely.graphs import components_build, propagate, strong, strongly_connected_components
 from timely.graphs.propagation import Propagation
 
@@ -43,19 +41,6 @@ def test_debian(kind: str | None, circles: int, workers: int, processes: int) ->
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
-
-nodes = st.integers(0, 9) | st.sampled_from([-5, 10**12])
-
-
-@given(st.lists(st.tuples(nodes, nodes), max_size=30), st.integers(1, 3), st.integers(1, 8))
-def test_random(edges: Edges, workers: int, rows: int) -> None:
-    check(edges, workers, rows)
-
-
-@given(st.lists(st.lists(st.tuples(nodes, nodes), max_size=12), min_size=1, max_size=4), st.integers(1, 2))
-def test_each_epoch_is_a_graph(graphs: list[Edges], workers: int) -> None:
-    tables = [table_of(edges) for edges in graphs]
-    assert [components(result) for result in run(tables, workers=workers, rows=3)] == [expected(t) for t in tables]
 
 
 def test_empty() -> None:
@@ -167,38 +152,19 @@ def test_build_names_its_columns() -> None:
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-def refusal(table: pa.Table, src: str = "src", dst: str = "dst", workers: int = 1) -> str:
-    """What the ``SchemaError`` says that refuses ``table``."""
-    with pytest.raises(timely.OperatorError) as caught:
-        run([table], build=lambda edges: strongly_connected_components(edges, src, dst), workers=workers, rows=1)
-    assert isinstance(caught.value.__cause__, timely.SchemaError)
-    return str(caught.value.__cause__)
-
-
-def test_missing_column() -> None:
-    message = refusal(table_of([(1, 2)]), dst="target")
-    assert "encode" in message
-    assert "no column 'target'; the edges have 'src', 'dst'" in message
-
-
-def test_column_twice() -> None:
-    assert "more than one column 'src'" in refusal(table_of([(1, 2)]).rename_columns(["src", "src"]))
-
-
-def test_nulls() -> None:
-    message = refusal(table_of([(1, 2), (2, None)]))
-    assert "encode" in message
-    assert "column 'dst' has 1 nulls" in message
-
-
-def test_types_differ() -> None:
-    table = pa.table({"src": [1], "dst": ["a"]})
-    assert "column 'dst' is of type string, and 'src' began with int64" in refusal(table)
-
-
-def test_type_that_cannot_be_a_node() -> None:
-    table = pa.table({"src": [[1]], "dst": [[2]]})
-    assert "cannot be a node" in refusal(table)
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (table_of([(1, 2)]).rename_columns(["src", "target"]), "no column 'dst'; the edges have 'src', 'target'"),
+        (table_of([(1, 2)]).rename_columns(["src", "src"]), "more than one column 'src'"),
+        (table_of([(1, 2), (2, None)]), "column 'dst' has 1 nulls"),
+        (pa.table({"src": [1], "dst": ["a"]}), "column 'dst' is of type string, and 'src' began with int64"),
+    ],
+)
+def test_what_is_no_table_of_edges(table: pa.Table, message: str) -> None:
+    says = refused(table, build=strongly_connected_components)
+    assert "encode" in says
+    assert message in says
 
 
 def test_types_differ_between_workers() -> None:

@@ -1,0 +1,152 @@
+"""Every algorithm finds what its definition says: in random graphs that grow, in any batches, on any workers and schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.graphs.oracles import Weighted, corners, joined, nearest, ranked, strong, voted
+from tests.graphs.running import answers, run, so_far, table_of, vertices_of
+from timely.graphs import (
+    accumulated,
+    breadth_first_search,
+    connected_components,
+    label_propagation,
+    pagerank,
+    shortest_paths,
+    strongly_connected_components,
+    triangle_count,
+)
+
+Epochs = list[tuple[Weighted, list[Any]]]
+"""The edges and the nodes of each epoch."""
+
+
+class Parameters(NamedTuple):
+    """What some of the algorithms take."""
+
+    source: Any
+    rounds: int
+    damping: float
+
+
+class Algorithm(NamedTuple):
+    """``build(edges, vertices, parameters)``, and what it is to find, of the same; whether later epochs refine the answer."""
+
+    build: Callable[..., Any]
+    oracle: Callable[..., dict[Any, Any]]
+    refines: bool = True
+    near: float = 0
+
+
+def steps(edges: Weighted, _: Any, parameters: Parameters) -> dict[Any, Any]:
+    return nearest([(a, b, 1) for a, b, _ in edges], parameters.source)
+
+
+def ranks(edges: Weighted, alone: list[Any], parameters: Parameters) -> dict[Any, float]:
+    pairs, rounds = [edge[:2] for edge in edges], parameters.rounds
+    names = {node for pair in pairs for node in pair} | set(alone)
+    if not rounds:
+        return {name: 1 / len(names) for name in names}
+    return ranked(pairs, alone, rounds=rounds, damping=parameters.damping)
+
+
+def of_pairs(oracle: Callable[..., dict[Any, Any]]) -> Callable[..., dict[Any, Any]]:
+    return lambda edges, alone, parameters: oracle([edge[:2] for edge in edges], alone)
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "components": Algorithm(lambda e, v, _: connected_components(e, vertices=v), of_pairs(joined)),
+    "triangles": Algorithm(lambda e, v, _: triangle_count(e, vertices=v), of_pairs(corners)),
+    "steps": Algorithm(lambda e, _, with_: breadth_first_search(e, with_.source), steps),
+    "distances": Algorithm(
+        lambda e, _, with_: shortest_paths(e, with_.source), lambda e, _, with_: nearest(e, with_.source), near=1e-12
+    ),
+    "strong": Algorithm(lambda e, v, _: strongly_connected_components(e, vertices=v), of_pairs(strong), refines=False),
+    "labels": Algorithm(
+        lambda e, v, with_: label_propagation(e, vertices=v, rounds=with_.rounds),
+        lambda e, v, with_: voted([edge[:2] for edge in e], v, with_.rounds),
+        refines=False,
+    ),
+    "ranks": Algorithm(
+        lambda e, v, with_: pagerank(e, vertices=v, rounds=with_.rounds, damping=with_.damping), ranks, refines=False, near=1e-9
+    ),
+    "settled ranks": Algorithm(
+        lambda e, v, _: pagerank(e, vertices=v, tolerance=1e-6), of_pairs(ranked), refines=False, near=1e-3
+    ),
+}
+
+KINDS: list[tuple[pa.DataType, st.SearchStrategy[Any], Any]] = [
+    (pa.int64(), st.integers(0, 9) | st.sampled_from([-5, 10**12]), 0),
+    (pa.int64(), st.integers(0, 9).map(lambda number: number << 10), 0),  # far apart, or all would be one worker's
+    (pa.int64(), st.sampled_from([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1]), 0),
+    (pa.string(), st.text("abcé", max_size=2), "a"),
+]
+"""Types of nodes, nodes, and where searches begin."""
+
+WEIGHTS = st.integers(0, 12).map(lambda number: number / 2) | st.sampled_from([-0.0, 5e-324, 1e-9, 1e9])
+
+
+def epochs_of(kind: tuple[pa.DataType, st.SearchStrategy[Any], Any]) -> st.SearchStrategy[tuple[pa.DataType, Any, Epochs]]:
+    node, nodes, source = kind
+    edges = st.lists(st.tuples(nodes, nodes, WEIGHTS), max_size=20)
+    epochs = st.lists(st.tuples(edges, st.lists(nodes, max_size=3)), min_size=1, max_size=4)
+    return st.tuples(st.just(node), st.just(source), epochs)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@given(
+    st.sampled_from(KINDS).flatmap(epochs_of),
+    st.integers(1, 3),
+    st.integers(1, 8),
+    st.none() | st.integers(0, 2**16),
+    st.integers(0, 7),
+    st.sampled_from([0.0, 0.5, 0.85]),
+)
+def test_an_algorithm_finds_what_its_definition_says(
+    name: str, graph: tuple[pa.DataType, Any, Epochs], workers: int, rows: int, seed: int | None, rounds: int, damping: float
+) -> None:
+    algorithm, (kind, source, epochs) = ALGORITHMS[name], graph
+    parameters = Parameters(source, rounds, damping)
+    edges, alone = ([epoch[place] for epoch in epochs] for place in (0, 1))
+    tables = [
+        table_of([edge[:2] for edge in some], kind).append_column("weight", pa.array([edge[2] for edge in some], pa.float64()))
+        for some in edges
+    ]
+    results = run(
+        tables,
+        [vertices_of(some, kind) for some in alone],
+        build=lambda edges, vertices: algorithm.build(edges, vertices, parameters),
+        workers=workers,
+        rows=rows,
+        seed=seed,
+    )
+    if algorithm.refines:
+        states, graphs = answers(results), zip(so_far(edges), so_far(alone))
+    else:
+        states, graphs = [answers([table])[0] for table in results], zip(edges, alone)
+    for state, (some, nodes) in zip(states, graphs, strict=True):
+        expected = algorithm.oracle(some, nodes, parameters)
+        assert state == (pytest.approx(expected, rel=algorithm.near, abs=0) if algorithm.near else expected)
+
+
+@given(
+    st.lists(st.lists(st.tuples(*[st.integers(0, 9).map(lambda number: number << 10)] * 2), max_size=15), min_size=1, max_size=3),
+    st.integers(1, 3),
+    st.none() | st.integers(0, 2**16),
+)
+def test_ranks_of_all_edges_so_far(graphs: list[list[tuple[int, int]]], workers: int, seed: int | None) -> None:
+    tables = run(
+        [table_of(graph) for graph in graphs],
+        build=lambda edges: pagerank(accumulated(edges), rounds=4),
+        workers=workers,
+        rows=2,
+        seed=seed,
+    )
+    for table, new, graph in zip(tables, graphs, so_far(graphs)):
+        assert answers([table])[0] == pytest.approx(ranked(graph, rounds=4) if new else {}, abs=1e-12)
