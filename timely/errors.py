@@ -126,6 +126,10 @@ class ConfigurationError(TimelyError, ValueError):
     """An argument or setting that is not valid: no workers, an unknown engine, a missing package."""
 
 
+class IdempotencyError(ConfigurationError):
+    """A request has the idempotency key of another one that has happened."""
+
+
 class TimestampError(TimelyError, ValueError):
     """A timestamp or summary that is not valid here: of another type, before the minimum, or before the input's time."""
 

@@ -140,3 +140,20 @@ def test_an_input_without_a_name_gets_one_in_the_message(capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         main(["serve", "views.sql", "--input", "data/my-orders.csv.gz"])
     assert "'data/my-orders.csv.gz' has no name: write my_orders=data/my-orders.csv.gz" in capsys.readouterr().err
+
+
+def test_what_clients_write_stays_in_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script, data = tmp_path / "views.sql", tmp_path / "data"
+    script.write_text("create table orders (customer varchar, price bigint);\n" + SCRIPT)
+    command = (script, "--writable", "--data", data)
+    with served(*command) as port:
+        reply = ask(port, "/tables/orders", "POST", {"insert": [{"customer": "ada", "price": 3}]}, Idempotency_Key="a")
+        assert reply.content == {"time": 2}
+        assert main(["serve", *map(str, command), "--port", "0"]) == 1
+    assert "timely: a server (process " in capsys.readouterr().err
+    printed: list[str] = []
+    with served(*command, printed=printed) as port:
+        assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 3}]
+        again = ask(port, "/tables/orders", "POST", {"insert": [{"customer": "ada", "price": 3}]}, Idempotency_Key="a")
+        assert again.content == {"time": 2}
+    assert printed[0] == f"timely: {data}: epoch 2 was restored: 0 epochs of the log were repeated"

@@ -316,7 +316,8 @@ def test_positions_are_those_of_the_script() -> None:
         numbers().run_script("create view a as select 1 as n;\n\ncreate view b as select\n  k, nope from t".replace("\n\n", "\n"))
     for script in (
         "select 1",
-        "create or replace view a as select 1 as n",
+        "create or replace table a (n int)",
+        "drop view a restrict",
         "create temp table a (n int)",
         "create view a.b as select 1",
     ):

@@ -197,6 +197,7 @@ def _serve(arguments: argparse.Namespace) -> None:
             host=arguments.host,
             names=arguments.name,
             writable=arguments.writable,
+            data=arguments.data,
             max_queries=arguments.max_queries,
             max_rows=arguments.max_rows,
             query_seconds=arguments.query_seconds,
@@ -315,6 +316,8 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1", help="address to serve on (default: this machine alone)")
     serve.add_argument("--name", action="append", default=[], help="a name under which clients know this host; may be repeated")
     serve.add_argument("--writable", action="store_true", help="let clients change tables")
+    text = "keep tables, views and what clients write in a directory (default: in memory)"
+    serve.add_argument("--data", type=Path, metavar="DIR", help=text)
     serve.add_argument("--max-queries", type=_positive, default=16, metavar="N", help="queries at one time (default: 16)")
     serve.add_argument("--max-rows", type=_positive, default=100_000, metavar="N", help="rows of one answer (default: 100000)")
     text = "seconds that a query may take in one epoch (default: 30)"

@@ -34,6 +34,7 @@ class Settings:
     host: str
     names: Sequence[str]
     writable: bool
+    data: Path | None
     max_queries: int
     max_rows: int
     query_seconds: float
@@ -88,12 +89,16 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
         query_seconds=settings.query_seconds,
         query_memory=None if settings.query_memory is None else bytes_of(settings.query_memory, "--query-memory"),
     )
-    views = Views(limits)
+    with Views(limits, settings.data) as views:
+        _serve(views, text, watched, settings, say)
+
+
+def _serve(views: Views, text: str, watched: list[WatchedInput], settings: Settings, say: Callable[[str], object]) -> None:
     with collector_paused():  # what is loaded stays: to look for garbage in it took a third of the time
         watcher = InputWatcher(views, watched, settings.poll)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", TimelyWarning)
-            views.run_script(text)
+            views.apply_script(text)
         gc.freeze()
     return_freed_memory()  # which else each query might take beside its own
     over = threading.Event()
@@ -117,6 +122,8 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
         ):
             for warning in warned:
                 say(f"timely: {warning.message}")
+            if views.restored is not None:
+                say(f"timely: {settings.data}: {views.restored}")
             log = ProblemLog(say)
             log.report(_problems(watcher, views))
             say(f"serving {len(views.overview()[1])} tables and views at {server.url}")

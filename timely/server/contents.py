@@ -164,6 +164,16 @@ class Contents:
             self._forget()
         self._start = time
 
+    def remembered(self) -> tuple[int, list[EpochChanges]]:
+        """Return the time after which changes are remembered, and these."""
+        return self._start, list(self._epochs)
+
+    def remember(self, start: int, epochs: Iterable[EpochChanges]) -> None:
+        """Take over the changes after ``start``, which have led to what it holds."""
+        self._start = start
+        self._epochs = deque(epochs)
+        self._remembered = sum(len(epoch.changes) for epoch in self._epochs)
+
     def difference(self, rows: Iterable[Change]) -> list[Change]:
         """Return the changes that lead to ``rows``."""
         target = dict(rows)

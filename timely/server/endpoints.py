@@ -11,9 +11,8 @@ import asyncio
 import contextlib
 import ipaddress
 import json
-import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
 from importlib.resources import files
@@ -27,6 +26,8 @@ from timely.errors import (
     CompactedError,
     ConfigurationError,
     DifferenceError,
+    DiskFullError,
+    IdempotencyError,
     OutputError,
     SchemaError,
     SqlError,
@@ -71,6 +72,8 @@ _HEADERS: Final = {
 
 _STATUS: Final[tuple[tuple[type[TimelyError], int], ...]] = (
     (OutputError, 404),
+    (IdempotencyError, 422),
+    (DiskFullError, 507),
     (DifferenceError, 409),
     (CompactedError, 410),
     (SqlError, 400),
@@ -112,7 +115,6 @@ class Endpoints:
         self._hosts = {"localhost", host.lower(), *(name.lower() for name in names)}
         self._writable = writable
         self._problems = problems
-        self._run = secrets.token_hex(4)  # epochs of another run are other epochs
         self._subscribers = 0
         self._reads = ThreadPoolExecutor(4, "timely reads")
         self._epochs = ThreadPoolExecutor(4, "timely epochs")
@@ -277,8 +279,8 @@ class Endpoints:
 
     def _resumed(self, name: str, where: list[RowCondition], last: str) -> _Batch:
         """Return what a client has missed that comes back, or that it has to start over, and all."""
-        run, _, time = last.partition("-")
-        if run == self._run and _is_number(time):
+        id, _, time = last.partition("-")
+        if id == self._views.id and _is_number(time):
             try:
                 batch = self._next(name, where, int(time), True)
             except CompactedError:
@@ -316,7 +318,7 @@ class Endpoints:
         return _Batch(pieces(*events) if events else None, time)
 
     def _id(self, time: int) -> str:
-        return f"{self._run}-{time}"
+        return f"{self._views.id}-{time}"
 
     async def _follow(
         self, request: web.Request, name: str, where: list[RowCondition], first: _Batch, *, of_query: bool = False
@@ -414,10 +416,11 @@ class Endpoints:
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="send JSON, with the content type application/json")
         assert self._loop is not None
-        time = await self._loop.run_in_executor(self._epochs, self._written, _view(request), await self._text(request))
-        return web.json_response({"time": time})
+        key, text = request.headers.get("Idempotency-Key"), await self._text(request)
+        begun = await self._loop.run_in_executor(self._epochs, self._written, _view(request), text, key)
+        return web.json_response({"time": await asyncio.wrap_future(begun)})
 
-    def _written(self, name: str, text: str) -> int:
+    def _written(self, name: str, text: str, key: str | None) -> Future[int]:
         content = _parsed(text)
         keys = content.keys() if isinstance(content, dict) else set()
         others = keys - {"insert", "delete", "upsert", "key"}
@@ -425,9 +428,10 @@ class Endpoints:
             raise ConfigurationError(
                 'send {"insert": [rows], "delete": [rows]}, or {"upsert": [rows], "key": [columns]}; a row is an object'
             )
-        columns = self._views.describe(name).columns
-        rows = {what: rows_of(columns, content.get(what, []), what) for what in ("insert", "delete", "upsert")}
-        return self._views.write(name, **rows, key=content.get("key", ()))
+        known = self._views.describe(name).columns
+        rows = {what: rows_of(known, content.get(what, []), what) for what in ("insert", "delete", "upsert")}
+        columns = content.get("key", ())
+        return self._views.begin_write(name, rows["insert"], rows["delete"], rows["upsert"], columns, idempotency_key=key)
 
 
 async def _secured(request: web.Request, response: web.StreamResponse) -> None:

@@ -19,7 +19,10 @@ from timely.server.runtime import result_columns
 NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 """What tables and views are called, in lower case."""
 
-_FORMS: Final = "`create view name as select ...;` and `create table name (column type, ...);`"
+_FORMS: Final = (
+    "`create view name as select ...;` and `create table name (column type, ...);`,"
+    " with `or replace` before `view`, and `drop view name;`, `drop table name;`, with `cascade` at the end"
+)
 
 
 @attrs.frozen
@@ -36,6 +39,19 @@ class ViewDefinition:
 
     name: str
     query: str
+    replace: bool = False
+
+
+@attrs.frozen
+class DropStatement:
+    """A ``drop table`` or ``drop view``; ``cascade`` drops what reads it too."""
+
+    name: str
+    is_table: bool
+    cascade: bool
+
+
+Statement = TableDefinition | ViewDefinition | DropStatement
 
 
 def checked_name(name: str) -> str:
@@ -46,13 +62,15 @@ def checked_name(name: str) -> str:
     return lowered
 
 
-def parse_script(text: str) -> list[TableDefinition | ViewDefinition]:
-    """Return the tables and views that a script defines, in order; ``SqlError`` for other statements.
+def parse_script(text: str) -> list[Statement]:
+    """Return the tables and views that a script defines or drops, in order; ``SqlError`` for other statements.
 
-    >>> [definition.name for definition in parse_script("create view a as select 1 as n; create view b as select n from a")]
+    >>> [statement.name for statement in parse_script("create view a as select 1 as n; create view b as select n from a")]
     ['a', 'b']
+    >>> parse_script("drop view a cascade")
+    [DropStatement(name='a', is_table=False, cascade=True)]
     """
-    return [_definition(statement, text) for statement in _statements(text)]
+    return [_statement(statement, text) for statement in _statements(text)]
 
 
 def tables_read(query: str) -> frozenset[str]:
@@ -91,15 +109,22 @@ def _placed(text: str, begin: int, end: int) -> str:
     return re.sub(r"[^\n]", " ", text[:begin]) + text[begin:end]
 
 
-def _definition(statement: list[Token], text: str) -> TableDefinition | ViewDefinition:
+def _statement(statement: list[Token], text: str) -> Statement:
     first, last = statement[0], statement[-1]
-    kinds = [token.token_type for token in statement[:4]]
-    if kinds[:2] == [TokenType.CREATE, TokenType.VIEW] and kinds[3:] == [TokenType.ALIAS] and len(statement) > 4:
-        query = _placed(text, statement[4].start, last.end + 1)
+    kinds = [token.token_type for token in statement]
+    replace = kinds[1:3] == [TokenType.OR, TokenType.REPLACE]
+    rest = statement[3:] if replace else statement[1:]
+    kinds = kinds[:1] + [token.token_type for token in rest]
+    if kinds[:2] == [TokenType.CREATE, TokenType.VIEW] and kinds[3:4] == [TokenType.ALIAS] and len(kinds) > 4:
+        query = _placed(text, rest[3].start, last.end + 1)
         tables_read(query)  # which says what is wrong in the query, and where
-        return ViewDefinition(checked_name(statement[2].text), query)
-    if kinds[:2] == [TokenType.CREATE, TokenType.TABLE]:
+        return ViewDefinition(checked_name(rest[1].text), query, replace)
+    if kinds[:2] == [TokenType.CREATE, TokenType.TABLE] and not replace:
         return _table(statement_of(_placed(text, first.start, last.end + 1)), first.line)
+    if kinds[0] == TokenType.DROP and kinds[1:2] in ([TokenType.VIEW], [TokenType.TABLE]):
+        options = [token.text.lower() for token in rest[2:]]
+        if len(rest) > 1 and options in ([], ["cascade"]):
+            return DropStatement(checked_name(rest[1].text), kinds[1] == TokenType.TABLE, bool(options))
     raise SqlError(f"{brief(first.text)} at line {first.line}: a script has {_FORMS}")
 
 

@@ -5,10 +5,16 @@ Invariant: what is read of several tables and views is what they are at ``time``
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+import os
+import secrets
 import threading
+import time as clock
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -33,10 +39,13 @@ from timely.errors import (
 )
 from timely.memory import MemoryBudget, system_memory_left
 from timely.server.answer_order import SortColumn
+from timely.server.catalog import Catalog, Definition
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
+from timely.server.durable import Durable, RelationState
 from timely.server.query_process import LEAST, QueryProcess, QueryRequest, TableState
-from timely.server.runtime import Runtime, result_columns
-from timely.server.script import ViewDefinition, checked_name, parse_script, tables_read
+from timely.server.requests import Decision, Request, RequestKey, RequestKeys
+from timely.server.runtime import Runtime
+from timely.server.script import Statement, ViewDefinition, checked_name, parse_script
 
 Changes = Mapping[Row, int] | Iterable[Change]
 """What happens to a table: rows with what their counts grow by."""
@@ -68,6 +77,12 @@ class Limits:
     """Epochs whose changes are remembered, for clients that come back."""
     changes: int = 100_000
     """Changes of a view that are remembered."""
+    replay_seconds: float = 5.0
+    """Seconds of computing after which a checkpoint is taken, where there is ``data``: a restart repeats about as much."""
+
+
+class _Outdated(Exception):
+    """The catalog has changed since a change of it was compiled."""
 
 
 class Answer(NamedTuple):
@@ -92,18 +107,27 @@ class ViewDescription(NamedTuple):
 
 @attrs.define(eq=False)
 class _Relation:
-    """A table, a view or a query."""
+    """A table or a view that is read."""
 
-    name: str
-    kind: RelationKind
+    definition: Definition
     contents: Contents
-    query: str = ""
-    reads: frozenset[str] = frozenset()
     check: Callable[[Any], Row] | None = None  # of a table
     error: str | None = None  # why it has no result, for readers
     live: bool = True  # its dataflow runs
     shown: bool = False  # it has had a result
     whole: bool = True  # what arrives next is all of it
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def kind(self) -> Literal["table", "view"]:
+        return "view" if self.definition.schema is None else "table"
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return self.definition.reads
 
 
 class Views:
@@ -120,10 +144,11 @@ class Views:
     [EpochChanges(time=1, changes=[(('ada', 30), -1), (('ada', 42), 1)])]
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, data: str | os.PathLike[str] | None = None) -> None:
         self.limits = limits or Limits()
         self._running = threading.RLock()  # who holds it steps the worker
         self._reading = threading.Condition(threading.Lock())  # who holds it reads or writes what is published
+        self._catalog = Catalog()
         self._relations: dict[str, _Relation] = {}
         self._time = 0
         self._runtime = Runtime(0)
@@ -132,39 +157,195 @@ class Views:
         self._begun = 0
         self._listeners: list[Callable[[], object]] = []
         self._broken: str | None = None
+        self._keys = RequestKeys()
+        self._durable: Durable | None = None
+        self.id = secrets.token_hex(4)
+        """The first part of the ids of events: epochs of other views are other epochs."""
+        self.restored: str | None = None
+        """What was read from ``data``, and how much of a log that was not whole was cut."""
+        if data is not None:
+            self._durable = Durable(Path(data), self, self.limits.replay_seconds)
+            self.id, self.restored = self._durable.id, self._durable.restored
+
+    def close(self) -> None:
+        """End, with a checkpoint where there is ``data``; a no-op when it is closed, and without ``data``."""
+        if self._durable is not None:
+            self._durable.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
     # -- definitions -----------------------------------------------------------------------------------------------
 
-    def run_script(self, text: str) -> None:
-        """Add the tables and views of a script; ``SqlError`` for other statements.
+    def run_script(self, text: str) -> int:
+        """Run the statements of a script, all or none, and return the epoch from which on they hold.
 
-        A table that is there already with the same columns stays as it is.
+        A table that is there already with the same columns stays as it is. Who follows a view that is replaced gets the
+        difference. ``SqlError`` for other statements, ``ConfigurationError`` for a table or view that others read.
         """
-        for definition in parse_script(text):
-            if isinstance(definition, ViewDefinition):
-                self.view(definition.name, definition.query)
-                continue
-            there = self._relations.get(definition.name)
-            if there is None or there.kind != "table" or there.contents.columns != columns_of(definition.schema):
-                self.table(definition.name, definition.schema)
+        statements = _parsed(text)
+        return self._define(lambda catalog: catalog.with_statements(statements))
+
+    def apply_script(self, text: str) -> int:
+        """Apply what a script has changed since it was applied last, as ``run_script`` does.
+
+        A view whose text has not changed stays as it is. One that has left the script is dropped, a table never.
+        """
+        statements = _parsed(text)
+        return self._define(lambda catalog: catalog.with_script(statements))
 
     def table(self, name: str, schema: pa.Schema | str, rows: Iterable[Row] = ()) -> None:
-        """Add a table that has ``rows`` at the current time; ``SchemaError`` for rows that do not fit."""
+        """Add a table that has ``rows`` at the current time; ``SchemaError`` for rows that do not fit.
+
+        With ``data``, a table that is there with the same columns stays as it is.
+        """
         schema = declared_schema(schema, f"table {name}")
-        with self._running:
-            self._check_whole()
-            name, columns = self._new_name(name), columns_of(schema)
-            check = row_check(columns, schema)
-            held: list[Change] = consolidate([(check(row), 1) for row in rows])
-            self._runtime.add_table(name, columns, held)
-            self._add(_Relation(name, "table", self._contents(columns), check=check), held)
+        name = checked_name(name)
+        check = row_check(columns_of(schema), schema)
+        first: list[Change] = consolidate([(check(row), 1) for row in rows])
+
+        def change(catalog: Catalog) -> Catalog:
+            if self._durable is None and name in catalog.definitions:
+                raise ConfigurationError(f"there is a table or view {name} already: give another name")
+            return catalog.with_table(name, schema)
+
+        self._define(change, {name: first})
 
     def view(self, name: str, query: str) -> None:
-        """Add a view of tables and earlier views; ``SqlError`` for a query that is not kept up to date."""
-        columns, reads = self._analysed(query)
+        """Add a view of tables and earlier views; ``SqlError`` for a query that is not kept up to date.
+
+        With ``data``, a view that is there with the same query stays as it is.
+        """
+        name = checked_name(name)
+
+        def change(catalog: Catalog) -> Catalog:
+            there = catalog.definitions.get(name)
+            if self._durable is not None and there is not None and there.query.strip() == query.strip():
+                return catalog
+            return catalog.with_view(name, query)
+
         warn_of_order(query, f"view {name}: ")
+        self._define(change)
+
+    def _define(self, change: Callable[[Catalog], Catalog], rows: Mapping[str, list[Change]] | None = None) -> int:
+        """Have the catalog be what ``change`` makes of it, and return the epoch; new tables have ``rows``.
+
+        Queries are compiled on the caller's thread, without a lock, since that takes a while for long ones.
+        """
+        while True:
+            base = self._catalog
+            changed = change(base)
+            if changed == base:
+                return self._time
+            new = {name: first for name, first in (rows or {}).items() if name not in base.definitions}
+            with contextlib.suppress(_Outdated):
+                return self._submit(Request(functools.partial(self._checked_catalog, base, changed, new))).result()
+
+    def _checked_catalog(
+        self, base: Catalog, changed: Catalog, rows: dict[str, list[Change]], earlier: Mapping[str, Mapping[Row, int]]
+    ) -> Decision:
+        if self._catalog is not base:
+            raise _Outdated
+        for name, definition in changed.definitions.items():
+            for read in sorted(definition.reads):
+                there = self._relations.get(read)
+                if name not in base.definitions and there is not None and not there.live:
+                    raise ViewError(f"view {read}, which it reads, has no result now: {there.error}")
+        return Decision(rows, changed)
+
+    def _submit(self, request: Request) -> Future[int]:
+        """Have a request happen, and return its epoch: at once, or where there is a log with those of others."""
+        if self._durable is not None:
+            return self._durable.submit(request)
+        future: Future[int] = Future()
+        try:
+            with self._running:
+                epoch = self._keys.first(request.key)
+                if epoch is None:
+                    self.check_whole()
+                    self.decided(request.prepare({}))
+                    self._keys.note(request.key, epoch := self._time, clock.time())
+            future.set_result(epoch)
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def decided(self, decision: Decision, *, advance: bool = False) -> None:
+        """Have a decision happen in the next epoch; new definitions do in the current one, unless they are to ``advance``.
+
+        For the log's thread: what is decided was checked.
+        """
         with self._running:
-            self._start(_Relation(self._new_name(name), "view", self._contents(columns), query, reads))
+            if decision.catalog is not None:
+                self._redefine(decision.catalog, decision.changes, advance)
+                return
+            recovered = self._recovered(decision.changes)
+            self._runtime.begin(decision.changes)
+            self._complete(decision.changes, recovered)
+
+    def _redefine(self, catalog: Catalog, rows: Mapping[str, list[Change]], advance: bool) -> None:
+        """Run what a catalog defines. What has changed is built anew, with what reads it; followers get the difference."""
+        before, relations = self._catalog.definitions, self._relations
+        changed = {name for name, each in before.items() if catalog.definitions.get(name) != each}
+        affected = {*changed, *catalog.readers(changed), *(catalog.definitions.keys() - before.keys())}
+        if advance or changed:
+            self._runtime.begin({})
+        for name in reversed(relations):
+            if name in affected and relations[name].live:
+                self._runtime.remove(name)
+        result = {
+            name: self._new_relation(each, relations.get(name)) if name in affected else relations[name]
+            for name, each in catalog.definitions.items()
+        }
+        try:
+            for name, each in result.items():
+                broken = [read for read in sorted(each.reads) if not result[read].live]
+                if name in affected and broken:
+                    each.live, each.error = False, _broken_below(result[broken[0]])
+                elif name in affected:
+                    self._start(each, rows.get(name, ()))
+        except Exception as error:
+            self._renew({})  # what there was
+            self._complete()
+            raise ViewError(f"nothing was changed, since it cannot be built: {error_text(error)}") from error
+        with self._reading:
+            self._relations, self._catalog = result, catalog
+        self._complete(rows)
+
+    def restore(self, time: int, catalog: Catalog, states: Sequence[RelationState]) -> None:
+        """Have all tables and views as they were at an epoch; views are computed anew. For the log's thread."""
+        with self._running:
+            self._time, self._runtime = time, Runtime(time)
+            self._redefine(catalog, {each.name: list(each.rows) for each in states if each.rows is not None}, advance=False)
+            with self._reading:
+                for each in states:
+                    if self._relations[each.name].error is None:
+                        self._relations[each.name].contents.remember(each.start, each.epochs)
+
+    def states(self) -> tuple[Catalog, list[RelationState]]:
+        """Return what there is now; nothing may change meanwhile. For the log's thread."""
+        return self._catalog, [_saved(each, self._time) for each in self._relations.values()]
+
+    def stop(self, reason: str) -> None:
+        """Have no epoch be computed any more. For the log's thread."""
+        self._broken = reason
+
+    def _new_relation(self, definition: Definition, there: _Relation | None) -> _Relation:
+        if there is not None and there.definition.columns == definition.columns and definition.schema is None:
+            return _Relation(definition, there.contents, error=there.error, shown=there.shown)
+        check = None if definition.schema is None else row_check(definition.columns, definition.schema)
+        limits = self.limits
+        return _Relation(definition, Contents(definition.columns, self._time, limits.epochs, limits.changes), check)
+
+    def _start(self, each: _Relation, rows: Iterable[Change] = ()) -> None:
+        """Build the dataflow of a table with rows, or of a view."""
+        if each.kind == "table":
+            self._runtime.add_table(each.name, each.contents.columns, rows)
+        else:
+            self._runtime.add_view(each.name, each.definition.query, each.reads)
 
     def query(self, query: str) -> Query:
         """Return a view that lives until it is closed, in a process of its own.
@@ -205,47 +386,6 @@ class Views:
             prepared = self._queries[name] = Query(self, name, QueryProcess(request))
         return prepared
 
-    def _new_name(self, name: str) -> str:
-        checked = checked_name(name)
-        if checked in self._relations:
-            raise ConfigurationError(f"there is a table or view {checked} already: give another name")
-        return checked
-
-    def _contents(self, columns: tuple[Column, ...]) -> Contents:
-        return Contents(columns, self._time, self.limits.epochs, self.limits.changes)
-
-    def _analysed(self, query: str) -> tuple[tuple[Column, ...], frozenset[str]]:
-        """Return the columns of a query, and what it reads; no lock is held, since that takes a while for a long one."""
-        with self._reading:
-            known = {each.name: each.contents.columns for each in self._relations.values()}
-        try:
-            reads = tables_read(query) & known.keys()
-            return result_columns(query, {read: known[read] for read in reads}), reads
-        except RecursionError:
-            raise SqlError("the query is nested too deeply") from None
-
-    def _start(self, new: _Relation) -> None:
-        """Build the dataflow of a view, and have it be complete."""
-        self._check_whole()
-        for read in sorted(new.reads):
-            if not self._relations[read].live:
-                raise ViewError(f"view {read}, which it reads, has no result now: {self._relations[read].error}")
-        try:
-            self._runtime.add_view(new.name, new.query, new.reads)
-        except BaseException:
-            self._renew({})  # without what is half built
-            raise
-        self._add(new)
-
-    def _add(self, new: _Relation, rows: list[Change] | None = None) -> None:
-        """Complete the new relations at the current time, and publish them to readers."""
-        if rows is not None:
-            new.contents.start_at(self._time, rows)
-            new.shown = True
-        with self._reading:
-            self._relations[new.name] = new
-        self._complete()
-
     # -- epochs ----------------------------------------------------------------------------------------------------
 
     @property
@@ -261,27 +401,32 @@ class Views:
         table = self._relation(name)
         if table.check is None:
             raise ConfigurationError(f"{name} is a {table.kind}: only tables are changed")
-        pairs = changes.items() if isinstance(changes, Mapping) else changes
         check, rows, before = table.check, table.contents.rows, earlier or {}
-        checked: list[Change] = consolidate([(check(row), _whole(diff)) for row, diff in pairs])
+        checked: list[Change] = consolidate([(check(row), _whole(diff)) for row, diff in _pairs(changes)])
         for row, diff in checked:
             count = rows.get(row, 0) + before.get(row, 0) + diff
             if count < 0:
                 raise DifferenceError(f"table {table.name}: {brief(row)} would be there {count} times: nothing was changed")
         return checked
 
-    def commit(self, changes: Mapping[str, Changes]) -> int:
+    def commit(self, changes: Mapping[str, Changes], *, idempotency_key: str | None = None) -> int:
         """Change tables in one epoch, bring all views up to date, and return the epoch, which is complete then.
 
-        Where rows are refused nothing is changed. A view that fails has no result until an epoch in which it does not.
+        Where rows are refused nothing is changed. A view that fails has no result until an epoch in which it does not. With
+        ``data``, the changes are on disk by then, and may share their epoch with others. A repeated ``idempotency_key`` changes
+        nothing, and returns the first epoch; ``IdempotencyError`` for other changes. ``DiskFullError`` where nothing was changed.
         """
-        with self._running:
-            self._check_whole()
-            checked = {checked_name(name): self.check(name, changed) for name, changed in changes.items()}
-            recovered = self._recovered(checked)
-            self._runtime.begin(checked)
-            self._complete(checked, recovered)
-            return self._time
+        return self.begin_commit(changes, idempotency_key=idempotency_key).result()
+
+    def begin_commit(self, changes: Mapping[str, Changes], *, idempotency_key: str | None = None) -> Future[int]:
+        """Begin what ``commit`` does, and return its future result."""
+
+        listed = {checked_name(name): list(_pairs(changed)) for name, changed in changes.items()}
+
+        def prepare(earlier: Mapping[str, Mapping[Row, int]]) -> Decision:
+            return Decision({name: self.check(name, changed, earlier.get(name)) for name, changed in listed.items()})
+
+        return self._submit(Request(prepare, RequestKey.of(idempotency_key, listed)))
 
     def write(
         self,
@@ -290,21 +435,41 @@ class Views:
         delete: Iterable[Row] = (),
         upsert: Iterable[Row] = (),
         key: Sequence[str] = (),
+        *,
+        idempotency_key: str | None = None,
     ) -> int:
-        """Change one table in one epoch, and return the epoch.
+        """Change one table in one epoch, and return the epoch, as ``commit`` does.
 
         A row of ``upsert`` replaces those with equal values in the columns ``key``; of several such rows the last one counts.
         """
-        with self._running:
-            changes: list[Change] = [*((row, 1) for row in insert), *((row, -1) for row in delete)]
-            upserts = list(upsert)
-            if upserts:
-                if changes:
-                    raise ConfigurationError("insert and delete in another epoch than upsert: their order would not be known")
-                changes = self._replacements(self._relation(name), upserts, key)
-            return self.commit({name: changes})
+        return self.begin_write(name, insert, delete, upsert, key, idempotency_key=idempotency_key).result()
 
-    def _replacements(self, table: _Relation, upserts: list[Row], key: Sequence[str]) -> list[Change]:
+    def begin_write(
+        self,
+        name: str,
+        insert: Iterable[Row] = (),
+        delete: Iterable[Row] = (),
+        upsert: Iterable[Row] = (),
+        key: Sequence[str] = (),
+        *,
+        idempotency_key: str | None = None,
+    ) -> Future[int]:
+        """Begin what ``write`` does, and return its future result."""
+        changes: list[Change] = [*((row, 1) for row in insert), *((row, -1) for row in delete)]
+        upserts = list(upsert)
+        if not upserts:
+            return self.begin_commit({name: changes}, idempotency_key=idempotency_key)
+        if changes:
+            raise ConfigurationError("insert and delete in another epoch than upsert: their order would not be known")
+
+        def prepare(earlier: Mapping[str, Mapping[Row, int]]) -> Decision:
+            table = self._relation(name)
+            before = earlier.get(table.name, {})
+            return Decision({table.name: self.check(name, self._replacements(table, upserts, key, before), before)})
+
+        return self._submit(Request(prepare, RequestKey.of(idempotency_key, (name, upserts, key))))
+
+    def _replacements(self, table: _Relation, upserts: list[Row], key: Sequence[str], earlier: Mapping[Row, int]) -> list[Change]:
         names = [column.name for column in table.contents.columns]
         if not key or not isinstance(key, list | tuple) or any(column not in names for column in key):
             raise ConfigurationError(f"key is a list of columns of table {table.name} ({', '.join(names)}), not {brief(key)}")
@@ -313,6 +478,7 @@ class Views:
         places = [names.index(column) for column in key]
         last = {tuple(row[place] for place in places): row for row in map(table.check, upserts)}
         changes: list[Change] = [(row, 1) for row in last.values()]
+        changes += [(row, -diff) for row, diff in earlier.items() if tuple(row[place] for place in places) in last]
         with self._reading:
             for values in last:
                 where = [RowCondition(place, "eq", value) for place, value in zip(places, values)]
@@ -320,17 +486,21 @@ class Views:
         return changes
 
     def fill(self, changes: Mapping[str, Changes]) -> None:
-        """Put rows into tables that nothing reads yet, at the current time: their epoch has not begun."""
+        """Put rows into tables that nothing reads yet, at the current time: their epoch has not begun. With ``data``, commit."""
+        if self._durable is not None:
+            self.commit(changes)
+            return
         with self._running:
-            self._check_whole()
+            self.check_whole()
             checked = {checked_name(name): self.check(name, changed) for name, changed in changes.items()}
             for name, rows in checked.items():
                 table = self._relations[name]
                 if table.contents.rows or any(name in each.reads for each in self._relations.values()):
                     raise ConfigurationError(f"table {name} has rows, or is read already: commit changes it")
                 self._runtime.remove(name)
-                self._runtime.add_table(name, table.contents.columns, rows)
-                self._add(table, rows)
+                self._start(table, rows)
+                table.shown = False  # it begins with them
+                self._complete({name: rows})
 
     def _complete(self, changes: Mapping[str, list[Change]] | None = None, recovered: Sequence[_Relation] = ()) -> None:
         """Complete the time of the dataflows, and have it read; queries follow in their own time.
@@ -358,7 +528,7 @@ class Views:
 
     def _join(self, recovered: _Relation) -> None:
         recovered.live = recovered.whole = True
-        self._runtime.add_view(recovered.name, recovered.query, recovered.reads)
+        self._start(recovered)
 
     def _live(self) -> list[_Relation]:
         return [each for each in self._relations.values() if each.live]
@@ -414,7 +584,7 @@ class Views:
             if each.name in names and each.kind == "table":
                 runtime.add_table(each.name, each.contents.columns, [*each.contents.rows.items(), *changes.get(each.name, ())])
             elif each.name in names:
-                runtime.add_view(each.name, each.query, each.reads)
+                runtime.add_view(each.name, each.definition.query, each.reads)
         return runtime
 
     def _give_up(self, failed: _Relation, reason: str) -> None:
@@ -424,7 +594,7 @@ class Views:
                 broken = [read for read in sorted(other.reads) if not self._relations[read].live]
                 if broken and other.live:
                     other.live = False
-                    other.error = f"view {broken[0]}, which it reads, has no result now: {self._relations[broken[0]].error}"
+                    other.error = _broken_below(self._relations[broken[0]])
 
     def _recovered(self, changes: Mapping[str, list[Change]]) -> list[_Relation]:
         """Return the views that have failed and do so no more, tried by themselves, with the tables as after ``changes``."""
@@ -533,10 +703,11 @@ class Views:
 
     @staticmethod
     def _description(each: _Relation) -> ViewDescription:
-        query = " ".join(each.query.split()) if each.query else None
+        query = " ".join(each.definition.query.split()) or None
         return ViewDescription(each.name, each.kind, each.contents.columns, each.contents.size, query, each.error)
 
-    def _check_whole(self) -> None:
+    def check_whole(self) -> None:
+        """Raise ``ViewError`` where no epoch can be computed any more."""
         if self._broken is not None:
             raise ViewError(f"the dataflows have ended, and are still read at epoch {self._time}: {self._broken}")
 
@@ -562,6 +733,7 @@ class Query:
         self.width = 0
         """Columns that it selects; those behind are of its order alone."""
         self._views = views
+        self._seen: dict[str, Contents] = {}
         self._process = process
         self._contents: Contents | None = None
         self._reads: frozenset[str] = frozenset()
@@ -606,9 +778,10 @@ class Query:
         if not views._running.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             raise ViewError(f"the query waits for the epoch that is computed, and that has taken longer than {seconds:g} s")
         try:
-            views._check_whole()
+            views.check_whole()
             with views._reading:
                 time = views._time
+                self._seen = {each.name: each.contents for each in views._relations.values()}
                 process.start({each.name: _state(each) for each in views._relations.values()})
         finally:
             views._running.release()
@@ -657,7 +830,9 @@ class Query:
             if self._closed:
                 return None
             for read in self._reads:
-                relation = views._relations[read]
+                relation = views._relations.get(read)
+                if relation is None or relation.contents is not self._seen[read]:
+                    raise ViewError(f"{read}, which it reads, was dropped, or has other columns now")
                 if relation.error is not None:
                     raise ViewError(f"view {read}, which it reads, has no result now: {relation.error}")
                 changed = relation.contents.changes_since(self._time)
@@ -714,9 +889,31 @@ class Query:
         self.close()
 
 
+def _parsed(text: str) -> list[Statement]:
+    statements = parse_script(text)
+    for each in statements:
+        if isinstance(each, ViewDefinition):
+            warn_of_order(each.query, f"view {each.name}: ")
+    return statements
+
+
+def _saved(each: _Relation, time: int) -> RelationState:
+    rows = each.contents.rows.items() if each.kind == "table" else None
+    start, epochs = each.contents.remembered() if each.error is None else (time, [])
+    return RelationState(each.name, rows, start, epochs)
+
+
+def _broken_below(read: _Relation) -> str:
+    return f"view {read.name}, which it reads, has no result now: {read.error}"
+
+
 def _state(each: _Relation) -> TableState:
     error = each.error or (None if each.shown else "it is being computed")
     return TableState(each.contents.columns, each.contents.rows.items(), error)
+
+
+def _pairs(changes: Changes) -> Iterable[Change]:
+    return changes.items() if isinstance(changes, Mapping) else changes
 
 
 def _whole(diff: int) -> int:

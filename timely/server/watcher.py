@@ -113,6 +113,11 @@ class WatchedInput:
         errors = [self._missing, *(file.error for file in list(self._files.values()))]  # which another thread may change
         return [f"{self._place}: {error}" for error in errors if error]
 
+    def resume(self, rows: Counter[Row]) -> None:
+        """Take note of rows from an earlier run: they are those of the file, or of files of the folder that are gone."""
+        if rows:
+            self._files[self._path / "._earlier" if self._is_folder else self._path] = _File(rows)
+
     def poll(self) -> Iterator[FileChange]:
         """Yield what has changed, a file at a time; each is to be refused before the next one, or else accepted.
 
@@ -213,6 +218,7 @@ class InputWatcher:
         self._error: str | None = None
         for each in self._inputs:
             views.table(each.name, each.schema)
+            each.resume(Counter(dict(views.read(each.name).rows)))
         self._commit(views.fill)
 
     @property

@@ -1,0 +1,347 @@
+"""Durable views: what a restart has, requests with keys, groups, full disks, and two servers at one directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.client import Events, ask
+from timely.errors import (
+    CheckpointError,
+    ConfigurationError,
+    DifferenceError,
+    DiskFullError,
+    IdempotencyError,
+    SchemaError,
+    SqlError,
+    ViewError,
+)
+from timely.server import InputWatcher, Views, ViewServer, WatchedInput
+
+TOTALS = "select k, sum(n) as total from t group by k"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def numbers(data: Path) -> Views:
+    views = Views(data=data)
+    views.table("t", "k string, n long", [("a", 1)])
+    views.view("totals", TOTALS)
+    return views
+
+
+def rows(views: Views, name: str = "totals") -> list[Any]:
+    return sorted(row for row, count in views.read(name).rows for _ in range(count))
+
+
+def crashed(data: Path, tmp_path: Path) -> Path:
+    """Return a copy of a directory as a crash would leave it now."""
+    copy = tmp_path / f"copy-{len(list(tmp_path.iterdir()))}"
+    shutil.copytree(data, copy)
+    return copy
+
+
+def test_a_restart_has_what_was_acknowledged(data: Path, tmp_path: Path) -> None:
+    with numbers(data) as views:
+        views.write("t", insert=[("b", 2)])
+        first = crashed(data, tmp_path)
+        views.commit({"t": {("b", 3): 1, ("a", 1): -1}})
+        second, time, changes = crashed(data, tmp_path), views.time, views.changes("totals", 2)
+    for place, expected in ((first, [("a", 1), ("b", 2)]), (second, [("b", 5)]), (data, [("b", 5)])):
+        with numbers(place) as again:
+            assert rows(again) == expected
+            if place != first:
+                assert again.time == time and again.changes("totals", 2) == changes
+            assert again.write("t", insert=[("z", 9)]) == again.time
+            assert ("z", 9) in rows(again)
+
+
+def test_restarts_after_crashes_and_ends_agree_with_views_that_were_never_ended(data: Path, tmp_path: Path) -> None:
+    """The same random epochs, with a restart of some kind between many of them; what is remembered is the same too."""
+    chance = random.Random(3)
+    whole = Views()
+    whole.table("t", "k string, n long")
+    whole.view("totals", TOTALS)
+    whole.view("inverse", "select k, 100 // n as m from t")
+    views, offset = Views(data=data), 0
+    for step in range(25):
+        if step == 0:
+            views.table("t", "k string, n long")
+            views.view("totals", TOTALS)
+            views.view("inverse", "select k, 100 // n as m from t")
+            offset = views.time
+        there = [row for row, count in whole.read("t").rows for _ in range(count)]
+        gone = chance.sample(there, min(len(there), chance.randrange(3)))
+        changes = [((chance.choice("abc"), chance.randrange(5)), 1) for _ in range(2)] + [(row, -1) for row in gone]
+        whole.commit({"t": changes})
+        assert views.commit({"t": changes}) == whole.time + offset
+        kind = chance.random()
+        if kind < 0.3:
+            data = crashed(data, tmp_path)
+            views.close()
+            views = Views(data=data)
+        elif kind < 0.5:
+            views.close()
+            views = Views(data=data)
+        assert rows(views, "t") == rows(whole, "t") and rows(views) == rows(whole)
+        try:
+            assert rows(views, "inverse") == rows(whole, "inverse")
+        except ViewError:
+            assert any(n == 0 for _, n in rows(whole, "t"))
+            with pytest.raises(ViewError, match="division by zero"):
+                views.read("inverse")
+        shifted = [(each.time - offset, sorted(each.changes)) for each in views.changes("totals", offset)]
+        assert shifted == [(each.time, sorted(each.changes)) for each in whole.changes("totals", 0)]
+    views.close()
+
+
+def test_a_repeated_key_changes_nothing_also_after_a_restart(data: Path, tmp_path: Path) -> None:
+    with numbers(data) as views:
+        epoch = views.commit({"t": {("b", 2): 1}}, idempotency_key="mine")
+        assert views.commit({"t": {("b", 2): 1}}, idempotency_key="mine") == epoch
+        with pytest.raises(IdempotencyError, match=f"in epoch {epoch}: give each request a key of its own"):
+            views.commit({"t": {("b", 3): 1}}, idempotency_key="mine")
+        with pytest.raises(SchemaError):
+            views.commit({"t": {("b", "x"): 1}}, idempotency_key="refused")
+        views.commit({"t": {("b", 9): 1}}, idempotency_key="refused")  # which left no key
+        with pytest.raises(ConfigurationError, match="1 to 256 characters"):
+            views.commit({"t": {}}, idempotency_key="x" * 257)
+        copy = crashed(data, tmp_path)
+    for place in (copy, data):
+        with Views(data=place) as again:
+            assert again.commit({"t": {("b", 2): 1}}, idempotency_key="mine") == epoch
+            assert rows(again) == [("a", 1), ("b", 11)]
+
+
+class Gate:
+    """Holds the log's thread behind an epoch of its own, so that what is begun meanwhile waits together."""
+
+    def __init__(self, views: Views) -> None:
+        self._entered, self._open = threading.Event(), threading.Event()
+        self._views = views
+
+    def __enter__(self) -> None:
+        self._end = self._views.listen(self._wait)
+        self._first = self._views.begin_commit({})
+        self._entered.wait()
+
+    def _wait(self) -> None:
+        self._entered.set()
+        self._open.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._open.set()
+        self._first.result()
+
+
+def outcomes(futures: Sequence[Future[int]]) -> list[Any]:
+    return [future.exception() or future.result() for future in futures]
+
+
+def test_requests_that_wait_share_an_epoch_and_see_each_other(data: Path) -> None:
+    with numbers(data) as views:
+        with Gate(views):
+            begun = [
+                views.begin_commit({"t": {("b", 1): 1}}, idempotency_key="b"),
+                views.begin_commit({"t": {("c", 1): 1}}, idempotency_key="c"),
+                views.begin_commit({"t": {("b", 1): 1}}, idempotency_key="b"),
+                views.begin_commit({"t": {("b", 1): -1, ("b", 2): 1}}),
+                views.begin_commit({"t": {("b", 1): -1}}),
+                views.begin_write("t", upsert=[("b", 7), ("d", 3)], key=["k"]),
+                views.begin_commit({"t": {("d", 3): -1}}),
+            ]
+            begun[-1].cancel()
+        [one, two, again, three, refused, four] = outcomes(begun[:-1])
+        assert (one, two, again, three, four) == (4, 4, 4, 5, 5) and isinstance(refused, DifferenceError)
+        assert rows(views, "t") == [("a", 1), ("b", 7), ("c", 1), ("d", 3)]
+        assert views.changes("t", 4)[0].changes == [(("b", 1), -1), (("b", 7), 1), (("d", 3), 1)]
+
+
+def test_groups_are_what_one_request_after_another_would_be(data: Path) -> None:
+    chance = random.Random(8)
+    alone = Views()
+    alone.table("t", "k string, n long", [("a", 1)])
+    with numbers(data) as views:
+        for _ in range(20):
+            expected: list[bool] = []
+            begun = []
+            with Gate(views):
+                for _ in range(chance.randrange(8)):
+                    row = (chance.choice("ab"), chance.randrange(2))
+                    write: dict[str, Any] = {"insert": [row]}
+                    if chance.random() < 0.4:
+                        write = {"delete": [row]}
+                    elif chance.random() < 0.4:
+                        write = {"upsert": [row, ("b", 5)], "key": ["k"]}
+                    begun.append(views.begin_write("t", **write))
+                    expected.append(alone.begin_write("t", **write).exception() is None)
+            assert [future.exception() is None for future in begun] == expected
+            assert rows(views, "t") == rows(alone, "t")
+
+
+def test_a_second_server_is_refused_by_name(data: Path) -> None:
+    with numbers(data) as views:
+        with pytest.raises(ConfigurationError, match=f"a server \\(process {os.getpid()} on host .*\\) has '.*data'"):
+            Views(data=data)
+        views.write("t", insert=[("b", 2)])
+    (data / "id").write_text("nonsense")
+    with pytest.raises(CheckpointError, match="is damaged: it has no 16 hexadecimal digits"):
+        Views(data=data)
+    (data / "id").write_text("0123456789abcdef")
+    with pytest.raises(CheckpointError, match="are of .*, and it is 0123456789abcdef"):
+        Views(data=data)
+
+
+def test_where_locks_do_not_reach_the_newer_server_fences_the_older(data: Path) -> None:
+    with numbers(data) as old:
+        old.write("t", insert=[("b", 2)])
+        (data / "lock").unlink()  # as on another machine
+        with Views(data=data) as new:
+            assert rows(new) == [("a", 1), ("b", 2)]
+            with pytest.raises(ViewError, match="not known whether this was written: run .* has taken over at"):
+                old.write("t", insert=[("lost", 1)])
+            with pytest.raises(ViewError, match="nothing was changed: .* has taken over"):
+                old.write("t", insert=[("lost", 2)])
+            assert rows(old) == [("a", 1), ("b", 2)] and old.broken is not None
+            new.write("t", insert=[("c", 3)])
+    with Views(data=data) as last:
+        assert rows(last) == [("a", 1), ("b", 2), ("c", 3)]
+
+
+def test_a_full_disk_refuses_writes_and_reads_go_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with numbers(data) as views:
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with ViewServer(views, writable=True) as server:
+            body = {"insert": [{"k": "b" * 900_000, "n": 2}]}
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "posix_fallocate", full)
+                for _ in range(4):  # what was reserved is used up first
+                    assert ask(server.port, "/tables/t", "POST", body).status == 200
+                answer = ask(server.port, "/tables/t", "POST", body)
+                assert answer.status == 507 and "nothing was changed: [Errno 28]" in answer.content["error"]
+                with pytest.raises(DiskFullError):
+                    views.write("t", insert=[("b" * 900_000, 2)])
+                assert ask(server.port, "/views/totals?k=a").content["rows"] == [{"k": "a", "total": 1}]
+                assert ask(server.port, "/tables/t", "POST", {"insert": [{"k": "small", "n": 1}]}).status == 200
+            assert ask(server.port, "/tables/t", "POST", body).status == 200
+    with Views(data=data) as again:
+        assert {k[0]: total for k, total in rows(again)} == {"a": 1, "b": 10, "s": 1}
+
+
+def test_a_write_that_fails_is_left_out_and_the_next_one_is_not(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with numbers(data) as views:
+        sync, failing = os.fdatasync, [True]
+
+        def fail_once(file: int) -> None:
+            if failing and failing.pop():
+                raise OSError(errno.EIO, "Input/output error")
+            sync(file)
+
+        monkeypatch.setattr(os, "fdatasync", fail_once)
+        with pytest.raises(ViewError, match="nothing was changed, since the log could not be written: .*Input/output"):
+            views.write("t", insert=[("b", 2)])
+        epoch = views.write("t", insert=[("c", 3)])
+    with Views(data=data) as again:
+        assert again.time == epoch and rows(again) == [("a", 1), ("c", 3)]
+
+
+def test_clients_repeat_requests_and_follow_over_a_restart(data: Path, tmp_path: Path) -> None:
+    def served(views: Views) -> ViewServer:
+        return ViewServer(views, writable=True)
+
+    with numbers(data) as views, served(views) as server:
+        with Events(server.port, "/views/totals/changes") as events:
+            first = events.next()
+            assert first.name == "snapshot" and first.id == f"{views.id}-2"
+        body = {"insert": [{"k": "b", "n": 2}]}
+        assert ask(server.port, "/tables/t", "POST", body, Idempotency_Key="k").content == {"time": 3}
+        ask(server.port, "/tables/t", "POST", {"insert": [{"k": "b", "n": 3}]})
+        copy = crashed(data, tmp_path)
+    for place in (copy, data):
+        with numbers(place) as views, served(views) as server:
+            assert ask(server.port, "/tables/t", "POST", body, Idempotency_Key="k").content == {"time": 3}
+            other = ask(server.port, "/tables/t", "POST", {"insert": []}, Idempotency_Key="k")
+            assert other.status == 422 and "epoch 3" in other.content["error"]
+            with Events(server.port, "/views/totals/changes", Last_Event_ID=first.id or "") as events:
+                assert [events.next().data["time"] for _ in range(2)] == [3, 4]
+            with Events(server.port, "/views/totals/changes", Last_Event_ID="0123456789abcdef-2") as events:
+                assert events.next().name == "reset"
+
+
+def test_files_are_the_truth_of_the_tables_that_follow_them(data: Path, tmp_path: Path) -> None:
+    def started(views: Views) -> InputWatcher:
+        watcher = InputWatcher(views, [WatchedInput("t", one), WatchedInput("u", folder)])
+        views.view("sums", "select t.k, sum(u.n) as n from t join u on t.k = u.k group by t.k")
+        return watcher
+
+    one, folder = tmp_path / "t.csv", tmp_path / "u"
+    folder.mkdir()
+    one.write_text("k,n\na,1\nb,2\n")
+    for number in range(3):
+        (folder / f"{number}.csv").write_text(f"k,n\na,{number}\nb,7\n")
+    with Views(data=data) as views:
+        started(views)
+        assert rows(views, "sums") == [("a", 3), ("b", 21)]
+    one.write_text("k,n\na,1\n")
+    (folder / "0.csv").unlink()
+    (folder / "1.csv").write_text("k,n\na,100\n")
+    with Views(data=data) as views:
+        time = views.time
+        watcher = started(views)
+        assert views.time == time + 1 and rows(views, "sums") == [("a", 102)]
+        assert watcher.problems == []
+    one.unlink()
+    with Views(data=data) as views:
+        time = views.time
+        watcher = InputWatcher(views, [WatchedInput("t", one, "k string, n long")])
+        assert views.time == time and rows(views, "t") == [("a", 1)]  # it may be about to be replaced
+        assert "its rows stay" in watcher.problems[0]
+        one.write_text("k,n\na,1\nc,3\n")
+        watcher.poll()
+        watcher.poll()
+        assert rows(views, "t") == [("a", 1), ("c", 3)]
+
+
+def test_a_script_is_applied_as_what_has_changed(data: Path) -> None:
+    script = """create table t (k varchar, n bigint);
+create view totals as select k, sum(n) as total from t group by k;
+create view best as select max(total) as most from totals;
+create view gone as select 1 as one;"""
+    with Views(data=data) as views:
+        views.apply_script(script)
+        views.write("t", insert=[("a", 1), ("a", 2)])
+        views.view("mine", "select total + 1 as more from totals")
+        time = views.time
+        assert views.apply_script(script) == time
+        assert views.apply_script(script.replace("sum(n)", "\n  sum(n)")) == time + 1  # it is another text
+    changed = script.replace("sum(n)", "sum(10 * n)").rpartition("create view")[0]
+    with Views(data=data) as views:
+        views.apply_script(changed)
+        assert rows(views) == [("a", 30)] and rows(views, "best") == [(30,)] and rows(views, "mine") == [(31,)]
+        assert [each.name for each in views.overview()[1]] == ["t", "totals", "best", "mine"]
+        assert views.changes("totals", views.time - 1)[0].changes == [(("a", 3), -1), (("a", 30), 1)]
+        with pytest.raises(SqlError, match="view mine: total"):
+            views.apply_script(changed.replace("as total", "as sum").replace("max(total)", "max(sum)"))
+        with pytest.raises(ConfigurationError, match="a table or view t already, with other columns"):
+            views.apply_script("create table t (k varchar);")
+        with pytest.raises(SqlError, match="view mine: totals .*: there is no table totals"):
+            views.apply_script("")
+        views.run_script("drop view mine")
+        views.apply_script("")
+        assert rows(views, "t") == [("a", 1), ("a", 2)]

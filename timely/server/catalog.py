@@ -1,0 +1,185 @@
+"""``Catalog``: the tables and views of a server, as they are defined. A value: each change returns another one.
+
+Invariant: definitions are in an order in which each reads earlier ones only, and every query compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Self
+
+import attrs
+import pyarrow as pa
+
+from timely.differential.tables.values.kinds import Column, columns_of
+from timely.errors import ConfigurationError, OutputError, SqlError
+from timely.server.runtime import result_columns
+from timely.server.script import DropStatement, Statement, TableDefinition, ViewDefinition, checked_name, tables_read
+
+Encoded = tuple[list[tuple[str, bytes | None, str]], dict[str, str]]
+"""A catalog as plain data: names with schemas or queries, and the views of the script."""
+
+
+@attrs.frozen
+class Definition:
+    """A table, which has a schema, or a view, which has a query; blanks around that do not count."""
+
+    name: str
+    columns: tuple[Column, ...]
+    schema: pa.Schema | None = None
+    query: str = attrs.field(default="", eq=str.strip)
+    reads: frozenset[str] = frozenset()
+
+
+@attrs.frozen
+class Catalog:
+    """Definitions by name, and the text of each view of the script that was applied last.
+
+    >>> catalog = Catalog().with_table("t", pa.schema([("n", pa.int64())])).with_view("v", "select n + 1 as m from t")
+    >>> [(each.name, sorted(each.reads)) for each in catalog.definitions.values()]
+    [('t', []), ('v', ['t'])]
+    >>> catalog.without(["t"], cascade=True).definitions
+    {}
+    """
+
+    definitions: Mapping[str, Definition] = {}
+    script: Mapping[str, str] = {}
+
+    @property
+    def tables(self) -> set[str]:
+        """The names of the tables."""
+        return {name for name, each in self.definitions.items() if each.schema is not None}
+
+    def with_table(self, name: str, schema: pa.Schema) -> Self:
+        """Add a table; one that is there already with the same columns stays."""
+        name = checked_name(name)
+        there, columns = self.definitions.get(name), columns_of(schema)
+        if there is not None and there.schema is not None and there.columns == columns:
+            return self
+        if there is not None:
+            other = "" if there.schema is None else ", with other columns"
+            raise ConfigurationError(f"there is a table or view {name} already{other}: give another name, or drop it first")
+        return self._with([Definition(name, columns, schema)])
+
+    def with_view(self, name: str, query: str, *, replace: bool = False) -> Self:
+        """Add a view of earlier tables and views. One that is there is replaced, and what reads it compiled anew."""
+        name = checked_name(name)
+        there = self.definitions.get(name)
+        if there is not None and not (replace and there.schema is None):
+            raise ConfigurationError(f"there is a table or view {name} already: give another name")
+        if there is None:
+            return self._with([self._compiled(name, query)])
+        readers = self.readers([name])
+        for read in tables_read(query):
+            if read == name or read in readers:
+                raise SqlError(f"view {name} cannot read {read}, which reads {name}")
+        return self._removed([name, *readers])._added({name: query, **{each: self.definitions[each].query for each in readers}})
+
+    def without(self, names: Collection[str], *, cascade: bool = False) -> Self:
+        """Drop tables and views; those that others read are refused, or with ``cascade`` the others are dropped too."""
+        for name in names:
+            if name not in self.definitions:
+                raise OutputError(f"there is no table or view {name}: there are {', '.join(self.definitions) or 'none'}")
+        readers = self.readers(names)
+        if readers and not cascade:
+            raise ConfigurationError(f"{', '.join(names)} is read by {', '.join(readers)}: drop these first, or write CASCADE")
+        return self._removed([*names, *readers])
+
+    def with_statements(self, statements: Iterable[Statement]) -> Self:
+        """Apply the statements of a script, one after another."""
+        catalog = self
+        for each in statements:
+            match each:
+                case TableDefinition(name, schema):
+                    catalog = catalog.with_table(name, schema)
+                case ViewDefinition(name, query, replace):
+                    catalog = catalog.with_view(name, query, replace=replace)
+                case DropStatement(name, is_table, cascade):
+                    there = catalog.definitions.get(name)
+                    if there is not None and (there.schema is not None) is not is_table:
+                        raise ConfigurationError(
+                            f"{name} is a {'view' if is_table else 'table'}: write DROP {'VIEW' if is_table else 'TABLE'}"
+                        )
+                    catalog = catalog.without([name], cascade=cascade)
+        return catalog
+
+    def with_script(self, statements: Sequence[Statement]) -> Self:
+        """Apply what a script has changed since it was applied last; views that have left it are dropped, tables never.
+
+        What the script defines as before stays as it is, also where a view was replaced or dropped since.
+        """
+        catalog, wanted = self, dict[str, str]()
+        for each in statements:
+            if isinstance(each, TableDefinition):
+                catalog = catalog.with_table(each.name, each.schema)
+        for each in statements:
+            if isinstance(each, DropStatement):
+                raise ConfigurationError(f"drop {each.name}: the script that a server starts with says what there is")
+            if isinstance(each, ViewDefinition):
+                there = catalog.definitions.get(each.name)
+                if each.name in wanted or (there is not None and there.schema is not None):
+                    raise ConfigurationError(f"there is a table or view {each.name} already: give another name")
+                wanted[each.name] = each.query
+        texts = {name: query.strip() for name, query in wanted.items()}
+        changed = [name for name, text in texts.items() if self.script.get(name) != text]
+        gone = [name for name in self.script if name not in wanted]
+        removed = [name for name in (*gone, *changed) if name in catalog.definitions]
+        readers = [name for name in catalog.readers(removed) if name not in removed]
+        left = catalog._removed([*removed, *readers])
+        again = {name: catalog.definitions[name].query for name in readers}
+        pending = {name: wanted[name] if name in changed else again[name] for name in wanted if name in changed or name in again}
+        return attrs.evolve(left._added({**pending, **again}), script=texts)
+
+    def readers(self, names: Collection[str]) -> list[str]:
+        """Return the views that read ``names``, also through others, in their order."""
+        readers: dict[str, None] = {}
+        for each in self.definitions.values():
+            if each.name not in names and not each.reads.isdisjoint({*names, *readers}):
+                readers[each.name] = None
+        return list(readers)
+
+    def _with(self, more: Iterable[Definition]) -> Self:
+        return attrs.evolve(self, definitions={**self.definitions, **{each.name: each for each in more}})
+
+    def _removed(self, names: Collection[str]) -> Self:
+        return attrs.evolve(self, definitions={name: each for name, each in self.definitions.items() if name not in names})
+
+    def _compiled(self, name: str, query: str) -> Definition:
+        reads = tables_read(query) & self.definitions.keys()
+        try:
+            columns = result_columns(query, {read: self.definitions[read].columns for read in sorted(reads)})
+        except RecursionError:
+            raise SqlError("the query is nested too deeply") from None
+        return Definition(name, columns, None, query, reads)
+
+    def _added(self, queries: Mapping[str, str]) -> Self:
+        """Add views, in their order, but each behind those that it reads."""
+        catalog, pending = self, dict(queries)
+        while pending:
+            ready = (name for name, query in pending.items() if tables_read(query).isdisjoint(pending.keys() - {name}))
+            name = next(ready, next(iter(pending)))
+            try:
+                catalog = catalog._with([catalog._compiled(name, pending.pop(name))])
+            except SqlError as error:
+                raise SqlError(f"view {name}: {error}") from None
+        return catalog
+
+    def encode(self) -> Encoded:
+        """Return it as plain data."""
+        definitions = [
+            (each.name, None if each.schema is None else each.schema.serialize().to_pybytes(), each.query)
+            for each in self.definitions.values()
+        ]
+        return definitions, dict(self.script)
+
+    @classmethod
+    def decode(cls, encoded: Encoded) -> Self:
+        """Return an encoded catalog, whose queries are compiled."""
+        definitions, script = encoded
+        catalog = cls()
+        for name, schema, query in definitions:
+            if schema is None:
+                catalog = catalog._added({name: query})
+            else:
+                catalog = catalog.with_table(name, pa.ipc.read_schema(pa.py_buffer(schema)))
+        return attrs.evolve(catalog, script=script)

@@ -1,0 +1,397 @@
+"""``Durable``: a directory that keeps what a server has decided, and the thread that decides.
+
+The order of a write: check, append to the log, sync, make sure that no newer server has taken over, compute the epoch, publish,
+answer. Invariant: readers see an epoch only when it is on disk. A restart reads the last checkpoint, which has the rows of
+tables, builds the views anew, and repeats the epochs of the log behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import queue
+import re
+import secrets
+import socket
+import threading
+import time as clock
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import timely
+from timely.errors import CheckpointError, ConfigurationError, RecoveryError, TimelyError, ViewError, error_text, file_error_text
+from timely.recovery import LocalStore
+from timely.recovery.ownership import FencedError
+from timely.recovery.state_file import Key
+from timely.recovery.store import write_file
+from timely.server.catalog import Catalog
+from timely.server.checkpoints import CheckpointPart, TableCheckpoints
+from timely.server.contents import Change, EpochChanges, Row
+from timely.server.log import Frame, LocalDisk, LogReader, LogWriter, segments_before
+from timely.server.requests import Decision, Request, RequestKey, RequestKeys
+from timely.worker.gc_control import collector_paused
+
+try:
+    import fcntl
+except ImportError:  # without file locks the claim of a newer server fences the older one
+    fcntl = None  # type: ignore[assignment]
+
+REQUESTS: Final = 1000
+"""Requests of one epoch."""
+CHANGES: Final = 10_000
+"""Changes of rows after which no request is added to an epoch."""
+BYTES: Final = 64 << 20
+"""Bytes of log since a checkpoint after which the next one is taken."""
+
+_KEYS: Final = (0, "keys", 0)
+
+_log = logging.getLogger("timely.server")
+
+Waiting: TypeAlias = tuple[Request, Future[int]]
+
+
+class RelationState(NamedTuple):
+    """What a checkpoint has of a table or view: the rows of a table, and the remembered epochs after ``start``."""
+
+    name: str
+    rows: Collection[Change] | None
+    start: int
+    epochs: Sequence[EpochChanges]
+
+
+class DurableViews(Protocol):
+    """The views, as the log's thread uses them."""
+
+    @property
+    def time(self) -> int:
+        """The complete time that is read."""
+
+    def decided(self, decision: Decision, *, advance: bool = False) -> None:
+        """Have a decision happen in the next epoch."""
+
+    def check_whole(self) -> None:
+        """Raise ``ViewError`` where no epoch can be computed any more."""
+
+    def stop(self, reason: str) -> None:
+        """Have no epoch be computed any more."""
+
+    def restore(self, time: int, catalog: Catalog, states: list[RelationState]) -> None:
+        """Have all tables and views as they were at an epoch."""
+
+    def states(self) -> tuple[Catalog, list[RelationState]]:
+        """Return what there is now."""
+
+
+class Durable:
+    """The directory of ``views``, which it restores; ``restored`` says what was found.
+
+    ``ConfigurationError`` where another server has it, ``CheckpointError`` where it is damaged or cannot be read.
+    """
+
+    def __init__(self, directory: Path, views: DurableViews, most_seconds: float) -> None:
+        self._directory = directory
+        self._views = views
+        self.keys = RequestKeys()
+        self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self._tables: set[str] = set()
+        self._unsaved: dict[str, dict[Row, int] | None] = {}  # changes of tables since the checkpoint; None is all of one
+        self._seconds = 0.0  # of computing, since the checkpoint
+        self._most_seconds = most_seconds
+        self._postponed = 1.0
+        self._closed = False
+        self._failure: str | None = None
+        try:
+            (directory / "log").mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _locked(directory / "lock")
+        except OSError as error:
+            raise ConfigurationError(f"{str(directory)!r} cannot be the data of a server: {file_error_text(error)}") from error
+        try:
+            self.id = _read_id(directory / "id")
+            self._checkpoints = TableCheckpoints(LocalStore(directory / "state"))
+            self._saved = 0  # the epoch of the last checkpoint
+            self.restored = self._restore()
+        except BaseException as error:
+            os.close(self._lock)
+            if isinstance(error, OSError):
+                raise CheckpointError(f"{str(directory)!r} cannot be read: {file_error_text(error)}") from error
+            raise
+        self._thread = threading.Thread(target=self._run, name="timely log", daemon=True)
+        self._thread.start()
+
+    # -- restart ---------------------------------------------------------------------------------------------------
+
+    def _restore(self) -> str | None:
+        """Restore the last checkpoint, repeat the log behind it, and begin a segment."""
+        last = self._checkpoints.last
+        if last is not None:
+            notes = last.notes[0]
+            if notes["id"] != self.id:
+                raise CheckpointError(f"the checkpoints in {str(self._directory)!r} are of {notes['id']}, and it is {self.id}")
+            self._saved = last.time - 1
+            with collector_paused():
+                catalog = Catalog.decode(notes["catalog"])
+                self._tables = catalog.tables
+                self._views.restore(self._saved, catalog, list(self._states(catalog, notes["version"] == timely.__version__)))
+            for layer in self._checkpoints.items(_KEYS):
+                for key, epoch, seconds in layer:
+                    self.keys.note(RequestKey(*key), epoch, seconds)
+        disk = LocalDisk(self._directory / "log")
+        reader = LogReader(disk, self.id)
+        with collector_paused():
+            for frame in reader.frames(self._saved + 1):
+                self._repeat(frame)
+        time = self._views.time
+        self._writer = LogWriter(disk, self.id, self._checkpoints.owner.run, time + 1, reader.end)
+        self._disk = disk
+        if reader.end is not None:
+            os.truncate(self._directory / "log" / reader.end.name, reader.end.size)
+        if not time:
+            return None
+        torn = f", and {reader.torn} bytes of an epoch that was not whole were cut" if reader.torn else ""
+        return f"epoch {time} was restored: {time - self._saved} epochs of the log were repeated{torn}"
+
+    def _states(self, catalog: Catalog, same_version: bool) -> Iterator[RelationState]:
+        for name, definition in catalog.definitions.items():
+            rows: dict[Row, int] = {}
+            for layer in self._checkpoints.items((0, f"/{name}", 0)):
+                for row, diff in layer:
+                    rows[row] = rows.get(row, 0) + diff
+            start, epochs = self._saved, []
+            if same_version or definition.schema is not None:  # else a view may have other rows than those that had led to it
+                for layer in self._checkpoints.items((0, f"/{name}", 1)):
+                    start = next(layer)
+                    epochs += [EpochChanges(*each) for each in layer]
+            table = None if definition.schema is None else [(row, count) for row, count in rows.items() if count]
+            yield RelationState(name, table, start, [each for each in epochs if each.time > start])
+
+    def _repeat(self, frame: Frame) -> None:
+        """Have an epoch of the log happen again. One that failed then fails as it did."""
+        seconds, keys, changes, catalog = frame.content
+        decision = Decision(changes, None if catalog is None else Catalog.decode(catalog))
+        self._compute(decision, [RequestKey(*key) for key in keys], frame.epoch, seconds)
+
+    # -- epochs ----------------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Future[int]:
+        """Have a request happen in an epoch with those that wait with it, and return its future epoch."""
+        future: Future[int] = Future()
+        if self._closed:
+            future.set_exception(ViewError("the server has ended: nothing was changed"))
+        else:
+            self._waiting.put((request, future))
+        return future
+
+    def close(self) -> None:
+        """End when what waits has happened, with a checkpoint; a no-op when it is closed."""
+        if not self._closed:
+            self._closed = True
+            self._waiting.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (group := self._group()) is not None:
+            before = self._failure
+            self._protected(functools.partial(self._commit, group))
+            for _, future in group:
+                if not future.done():
+                    known = "it is not known whether this was written" if before is None else "nothing was changed"
+                    future.set_exception(ViewError(f"{known}: {self._failure}"))
+            if self._seconds > self._most_seconds * self._postponed or self._writer.size > BYTES * self._postponed:
+                self._protected(self._checkpoint)
+        if self._views.time > self._saved:
+            self._protected(self._checkpoint)
+        self._writer.close()
+        os.close(self._lock)
+        while not self._waiting.empty():
+            waiting = self._waiting.get()
+            if waiting is not None:
+                waiting[1].set_exception(ViewError("the server has ended: nothing was changed"))
+
+    def _protected(self, action: Callable[[], object]) -> None:
+        """Do something, unless an earlier thing has failed: then nothing is written or computed any more."""
+        if self._failure is None:
+            try:
+                action()
+            except Exception as error:  # whatever it is, who waits learns of it
+                self._failure = str(error) if isinstance(error, TimelyError) else error_text(error)
+                self._views.stop(self._failure)
+
+    def _group(self) -> list[Waiting] | None:
+        """Return the requests that wait, at least one; ``None`` at the end."""
+        first = self._waiting.get()
+        if first is None:
+            return None
+        group = [first]
+        while len(group) < REQUESTS and not self._waiting.empty():
+            following = self._waiting.get()
+            if following is None:
+                self._waiting.put(None)  # at the end
+                break
+            group.append(following)
+        return group
+
+    def _commit(self, group: list[Waiting]) -> None:
+        """Decide the requests of a group in one epoch or several, and answer them."""
+        waiting = [each for each in group if each[1].set_running_or_notify_cancel()]
+        while waiting:
+            waiting = self._commit_epoch(waiting)
+
+    def _commit_epoch(self, waiting: list[Waiting]) -> list[Waiting]:
+        """Decide requests up to a bound or a change of definitions, in one epoch; return those that are left."""
+        earlier: dict[str, dict[Row, int]] = {}
+        decision = Decision({})
+        accepted: dict[Future[int], RequestKey | None] = {}
+        size = taken = 0
+        for request, future in waiting:
+            if size > CHANGES or decision.catalog is not None:
+                break
+            try:
+                self._views.check_whole()
+                if request.key is not None and (request.key in accepted.values() or self._another(request.key, accepted)):
+                    break  # it waits for the first
+                epoch = self.keys.first(request.key)
+                own = Decision({}) if epoch is not None else request.prepare(earlier)
+            except Exception as error:
+                future.set_exception(error)
+                taken += 1
+                continue
+            if own.catalog is not None and accepted:
+                break  # it has an epoch of its own
+            taken += 1
+            if epoch is not None:
+                future.set_result(epoch)
+                continue
+            accepted[future] = request.key
+            if own.catalog is not None:
+                decision = own
+                continue
+            for name, changes in own.changes.items():
+                table = earlier.setdefault(name, {})
+                for row, diff in changes:
+                    table[row] = table.get(row, 0) + diff
+                size += len(changes)
+        if accepted:
+            if decision.catalog is None:
+                changed = {name: [(row, diff) for row, diff in table.items() if diff] for name, table in earlier.items()}
+                decision = Decision(changed)
+            self._decide(decision, accepted)
+        return waiting[taken:]
+
+    @staticmethod
+    def _another(key: RequestKey, accepted: dict[Future[int], RequestKey | None]) -> bool:
+        return any(other is not None and other.key == key.key for other in accepted.values())
+
+    def _decide(self, decision: Decision, accepted: dict[Future[int], RequestKey | None]) -> None:
+        """Have an epoch be durable, compute it, and answer its requests."""
+        epoch, seconds = self._views.time + 1, clock.time()
+        keys = [key for key in accepted.values() if key is not None]
+        catalog = None if decision.catalog is None else decision.catalog.encode()
+        try:
+            self._writer.append(Frame(epoch, (seconds, [tuple(key) for key in keys], decision.changes, catalog)))
+        except ViewError as error:
+            for future in accepted:
+                future.set_exception(error)
+            return
+        try:
+            self._checkpoints.owner.check()
+        except (OSError, RecoveryError) as error:
+            raise ViewError(str(error)) from error
+        failure = self._compute(decision, keys, epoch, seconds)
+        for future in accepted:
+            if failure is None:
+                future.set_result(epoch)
+            else:
+                future.set_exception(failure)
+
+    def _compute(self, decision: Decision, keys: list[RequestKey], epoch: int, seconds: float) -> TimelyError | None:
+        """Compute an epoch, and take note of it; return why it has changed nothing, where definitions could not be built."""
+        began, failure = clock.thread_time(), None
+        try:
+            self._views.decided(decision, advance=True)
+        except TimelyError as error:
+            if self._views.time != epoch:
+                raise
+            failure = error
+        self._seconds += clock.thread_time() - began
+        for key in keys:
+            self.keys.note(key, epoch, seconds)
+        if decision.catalog is not None:
+            new = decision.catalog.tables - self._tables
+            self._tables = decision.catalog.tables
+            self._unsaved.update(dict.fromkeys(new))
+            return failure
+        for name, changes in decision.changes.items():
+            unsaved = self._unsaved.setdefault(name, {})
+            if unsaved is not None:
+                for row, diff in changes:
+                    unsaved[row] = unsaved.get(row, 0) + diff
+        return failure
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> None:
+        """Take a checkpoint, and delete the segments that no checkpoint needs; where that fails, the log goes on."""
+        time = self._views.time
+        try:
+            self._writer.begin_segment(time + 1)
+            catalog, states = self._views.states()
+            notes = {"id": self.id, "version": timely.__version__, "catalog": catalog.encode(), "segment": self._writer.end.name}
+            with collector_paused(stays=False):
+                self._checkpoints.write(time + 1, notes, [], self._parts(states))
+            first = min(manifest.notes[0]["segment"] for manifest in self._checkpoints.good)
+            for name in segments_before(self._disk.names(), first):
+                self._disk.delete(name)
+        except FencedError:
+            raise
+        except (OSError, TimelyError) as error:
+            self._postponed *= 2
+            _log.warning("no checkpoint of %s could be taken: %s", self._directory, error_text(error))
+            return
+        self._saved, self._seconds, self._postponed = time, 0.0, 1.0
+        self._unsaved.clear()
+
+    def _parts(self, states: list[RelationState]) -> Iterator[CheckpointPart]:
+        for state in states:
+            if state.rows is not None:
+                yield self._rows_part((0, f"/{state.name}", 0), state.rows, self._unsaved.get(state.name, {}))
+            key = (0, f"/{state.name}", 1)
+            full = self._checkpoints.wants_full(key)
+            epochs = (tuple(each) for each in state.epochs if full or each.time > self._saved)
+            yield CheckpointPart(key, full, [state.start, *epochs])
+        full = self._checkpoints.wants_full(_KEYS)
+        yield CheckpointPart(_KEYS, full, self.keys.since(-1 if full else self._saved))
+
+    def _rows_part(self, key: Key, rows: Collection[Change], unsaved: dict[Row, int] | None) -> CheckpointPart:
+        if unsaved is None or self._checkpoints.wants_full(key) or 2 * len(unsaved) > len(rows):
+            return CheckpointPart(key, True, rows)
+        return CheckpointPart(key, False, [each for each in unsaved.items() if each[1]])
+
+
+def _locked(path: Path) -> int:
+    """Return the descriptor of a lock, which ends with the process. ``ConfigurationError`` if another one has it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(file, 200, 0).decode(errors="replace").strip()
+        os.close(file)
+        raise ConfigurationError(f"a server ({holder}) has {str(path.parent)!r}: end it, or use another directory") from error
+    os.ftruncate(file, 0)
+    os.pwrite(file, f"process {os.getpid()} on host {socket.gethostname()}\n".encode(), 0)
+    return file
+
+
+def _read_id(path: Path) -> str:
+    """Return the id of a directory, which is written first of all."""
+    try:
+        id = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        id = secrets.token_hex(8)
+        write_file(path, lambda file: file.write(f"{id}\n".encode()), draft=f"{path}.partial")
+    if not re.fullmatch("[0-9a-f]{16}", id):
+        raise CheckpointError(f"{str(path)!r} is damaged: it has no 16 hexadecimal digits")
+    return id
