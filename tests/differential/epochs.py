@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import timely
@@ -39,6 +40,28 @@ def held(
 
     parts = timely.execute(program, workers=workers)
     return [total(part[epoch] for part in parts) for epoch in range(len(epochs))]
+
+
+@contextmanager
+def changing(
+    build: Callable[[Any], Any] = lambda collection: collection.output(), time: Any = int, **options: Any
+) -> Iterator[tuple[Any, Any]]:
+    """Yield a session of a collection, on a worker of its own, and what ``build`` makes of the collection."""
+    with timely.Worker() as worker:
+        with worker.dataflow(time, name="df") as scope:
+            session, collection = dd.new_collection(scope, **options)
+            built = build(collection)
+        worker.step()  # so that nothing warns of a dataflow that was never run
+        yield session, built
+        session.close()
+
+
+def contents(build: Callable[[Any], Any]) -> Any:
+    """Return what ``build(scope)`` holds in the end, where nothing changes."""
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            output = build(scope).output()
+        return output.at(0)
 
 
 def total(parts: Iterable[dict[Any, int]]) -> dict[Any, int]:

@@ -52,10 +52,10 @@ def antijoined(left: Counts, keys: Counts) -> dict[Any, int]:
 
 def groups(counts: Counts) -> dict[Any, list[tuple[Any, int]]]:
     values_by_key: dict[Any, list[tuple[Any, int]]] = {}
-    for (key, value), count in sorted(counts.items()):
+    for (key, value), count in counts.items():
         if count:
             values_by_key.setdefault(key, []).append((value, count))
-    return values_by_key
+    return {key: sorted(values) for key, values in values_by_key.items()}
 
 
 def reduced(f: Callable[[Any, list[tuple[Any, int]]], Any], counts: Counts) -> dict[Any, int]:

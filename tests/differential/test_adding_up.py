@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.differential.test_loops import MANAGES
 from timely.differential import from_updates
 from timely.testing.differential import Cluster
 
 Run = Callable[..., Any]
-
-MANAGES = [((n // 2, n), 0, 1) for n in range(10)]
 
 
 def consolidated(run: Run, changes: list[Any]) -> list[Any]:

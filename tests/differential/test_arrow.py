@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import timely
+from tests.differential.epochs import changing
 from timely import Product, Worker
 from timely import differential as dd
 from timely.errors import ConfigurationError, ContainerError
@@ -46,10 +47,7 @@ def test_columns_of_records(records: list[Any], expected: dict[str, list[Any]]) 
 def test_counts_of_every_kind() -> None:
     counts = []
     for diff, count in ((int, -2), (float, 0.5), (tuple, (1, 2))):
-        with Worker() as worker:
-            with worker.dataflow(int) as scope:
-                session, collection = dd.new_collection(scope, diff=diff)
-                result = collection.output()
+        with changing(diff=diff) as (session, result):
             session.update("x", count)
             session.close()
             counts += result.to_arrow(0, counts=True).column("count").to_pylist()
@@ -58,10 +56,7 @@ def test_counts_of_every_kind() -> None:
 
 def test_each_time_and_pandas() -> None:
     pandas = pytest.importorskip("pandas")
-    with Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, collection = dd.new_collection(scope)
-            result = collection.output()
+    with changing() as (session, result):
         session.insert(("k", 1))
         session.advance_to(1)
         session.remove(("k", 1))
@@ -164,10 +159,7 @@ def test_records_with_a_schema() -> None:
 def test_records_of_one_column_are_tuples(kind: Any, rows: int) -> None:
     schema = pa.schema([("only", kind)])
     column = pa.array([bool(n) for n in range(rows)] if kind == pa.bool_() else range(rows)).cast(kind)
-    with Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, records = dd.from_columns(scope, schema)
-            result, count = records.output(), records.distinct().output()
+    with changing(lambda rows: (rows.output(), rows.distinct().output()), schema=schema) as (session, (result, count)):
         session.insert_columns(pa.record_batch([column], schema=schema), diff=2)
         session.close()
         expected: dict[Any, int] = {}
@@ -183,11 +175,12 @@ def test_records_of_one_column_are_tuples(kind: Any, rows: int) -> None:
 def test_pairs_of_whole_numbers_stay_columns() -> None:
     schema = pa.schema([("src", pa.int64()), ("dst", pa.int32())])
     kinds = []
-    with Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, edges = dd.from_columns(scope, schema)
-            result = edges.output()
-            edges.stream.inspect_batch(lambda time, batch: kinds.append(type(batch).__name__))
+
+    def build(edges: Any) -> Any:
+        edges.stream.inspect_batch(lambda time, batch: kinds.append(type(batch).__name__))
+        return edges.output()
+
+    with changing(build, schema=schema) as (session, result):
         session.insert_columns(pa.table({"src": [1, 2], "dst": [2, 3]}, schema=schema))
         session.insert_columns(pa.table({"src": [1, None], "dst": [2, 3]}, schema=schema))
         session.close()
@@ -207,19 +200,13 @@ def test_pairs_of_whole_numbers_stay_columns() -> None:
     ],
 )
 def test_columns_of_another_schema(columns: Any, message: str) -> None:
-    with Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, _ = dd.from_columns(scope, PEOPLE)
-        with pytest.raises(ContainerError, match=message):
-            session.insert_columns(*columns)
-        session.close()
+    with changing(schema=PEOPLE) as (session, _), pytest.raises(ContainerError, match=message):
+        session.insert_columns(*columns)
 
 
 @pytest.mark.parametrize("record", ["ada", ("ada", 36), ["ada", 36, True], (None, 36, True)])
 def test_records_of_another_schema(record: Any) -> None:
-    with Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, _ = dd.from_columns(scope, PEOPLE)
+    with changing(schema=PEOPLE) as (session, _):
         for send in (
             session.insert,
             session.remove,
@@ -229,7 +216,6 @@ def test_records_of_another_schema(record: Any) -> None:
         ):
             with pytest.raises(ContainerError):
                 send(record)
-        session.close()
 
 
 def test_what_is_no_schema() -> None:
@@ -237,10 +223,7 @@ def test_what_is_no_schema() -> None:
         for schema in (["name"], "name", pa.schema([]), pa.schema([("a", pa.int64()), ("a", pa.int64())])):
             with pytest.raises((ContainerError, ConfigurationError)):
                 dd.new_collection(scope, schema=schema)
-    with Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, collection = dd.from_columns(scope, pa.schema([("count", pa.int64())]))
-            result = collection.output()
+    with changing(schema=pa.schema([("count", pa.int64())])) as (session, result):
         session.close()
         with pytest.raises(ContainerError, match="'count'"):
             result.to_arrow(0, counts=True)

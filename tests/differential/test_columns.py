@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import timely
+from tests.differential.epochs import changing
 from timely import differential as dd
 from timely.errors import ContainerError
 from timely.testing.differential import Cluster, Containers, run, updates_in_traces
@@ -146,10 +147,7 @@ def test_missing_values_and_moments_of_numpy_and_pandas() -> None:
         "nanoseconds": (np.array([moment, "NaT"], "datetime64[ns]"), [moment, None]),
         "pandas": (pandas.Series([moment, None]), [moment, None]),
     }
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, collection = dd.new_collection(scope)
-            output = collection.output()
+    with changing() as (session, output):
         for time, (name, (column, _)) in enumerate(columns_and_values.items()):
             session.insert_columns([name] * 2, column)
             session.advance_to(time + 1)

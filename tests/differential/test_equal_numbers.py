@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import timely
+from tests.differential.epochs import changing
 from timely import differential as dd
 
 
@@ -35,38 +36,29 @@ def test_a_key_of_another_type_finds_what_came_as_columns(number: Callable[[int]
 
 
 def test_large_groups_of_other_keys_leave_columns_as_they_are() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        session, pairs = dd.new_collection(scope)
-        counts = pairs.count_by_key().output()
-    for epoch in range(4):
-        session.insert_columns(range(300), range(300))
-        session.advance_to(3 * epoch + 1)
-        for value in range(40):
-            session.insert((2.5, value))
-            session.insert(("a", value))
-        session.advance_to(3 * epoch + 3)
-    for epoch in range(4):
-        assert counts.at(3 * epoch)[2, epoch + 1] == 1
-    session.close()
+    with changing(lambda pairs: pairs.count_by_key().output()) as (session, counts):
+        for epoch in range(4):
+            session.insert_columns(range(300), range(300))
+            session.advance_to(3 * epoch + 1)
+            for value in range(40):
+                session.insert((2.5, value))
+                session.insert(("a", value))
+            session.advance_to(3 * epoch + 3)
+        for epoch in range(4):
+            assert counts.at(3 * epoch)[2, epoch + 1] == 1
 
 
 @pytest.mark.parametrize("diff", [0.5, "3", None])
 def test_a_difference_of_another_kind_is_refused(diff: Any) -> None:
-    with timely.Worker().dataflow(int) as scope:
-        session, _ = dd.new_collection(scope)
-    with pytest.raises(dd.DifferenceError, match="are int, not"):
-        session.update("x", diff)
-    with pytest.raises(dd.DifferenceError, match="are int, not"):
-        session.insert_columns(["x", "y"], diff=[1, diff])
-    session.close()
+    with changing() as (session, _):
+        with pytest.raises(dd.DifferenceError, match="are int, not"):
+            session.update("x", diff)
+        with pytest.raises(dd.DifferenceError, match="are int, not"):
+            session.insert_columns(["x", "y"], diff=[1, diff])
 
 
 def test_whole_numbers_of_numpy_are_differences() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        session, words = dd.new_collection(scope)
-        held = words.output()
-    session.update("x", np.int32(3))
-    session.close()
-    assert held.at(0) == {"x": 3}
+    with changing() as (session, held):
+        session.update("x", np.int32(3))
+        session.advance_to(1)
+        assert held.at(0) == {"x": 3}

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import timely
-import timely.differential as dd
+from tests.differential.epochs import changing
+from timely import differential as dd
 
 MANY = 2000
 LIMITS = (701, 11, 12)
@@ -39,15 +40,10 @@ def limits() -> Iterator[None]:
 
 
 def run(build: Any, records: list[Any]) -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        session, collection = dd.new_collection(scope)
-        output = build(collection).output()
-    session.insert_batch(records)
-    session.close()
-    worker.run()
-    assert list(output.at(0))
-    worker.close()
+    with changing(lambda collection: build(collection).output()) as (session, output):
+        session.insert_batch(records)
+        session.close()
+        assert list(output.at(0))
 
 
 @pytest.mark.parametrize("kind", ["map", "reduce", "join"])

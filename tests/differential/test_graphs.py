@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
-from tests.differential.epochs import Updates, accumulated, held, total
+from tests.differential.epochs import Updates, accumulated, changing, held, total
 from timely import differential as dd
 from timely.errors import GraphError, OperatorError
 
@@ -368,10 +368,7 @@ def test_graph_1_a_self_loop_alone_is_a_node(name: str, columns: bool) -> None:
     build, plain, _ = PROGRAMS[name]
     edges = [(1, 2), (2, 2), (9, 9)]
     assert rows(plain(edges)) == rows(SELF_LOOPS[name])
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, collection = dd.new_collection(scope)
-            output = build(collection).output()
+    with changing(lambda collection: build(collection).output()) as (session, output):
         if columns:
             session.insert_columns(*np.array(edges).T)
         else:

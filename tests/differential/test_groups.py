@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.differential import oracles
+from tests.differential.test_loops import at_zero
 from timely import Product
 from timely.testing.differential import accumulated, check_changes
 
@@ -16,10 +17,6 @@ RESUMED = True
 
 PAIR: Any = Product[int, int]
 THIRDS = [(n // 3, 0, 1) for n in range(1, 10)]
-
-
-def at_zero(*records: Any) -> list[Any]:
-    return [(record, 0, 1) for record in records]
 
 
 def test_DD_F1_values_come_in_order_and_counts_are_the_functions(run: Run) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.differential.test_loops import MANAGES, MOVES, at_zero
 from timely import Product, Step, Worker
 from timely import differential as dd
 from timely.testing.differential import accumulated, updates_in_traces
@@ -22,10 +23,6 @@ RESUMED = True
 """Each is also run with a checkpoint in the middle."""
 
 PAIR: Any = Product[int, int]
-
-
-def at_zero(*records: Any) -> list[Any]:
-    return [(record, 0, 1) for record in records]
 
 
 def test_DD_E1_pairs_of_equal_keys(run: Run) -> None:
@@ -64,10 +61,6 @@ def test_DD_E5_counts_are_multiplied(run: Run) -> None:
     for one, other in ((2, 3), (2, -1)):
         result = run(lambda a, b: a.join(b), [(("k", 1), 0, one)], [(("k", 2), 0, other)])
         assert result == [(("k", (1, 2)), 0, one * other)]
-
-
-MANAGES = at_zero(*((n // 2, n) for n in range(10)))
-MOVES = [change for p in range(1, 10) for change in (((p // 2, p), p, -1), ((p // 3, p), p, 1))]
 
 
 def above(manages: Any) -> Any:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import timely
+from tests.differential.epochs import changing, contents
 from timely import SchemaError
 from timely import differential as dd
 from timely.differential.tables.values.kinds import Kind, common, list_of, struct_of
@@ -85,10 +86,7 @@ def counts_of(result: Any, time: int) -> dict[int, tuple[int, int]]:
 
 def plain_changes() -> list[Any]:
     """Return the changes with the values that a table keeps: all are hashable."""
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, rows = dd.new_collection(scope)
-            output = dd.table(rows.map(row), SCHEMA).output()
+    with changing(lambda rows: dd.table(rows.map(row), SCHEMA).output()) as (session, output):
         for number in range(12):
             session.insert(number)
         session.close()
@@ -109,10 +107,7 @@ def test_values_of_every_kind_go_through_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_values_of_every_kind_come_out_as_arrow_data_and_go_in_again() -> None:
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, rows = dd.new_collection(scope)
-            output = dd.table(rows.map(row), SCHEMA).output()
+    with changing(lambda rows: dd.table(rows.map(row), SCHEMA).output()) as (session, output):
         for number in range(12):
             session.insert(number)
         session.insert(0)
@@ -120,10 +115,7 @@ def test_values_of_every_kind_come_out_as_arrow_data_and_go_in_again() -> None:
         data = output.to_arrow(0, counts=True)
         held = output.at(0)
     assert data.schema.field("price").type == pa.decimal128(38, 2) and data.schema.field("place").type.field(0).name == "street"
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            again = dd.table(scope, data.drop_columns(["count"])).output()
-        assert again.at(0).keys() == held.keys()
+    assert contents(lambda scope: dd.table(scope, data.drop_columns(["count"]))).keys() == held.keys()
 
 
 @pytest.mark.parametrize(
@@ -144,10 +136,8 @@ def test_values_of_every_kind_come_out_as_arrow_data_and_go_in_again() -> None:
     ids=str,
 )
 def test_values_of_other_kinds_are_refused_with_the_name_of_the_column(kind: Any, value: Any) -> None:
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, numbers = dd.new_collection(scope)
-            output = dd.table(numbers.map(lambda _: (value,)), pa.schema([("odd", kind)])).output()
+    schema = pa.schema([("odd", kind)])
+    with changing(lambda numbers: dd.table(numbers.map(lambda _: (value,)), schema).output()) as (session, output):
         session.insert(0)
         session.close()
         with pytest.raises(timely.OperatorError, match="test_kinds.py") as caught:

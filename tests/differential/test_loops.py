@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
 import pytest
 
+from tests.differential.test_graphs import hops as distances
+from tests.differential.test_graphs import rows
+from tests.differential.test_graphs import strong_edges as inside_components
 from timely import Worker
 from timely import differential as dd
 from timely.testing.differential import accumulated
@@ -56,22 +58,6 @@ def hops(edges: Any, roots: Any) -> Any:
     return dd.iterate(roots.scope, step)
 
 
-def search(edges: Any, roots: Any) -> dict[Any, int]:
-    """Return the distances as ``hops`` counts them."""
-    outgoing: dict[Any, list[Any]] = {}
-    for (source, target), count in edges.items():
-        assert count > 0
-        outgoing.setdefault(source, []).append(target)
-    distances = dict.fromkeys(roots, 0)
-    queue = list(distances)
-    for node in queue:
-        for target in outgoing.get(node, ()):
-            if target not in distances:
-                distances[target] = distances[node] + 1
-                queue.append(target)
-    return dict.fromkeys(distances.items(), 1)
-
-
 def moving_edges(nodes: int, edges: int, epochs: int, seed: int) -> list[Any]:
     """Return random edges at time 0, of which one goes and another comes in each epoch."""
     random = Random(seed)
@@ -101,7 +87,7 @@ def held_by_epoch(changes: list[Any], epochs: int) -> Iterator[dict[Any, int]]:
 
 def check_hops(result: list[Any], edges: list[Any], epochs: int) -> None:
     for held, expected in zip(held_by_epoch(result, epochs), held_by_epoch(edges, epochs)):
-        assert held == search(expected, [1])
+        assert held == rows(distances(expected, [1]))
 
 
 def test_DD_G3_hops_while_edges_move(run: Run) -> None:
@@ -136,41 +122,9 @@ def strong_edges(edges: Any) -> Any:
     return edges.distinct().iterate(lambda scope, inner: trimmed(trimmed(inner)))
 
 
-def tarjan(edges: Any) -> dict[Any, int]:
-    """Return the edges inside strongly connected components."""
-    outgoing: dict[Any, list[Any]] = {}
-    for source, target in edges:
-        outgoing.setdefault(source, []).append(target)
-    index: dict[Any, int] = {}
-    low: dict[Any, int] = {}
-    component: dict[Any, Any] = {}
-    stack: list[Any] = []
-
-    def visit(node: Any) -> None:
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for target in outgoing.get(node, ()):
-            if target not in index:
-                visit(target)
-                low[node] = min(low[node], low[target])
-            elif target not in component:
-                low[node] = min(low[node], index[target])
-        if low[node] == index[node]:
-            while True:
-                member = stack.pop()
-                component[member] = node
-                if member == node:
-                    return
-
-    for node in list(outgoing):
-        if node not in index:
-            visit(node)
-    return {edge: 1 for edge in edges if component[edge[0]] == component[edge[1]]}
-
-
 def check_strong(result: list[Any], edges: list[Any], epochs: int) -> None:
     for held, expected in zip(held_by_epoch(result, epochs), held_by_epoch(edges, epochs)):
-        assert held == tarjan(expected)
+        assert held == rows(inside_components(expected))
 
 
 def test_DD_G4_strongly_connected_edges(run: Run) -> None:
@@ -186,12 +140,7 @@ def test_DD_G4_strongly_connected_edges_of_larger_graphs(
     nodes: int, number: int, epochs: int, workers: int, one_by_one: bool
 ) -> None:
     edges = moving_edges(nodes, number, epochs, seed=4)
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(10_000)
-    try:
-        check_strong(run_once(strong_edges, edges, workers=workers, one_by_one=one_by_one), edges, epochs)
-    finally:
-        sys.setrecursionlimit(limit)
+    check_strong(run_once(strong_edges, edges, workers=workers, one_by_one=one_by_one), edges, epochs)
 
 
 MANAGES = at_zero(*((n // 2, n) for n in range(10)))

@@ -38,7 +38,7 @@ PROGRAMS: dict[str, Callable[[Pairs], Pairs]] = {
     "mapped": lambda pairs: pairs.map(lambda pair: (pair[1], pair[0])).negate().negate(),
     "in a loop": in_loop,
     "two placements": odd_and_the_rest,
-    "joined": lambda pairs: pairs.join(pairs).map(lambda found: found[1]),
+    "joined": lambda pairs: pairs.join(pairs).map(lambda pair: pair[1]),
     "joined without the key": lambda pairs: pairs.join_map(pairs, lambda key, one, other: (one, key)),
     "semijoin": lambda pairs: pairs.semijoin(pairs.map(lambda pair: pair[0])).filter(lambda pair: True),
     "antijoin": lambda pairs: pairs.antijoin(odd(pairs).map(lambda pair: pair[0])),

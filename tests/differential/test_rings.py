@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.differential.epochs import changing
 from timely import Worker
 from timely import differential as dd
 from timely.errors import DifferenceError, OperatorError
@@ -67,10 +68,7 @@ def test_DD_I5_operators_that_take_away_are_refused(operator: str) -> None:
 
 
 def test_DD_I5_removing_and_inserting_need_what_the_ring_lacks() -> None:
-    with Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, growing = dd.new_collection(scope, diff=SHORTEST)
-            output = growing.consolidate().output()
+    with changing(lambda growing: growing.consolidate().output(), diff=SHORTEST) as (session, output):
         with pytest.raises(DifferenceError, match="one"):
             session.insert("a")
         with pytest.raises(DifferenceError):
@@ -95,14 +93,11 @@ def test_DD_I4_differences_have_the_operators_of_numbers() -> None:
         held.extend([-one, one - two, two * one, 3 * one, one * -2, 0 - two])
         return []
 
-    with Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, pairs = dd.new_collection(scope, diff=ring)
-            pairs.reduce(f).output()
+    with changing(lambda pairs: pairs.reduce(f).output(), diff=ring) as (session, output):
         session.update(("k", 1), (1, 2))
         session.update(("k", 2), (5, 7))
         session.close()
-        worker.run()
+        output.at(0)
     assert [difference.value for difference in held] == [(-1, -2), (-4, -5), (5, 14), (3, 6), (-2, -4), (-5, -7)]
 
 
@@ -141,18 +136,19 @@ def test_number_14_a_threshold_of_another_kind_is_refused(run: Run) -> None:
         run(lambda c: c.threshold(lambda record, count: count / 2), [("a", 0, 1)])
 
 
+def distances(roots: Any, edges: Any) -> Any:
+    with roots.scope.iterative() as loop:
+        variable: Any = dd.Variable(loop, diff=SHORTEST)
+        further = variable.collection.map(lambda node: (node, None)).join_map(edges.enter(loop), lambda node, _, to: to)
+        return variable.set(further.concat(roots.enter(loop)).consolidate()).leave()
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 2), st.integers(0, 9)), max_size=12),
     st.integers(1, 3),
     st.booleans(),
 )
 def test_shortest_paths_by_min_plus_on_graphs_with_cycles(arcs: list[Any], workers: int, compact: bool) -> None:
-    def distances(roots: Any, edges: Any) -> Any:
-        with roots.scope.iterative() as loop:
-            variable: Any = dd.Variable(loop, diff=SHORTEST)
-            further = variable.collection.map(lambda node: (node, None)).join_map(edges.enter(loop), lambda node, _, to: to)
-            return variable.set(further.concat(roots.enter(loop)).consolidate()).leave()
-
     edges = [((one, other), time, length) for one, other, time, length in arcs]
     for one_by_one in (True, False):
         result = differential.run(
@@ -179,11 +175,5 @@ def test_only_updates_that_change_a_sum_go_on(run: Run) -> None:
 
 
 def test_DD_I5_shortest_paths_by_min_plus(run: Run) -> None:
-    def distances(roots: Any, edges: Any) -> Any:
-        with roots.scope.iterative() as loop:
-            variable: Any = dd.Variable(loop, diff=SHORTEST)
-            further = variable.collection.map(lambda node: (node, None)).join_map(edges.enter(loop), lambda node, _, to: to)
-            return variable.set(further.concat(roots.enter(loop)).consolidate()).leave()
-
     edges = [((1, 2), 0, 4), ((1, 3), 0, 1), ((3, 2), 0, 1), ((2, 4), 0, 5)]
     assert run(distances, [(1, 0, 0)], edges, diff=SHORTEST) == [(1, 0, 0), (2, 0, 2), (3, 0, 1), (4, 0, 7)]

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import timely
+from tests.differential import oracles
 from timely import differential as dd
 from timely.errors import GraphError, RoutingError, TimestampError
+from timely.testing.differential import accumulated
 
 
 class Source:
@@ -232,20 +234,8 @@ H2_OUTPUT = [
 ]
 
 
-def by_epoch(parts: list[list[tuple[Any, int, int]]]) -> list[dict[Any, int]]:
-    epochs: list[Counter[Any]] = [Counter() for _ in range(6)]
-    for changes in parts:
-        for record, time, diff in changes:
-            epochs[time][record] += diff
-    return [{record: diff for record, diff in epoch.items() if diff} for epoch in epochs]
-
-
-def total(key: Any, values: list[tuple[Any, int]]) -> list[tuple[int, int]]:
-    return [(sum(count for _, count in values), 1)]
-
-
 READS: dict[str, Callable[[Any], Any]] = {
-    "reduce": lambda pairs: pairs.reduce(total),
+    "reduce": lambda pairs: pairs.reduce(oracles.number),
     "arranged again": lambda pairs: pairs.as_collection().map(lambda pair: pair).count_by_key(),
     "aggregate": lambda pairs: pairs.as_collection().count_by_key(),
 }
@@ -282,7 +272,9 @@ def test_DD_H2_DD_H3_sums_by_key_in_a_second_dataflow(workers: int, late: int, r
         worker.run()
         return result.changes()
 
-    assert by_epoch(timely.execute(program, workers=workers)) == H2_OUTPUT
+    changes = [change for part in timely.execute(program, workers=workers) for change in part]
+    by_epoch = [oracles.added((record, diff) for record, when, diff in changes if when == epoch) for epoch in range(6)]
+    assert by_epoch == H2_OUTPUT
 
 
 def test_DD_H4_an_import_follows_the_frontier() -> None:
@@ -477,13 +469,8 @@ def test_DD_J6_two_hops_asked_interactively(import_late: bool) -> None:
 
 def test_DD_J9_queries_come_and_go_while_edges_move() -> None:
     def two_hops(edges: Counter[tuple[int, int]], start: int) -> dict[Any, int]:
-        counts: Counter[Any] = Counter()
-        for (a, b), n in edges.items():
-            if a == start:
-                for (c, d), m in edges.items():
-                    if c == b:
-                        counts[(start, d)] += n * m
-        return {pair: count for pair, count in counts.items() if count}
+        one = {(target, start): count for (source, target), count in edges.items() if source == start}
+        return oracles.joined(edges, one, lambda _, target, query: (query, target))
 
     with timely.Worker() as worker:
         source = Source(worker)
@@ -586,7 +573,7 @@ def fed(chance: random.Random, worker: timely.Worker, build: Callable[[Any, Any]
                 time = timely.Product(now[0] + chance.randrange(3), now[1] + chance.randrange(3))
                 update = (chance.randrange(3), chance.randrange(3)), chance.choice([1, 1, -1, 2])
                 source.session.update_at(update[0], time, update[1])
-                sent[number].append((time, *update))
+                sent[number].append((update[0], time, update[1]))
             if chance.random() < 0.3:
                 source.session.advance_to(timely.Product(now[0] + chance.randrange(2), now[1] + chance.randrange(2)))
         for _ in range(chance.randrange(3)):
@@ -595,14 +582,6 @@ def fed(chance: random.Random, worker: timely.Worker, build: Callable[[Any, Any]
         source.session.close()
     worker.run()
     return result, sent
-
-
-def held(sent: list[Any], time: Any) -> Counter[Any]:
-    counts: Counter[Any] = Counter()
-    for when, record, diff in sent:
-        if when <= time:
-            counts[record] += diff
-    return counts
 
 
 GRID = [timely.Product(a, b) for a in range(0, 12, 2) for b in range(0, 12, 2)]
@@ -616,19 +595,19 @@ def test_imports_at_any_moment_are_whole(seed: int) -> None:
         with worker.dataflow(timely.Product[int, int]) as scope:
             left, right = one.import_into(scope), two.import_into(scope)
             small = left.filter_trace(lambda key, value: key != value)
-            return left.join(right).output(), small.reduce(total).output(), left.as_collection().output(), left.count().output()
+            return (
+                left.join(right).output(),
+                small.reduce(oracles.number).output(),
+                left.as_collection().output(),
+                left.count().output(),
+            )
 
     with timely.Worker() as worker:
         (joined, reduced, whole, counted), (left, right) = fed(random.Random(seed), worker, build)
         for time in GRID:
-            one, two = held(left, time), held(right, time)
-            pairs: Counter[Any] = Counter()
-            for (key, value), count in one.items():
-                for (other, more), factor in two.items():
-                    if key == other:
-                        pairs[(key, (value, more))] += count * factor
-            assert joined.at(time) == {pair: count for pair, count in pairs.items() if count}
-            assert whole.at(time) == {pair: count for pair, count in one.items() if count}
-            sums = {key: [one[(key, value)] for value in range(3) if value != key] for key in range(3)}
-            assert reduced.at(time) == {(key, sum(counts)): 1 for key, counts in sums.items() if any(counts)}
-            assert counted.at(time) == {(pair, count): 1 for pair, count in one.items() if count}
+            one, two = accumulated(left, time), accumulated(right, time)
+            small = {pair: count for pair, count in one.items() if pair[0] != pair[1]}
+            assert joined.at(time) == oracles.joined(one, two)
+            assert whole.at(time) == one
+            assert reduced.at(time) == oracles.reduced(oracles.number, small)
+            assert counted.at(time) == oracles.counted(one)

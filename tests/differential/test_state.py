@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.differential import oracles
+from tests.differential.test_graphs import hops as distances
+from tests.differential.test_graphs import rows
 from tests.differential.test_lattices import TALLIES, Tally
 from tests.differential.test_loops import hops, strong_edges
 from timely import Product
@@ -121,13 +123,17 @@ def test_compaction_changes_no_accumulation_at_or_after_since(time: Any) -> None
     unchanged()
 
 
+def first(pair: Any) -> Any:
+    return pair[0]
+
+
 @pytest.mark.parametrize("name", ["reduce", "min_by_key", "distinct", "hops"])
 def test_DD_A6_times_with_lub_alone_are_right(name: str) -> None:
     expected: dict[str, Callable[[Any], Any]] = {
         "reduce": lambda n: oracles.reduced(oracles.mixed, n),
         "min_by_key": lambda n: oracles.reduced(oracles.least, n),
         "distinct": oracles.distinct,
-        "hops": lambda n: walked(n),
+        "hops": lambda n: rows(distances(oracles.distinct(n), oracles.distinct(oracles.mapped(first, n)))),
     }
     builds = {
         **PROGRAMS,
@@ -137,20 +143,3 @@ def test_DD_A6_times_with_lub_alone_are_right(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TimelyWarning)
         check_operator(builds[name], expected[name], time=Tally, times=TALLIES, examples=20)
-
-
-def first(pair: Any) -> Any:
-    return pair[0]
-
-
-def walked(edges: Any) -> Any:
-    """Return the distances from the first of every pair that is there, or whose sum over its pairs is positive."""
-    roots = oracles.distinct(oracles.mapped(first, edges))
-    distances = dict.fromkeys(roots, 0)
-    queue = list(distances)
-    for node in queue:
-        for source, target in oracles.distinct(edges):
-            if source == node and target not in distances:
-                distances[target] = distances[node] + 1
-                queue.append(target)
-    return dict.fromkeys(distances.items(), 1)
