@@ -60,6 +60,12 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   await until("the table", () => $("title").textContent === "orders" && lines().length === 4);
   await until("the query has ended", () => $("summary").textContent.includes("0 queries"));
   $("stop").onclick();
+  await run("create view v as select nope from orders");
+  await until("a refusal", () => !$("error").hidden && $("error").textContent.includes("nope at line 1, column 25"));
+  await run("-- all\ncreate view v as select count(*) as n from orders");
+  await until("a definition", () => $("state").textContent.startsWith("done at epoch") && $("error").hidden && $("views").textContent.includes("v view, 1 row"));
+  await run("drop view v");
+  await until("no view", () => !$("views").textContent.includes("v view, 1 row"));
   console.log("fine");
   process.exit(0);
 })().catch(error => { console.error(error); process.exit(1); });

@@ -22,6 +22,7 @@ from weakref import WeakMethod
 
 from aiohttp import web
 
+from timely.differential.tables.values.kinds import Column
 from timely.errors import (
     CompactedError,
     ConfigurationError,
@@ -91,6 +92,19 @@ class _Batch(NamedTuple):
     over: bool = False
 
 
+class _Subject(NamedTuple):
+    """What a client asks for: rows that fulfil conditions, which are on these columns."""
+
+    name: str
+    columns: tuple[Column, ...]
+    where: list[RowCondition]
+
+    def check(self, columns: tuple[Column, ...]) -> None:
+        """Raise ``ViewError`` where the rows have other columns: the view was replaced meanwhile."""
+        if columns is not self.columns:
+            raise ViewError(f"{self.name} has other columns now: read it anew")
+
+
 class _Content(NamedTuple):
     """The content of an answer, in pieces."""
 
@@ -138,6 +152,7 @@ class Endpoints:
         routes.router.add_get("/views/{name}", _weak(self._rows))
         routes.router.add_get("/views/{name}/changes", _weak(self._changes), allow_head=False)
         routes.router.add_post("/query", _weak(self._query))
+        routes.router.add_post("/script", _weak(self._script))
         routes.router.add_post("/tables/{name}", _weak(self._write))
         routes.on_response_prepare.append(_secured)
         return routes
@@ -231,8 +246,14 @@ class Endpoints:
         return await self._send_content(request, content)
 
     def _read(self, name: str, parameters: list[tuple[str, str]], limit: int, accept: str) -> _Content:
-        where = conditions_of(self._views.describe(name).columns, parameters)
-        return _content(name, self._views.read(name, where, limit), accept)
+        subject = self._subject(name, parameters)
+        answer = self._views.read(name, subject.where, limit)
+        subject.check(answer.columns)
+        return _content(name, answer, accept)
+
+    def _subject(self, name: str, parameters: Sequence[tuple[str, str]] = ()) -> _Subject:
+        columns = self._views.describe(name).columns
+        return _Subject(name, columns, conditions_of(columns, parameters))
 
     async def _send_content(self, request: web.Request, content: _Content) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Timely-Time": str(content.time)})
@@ -253,18 +274,20 @@ class Endpoints:
 
     async def _changes(self, request: web.Request) -> web.StreamResponse:
         name, begin, last = _view(request), request.query.get("from"), request.headers.get("Last-Event-ID")
-        description = await self._reading(self._views.describe, name)
-        where = conditions_of(description.columns, [each for each in request.query.items() if each[0] != "from"])
+        parameters = [each for each in request.query.items() if each[0] != "from"]
+        subject = await self._reading(self._subject, name, parameters)
         if last is not None:  # also where `from` is given: the client has gone on since
-            return await self._follow(request, name, where, await self._reading(self._resumed, name, where, last))
+            return await self._follow(request, subject, await self._reading(self._resumed, subject, last))
         if begin is not None:
             time = _number("from", begin)
-            return await self._follow(request, name, where, await self._reading(self._next, name, where, time, True))
-        return await self._follow(request, name, where, await self._reading(self._first, name, where))
+            return await self._follow(request, subject, await self._reading(self._next, subject, time, True))
+        return await self._follow(request, subject, await self._reading(self._first, subject))
 
-    def _first(self, name: str, where: list[RowCondition], query: Query | None = None) -> _Batch:
+    def _first(self, subject: _Subject, query: Query | None = None) -> _Batch:
         """Return all that a view holds."""
-        answer = self._views.read(name, where, self._views.limits.rows)
+        name = subject.name
+        answer = self._views.read(name, subject.where, self._views.limits.rows)
+        subject.check(answer.columns)
         if answer.more:
             raise web.HTTPRequestEntityTooLarge(
                 self._views.limits.rows,
@@ -277,36 +300,38 @@ class Endpoints:
         data = json_pieces(head, answer.columns, _flat(answer), {})
         return _Batch(pieces([event_head("snapshot", self._id(answer.time))], data, [b"\n\n"]), answer.time)
 
-    def _resumed(self, name: str, where: list[RowCondition], last: str) -> _Batch:
+    def _resumed(self, subject: _Subject, last: str) -> _Batch:
         """Return what a client has missed that comes back, or that it has to start over, and all."""
         id, _, time = last.partition("-")
         if id == self._views.id and _is_number(time):
             try:
-                batch = self._next(name, where, int(time), True)
+                batch = self._next(subject, int(time), True)
             except CompactedError:
                 pass
             else:
                 if not batch.over:
                     return batch
-        first = self._first(name, where)
+        first = self._first(subject)
         reason = "the changes since your last event are not remembered: the snapshot replaces what you have"
         return first._replace(content=pieces([event("reset", {"reason": reason})], first.content or ()))
 
-    def _next(self, name: str, where: list[RowCondition], time: int, strict: bool = False) -> _Batch:
+    def _next(self, subject: _Subject, time: int, strict: bool = False) -> _Batch:
         """Return what came after ``time``; a client that is too slow is told so, or, if ``strict``, ``CompactedError``."""
         try:
-            epochs = self._views.changes(name, time)
+            epochs = self._views.changes(subject.name, time)
+            columns = self._views.describe(subject.name).columns
         except CompactedError as error:
             if strict:
                 raise
-            return _dropped(f"you read too slowly: {error}", time)
-        columns = self._views.describe(name).columns
+            return _dropped(f"you read too slowly, or it has other columns now: {error}", time)
+        if columns is not subject.columns:
+            return _dropped(f"{subject.name} has other columns now: read it anew", time)
         events: list[Iterator[bytes]] = []
         rows = 0
         for epoch in epochs:
             changes = epoch.changes
-            if where:
-                changes = [(row, diff) for row, diff in changes if all(condition.holds(row) for condition in where)]
+            if subject.where:
+                changes = [(row, diff) for row, diff in changes if all(condition.holds(row) for condition in subject.where)]
             rows += len(changes)
             if rows > self._views.limits.rows and not events:
                 return _dropped(f"epoch {epoch.time} has more than {self._views.limits.rows} changes: read the view anew", time)
@@ -321,7 +346,7 @@ class Endpoints:
         return f"{self._views.id}-{time}"
 
     async def _follow(
-        self, request: web.Request, name: str, where: list[RowCondition], first: _Batch, *, of_query: bool = False
+        self, request: web.Request, subject: _Subject, first: _Batch, *, of_query: bool = False
     ) -> web.StreamResponse:
         """Send events until the client goes away, or the view is over."""
         if self._subscribers >= self._views.limits.subscribers:
@@ -331,7 +356,7 @@ class Endpoints:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(request)
             with contextlib.suppress(ConnectionError):
-                await self._send_all(request, response, name, where, first, self._queries if of_query else self._reads)
+                await self._send_all(request, response, subject, first, self._queries if of_query else self._reads)
             return response
         finally:
             self._subscribers -= 1
@@ -340,8 +365,7 @@ class Endpoints:
         self,
         request: web.Request,
         response: web.StreamResponse,
-        name: str,
-        where: list[RowCondition],
+        subject: _Subject,
         batch: _Batch,
         threads: ThreadPoolExecutor,
     ) -> None:
@@ -356,7 +380,7 @@ class Endpoints:
                 return
             time = batch.time
             try:
-                batch = await self._loop.run_in_executor(threads, self._next, name, where, time)
+                batch = await self._loop.run_in_executor(threads, self._next, subject, time)
                 last_error = None
             except ViewError as error:
                 if str(error) != last_error:
@@ -365,8 +389,8 @@ class Endpoints:
                 if threads is self._queries:
                     return  # it does not come back
                 batch = _Batch(None, time)
-            except OutputError:
-                return
+            except OutputError as error:
+                batch = _dropped(f"{subject.name} was dropped: {error}", time)
             if batch.content is None and batch.time == time:
                 try:
                     async with asyncio.timeout(HEARTBEAT):
@@ -378,13 +402,7 @@ class Endpoints:
     # -- queries ---------------------------------------------------------------------------------------------------
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
-        text: Any = await self._text(request)
-        ordered = False
-        if request.content_type == "application/json":
-            content = _parsed(text)
-            text, ordered = (content.get("sql"), content.get("order") is True) if isinstance(content, dict) else (None, False)
-        if not isinstance(text, str) or not text.strip():
-            raise ConfigurationError('send the query as text, or as JSON: {"sql": "select ..."}')
+        text, ordered = await self._sql(request)
         accept = request.headers.get("Accept", "")
         once = _ARROW in accept or "application/json" in accept
         with contextlib.closing(self._views.prepare(text, once=once, ordered=ordered)) as query:
@@ -393,8 +411,20 @@ class Endpoints:
                 answer = await self._loop.run_in_executor(self._queries, query.answer)
                 return await self._send_content(request, await self._reading(_content, query.name, answer, accept))
             await self._loop.run_in_executor(self._queries, query.start)
-            first = await self._reading(self._first, query.name, [], query)
-            return await self._follow(request, query.name, [], first, of_query=True)
+            subject = await self._reading(self._subject, query.name)
+            first = await self._reading(self._first, subject, query)
+            return await self._follow(request, subject, first, of_query=True)
+
+    async def _sql(self, request: web.Request) -> tuple[str, bool]:
+        """Return the SQL that a client has sent, and whether it asks for the order of the answer."""
+        text: Any = await self._text(request)
+        ordered = False
+        if request.content_type == "application/json":
+            content = _parsed(text)
+            text, ordered = (content.get("sql"), content.get("order") is True) if isinstance(content, dict) else (None, False)
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigurationError('send the query as text, or as JSON: {"sql": "select ..."}')
+        return text, ordered
 
     async def _text(self, request: web.Request) -> str:
         patience = self._views.limits.patience
@@ -411,14 +441,25 @@ class Endpoints:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     async def _write(self, request: web.Request) -> web.StreamResponse:
-        if not self._writable:
-            raise web.HTTPForbidden(text="this server only reads: --writable lets clients change tables")
+        self._check_writable()
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="send JSON, with the content type application/json")
         assert self._loop is not None
         key, text = request.headers.get("Idempotency-Key"), await self._text(request)
         begun = await self._loop.run_in_executor(self._epochs, self._written, _view(request), text, key)
         return web.json_response({"time": await asyncio.wrap_future(begun)})
+
+    async def _script(self, request: web.Request) -> web.StreamResponse:
+        self._check_writable()
+        text, _ = await self._sql(request)
+        if len(text) > self._views.limits.query_length:
+            raise SqlError(f"the script has {len(text)} characters, and {self._views.limits.query_length} at most are read")
+        assert self._loop is not None
+        return web.json_response({"time": await self._loop.run_in_executor(self._epochs, self._views.run_script, text)})
+
+    def _check_writable(self) -> None:
+        if not self._writable:
+            raise web.HTTPForbidden(text="this server only reads: --writable lets clients change tables")
 
     def _written(self, name: str, text: str, key: str | None) -> Future[int]:
         content = _parsed(text)

@@ -157,6 +157,7 @@ class Views:
         self._begun = 0
         self._listeners: list[Callable[[], object]] = []
         self._broken: str | None = None
+        self._fed: set[str] = set()
         self._keys = RequestKeys()
         self._durable: Durable | None = None
         self.id = secrets.token_hex(4)
@@ -214,10 +215,10 @@ class Views:
 
         self._define(change, {name: first})
 
-    def view(self, name: str, query: str) -> None:
-        """Add a view of tables and earlier views; ``SqlError`` for a query that is not kept up to date.
+    def view(self, name: str, query: str, *, replace: bool = False) -> None:
+        """Add a view of tables and earlier views, or ``replace`` one; ``SqlError`` for a query that is not kept up to date.
 
-        With ``data``, a view that is there with the same query stays as it is.
+        Who follows a view that is replaced gets the difference. With ``data``, one that is there with the same query stays.
         """
         name = checked_name(name)
 
@@ -225,10 +226,18 @@ class Views:
             there = catalog.definitions.get(name)
             if self._durable is not None and there is not None and there.query.strip() == query.strip():
                 return catalog
-            return catalog.with_view(name, query)
+            return catalog.with_view(name, query, replace=replace)
 
         warn_of_order(query, f"view {name}: ")
         self._define(change)
+
+    def drop(self, *names: str, cascade: bool = False) -> None:
+        """Drop tables and views; ``ConfigurationError`` where others read them, which ``cascade`` drops too."""
+        self._define(lambda catalog: catalog.without([name.lower() for name in names], cascade=cascade))
+
+    def feed(self, name: str) -> None:
+        """Take note that files say what a table has: it cannot be dropped."""
+        self._fed.add(name)
 
     def _define(self, change: Callable[[Catalog], Catalog], rows: Mapping[str, list[Change]] | None = None) -> int:
         """Have the catalog be what ``change`` makes of it, and return the epoch; new tables have ``rows``.
@@ -249,6 +258,8 @@ class Views:
     ) -> Decision:
         if self._catalog is not base:
             raise _Outdated
+        for name in sorted(self._fed - changed.definitions.keys()):
+            raise ConfigurationError(f"table {name} follows files, and cannot be dropped: start the server without that input")
         for name, definition in changed.definitions.items():
             for read in sorted(definition.reads):
                 there = self._relations.get(read)

@@ -218,6 +218,7 @@ class InputWatcher:
         self._error: str | None = None
         for each in self._inputs:
             views.table(each.name, each.schema)
+            views.feed(each.name)
             each.resume(Counter(dict(views.read(each.name).rows)))
         self._commit(views.fill)
 

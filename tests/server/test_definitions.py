@@ -1,0 +1,199 @@
+"""Tables and views that are made, replaced and dropped while others run: at one epoch, with the difference for who follows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.client import Events, ask
+from timely.errors import ConfigurationError, OutputError, SqlError, ViewError
+from timely.server import InputWatcher, Views, ViewServer, WatchedInput
+
+SCRIPT = """create table t (k varchar, n bigint);
+create view sums as select k, sum(n) as n from t group by k;
+create view big as select k, n from sums where n > 1;
+create view most as select max(n) as n from big;"""
+
+
+def rows(views: Views, name: str) -> Counter[Any]:
+    return Counter(dict(views.read(name).rows))
+
+
+def started(data: Path | None = None) -> Views:
+    views = Views(data=data)
+    views.run_script(SCRIPT)
+    views.write("t", insert=[("a", 1), ("a", 2), ("b", 1)])
+    return views
+
+
+def test_a_replaced_view_and_its_readers_change_at_one_epoch() -> None:
+    views = started()
+    epoch = views.run_script("create or replace view sums as select k, 10 * sum(n) as n from t group by k")
+    assert epoch == views.time == 2
+    assert views.changes("sums", 1) == [(2, [(("a", 3), -1), (("b", 1), -1), (("a", 30), 1), (("b", 10), 1)])]
+    assert views.changes("big", 1) == [(2, [(("a", 3), -1), (("a", 30), 1), (("b", 10), 1)])]
+    assert views.changes("most", 1) == [(2, [((3,), -1), ((30,), 1)])]
+    assert views.changes("t", 1) == []
+    views.write("t", insert=[("b", 4)])
+    assert rows(views, "most") == {(50,): 1}
+    views.view("sums", "select k, sum(n) as n from t group by k", replace=True)
+    assert rows(views, "most") == {(5,): 1} and views.changes("most", 3) == [(4, [((50,), -1), ((5,), 1)])]
+
+
+def test_all_statements_of_a_script_hold_from_one_epoch_on_or_none() -> None:
+    views = started()
+    epoch = views.run_script(
+        "create view late as select n from most; create or replace view most as select min(n) as n from big;"
+    )
+    assert epoch == 2 and rows(views, "late") == {(3,): 1}
+    with pytest.raises(SqlError, match=r"view most: n .*there is no such column|view big"):
+        views.run_script("create view more as select 1 as one; create or replace view sums as select k from t group by k")
+    with pytest.raises(OutputError):
+        views.read("more")
+    assert views.time == epoch and [each.name for each in views.overview()[1]] == ["t", "sums", "big", "most", "late"]
+
+
+def test_what_others_read_is_not_dropped_unless_they_are_too() -> None:
+    views = started()
+    with pytest.raises(ConfigurationError, match="sums is read by big, most: drop these first, or write CASCADE"):
+        views.run_script("drop view sums")
+    with pytest.raises(ConfigurationError, match="t is a table: write DROP TABLE"):
+        views.run_script("drop view t cascade")
+    with pytest.raises(OutputError, match="there is no table or view nope: there are t, sums"):
+        views.drop("nope")
+    query = views.query("select count(*) as n from big")
+    views.run_script("drop view most; drop view big cascade;")
+    assert [each.name for each in views.overview()[1]] == ["t", "sums"]
+    with pytest.raises(ViewError, match="big, which it reads, was dropped"):
+        views.read(query.name)
+    views.run_script("drop table t cascade; create table t (k varchar); create view big as select k from t")
+    views.write("t", insert=[("z",)])
+    assert rows(views, "big") == {("z",): 1}
+    with pytest.raises(OutputError):
+        views.read("sums")
+
+
+@pytest.mark.parametrize(
+    "query", ["select k, n from big", "select k, n from sums", "select k, n from t where n < (select n from most)"]
+)
+def test_a_view_cannot_come_to_read_itself(query: str) -> None:
+    with pytest.raises(SqlError, match="view sums cannot read (big|sums|most), which reads sums"):
+        started().view("sums", query, replace=True)
+
+
+def test_a_table_that_follows_files_is_not_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("k,n\na,1\n")
+    views = Views()
+    InputWatcher(views, [WatchedInput("t", path)])
+    with pytest.raises(ConfigurationError, match="table t follows files, and cannot be dropped"):
+        views.drop("t")
+
+
+def test_a_definition_that_fails_has_no_result_and_is_right_when_it_is_replaced() -> None:
+    views = started()
+    views.run_script("create or replace view sums as select k, n // (n - 1) as n from t")
+    with pytest.raises(ViewError, match="division by zero"):
+        views.read("sums")
+    with pytest.raises(ViewError, match="view sums, which it reads, has no result now"):
+        views.read("most")
+    with pytest.raises(ViewError, match="view big, which it reads, has no result now"):
+        views.run_script("create view late as select * from big")
+    views.run_script("create or replace view sums as select k, sum(n) as n from t group by k")
+    assert rows(views, "most") == {(3,): 1} and views.changes("sums", 1) == []
+
+
+QUERIES = (
+    "select k, n from {}",
+    "select k, sum(n) as n from {} group by k",
+    "select k, max(n) as n from {} group by k",
+    "select k, n + 1 as n from {} where n <> 2",
+    "select k, 10 // (n - 3) as n from {}",
+    "select x.k, x.n from {} x join t on x.k = t.k",
+    "select 'z' as k, count(*) as n from {}",
+)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_random_definitions_are_what_views_from_scratch_have(seed: int, durable: bool, tmp_path: Path) -> None:
+    """Who follows a view from its beginning has its rows, also after restarts."""
+    chance = random.Random(seed)
+    views = Views(data=tmp_path / "data" if durable else None)
+    views.table("t", "k string, n long", [("a", 1)])
+    definitions: dict[str, str] = {}
+    held: dict[str, tuple[int, Any, Counter[Any]]] = {}  # up to which epoch, with which columns, and which rows a client has
+    failed: set[str] = set()
+    for _ in range(25):
+        kind, name = chance.random(), chance.choice("uvw")
+        if kind < 0.4:
+            row = (chance.choice("abc"), chance.randrange(4))
+            views.commit({"t": [(row, 1)] if chance.random() < 0.6 or not rows(views, "t")[row] else [(row, -1)]})
+        elif kind < 0.9:
+            earlier = ["t", *(other for other in definitions if other < name)]
+            definitions[name] = chance.choice(QUERIES).format(chance.choice(earlier))
+            views.view(name, definitions[name], replace=name in views_of(views))
+        elif durable:
+            views.close()
+            views = Views(data=tmp_path / "data")
+        fresh = Views()
+        fresh.table("t", "k string, n long", rows(views, "t").elements())
+        for each in sorted(definitions):
+            try:
+                fresh.view(each, definitions[each])
+                expected: Counter[Any] | None = rows(fresh, each)
+            except (ViewError, SqlError):
+                expected = None
+            if expected is None:
+                failed.add(each)
+                with pytest.raises(ViewError):
+                    views.read(each)
+                continue
+            assert rows(views, each) == expected, (each, definitions)
+            columns = views.describe(each).columns
+            since, before, client = held.get(each, (views.time, columns, expected.copy()))
+            if before == columns and each not in failed:  # else the client may have to begin anew
+                for epoch in views.changes(each, since):
+                    for row, diff in epoch.changes:
+                        client[row] += diff
+                assert Counter({row: count for row, count in client.items() if count}) == expected, (each, definitions)
+            held[each] = views.time, columns, expected.copy()
+            failed.discard(each)
+    views.close()
+
+
+def views_of(views: Views) -> list[str]:
+    return [each.name for each in views.overview()[1] if each.kind == "view"]
+
+
+def test_over_http_followers_get_the_difference_and_learn_what_was_dropped() -> None:
+    views = started()
+    with ViewServer(views, writable=True) as server, Events(server.port, "/views/sums/changes") as events:
+        assert len(events.next().data["rows"]) == 2
+        answer = ask(server.port, "/script", "POST", "create or replace view sums as select k, sum(n) as n from t group by k, n")
+        assert answer.content == {"time": 2}
+        assert events.next().data == {
+            "time": 2,
+            "changes": [{"count": -1, "row": {"k": "a", "n": 3}}, *({"count": 1, "row": {"k": "a", "n": n}} for n in (1, 2))],
+        }
+        answer = ask(server.port, "/script", "POST", {"sql": "create or replace view sums as select n, k, 1 as one from t"})
+        dropped = events.next()
+        assert dropped.name == "dropped" and "other columns" in dropped.data["reason"]
+        with Events(server.port, "/views/sums/changes", Last_Event_ID=f"{views.id}-2") as again:
+            assert [again.next().name for _ in range(2)] == ["reset", "snapshot"]
+            refused = ask(server.port, "/script", "POST", "drop view sums")
+            assert refused.status == 400 and "is read by big, most" in refused.content["error"]
+            assert ask(server.port, "/script", "POST", "drop view sums cascade").status == 200
+            end = again.rest()
+            assert [each.name for each in end] == ["dropped"] and "sums was dropped" in end[0].data["reason"]
+        wrong = ask(server.port, "/script", "POST", "create view v as\nselect nope from t")
+        assert wrong.status == 400 and (wrong.content["line"], wrong.content["column"]) == (2, 8)
+        assert ask(server.port, "/script", "POST", "select 1").status == 400
+        long = ask(server.port, "/script", "POST", "create view v as select 1 as n" + " " * 20_000)
+        assert long.status == 400 and "20000 at most" in long.content["error"]
+    with ViewServer(views) as server:
+        assert ask(server.port, "/script", "POST", "drop table t cascade").status == 403
