@@ -1,9 +1,9 @@
 """``python -m tests.install``: the wheel and the source distribution, installed where nothing else is, and tried.
 
 For each Python from 3.11 to 3.15 that this machine has, or for those that ``--python`` names, with and without the extras, in an
-environment of its own. The source is also installed as ``pip install`` does it: compiled, where there is a compiler. Says what it
-found, and ends with a status of 1 if anything failed, or if a Python that was asked for is not there. Not part of the default
-tests: it downloads what the extras need.
+environment of its own. The source is also installed as ``pip install`` does it: compiled, where there is a compiler. Prints what
+worked, with the table of :mod:`tests.spark_versions`. Ends with a status of 1 if anything failed, or if a Python that was asked
+for is not there. Not part of the default tests: it downloads what the extras need.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests import spark_versions
+
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
-EXTRAS = ("", "arrow", "spark,metrics,otel")
+EXTRAS = ("", "arrow", "connect", "spark,metrics,otel")
 
 CORE = """
 import subprocess, sys, pathlib
@@ -53,6 +55,11 @@ def build(scope):
 assert timely.example(build) == [(0, [(1, 2), (2, 1)])]
 """
 
+CONNECT = """
+import timely.spark
+from pyspark.sql.connect.session import SparkSession
+"""
+
 SPARK = """
 import timely.spark, timely.graphs.spark, timely.inspect.otel, timely.inspect.prometheus
 session = timely.spark.local_session(workers=2)
@@ -61,6 +68,9 @@ found = timely.graphs.spark.strongly_connected_components(edges, src="src", dst=
 session.stop()
 assert sorted(map(tuple, found)) == [("egg", "egg"), ("farm", "farm"), ("hen", "egg")], found
 """
+
+
+PROGRAMS = {"connect": CONNECT, "spark": SPARK}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             problem = _try(Path(folder), python, built[-1], "", compile="auto")
             failed |= problem is not None
             print(f"Python {version}, by default, {time.monotonic() - begun:.0f} s: {problem or 'works'}", flush=True)
-    return int(failed)
+    return int(failed) | spark_versions.main(spark_versions.VERSIONS)
 
 
 def find(version: str) -> str | None:
@@ -123,7 +133,7 @@ def _try(folder: Path, python: str, distribution: Path, extras: str, compile: st
         _run(
             [inside, "-m", "pip", "install", "-q", f"{distribution}[{extras}]" if extras else str(distribution)], compile=compile
         )
-        program = CORE + COMPILED + (ARROW if extras else "") + (SPARK if "spark" in extras else "")
+        program = CORE + COMPILED + (ARROW if extras else "") + PROGRAMS.get(extras.partition(",")[0], "")
         _run([inside, "-W", "ignore", "-c", program, str(ROOT), str(compile == "auto" and _can_compile(inside))], cwd=folder)
     except subprocess.CalledProcessError as error:
         return "FAILED: " + " ".join((error.stderr or error.stdout or "").split())[-400:]

@@ -78,18 +78,27 @@ def test_what_prints_no_version_is_no_java(tmp_path: Path, text: str) -> None:
     assert java.java_version(str(script(tmp_path / "home", text) / "bin" / "java")) == 0
 
 
-def test_java_home_comes_first(bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    home = script(tmp_path / "home", says("21.0.1"))
+def test_java_home_comes_first_and_goes_without_the_module_that_prints_a_warning(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = script(tmp_path / "home", f'case "$*" in *incubator*) echo WARNING >&2;; esac; {says("21.0.1")}')
     monkeypatch.setenv("JAVA_HOME", str(home))
-    assert java.find_java() == java.JavaRuntime(home, 21)
+    runtime = java.find_java()
+    assert runtime.version == 21
+    arguments = ["--add-modules=jdk.incubator.vector", "-version"]
+    outputs = [
+        subprocess.run([place / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stderr
+        for place in (home, runtime.home)
+    ]
+    assert ["WARNING" in output for output in outputs] == [True, False]
 
 
 def test_an_old_java_home_gives_way_to_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(script(tmp_path / "old", says("1.8.0_392"))))
     (bare / "java").symlink_to(script(tmp_path / "new", says("17.0.1")) / "bin" / "java")
-    assert java.find_java() == java.JavaRuntime(None, 17)
-    with java.java_environment():
-        assert "JAVA_HOME" not in os.environ
+    with java.java_environment() as runtime:
+        assert os.environ["JAVA_HOME"] == str(runtime.home)
+        assert runtime.version == 17
     assert os.environ["JAVA_HOME"] == str(tmp_path / "old")
 
 
@@ -98,7 +107,6 @@ def test_without_a_java_the_one_from_pip_is_used(bare: Path, tmp_path: Path) -> 
         assert os.environ["JAVA_HOME"] == str(runtime.home)
     assert "JAVA_HOME" not in os.environ
     assert runtime.version >= java.OLDEST
-    assert runtime.home is not None
     assert runtime.home.is_relative_to(tmp_path / "cache")
     assert [path.name for path in (runtime.home / "bin").iterdir()] == ["java"]
     assert java.find_java() == runtime
@@ -108,7 +116,6 @@ def test_a_cache_that_cannot_be_written_is_done_without(bare: Path, monkeypatch:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     home = java.find_java().home
-    assert home is not None
     assert not home.is_relative_to(tmp_path / "file")
     shutil.rmtree(home.parent)
 

