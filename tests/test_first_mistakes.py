@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,16 +17,24 @@ import pytest
 
 import timely
 from timely import (
+    Antichain,
+    Capability,
     CapabilityError,
     ConfigurationError,
     ContainerError,
+    CycleError,
     GraphError,
+    OperatorBuilder,
     OperatorError,
     PeerLostError,
     Pipeline,
+    Product,
+    ProductSummary,
     RoutingError,
+    ScopeBuilder,
     StalledError,
     Step,
+    Stream,
     TimestampError,
 )
 from timely import differential as dd
@@ -70,6 +79,29 @@ def looped(connect: Callable[[Any, Any], object], summary: Any = None) -> Build:
         return again
 
     return build
+
+
+def in_loop(build: Callable[[Any, Any], Any]) -> Build:
+    """A dataflow with a loop's scope, whose stream leaves it."""
+
+    def built(scope: Any) -> Any:
+        with scope.iterative("rounds") as rounds:
+            return build(scope, rounds).leave()
+
+    return built
+
+
+def around_a_region(scope: Any) -> Any:
+    handle, again = scope.feedback(Step(0))
+    with scope.region("box") as box:
+        inner = again.enter(box).map(str)
+        inner.leave().connect_loop(handle)
+        return inner.leave()
+
+
+def two_levels(scope: Any) -> Any:
+    with scope.region("outer") as outer, outer.region("inner") as inner:
+        return scope.to_stream([1]).enter(inner)
 
 
 BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
@@ -164,6 +196,74 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
         GraphError,
         r"must return the stream that is to be shown, not Collection\(.*: return its .stream",
     ),
+    "a cycle that does not advance": (
+        looped(lambda back, again: again.map(str).connect_loop(back), Step(0)),
+        CycleError,
+        "does not advance.*feedback.*map.*put a feedback on it",
+    ),
+    "a cycle inside that does not advance": (
+        in_loop(
+            lambda scope, rounds: looped(lambda back, again: again.connect_loop(back), ProductSummary(Step(0), Step(0)))(rounds)
+        ),
+        CycleError,
+        "scope '/example/rounds#0': time does not advance on the cycle node",
+    ),
+    "a cycle through a region that does not advance": (around_a_region, CycleError, "does not advance"),
+    "a loop without its end": (
+        looped(lambda back, again: None),
+        GraphError,
+        r"loop /example/feedback#0 was never connected: call stream.connect_loop\(handle\)",
+    ),
+    "a loop inside without its end": (
+        in_loop(lambda scope, rounds: rounds.feedback()[1]),
+        GraphError,
+        r"loop /example/rounds#0/feedback#0 was never connected: call stream.connect_loop\(handle\)",
+    ),
+    "a loop that is connected twice": (
+        looped(lambda back, again: (again.connect_loop(back), again.map(str).connect_loop(back))),
+        GraphError,
+        "/example/feedback#0 is connected already: concatenate",
+    ),
+    "a stream of another scope": (
+        in_loop(lambda scope, rounds: scope.to_stream([2]).concat(scope.to_stream([1]).enter(rounds))),
+        GraphError,
+        "'concat'.*/example/rounds#0.*enter.*leave",
+    ),
+    "a loop fed from another scope": (
+        in_loop(lambda scope, rounds: scope.to_stream([2]).connect_loop(rounds.feedback()[0])),
+        GraphError,
+        "'feedback'.*cannot read a stream of scope '/example'",
+    ),
+    "enters two levels at once": (
+        two_levels,
+        GraphError,
+        "'/example' cannot enter '/example/outer#0/inner#0'.*not nested directly",
+    ),
+    "leaves the outermost scope": (
+        lambda scope: scope.to_stream([1]).leave(),
+        GraphError,
+        "outermost scope '/example' cannot leave",
+    ),
+    "an operator that was never built": (
+        lambda scope: OperatorBuilder(scope, "half").new_output(),
+        GraphError,
+        r"/example/half#0; call build",
+    ),
+    "a constructor that returns no logic": (
+        lambda scope: scope.to_stream([1]).unary(Pipeline, "mine", lambda capability, info: None),
+        OperatorError,
+        r"'mine' \(/example/mine#1\).*constructor must return the logic.*returned None",
+    ),
+    "a summary to a missing output": (
+        lambda scope: OperatorBuilder(scope, "mine").new_input(scope.empty(), Pipeline, {1: Antichain([Step(0)])}),
+        GraphError,
+        "input 0 has a summary to a missing output 1",
+    ),
+    "a summary from a missing input": (
+        lambda scope: OperatorBuilder(scope, "half").new_output({0: Antichain([Step(1)])}),
+        GraphError,
+        "/example/half#0.*summary from a missing input 0",
+    ),
     "a pact without its key": (
         lambda scope: scope.to_stream([1]).unary(timely.Exchange, "mine", None),
         GraphError,
@@ -182,6 +282,40 @@ def test_while_it_is_built(mistake: str) -> None:
 class Backwards(timely.Vertex[int]):
     def on_recv(self, port: int, batch: Any, time: int) -> None:
         self.send_by(batch, 0, time)
+
+
+def source(scope: Any, deed: Callable[[Any, Any], object]) -> Any:
+    """A source "mine" whose logic is a function of the capability and the output."""
+    return scope.source("mine", lambda capability, info: lambda output: deed(capability, output))
+
+
+def two_sends(capability: Any, output: Any) -> None:
+    with output.session(capability) as session:
+        session.give(1)
+    session.give(2)
+
+
+def incomparable(capability: Any, output: Any) -> None:
+    capability.downgrade(Product(0, 3))
+    capability.delayed(Product(1, 2))
+
+
+def again_later(scope: Any, keep: Callable[[Any, Any], Any], use: Callable[[Any, Any], object]) -> Any:
+    """An operator that keeps something of its first activation, and uses it in the next."""
+
+    def constructor(initial: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+        held: list[Any] = []
+
+        def logic(input: Any, output: Any) -> None:
+            if held:
+                use(held[0], output)
+            for capability, _ in input:
+                held.append(keep(capability, output))
+                info.activator.activate()
+
+        return logic
+
+    return scope.to_stream([1]).unary(Pipeline, "mine", constructor)
 
 
 RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
@@ -324,6 +458,36 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         GraphError,
         r"vertex 'Backwards' .*: send_by on output \[1\], .*: the order is send_by\(port, batch, time\)",
     ),
+    "the frontier of an input that does not observe it": (
+        lambda scope: scope.to_stream([1]).unary(Pipeline, "mine", lambda cap, info: lambda input, output: input.frontier),
+        GraphError,
+        "input 0 of operator 'mine'.*use unary_frontier",
+    ),
+    "a send with a dropped capability": (
+        lambda scope: source(scope, lambda capability, output: capability.drop() or output.session(capability)),
+        CapabilityError,
+        r"/example/mine#0.*for 0 was dropped before the send; keep it",
+    ),
+    "a delay to an incomparable time": (
+        in_loop(lambda scope, rounds: source(rounds, incomparable)),
+        CapabilityError,
+        "cannot delay the capability for .*not at or after",
+    ),
+    "a session after its with-block": (
+        lambda scope: source(scope, two_sends),
+        CapabilityError,
+        "or with its own with-block; open a new one",
+    ),
+    "the capability of an input after its activation": (
+        lambda scope: again_later(scope, lambda capability, _: capability, lambda held, output: output.session(held).give(1)),
+        CapabilityError,
+        r"'mine'.*after the activation.*retain\(\)",
+    ),
+    "a session after its activation": (
+        lambda scope: again_later(scope, lambda cap, output: output.session(cap.retain()), lambda held, _: held.give("late")),
+        CapabilityError,
+        "ended with the activation.*open a new one",
+    ),
     "a delay that goes back": (
         lambda scope: scope.to_stream([1]).delay(lambda x, time: time - 1),
         CapabilityError,
@@ -365,6 +529,31 @@ INPUTS: dict[str, tuple[Callable[[Any, Any, Any], object], type[Exception], str]
         lambda worker, handle, probe: worker.step_while(probe.less_than(1)),
         ConfigurationError,
         r"takes a function, as in step_while\(lambda: probe.less_than\(1\)\), not True",
+    ),
+    "sends after it was closed": (
+        lambda worker, handle, probe: (handle.advance_to(3), handle.close(), handle.close(), handle.send(1)),
+        CapabilityError,
+        "/demo/input#0.*was closed at 3.*close it after all that is sent",
+    ),
+    "sends a batch after it was closed": (
+        lambda worker, handle, probe: (handle.close(), handle.send_batch([1])),
+        CapabilityError,
+        "/demo/input#0.*was closed at 0",
+    ),
+    "advances after it was closed": (
+        lambda worker, handle, probe: (handle.close(), handle.advance_to(9)),
+        CapabilityError,
+        "/demo/input#0.*was closed at 0",
+    ),
+    "goes back": (
+        lambda worker, handle, probe: (handle.advance_to(3), handle.advance_to(2)),
+        TimestampError,
+        "/demo/input#0.*is at 3 and cannot advance to 2",
+    ),
+    "waits for what cannot change": (
+        lambda worker, handle, probe: (handle.close(), worker.step_while(lambda: True)),
+        StalledError,
+        "every dataflow is complete",
     ),
 }
 
@@ -560,6 +749,282 @@ def test_a_scope_whose_name_is_none(opened: Callable[[Any, Any], Any]) -> None:
     with worker.dataflow() as scope:
         with pytest.raises(GraphError, match=r"the name of a scope is a string, not .*: scoped\(time_type\) opens one"):
             opened(worker, scope).__enter__()
+        seen = scope.to_stream([1]).capture()
+    worker.run()
+    assert seen.extract() == [(0, [1])]
+
+
+def new_input() -> tuple[timely.Worker, timely.InputHandle[int, Any], Stream[int, Any]]:
+    """A worker with one dataflow that has one input."""
+    worker = timely.Worker()
+    with worker.dataflow(int, name="demo") as scope:
+        handle, stream = scope.new_input()
+        stream.probe()
+    return worker, handle, stream
+
+
+def test_a_stream_of_another_dataflow() -> None:
+    worker = timely.Worker()
+    wrong = pytest.raises(GraphError, match="'concat'.*cannot read.*'/two': that is another dataflow: .*capture_into")
+    with wrong, worker.dataflow(int, name="one") as one, worker.dataflow(int, name="two") as two:
+        one.to_stream([1]).concat(two.to_stream([2]))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda stream: stream.map(str),
+        lambda stream: stream.probe(),
+        lambda stream: stream.capture(),
+        lambda stream: stream.scope.new_input(),
+        lambda stream: stream.scope.feedback(),
+        lambda stream: stream.scope.region().__enter__(),
+    ],
+)
+def test_building_on_after_the_with_block(use: Callable[[Stream[int, Any]], object]) -> None:
+    worker, handle, stream = new_input()
+    with pytest.raises(GraphError, match="scope '/demo' is built already: add operators inside its with-block"):
+        use(stream)
+    handle.close()
+    worker.run()  # and the dataflow is none the worse for it
+
+
+def a_generator(*ports: Any) -> Any:
+    yield ports
+
+
+async def a_coroutine(*ports: Any) -> Any:
+    return ports
+
+
+class Called:
+    async def __call__(self, *ports: Any) -> Any:
+        yield ports
+
+
+@pytest.mark.parametrize(
+    ("logic", "what"),
+    [
+        (a_generator, "a generator function"),
+        (partial(partial(a_generator, 1), 2), "a generator function"),
+        (a_coroutine, "an async function"),
+        (Called(), "an async generator function"),
+    ],
+)
+def test_logic_that_does_nothing_when_it_is_called(logic: Any, what: str) -> None:
+    builds: list[Callable[[ScopeBuilder[int]], Stream[int, Any]]] = [
+        lambda scope: scope.source("mine", lambda capability, info: logic),
+        lambda scope: scope.to_stream([1]).unary(Pipeline, "mine", lambda capability, info: logic),
+        lambda scope: scope.to_stream([1]).unary_notify(Pipeline, "mine", [], logic),
+    ]
+    for build in builds:
+        with pytest.raises(OperatorError, match=rf"'mine' .*works when it is called, and .* is {what}: send by output.session"):
+            timely.example(build)
+
+
+@pytest.mark.parametrize("name", ["on_recv", "on_notify"])
+@pytest.mark.parametrize(("callback", "what"), [(a_generator, "a generator function"), (a_coroutine, "an async function")])
+def test_a_vertex_that_does_nothing_when_it_is_called(name: str, callback: Any, what: str) -> None:
+    idle = type("Idle", (timely.Vertex,), {name: callback})
+    with pytest.raises(GraphError, match=f"^vertex Idle: {name} is {what}, and does nothing when it is called"):
+        timely.example(lambda scope: scope.to_stream([1]).vertex(idle))
+
+
+def test_an_operator_that_is_built_twice_or_added_to_later() -> None:
+    with timely.Worker().dataflow(int) as scope:
+        builder = timely.OperatorBuilder(scope, "mine")
+        builder.new_output()
+        builder.build(lambda capabilities, info: lambda output: None)
+        for deed in (
+            builder.new_output,
+            lambda: builder.new_input(scope.empty(), timely.Pipeline),
+            lambda: builder.build(lambda capabilities, info: lambda output: None),
+        ):
+            with pytest.raises(GraphError, match="'/dataflow0/mine#0' is built already"):
+                deed()
+
+
+def test_a_session_opened_outside_any_activation() -> None:
+    outputs: list[Any] = []
+    capabilities: list[Capability[int]] = []
+
+    def constructor(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any], object]:
+        capabilities.append(capability)
+        return outputs.append
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        scope.source("leaky", constructor)
+    worker.step()
+    with pytest.raises(CapabilityError, match="'leaky'.*only while the operator's logic runs"):
+        outputs[0].session(capabilities[0])
+    capabilities.clear()
+    worker.run()
+
+
+@pytest.mark.parametrize(
+    ("time", "why"),
+    [
+        ("1", "'1' is of type str, not int"),
+        (None, "not int"),
+        (1.5, "1.5 is of type float, not int"),
+        (True, "not int"),
+        (-1, "-1 is before the minimum, 0"),
+        (Product(1, 1), "not int"),
+    ],
+)
+def test_an_input_at_a_time_of_another_type(time: Any, why: str) -> None:
+    _, handle, _ = new_input()
+    with pytest.raises(TimestampError, match=rf"advance_to: input 'input' \(/demo/input#0\): .*{why}"):
+        handle.advance_to(time)
+    assert handle.time == 0
+
+
+KEYED: dict[str, Callable[[Stream[int, Any]], Stream[int, Any]]] = {
+    "exchange": lambda stream: stream.exchange(lambda pair: pair[0]["absent"]),
+    "distinct": lambda stream: stream.distinct(key=lambda pair: pair[0]["absent"]),
+    "value_counts": lambda stream: stream.value_counts(key=lambda pair: pair[0]["absent"]),
+    "join": lambda stream: stream.join(stream, key=lambda k: k["absent"]),
+    "state_machine": lambda stream: stream.state_machine(lambda k, v, s: (s, []), key=lambda k: k["absent"]),
+}
+
+
+class Wide(dict[str, int]):
+    """A record that is hashable, without that key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", KEYED)
+def test_a_key_that_fails_blames_the_operator_that_it_was_given_to(name: str, workers: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int, name="df") as scope:
+            pairs = scope.to_stream([(Wide(), 1)]).map(lambda pair: pair)
+            KEYED[name](pairs)
+
+    with pytest.raises(OperatorError, match=rf"operator '{name}.* raised RoutingError: .*KeyError: 'absent'") as error:
+        timely.execute(program, workers=workers)
+    line = KEYED[name].__code__.co_firstlineno
+    assert str(error.value).endswith(f"was built at test_first_mistakes.py:{line} in <lambda>")
+    assert error.value.name.startswith(name) and f"/{name}" in error.value.path
+    failure = error.value.__cause__
+    assert isinstance(failure, RoutingError) and isinstance(failure.__cause__, KeyError)
+
+
+def test_a_function_of_records_for_a_batch_of_columns() -> None:
+    batch = pa.record_batch({"src": [1], "dst": [2]})
+    with pytest.raises(OperatorError, match="by the name of a column") as error:
+        timely.example(lambda scope: scope.to_stream([1]).map_batch(lambda _: batch).exchange(lambda x: x))
+    assert isinstance(error.value.__cause__, RoutingError)
+
+
+def test_records_that_cannot_be_sent_to_another_process() -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            scope.to_stream([lambda: 1]).exchange(lambda x: 1).probe()
+
+    label = r"exchange into input 0 of operator 'exchange' \(/dataflow0/exchange#1\)"
+    with pytest.raises(RoutingError, match=f"{label}: a record of type function cannot be pickled"):
+        timely.execute(program, processes=2)
+
+
+def test_records_that_cannot_be_sent_do_not_hide_a_failure() -> None:
+    def program(worker: timely.Worker) -> None:
+        def constructor(capability: timely.Capability[int], info: timely.OperatorInfo) -> Callable[[Any], object]:
+            def logic(output: Any) -> None:
+                with output.session(capability) as session:
+                    session.give_many([lambda: 1, lambda: 2])
+                capability.drop()
+                if worker.index == 0:
+                    raise ValueError("boom")
+
+            return logic
+
+        with worker.dataflow(int) as scope:
+            scope.source("bad", constructor).exchange(lambda x: 1 - worker.index).probe()
+
+    with pytest.raises((OperatorError, RoutingError), match=r"'bad' .* raised ValueError: boom|cannot be pickled"):
+        timely.execute(program, processes=2)
+
+
+@pytest.mark.parametrize("counts", [{"workers": 0}, {"workers": -1}, {"processes": 0}, {"workers": 1.5}, {"workers": "2"}])
+def test_a_count_of_workers_that_cannot_be(counts: dict[str, Any]) -> None:
+    [name] = counts
+    with pytest.raises(ConfigurationError, match=f"{name}=.*give a whole number of at least 1; use {name}=1"):
+        timely.execute(lambda worker: None, **counts)
+
+
+def run_both(build: Callable[[timely.Worker, ScopeBuilder[int]], object], processes: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int, name="demo") as scope:
+            build(worker, scope)
+
+    timely.execute(program, workers=2 // processes, processes=processes)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_different_graphs_on_different_workers(processes: int) -> None:
+    def build(worker: timely.Worker, scope: ScopeBuilder[int]) -> None:
+        stream = scope.to_stream([1]).exchange(lambda x: x)
+        (stream.map(str) if worker.index else stream.filter(bool)).probe()
+
+    with pytest.raises(GraphError, match=r"dataflow 0.*(/demo/filter#2.*/demo/map#2|map.*filter).*same order"):
+        run_both(build, processes)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_one_operator_more_on_one_worker(processes: int) -> None:
+    def build(worker: timely.Worker, scope: ScopeBuilder[int]) -> None:
+        stream = scope.to_stream([1]).exchange(lambda x: x)
+        stream.probe()
+        if worker.index:
+            stream.probe()
+
+    with pytest.raises(GraphError, match="dataflow 0 is not the same on workers"):
+        run_both(build, processes)
+
+
+def test_different_pacts_on_different_workers() -> None:
+    def build(worker: timely.Worker, scope: ScopeBuilder[int]) -> None:
+        pact = timely.Exchange(lambda x: x) if worker.index else Pipeline
+        scope.to_stream([1]).sink(pact, "sink", lambda info: lambda input: [None for _ in input])
+
+    with pytest.raises(GraphError, match="exchanged"):
+        run_both(build, 1)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_different_times_on_different_workers(processes: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        time: Any = Product[int, int] if worker.index else int
+        with worker.dataflow(time) as scope:
+            scope.to_stream([1]).exchange(lambda x: x).probe()
+
+    with pytest.raises(GraphError, match=r"times (int|Product\[int, int\])"):
+        timely.execute(program, workers=2 // processes, processes=processes)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_dataflow_that_one_worker_does_not_build(processes: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        if worker.index == 0:
+            with worker.dataflow(int, name="demo") as scope:
+                scope.to_stream([1]).exchange(lambda x: x).probe()
+
+    with pytest.raises(GraphError, match=r"worker 1 has ended without building dataflow 0 \('demo'\)"):
+        timely.execute(program, workers=2 // processes, processes=processes)
+
+
+def test_a_mistake_in_a_with_block_leaves_the_worker_usable() -> None:
+    worker = timely.Worker()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), worker.dataflow(int) as scope, scope.iterative() as loop:
+            loop.feedback()
+            scope.new_input()
+            raise ZeroDivisionError
+    with worker.dataflow(int) as scope:
         seen = scope.to_stream([1]).capture()
     worker.run()
     assert seen.extract() == [(0, [1])]

@@ -166,24 +166,6 @@ def test_random_changes(name: str, data: st.DataObject) -> None:
     assert held(build, list(zip(*inputs)), at_once=at_once) == expected
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("at_once", [False, True])
-def test_three_workers(name: str, at_once: bool) -> None:
-    build, plain, second = PROGRAMS[name]
-    chance = random.Random(name)
-    nodes = 15
-
-    def edge() -> Any:
-        src, dst = chance.randrange(nodes), chance.randrange(nodes)
-        return (src, (dst, chance.randrange(9))) if name == "shortest_paths" else (src, dst)
-
-    inputs = [moves(chance, edge, 30, 12)]
-    if second:
-        inputs.append(moves(chance, (lambda: chance.randrange(nodes)) if second == "node" else edge, 3, 12))
-    expected = [rows(plain(*now)) for now in zip(*map(accumulated, inputs))]
-    assert held(build, list(zip(*inputs)), 3, at_once) == expected
-
-
 def moves(chance: random.Random, record: Callable[[], Any], size: int, epochs: int, each: int = 1) -> list[Updates]:
     """``size`` records, of which ``each`` are replaced in each epoch."""
     there = [record() for _ in range(size)]
@@ -196,6 +178,32 @@ def moves(chance: random.Random, record: Callable[[], Any], size: int, epochs: i
             updates += [(there[index], 1)]
         by_epoch.append(updates)
     return by_epoch
+
+
+def check(name: str, node: Callable[[random.Random], Any], size: int, epochs: int, *, shared: bool = False, **how: Any) -> None:
+    """Compare a program with the plain algorithm while edges, and what else it takes, are replaced."""
+    build, plain, second = PROGRAMS[name]
+    chance = random.Random(name)
+
+    def edge() -> Any:
+        src, dst = node(chance), node(chance)
+        return (src, (dst, chance.randrange(9))) if name == "shortest_paths" else (src, dst)
+
+    inputs = [moves(chance, edge, size, epochs)]
+    if second:
+        inputs.append(moves(chance, (lambda: node(chance)) if second == "node" else edge, 3, epochs))
+    expected = [rows(plain(*now)) for now in zip(*map(accumulated, inputs))]
+
+    def built(edges: Any, *other: Any) -> Any:
+        return build(edges.arrange_by_key(key=lambda node: node // 2) if shared else edges, *other)
+
+    assert held(built, list(zip(*inputs)), **how) == expected
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_three_workers(name: str, at_once: bool) -> None:
+    check(name, lambda chance: chance.randrange(15), 30, 12, workers=3, at_once=at_once)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -238,23 +246,25 @@ def test_columns(name: str, workers: int) -> None:
 SIZES = [(10, 20, 1000, 1), (100, 200, 10, 1), (100, 2000, 1, 1)]
 
 
+def moving_edges(nodes: int, size: int, epochs: int, each: int) -> list[Updates]:
+    chance = random.Random(nodes + size)
+    return moves(chance, lambda: (chance.randrange(nodes), chance.randrange(nodes)), size, epochs, each)
+
+
 @WAYS
 @pytest.mark.parametrize(("nodes", "size", "epochs", "each"), SIZES)
 def test_DD_G3_hops_from_a_root(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
     epochs = min(epochs, 100 if workers > 1 else 200 if at_once else epochs)  # many in flight on few nodes are slow
-    chance = random.Random(nodes + size)
-    edges = moves(chance, lambda: (chance.randrange(nodes), chance.randrange(nodes)), size, epochs, each)
-    expected = [rows(hops(now, [1])) for now in accumulated(edges)]
+    edges = moving_edges(nodes, size, epochs, each)
     inputs = [(updates, [(1, 1)] if epoch == 0 else []) for epoch, updates in enumerate(edges)]
+    expected = [rows(hops(now, [1])) for now in accumulated(edges)]
     assert held(dd.graphs.breadth_first_search, inputs, workers, at_once) == expected
 
 
 @WAYS
 @pytest.mark.parametrize(("nodes", "size", "epochs", "each"), [(10, 20, 100, 1), *SIZES[1:]])
 def test_DD_G4_strongly_connected_edges(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
-    epochs = min(epochs, 12 if workers > 1 else 30 if at_once else epochs)
-    chance = random.Random(nodes + size)
-    edges = moves(chance, lambda: (chance.randrange(nodes), chance.randrange(nodes)), size, epochs, each)
+    edges = moving_edges(nodes, size, min(epochs, 12 if workers > 1 else 30 if at_once else epochs), each)
     expected = [rows(strong_edges(now)) for now in accumulated(edges)]
     assert held(dd.graphs.strongly_connected_edges, [(updates,) for updates in edges], workers, at_once) == expected
 
@@ -303,45 +313,14 @@ def test_DD_G8_a_root_goes_while_others_stay(workers: int, at_once: bool) -> Non
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("name", [name for name, (_, _, second) in PROGRAMS.items() if not second])
-def test_an_arrangement_is_shared(name: str, workers: int) -> None:
-    build, plain, _ = PROGRAMS[name]
-    chance = random.Random(name)
-    edges = moves(chance, lambda: (chance.randrange(8), chance.randrange(8)), 14, 6)
-    expected = [rows(plain(now)) for now in accumulated(edges)]
-
-    def arranged(edges: dd.Collection[int, Any]) -> dd.Collection[int, Any]:
-        return build(edges.arrange_by_key(key=lambda node: node // 2))
-
-    assert held(arranged, [(updates,) for updates in edges], workers) == expected
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("name", [name for name, (_, _, second) in PROGRAMS.items() if second])
-def test_an_arrangement_with_a_key_of_its_own(name: str, workers: int) -> None:
-    build, plain, second = PROGRAMS[name]
-    chance = random.Random(name)
-
-    def edge() -> Any:
-        src, dst = chance.randrange(8), chance.randrange(8)
-        return (src, (dst, chance.randrange(9))) if name == "shortest_paths" else (src, dst)
-
-    inputs = [moves(chance, edge, 14, 6), moves(chance, (lambda: chance.randrange(8)) if second == "node" else edge, 3, 6)]
-    expected = [rows(plain(*now)) for now in zip(*map(accumulated, inputs))]
-
-    def arranged(edges: dd.Collection[int, Any], other: dd.Collection[int, Any]) -> dd.Collection[int, Any]:
-        return build(edges.arrange_by_key(key=lambda node: node // 2), other)
-
-    assert held(arranged, list(zip(*inputs)), workers) == expected
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_arrangement_with_a_key_of_its_own_is_shared(name: str, workers: int) -> None:
+    check(name, lambda chance: chance.randrange(8), 14, 6, shared=True, workers=workers)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, _, second) in PROGRAMS.items() if not second])
 def test_nodes_of_any_kind(name: str) -> None:
-    build, plain, _ = PROGRAMS[name]
-    chance = random.Random(name)
-    edges = moves(chance, lambda: (chance.choice("abcdefgh"), chance.choice("abcdefgh")), 14, 6)
-    expected = [rows(plain(now)) for now in accumulated(edges)]
-    assert held(build, [(updates,) for updates in edges]) == expected
+    check(name, lambda chance: chance.choice("abcdefgh"), 14, 6)
 
 
 def test_labels_of_any_size_and_sign() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -114,6 +115,10 @@ def positive(seed: int) -> list[list[tuple[int, tuple[int, int], int, int]]]:
     return by_epoch
 
 
+def later_by(epoch: int, later: Any, time: Any) -> Any:
+    return epoch + later if time is int else timely.Product(epoch + later[0], epoch + later[1])
+
+
 def phase(
     worker: timely.Worker,
     where: Path | None,
@@ -121,37 +126,44 @@ def phase(
     sent: Sequence[Sequence[Any]],
     stop: int,
     often: bool = False,
+    time: Any = int,
 ) -> tuple[list[Any], dict[Any, Any]]:
-    """Go on from the last checkpoint up to ``stop``; return the changes, and what is held at the first and the last time."""
+    """Go on from the last checkpoint up to ``stop``; return the changes, and what is held at times from the last epochs on.
+
+    At times of pairs an epoch is a pair of itself, and changes are later in either coordinate.
+    """
+    nothing: Any = 0 if time is int else (0, 0)
     recovery = None if where is None else Recovery(worker, where)
-    with worker.dataflow(int) as scope:
+    with worker.dataflow(time) as scope:
         made = [dd.new_collection(scope) for _ in range(2)]
         outputs = {name: collection.output() for name, collection in build(*(collection for _, collection in made)).items()}
     sessions = [session for session, _ in made]
-    start = 0 if recovery is None else recovery.time or 0
-    for session in sessions:
-        session.advance_to(start)
+    begun: Any = nothing if recovery is None or recovery.time is None else recovery.time
+    start = begun if time is int else begun[0]
     for epoch in range(start, stop):
+        for session in sessions:
+            session.advance_to(later_by(epoch, nothing, time))
         for number, (side, record, diff, later) in enumerate(sent[epoch]):
             if number % worker.peers == worker.index:
-                sessions[side].update_at(record, epoch + later, diff)
+                sessions[side].update_at(record, later_by(epoch, later, time), diff)
         for session in sessions:
-            session.advance_to(epoch + 1)
+            session.advance_to(later_by(epoch + 1, nothing, time))
         if epoch % 2:
             worker.step()
         if recovery is not None and (epoch + 1 == stop < EPOCHS or often):
-            recovery.checkpoint(epoch + 1)
+            recovery.checkpoint(later_by(epoch + 1, nothing, time))
     if recovery is not None and start == stop == 0:
         recovery.checkpoint(0)
+    held = {}
     if stop == EPOCHS:
         for session in sessions:
             session.close()
         worker.run()
+        ends = range(EPOCHS - 2, EPOCHS + 4)
+        times = range(start, EPOCHS + 4) if time is int else [timely.Product(one, two) for one in ends for two in ends]
+        held = {(name, moment): output.at(moment) for name, output in outputs.items() for moment in times}
     named_changes = [(name, change) for name, output in outputs.items() for change in output.changes()]
-    assert stop == EPOCHS or all(time < stop for _, (_, time, _) in named_changes)
-    held = {}
-    if stop == EPOCHS:
-        held = {(name, time): output.at(time) for name, output in outputs.items() for time in range(start, EPOCHS + 4)}
+    assert stop == EPOCHS or time is not int or all(when < stop for _, (_, when, _) in named_changes)
     if recovery is not None:
         recovery.close()
     for session in sessions:
@@ -170,11 +182,14 @@ def together(results: list[tuple[list[Any], dict[Any, Any]]], into: Changes) -> 
     return {place: left for place, records in held.items() if (left := {record: n for record, n in records.items() if n})}
 
 
-def run(build: Callable[..., Any], sent: Any, stops: Sequence[int], workers: Sequence[int], where: Path | None) -> Any:
+def run(
+    build: Callable[..., Any], sent: Any, stops: Sequence[int], workers: Sequence[int], where: Path | None, time: Any = int
+) -> Any:
     changes: Changes = Counter()
     held: dict[Any, Any] = {}
     for stop, peers in zip([*stops, EPOCHS], workers, strict=True):
-        held = together(timely.execute(lambda worker: phase(worker, where, build, sent, stop), workers=peers), changes)  # noqa: B023
+        parts = timely.execute(lambda worker: phase(worker, where, build, sent, stop, time=time), workers=peers)  # noqa: B023
+        held = together(parts, changes)
     return {change: diff for change, diff in changes.items() if diff}, held
 
 
@@ -193,21 +208,13 @@ def test_resumed_after_any_epoch(tmp_path: Path, build: Callable[..., Any], work
     assert held == {(name, time): records for (name, time), records in whole.items() if time >= stop}
 
 
+@pytest.mark.parametrize("many", [None, 1, 3])
 @pytest.mark.parametrize("build", PROGRAMS)
-def test_resumed_after_each_epoch(tmp_path: Path, build: Callable[..., Any]) -> None:
-    sent = positive(7) if build in (breadth_first, reachable) else changes(7)
-    expected, whole = run(build, sent, [], [1], None)
-    result, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
-    assert result == expected
-    assert held == {(name, time): records for (name, time), records in whole.items() if time >= EPOCHS - 1}
-
-
-@pytest.mark.parametrize("many", [1, 3])
-@pytest.mark.parametrize("build", PROGRAMS)
-def test_resumed_after_each_epoch_as_columns(tmp_path: Path, build: Callable[..., Any], many: int) -> None:
+def test_resumed_after_each_epoch(tmp_path: Path, build: Callable[..., Any], many: int | None) -> None:
+    """Also where so many updates are columns."""
     sent = positive(8) if build in (breadth_first, reachable) else changes(8)
     expected, whole = run(build, sent, [], [1], None)
-    with small_columns(many):
+    with contextlib.nullcontext() if many is None else small_columns(many):
         result, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
     assert result == expected
     assert held == {(name, time): records for (name, time), records in whole.items() if time >= EPOCHS - 1}
@@ -223,55 +230,20 @@ def test_a_checkpoint_changes_nothing(tmp_path: Path, build: Callable[..., Any])
     assert held == whole
 
 
-def partial(
-    worker: timely.Worker, where: Path | None, build: Callable[..., Any], sent: Sequence[Any], start: int, stop: int
-) -> dict[Any, Any]:
-    """Go on up to ``(stop, stop)``, with changes at later times in either coordinate; return what is held at the end."""
-    recovery = None if where is None else Recovery(worker, where)
-    with worker.dataflow(PAIRS) as scope:
-        made = [dd.new_collection(scope) for _ in range(2)]
-        outputs = {name: collection.output() for name, collection in build(*(collection for _, collection in made)).items()}
-    sessions = [session for session, _ in made]
-    for session in sessions:
-        session.advance_to(timely.Product(start, start))
-    for epoch in range(start, stop):
-        for number, (side, record, diff, one, two) in enumerate(sent[epoch]):
-            if number % worker.peers == worker.index:
-                sessions[side].update_at(record, timely.Product(epoch + one, epoch + two), diff)
-        for session in sessions:
-            session.advance_to(timely.Product(epoch + 1, epoch + 1))
-        worker.step()
-    held = {}
-    if stop < EPOCHS and recovery is not None:
-        recovery.checkpoint(timely.Product(stop, stop))
-    else:
-        for session in sessions:
-            session.close()
-        worker.run()
-        grid = [timely.Product(one, two) for one in range(EPOCHS - 2, EPOCHS + 4) for two in range(EPOCHS - 2, EPOCHS + 4)]
-        held = {(name, time): output.at(time) for name, output in outputs.items() for time in grid}
-    if recovery is not None:
-        recovery.close()
-    for session in sessions:
-        session.close()
-    return held
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("build", PROGRAMS)
 def test_resumed_with_partially_ordered_times(tmp_path: Path, build: Callable[..., Any], seed: int) -> None:
     chance = random.Random(seed)
-    later = [[(*change[:3], chance.randrange(5), chance.randrange(5)) for change in epoch] for epoch in changes(seed)]
-    if build in (breadth_first, reachable):  # counts below zero make a loop that does not settle
-        later = [[(side, record, abs(diff), one, two) for side, record, diff, one, two in epoch] for epoch in later]
-    once = timely.execute(lambda worker: partial(worker, None, build, later, 0, EPOCHS))
-    whole = together([([], held) for held in once], Counter())
-    stops, workers = [1, EPOCHS - 2, EPOCHS], [1 + seed % 3, 2, 1 + seed % 2]
-    begun = 0
-    for stop, peers in zip(stops, workers, strict=True):
-        parts = timely.execute(lambda worker: partial(worker, tmp_path, build, later, begun, stop), workers=peers)  # noqa: B023
-        begun = stop
-    assert together([([], held) for held in parts], Counter()) == whole
+    loops = build in (breadth_first, reachable)  # in which counts below zero make a loop that does not settle
+    sent = [
+        [
+            (side, record, abs(diff) if loops else diff, (chance.randrange(5), chance.randrange(5)))
+            for side, record, diff, _ in epoch
+        ]
+        for epoch in changes(seed)
+    ]
+    _, whole = run(build, sent, [], [1], None, PAIRS)
+    assert run(build, sent, [1, EPOCHS - 2], [1 + seed % 3, 2, 1 + seed % 2], tmp_path, PAIRS)[1] == whole
 
 
 @pytest.mark.parametrize("workers", [(2, 1), (1, 2)])

@@ -6,6 +6,7 @@ White box: the time after which something counts as stuck is set, and the report
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,6 +35,14 @@ def settle(worker: timely.Worker) -> None:
         worker.step()
 
 
+def opened(build: Callable[[Any], Any]) -> tuple[timely.Worker, Any, Any, Any]:
+    """Return a worker, the scope of its dataflow, a session of pairs, and what ``build`` makes of them."""
+    worker = timely.Worker()
+    with worker.dataflow(int, name="df") as scope:
+        session, pairs = dd.new_collection(scope)
+        return worker, scope, session, build(pairs)
+
+
 def flip(scope: Any, pairs: Any) -> timely.ProbeHandle[Any]:
     """Build a loop that changes the sign of each pair's value in each round."""
     with scope.iterative("flip") as loop:
@@ -45,10 +54,7 @@ def flip(scope: Any, pairs: Any) -> timely.ProbeHandle[Any]:
 
 
 def test_records_of_a_loop_that_does_not_settle_are_named() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int, name="df") as scope:
-        numbers, pairs = dd.new_collection(scope)
-        probe = flip(scope, pairs)
+    worker, scope, numbers, probe = opened(lambda pairs: flip(pairs.scope, pairs))
     numbers.insert((3, 7))
     numbers.close()
     for _ in range(500):
@@ -65,10 +71,7 @@ def test_records_of_a_loop_that_does_not_settle_are_named() -> None:
 
 def test_many_records_are_cut_as_rows_and_as_columns() -> None:
     for count in (5, 1000):
-        worker = timely.Worker()
-        with worker.dataflow(int, name="df") as scope:
-            numbers, pairs = dd.new_collection(scope)
-            probe = flip(scope, pairs)
+        worker, scope, numbers, probe = opened(lambda pairs: flip(pairs.scope, pairs))
         for number in range(count):
             numbers.insert((number, 7))
         numbers.close()
@@ -177,11 +180,7 @@ def test_a_shared_trace_is_counted_once_and_named_by_its_readers() -> None:
 
 
 def test_a_picture_has_the_sizes_as_they_are_now() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int, name="df") as scope:
-        session, pairs = dd.new_collection(scope)
-        pairs.count_by_key().stream.probe()
-        pairs.arrange_by_key()
+    worker, scope, session, _ = opened(lambda pairs: (pairs.count_by_key().stream.probe(), pairs.arrange_by_key()))
     for number in range(1000):
         session.insert((number, number % 3))
     session.advance_to(1)
@@ -200,10 +199,7 @@ def test_a_picture_has_the_sizes_as_they_are_now() -> None:
 
 
 def test_groups_in_bags_are_counted() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int, name="df") as scope:
-        session, pairs = dd.new_collection(scope)
-        pairs.min_by_key().stream.probe()
+    worker, scope, session, _ = opened(lambda pairs: pairs.min_by_key().stream.probe())
     for epoch in range(3):
         for number in range(100):
             session.insert(("hot", (epoch, number)))
@@ -217,10 +213,7 @@ def test_groups_in_bags_are_counted() -> None:
 
 
 def test_the_keys_of_several_batches_are_bounded() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int, name="df") as scope:
-        session, pairs = dd.new_collection(scope)
-        pairs.arrange_by_key()
+    worker, scope, session, _ = opened(lambda pairs: pairs.arrange_by_key())
     for epoch in range(2):
         for number in range(1000 // (1 + 9 * epoch)):
             session.insert((number, epoch))

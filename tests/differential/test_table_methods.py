@@ -14,6 +14,7 @@ import pytest
 
 import timely
 from tests.differential.beside_duckdb import Tables
+from tests.differential.epochs import changing, contents
 from timely import GraphError, SchemaError, SqlError
 from timely import differential as dd
 
@@ -156,10 +157,7 @@ def test_of_rows_that_tie_in_an_asof_join_the_first_by_all_columns_is_used() -> 
 
 
 def rows_of(data: Any, **options: Any) -> Any:
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            output = dd.table(scope, data, **options).output()
-        return output.at(0)
+    return contents(lambda scope: dd.table(scope, data, **options))
 
 
 DATA = pa.table(
@@ -260,11 +258,8 @@ def test_a_stream_of_batches_has_their_rows_at_their_times() -> None:
 
 def test_a_stream_of_files_or_of_rows(tmp_path: Path) -> None:
     pq.write_table(DATA, tmp_path / "data.parquet")
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            files = dd.table(scope.read_parquet(tmp_path / "data.parquet"), DATA.schema).output()
-            rows = dd.table(scope.to_stream([(1, "ada", 0.5)]), DATA.schema).output()
-        assert files.at(0) == ROWS and rows.at(0) == {(1, "ada", 0.5): 1}
+    assert contents(lambda scope: dd.table(scope.read_parquet(tmp_path / "data.parquet"), DATA.schema)) == ROWS
+    assert contents(lambda scope: dd.table(scope.to_stream([(1, "ada", 0.5)]), DATA.schema)) == {(1, "ada", 0.5): 1}
 
 
 def test_an_output_has_the_schema_of_its_table() -> None:
@@ -331,11 +326,7 @@ def test_rows_that_are_equal_come_out_each_and_go_in_again(tmp_path: Path) -> No
     assert counted.to_dict("list") == {"a": ["a", "b"], "x": [1, 5], "count": [2, 1]}
     held = {("a", 1): 2, ("b", 5): 1}
     assert rows_of(frame) == rows_of(counted, count="count") == held
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            again = dd.read_table(scope, tmp_path / "pairs", count="count").output()
-        worker.run()
-        assert again.at(0) == held
+    assert contents(lambda scope: dd.read_table(scope, tmp_path / "pairs", count="count")) == held
     for count, data in (("n", frame), ("a", frame), ("count", pa.schema([("count", pa.int64())]))):
         with pytest.raises((SchemaError, GraphError), match="count="):
             rows_of(data, count=count)
@@ -344,10 +335,7 @@ def test_rows_that_are_equal_come_out_each_and_go_in_again(tmp_path: Path) -> No
 
 
 def test_rows_that_are_there_less_than_once_are_no_rows_of_a_frame() -> None:
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, rows = dd.new_collection(scope)
-            output = rows.output()
+    with changing() as (session, output):
         session.update("x", -2)
         session.close()
         with pytest.raises(timely.DifferenceError, match="'x' has the count -2: more of it was removed than was there"):
@@ -357,10 +345,7 @@ def test_rows_that_are_there_less_than_once_are_no_rows_of_a_frame() -> None:
 
 def test_a_frame_holds_the_latest_complete_time() -> None:
     for time, next_ in ((int, 5), (timely.Product[int, int], timely.Product(0, 5))):
-        with timely.Worker() as worker:
-            with worker.dataflow(time) as scope:
-                session, rows = dd.new_collection(scope)
-                output = rows.output()
+        with changing(time=time) as (session, output):
             session.insert("x")
             with pytest.raises(timely.NotCompleteError, match="is complete at no time yet"):
                 output.to_arrow()
@@ -403,10 +388,8 @@ def boom(row: Any) -> Any:
     ],
 )
 def test_errors_of_functions_name_the_operator_and_the_line(build: Any, cause: Any) -> None:
-    with pytest.raises(timely.OperatorError) as caught, timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            output = build(dd.table(scope, DATA)).output()
-        output.at(0)
+    with pytest.raises(timely.OperatorError) as caught:
+        contents(lambda scope: build(dd.table(scope, DATA)))
     assert isinstance(caught.value.__cause__, cause)
     assert "map_" in str(caught.value) and "test_table_methods.py" in str(caught.value)
 
@@ -440,11 +423,11 @@ def test_what_cannot_be_built_says_why(build: Any, message: str) -> None:
 
 
 def test_columns_of_one_name_get_names_of_their_own() -> None:
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            table = dd.table(scope, DATA)
-            output = table.join(table, on="this.id = other.id").select("id", "id_1").distinct().output()
-        assert output.at(0) == {(1, 1): 1, (2, 2): 1}
+    def joined(scope: Any) -> Any:
+        table = dd.table(scope, DATA)
+        return table.join(table, on="this.id = other.id").select("id", "id_1").distinct()
+
+    assert contents(joined) == {(1, 1): 1, (2, 2): 1}
 
 
 # -- lists ---------------------------------------------------------------------------------------------------------

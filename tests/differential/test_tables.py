@@ -17,6 +17,7 @@ pytest.importorskip("sqlglot")
 from sqlglot import exp
 
 import timely
+from tests.differential.epochs import changing, contents
 from timely import GraphError, SchemaError, SqlError
 from timely import differential as dd
 
@@ -28,12 +29,9 @@ ADA, BOB, EVE, NO_NAME = (1, "ada", 36), (2, "bob", 17), (3, "eve", 36), (4, Non
 def found(
     build: Callable[[Any, Any], Any], people: Any = (ADA, BOB, EVE, NO_NAME), pets: Any = ((1, "cat"), (1, "dog"), (9, "ant"))
 ) -> Any:
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            one = dd.table(dd.collection(scope, people), PEOPLE)
-            other = dd.table(dd.collection(scope, pets), PETS)
-            output = build(one, other).output()
-        return output.at(0)
+    return contents(
+        lambda scope: build(dd.table(dd.collection(scope, people), PEOPLE), dd.table(dd.collection(scope, pets), PETS))
+    )
 
 
 def test_select_and_where() -> None:
@@ -100,10 +98,10 @@ def test_first_rows_whole_and_by_group() -> None:
 
 
 def test_a_session_changes_a_table() -> None:
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, people = dd.new_collection(scope, schema=PEOPLE)
-            names = dd.sql(scope, "select name from people", people=people).output()
+    def build(people: Any) -> Any:
+        return dd.sql(people.scope, "select name from people", people=people).output()
+
+    with changing(build, schema=PEOPLE) as (session, names):
         session.insert(ADA)
         session.insert(BOB)
         session.advance_to(1)
