@@ -37,6 +37,15 @@ def replayed(*sources: Any, time: Any = int) -> Any:
     return seen.extract()
 
 
+def read_until_error(path: Any) -> tuple[list[Any], CaptureError]:
+    """Read the events of a file that is damaged, or breaks off; return those that came, and the error."""
+    events: list[Any] = []
+    with pytest.raises(CaptureError, match="is damaged|breaks off in the middle of the stream") as failure:
+        for event in timely.FileSource[int](path):
+            events.append(event)
+    return events, failure.value
+
+
 def complaint(*sources: Any, time: Any = int) -> CaptureError:
     """Replay what cannot be replayed to the end; return the error."""
     with pytest.raises(OperatorError, match="'replay'.*CaptureError") as failure:

@@ -10,16 +10,10 @@ from typing import Any
 import pytest
 
 import timely
+from tests.conformance.test_operators import Build, run
 from timely import Antichain, CapabilityError, OperatorError, Pipeline, Stream
 from timely.operators.results import Err, Ok
 from timely.testing import simulate
-
-Build = Callable[[Stream[int, int]], Stream[int, Any]]
-
-
-def run(build: Build) -> list[tuple[int, list[Any]]]:
-    """What comes out of ``build`` over the records 0..9."""
-    return timely.example(lambda scope: build(scope.to_stream(range(10))))
 
 
 def messages(build: Build) -> list[tuple[int, Any]]:

@@ -236,43 +236,37 @@ def check_harmless(parts: list[bytes], path: Path) -> None:
         tracemalloc.stop()
 
 
-def fuzz_opcodes(examples: int) -> Any:
-    @settings(max_examples=examples)
-    @given(st.lists(pieces, max_size=40).map(b"".join), st.lists(st.binary(max_size=20), max_size=2))
-    def run(path: Path, opcodes: bytes, buffers: list[bytes]) -> None:
-        check_harmless(messages(opcodes, *buffers), path)
-
-    return run
-
-
-def fuzz_changes(examples: int) -> Any:
-    @settings(max_examples=examples)
-    @given(plain, st.lists(st.tuples(st.floats(0, 0.999), st.sampled_from([*LIKELY, *OPCODES])), min_size=1, max_size=4))
-    def run(path: Path, value: Any, changes: list[tuple[float, bytes]]) -> None:
-        written = bytearray(PlainPickles().pickled(("messages", 0, [value]))[0])
-        for where, what in changes:
-            at = int(where * len(written))
-            written[at : at + len(what)] = what
-        check_harmless([bytes(written)], path)
-
-    return run
+def edited(written: bytes, changes: list[tuple[float, bytes]]) -> bytes:
+    """Put other bytes at some parts of the length of what was written."""
+    changed = bytearray(written)
+    for where, what in changes:
+        at = int(where * len(changed))
+        changed[at : at + len(what)] = what
+    return bytes(changed)
 
 
-def fuzz_batches(examples: int) -> Any:
-    streams = [stream(batch) for batch in (of_numbers(5), NULLS.slice(0, 3), WORDS, pa.record_batch({"l": [[1, 2], None]}))]
-
-    @settings(max_examples=examples)
-    @given(st.sampled_from(streams), st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=6))
-    def run(path: Path, written: bytes, changes: list[tuple[float, int]]) -> None:
-        changed = bytearray(written)
-        for where, what in changes:
-            changed[int(where * len(changed))] = what
-        check_harmless(messages(name(*BATCH) + b"\x97\x85R", bytes(changed)), path)
-
-    return run
+def places(what: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[tuple[float, bytes]]]:
+    return st.lists(st.tuples(st.floats(0, 0.999), what), min_size=1, max_size=5)
 
 
-FUZZERS = {"opcodes": fuzz_opcodes, "changes": fuzz_changes, "batches": fuzz_batches}
+STREAMS = [stream(batch) for batch in (of_numbers(5), NULLS.slice(0, 3), WORDS, pa.record_batch({"l": [[1, 2], None]}))]
+FUZZED: dict[str, st.SearchStrategy[list[bytes]]] = {
+    "opcodes": st.builds(
+        lambda opcodes, buffers: messages(b"".join(opcodes), *buffers),
+        st.lists(pieces, max_size=40),
+        st.lists(st.binary(max_size=20), max_size=2),
+    ),
+    "changes": st.builds(
+        lambda value, changes: [edited(bytes(PlainPickles().pickled(("messages", 0, [value]))[0]), changes)],
+        plain,
+        places(st.sampled_from([*LIKELY, *OPCODES])),
+    ),
+    "batches": st.builds(
+        lambda written, changes: messages(name(*BATCH) + b"\x97\x85R", edited(written, changes)),
+        st.sampled_from(STREAMS),
+        places(st.binary(min_size=1, max_size=1)),
+    ),
+}
 
 
 def test_what_passes_as_flat_also_passes_opcode_by_opcode() -> None:
@@ -301,12 +295,12 @@ def test_a_source_that_something_else_reads_is_refused(tmp_path: Path) -> None:
         worker.run()
 
 
-@pytest.mark.parametrize("kind", FUZZERS)
-def test_any_bytes_are_harmless(kind: str, tmp_path: Path) -> None:
-    FUZZERS[kind](150)(tmp_path / "made")
+@pytest.mark.parametrize("kind", FUZZED)
+@pytest.mark.parametrize("examples", [150, pytest.param(4_000, marks=pytest.mark.soak)])
+def test_any_bytes_are_harmless(kind: str, examples: int, tmp_path: Path) -> None:
+    @settings(max_examples=examples)
+    @given(FUZZED[kind])
+    def check(parts: list[bytes]) -> None:
+        check_harmless(parts, tmp_path / "made")
 
-
-@pytest.mark.soak
-@pytest.mark.parametrize("kind", FUZZERS)
-def test_very_many_bytes_are_harmless(kind: str, tmp_path: Path) -> None:
-    FUZZERS[kind](4_000)(tmp_path / "made")
+    check()

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from tests.conformance.recorded import complaint, record, recorded, replayed
+from tests.conformance.recorded import complaint, read_until_error, record, recorded, replayed
 from timely import (
     CaptureError,
     FileSink,
@@ -86,12 +85,8 @@ def test_E9_a_file_cut_off_anywhere_is_an_error_with_the_number_of_good_events(t
     positions: dict[int, int] = {}
     for size in range(len(whole)):
         cut.write_bytes(whole[:size])
-        source: FileSource[int] = FileSource(cut)
-        collected = []
-        with pytest.raises(CaptureError, match="breaks off in the middle of the stream") as failure:
-            for event in source:
-                collected.append(event)
-        error = failure.value
+        collected, error = read_until_error(cut)
+        assert "breaks off" in str(error)
         assert collected == events[: len(collected)]
         assert len(collected) == error.events
         assert error.events >= good_before
@@ -116,10 +111,8 @@ def test_E9_a_file_with_any_one_byte_changed_is_an_error(tmp_path: Path) -> None
         changed = bytearray(whole)
         changed[at] ^= 0x10
         path.write_bytes(changed)
-        collected: list[Any] = []
-        with pytest.raises(CaptureError, match="is damaged"):
-            for event in FileSource[int](path):
-                collected.append(event)
+        collected, error = read_until_error(path)
+        assert "is damaged" in str(error)
         assert collected == events[: len(collected)]
 
 
@@ -170,12 +163,9 @@ def test_E9_a_damaged_file_is_an_error(data: st.DataObject, tmp_path_factory: py
     if bytes(changed) == whole:
         return
     path.write_bytes(changed)
-    collected = []
-    with pytest.raises(CaptureError, match="is damaged|breaks off") as failure:
-        for event in FileSource[int](path):
-            collected.append(event)
+    collected, error = read_until_error(path)
     assert collected == events[: len(collected)]
-    assert failure.value.events >= len(collected)
+    assert error.events >= len(collected)
 
 
 def test_E9_replay_of_a_truncated_file_gives_the_good_part_and_then_the_error(tmp_path: Path) -> None:
@@ -190,27 +180,17 @@ def test_E9_replay_of_a_truncated_file_gives_the_good_part_and_then_the_error(tm
         worker.run()
     cause = failure.value.__cause__
     assert isinstance(cause, CaptureError)
-    good = [event for event in _events_until_error(path) if isinstance(event, Messages)]
+    good = [event for event in read_until_error(path)[0] if isinstance(event, Messages)]
     assert good
     assert seen.messages == [(event.time, event.batch) for event in good]
-
-
-def _events_until_error(path: Path) -> Iterator[Any]:
-    try:
-        yield from FileSource(path)
-    except CaptureError:
-        pass
 
 
 def test_the_good_part_of_a_truncated_file_can_be_replayed(tmp_path: Path) -> None:
     path = tmp_path / "cut"
     recorded(path, epochs=3, each=2)
     path.write_bytes(path.read_bytes()[:-200])
-    events: list[Any] = []
-    with pytest.raises(CaptureError) as failure:
-        for event in FileSource[int](path):
-            events.append(event)
-    closing: Any = Progress([(cast(Any, time), -1) for time in failure.value.frontier])
+    events, error = read_until_error(path)
+    closing: Any = Progress([(cast(Any, time), -1) for time in error.frontier])
     times = [time for time, _ in replayed([*events, closing])]
     assert times == list(range(len(times)))
     assert times

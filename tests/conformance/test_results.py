@@ -9,18 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import timely
+from tests.conformance.test_operators import arrivals
 from timely import OperatorError
 from timely.operators.results import Err, Ok, and_then, err, map_err, map_ok, ok, unwrap_or_else
 
 
 def run(records: list[Any], operator: Callable[..., Any], *arguments: Any) -> list[Any]:
     """What ``operator`` makes of the records, in order of arrival."""
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        seen = operator(scope.to_stream(records), *arguments).capture()
-    worker.run()
-    return [record for _, batch in seen.messages for record in batch]
+    return arrivals(lambda scope: operator(scope.to_stream(records), *arguments))
 
 
 @pytest.mark.parametrize(

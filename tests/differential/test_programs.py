@@ -145,15 +145,16 @@ def test_DD_J7_a_large_group_changes_at_once() -> None:
         with worker.dataflow(int) as scope:
             session, scores = dd.new_collection(scope)
             probe = top_scores.build(scores).probe()
+        began = time.thread_time()
         for points in range(100_000):
             session.insert(("g", (str(points), points)))
         session.advance_to(1)
         worker.step_while(lambda: probe.less_than(1))
-        took = []
+        all_of_them, took = time.thread_time() - began, []
         for epoch in range(1, 101):
             began = time.thread_time()
             session.remove(("g", (str(100_000 - epoch), 100_000 - epoch)))
             session.advance_to(epoch + 1)
             worker.step_while(lambda: probe.less_than(epoch + 1))  # noqa: B023  # called at once
             took.append(time.thread_time() - began)
-        assert sorted(took)[50] < 0.001
+        assert sorted(took)[50] < all_of_them / 500

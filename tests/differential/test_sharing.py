@@ -529,8 +529,10 @@ def test_a_query_costs_by_what_it_asks(ended: bool) -> None:
     with timely.Worker() as worker:
         source = Source(worker)
         trace = source.arranged.trace
+        begun = process_time()
         source.session.insert_batch([(n // 10, n * 7919 % 10_000) for n in range(100_000)])
         source.advance_to(1)
+        all_of_them = process_time() - begun
         if ended:
             source.session.close()
             worker.step_while(lambda: bool(worker.dataflows))
@@ -553,7 +555,7 @@ def test_a_query_costs_by_what_it_asks(ended: bool) -> None:
             seconds, answers = ask(node, node != 10)
             times.append(seconds)
             assert sum(answers.values()) == 100
-        assert sorted(times)[10] < 0.02  # 100,000 edges take a few hundred milliseconds
+        assert sorted(times)[10] < all_of_them / 10
         source.session.close()
 
 
