@@ -20,7 +20,7 @@ import duckdb
 import pyarrow as pa
 
 import timely
-from tests.differential.sql_epochs import typed
+from tests.differential.beside_duckdb import typed
 from timely import SqlError
 from timely import differential as dd
 

@@ -21,7 +21,7 @@ import pytest
 
 import timely
 from tests.differential import sql_epochs, test_scalars, test_tpch
-from tests.differential.beside_duckdb import database, register, typed
+from tests.differential.beside_duckdb import as_batches, database, register, typed
 from timely import differential as dd
 from timely.errors import OperatorError, TimelyError
 
@@ -240,7 +240,7 @@ class Subject:
                     for name, table in tables.items():
                         changes = epoch.get(name, ())
                         if len(query) % 2:
-                            for batch, diff in sql_epochs.as_batches(changes, self.schemas[name]):
+                            for batch, diff in as_batches(changes, self.schemas[name]):
                                 table.session.insert_columns(batch, diff=diff)
                             continue
                         for record, diff in changes:

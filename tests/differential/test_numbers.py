@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
-from tests.differential.beside_duckdb import Tables
+from tests.differential.beside_duckdb import Tables, view
 from timely import differential as dd
 from timely.errors import OperatorError
 from timely.testing import differential
@@ -286,10 +286,8 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_number_11_infinity_and_nan_are_those_of_duckdb(query: str) -> None:
-    SPECIAL.check(lambda t, u: dd.sql(t.scope, query, t=t, u=u), query, 1, 2, 3)
-    changes = SPECIAL.stream(4)
-    on_workers = SPECIAL.found_on_workers(changes, lambda t, u: dd.sql(t.scope, query, t=t, u=u), 2)
-    assert on_workers == SPECIAL.expected(changes, query)
+    SPECIAL.check(view(query), query, 1, 2, 3)
+    assert SPECIAL.stream(4).held_on_workers(view(query), 2) == SPECIAL.stream(4).expected(query)
 
 
 def test_number_11_sums_that_overflow_are_infinite() -> None:

@@ -10,7 +10,8 @@ import sqlglot
 from sqlglot import exp
 
 import timely
-from tests.differential.sql_epochs import QUERIES, SCHEMAS, Epochs, stream
+from tests.differential.beside_duckdb import Epochs
+from tests.differential.sql_epochs import QUERIES, SCHEMAS, stream
 from timely import SqlError
 from timely import differential as dd
 

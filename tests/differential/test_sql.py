@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import timely
+from tests.differential.beside_duckdb import RESTART
 from tests.differential.sql_epochs import (
     QUERIES,
-    RESTART,
     SCHEMAS,
     check_random_query,
     stream,

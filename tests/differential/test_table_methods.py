@@ -135,8 +135,7 @@ def test_a_method_gives_what_sql_gives_at_every_epoch(name: str) -> None:
 @pytest.mark.parametrize("name", ["asof", "asof left", "limit of groups", "map_batches"])
 def test_three_workers_give_the_same(name: str) -> None:
     build, query = METHODS[name]
-    changes = TABLES.stream(3)
-    assert TABLES.found_on_workers(changes, build, 3) == TABLES.expected(changes, query)
+    assert TABLES.stream(3).held_on_workers(build) == TABLES.stream(3).expected(query)
 
 
 def test_of_rows_that_tie_in_an_asof_join_the_first_by_all_columns_is_used() -> None:

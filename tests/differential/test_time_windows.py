@@ -111,8 +111,7 @@ def test_windows_are_those_of_duckdb_at_every_epoch(name: str) -> None:
 @pytest.mark.parametrize("name", ["tumbling counted", "sliding", "sessions", "sessions of all"])
 def test_three_workers_give_the_same(name: str) -> None:
     build, query = WINDOWS[name]
-    changes = TABLES.stream(3)
-    assert TABLES.found_on_workers(changes, build, 3) == TABLES.expected(changes, query)
+    assert TABLES.stream(3).held_on_workers(build) == TABLES.stream(3).expected(query)
 
 
 def test_a_row_at_the_gap_is_of_the_session_and_one_after_it_is_not() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.differential.sql_epochs import RESTART, Changes, Epochs
+from tests.differential.beside_duckdb import RESTART, Changes, Epochs
 
 TEXT = Path(__file__).with_name("tpch.sql").read_text()
 QUERIES = {part.split("-- ")[-1].split()[0]: part for part in TEXT.split("\n\n")[1:]}

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.differential.beside_duckdb import RESTART
 from tests.differential.mutated_queries import Mutants, subjects
 from tests.differential.sql_epochs import (
     QUERIES,
-    RESTART,
     check_random_query,
     stream,
 )
