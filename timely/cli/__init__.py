@@ -207,6 +207,12 @@ def _serve(arguments: argparse.Namespace) -> None:
     )
 
 
+def _checkpoint(arguments: argparse.Namespace) -> None:
+    from timely.cli import checkpoint
+
+    checkpoint.ACTIONS[arguments.action](arguments.place, arguments.name, _print)
+
+
 def _bench(arguments: argparse.Namespace) -> None:
     from timely.cli import bench
 
@@ -325,6 +331,17 @@ def parser() -> argparse.ArgumentParser:
     text = "memory that all queries may take (default: half of what there is)"
     serve.add_argument("--query-memory", metavar="SIZE", help=text)
     serve.set_defaults(command=_serve)
+
+    checkpoint = commands.add_parser(
+        "checkpoint",
+        help="look at the checkpoints of a program or a server",
+        description="Lists the checkpoints that a run could resume from, the newest first; shows what one holds; or verifies all"
+        " of them, and the log of a server behind them. The status is 1 where something is damaged.",
+    )
+    checkpoint.add_argument("action", choices=("list", "show", "verify"))
+    checkpoint.add_argument("place", metavar="DIR", help="directory or URI of the checkpoints, or the data of a server")
+    checkpoint.add_argument("name", nargs="?", help="checkpoint to show (default: the newest)")
+    checkpoint.set_defaults(command=_checkpoint)
 
     credentials = commands.add_parser(
         "credentials",

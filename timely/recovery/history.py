@@ -14,6 +14,7 @@ from typing import TypeVar
 from timely.errors import ChangedDataflowError, CheckpointError, file_error_text
 from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, Manifest, run_of
 from timely.recovery.ownership import records
+from timely.recovery.state_file import StateFile
 from timely.recovery.store import Store, is_lost
 
 D = TypeVar("D", Manifest, Fence)
@@ -117,3 +118,15 @@ def garbage(names: Iterable[str], retained: Sequence[Manifest], run: str) -> lis
     needed |= {run + FENCE, run + CLAIM}
     unneeded = [name for name in names if (owner := run_of(name)) is not None and owner <= run and name not in needed]
     return sorted(unneeded, key=lambda name: (not name.endswith((CLAIM, FENCE)), not name.endswith(MANIFEST), name))
+
+
+def damage_of(manifest: Manifest, store: Store) -> str:
+    """Return what is wrong with the files of a checkpoint, or ``""``; ``CheckpointError`` where they cannot be read now."""
+    try:
+        for name, info in sorted(manifest.files.items()):
+            StateFile(name, store.open, info.size, info.digest).check()
+    except CheckpointError as error:
+        if isinstance(error.__cause__, OSError) and not is_lost(error.__cause__):
+            raise CheckpointError(f"{error} ({file_error_text(error.__cause__)})") from error
+        return str(error)
+    return ""

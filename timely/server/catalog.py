@@ -164,6 +164,15 @@ class Catalog:
                 raise SqlError(f"view {name}: {error}") from None
         return catalog
 
+    def lines(self) -> list[str]:
+        """Return a line for each table and view."""
+        return [
+            f"table {each.name} ({', '.join(f'{column.name} {column.kind.value}' for column in each.columns)})"
+            if each.schema is not None
+            else f"view {each.name} as {' '.join(each.query.split())}"
+            for each in self.definitions.values()
+        ]
+
     def encode(self) -> Encoded:
         """Return it as plain data."""
         definitions = [

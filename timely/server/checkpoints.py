@@ -10,13 +10,13 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from timely.errors import CheckpointError, file_error_text
-from timely.recovery.history import garbage, retained
+from timely.errors import CheckpointError
+from timely.recovery.history import damage_of, garbage, retained
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, state_name
 from timely.recovery.ownership import Ownership
 from timely.recovery.state_file import Key, StateFile, StateWriter
 from timely.recovery.state_registry import FLOOR, LAYERS
-from timely.recovery.store import Store, is_lost
+from timely.recovery.store import Store
 from timely.recovery.takeover import Takeover
 
 VERSION: Final = "timely serve"
@@ -121,15 +121,3 @@ class TableCheckpoints:
                 self._store.delete(name)
         except OSError as error:  # the checkpoint is good without it
             _log.warning("older checkpoints at %s could not be deleted: %s", self._store, error)
-
-
-def damage_of(manifest: Manifest, store: Store) -> str:
-    """Return what is wrong with the files of a checkpoint, or ``""``; ``CheckpointError`` where they cannot be read now."""
-    try:
-        for name, info in sorted(manifest.files.items()):
-            StateFile(name, store.open, info.size, info.digest).check()
-    except CheckpointError as error:
-        if isinstance(error.__cause__, OSError) and not is_lost(error.__cause__):
-            raise CheckpointError(f"{error} ({file_error_text(error.__cause__)})") from error
-        return str(error)
-    return ""

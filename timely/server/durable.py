@@ -340,7 +340,7 @@ class Durable:
             catalog, states = self._views.states()
             notes = {"id": self.id, "version": timely.__version__, "catalog": catalog.encode(), "segment": self._writer.end.name}
             with collector_paused(stays=False):
-                self._checkpoints.write(time + 1, notes, [], self._parts(states))
+                self._checkpoints.write(time + 1, notes, catalog.lines(), self._parts(states))
             first = min(manifest.notes[0]["segment"] for manifest in self._checkpoints.good)
             for name in segments_before(self._disk.names(), first):
                 self._disk.delete(name)

@@ -1,0 +1,70 @@
+"""``timely checkpoint``: on the checkpoints of a program, and on the data of a server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import timely
+from timely.cli import main
+from timely.server import Views
+
+
+def program(worker: timely.Worker, where: Path) -> None:
+    with timely.Recovery(worker, where) as recovery:
+        with worker.dataflow(int, name="totals") as scope:
+            numbers, stream = scope.new_input()
+            stream.state_machine(lambda key, value, total: ((total or 0) + value, [])).capture()
+        for day in range(3):
+            numbers.send(("bolts" if worker.index else "nuts", day))
+            numbers.advance_to(day + 1)
+            recovery.checkpoint(day + 1)
+        numbers.close()
+        worker.run()
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
+    assert main(["checkpoint", *map(str, arguments)]) == status
+    captured = capsys.readouterr()
+    return re.sub(r"[0-9]{8}-[0-9a-f]{8}", "RUN", captured.out if status == 0 else captured.err)
+
+
+def test_checkpoints_of_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timely.execute(lambda worker: program(worker, tmp_path), workers=2)
+    lines = printed(capsys, "list", tmp_path).splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["RUN-00000002  at 3", "RUN-00000001  at 2"]
+    assert re.fullmatch(r"RUN-00000002  at 3, run 1, 2 workers, 2 parts of state, [0-9.]+ .*", lines[0])
+    shown = printed(capsys, "show", tmp_path)
+    assert "  operator /totals/state_machine#" in shown
+    assert re.search(r"\n +6 +[0-9]+ bytes +[1-3]  /totals/state_machine#[0-9], part 0 of dataflow 0\n", shown)
+    assert printed(capsys, "verify", tmp_path) == "RUN-00000002: good\nRUN-00000001: good\n"
+    assert "there is no checkpoint nope in" in printed(capsys, "show", tmp_path, "nope", status=1)
+    newest = max(tmp_path.glob("*.state"))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    assert "is damaged: checkpoint RUN-00000002: state file RUN" in printed(capsys, "verify", tmp_path, status=1)
+    assert "there is no checkpoint in" in printed(capsys, "list", tmp_path / "none", status=1)
+
+
+def test_the_data_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Views(data=tmp_path) as views:
+        views.run_script("create table t (k varchar, n bigint); create view totals as select k, sum(n) as n from t group by k")
+        views.write("t", insert=[("a", 1), ("b", 2)], idempotency_key="x")
+    views = Views(data=tmp_path)
+    views.write("t", insert=[("c", 3)])
+    assert printed(capsys, "list", tmp_path).startswith("RUN-00000000  at 3, run 1, 1 worker, 4 parts of state, ")
+    shown = printed(capsys, "show", tmp_path)
+    assert "  table t (k VARCHAR, n BIGINT)\n  view totals as select k, sum(n) as n from t group by k\n" in shown
+    assert re.search(r"\n +2 +[0-9]+ bytes +1  /t, part 0 of dataflow 0\n", shown)
+    assert printed(capsys, "verify", tmp_path) == "RUN-00000000: good\nthe log behind them: 1 epoch\n"
+    [*_, last] = sorted((tmp_path / "log").iterdir())
+    data = last.read_bytes()
+    last.write_bytes(data.rstrip(b"\0")[:-9])
+    assert re.fullmatch(
+        "RUN-00000000: good\nthe log behind them: 0 epochs, and [0-9]+ bytes of one that was not whole\n",
+        printed(capsys, "verify", tmp_path),
+    )
+    last.write_bytes(b"\1" + data[1:])
+    assert "damaged" in printed(capsys, "verify", tmp_path, status=1)
+    views.close()

@@ -1,0 +1,112 @@
+"""``timely checkpoint``: what a run could resume from, what it holds, and whether it is whole. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from timely.errors import CheckpointError, ConfigurationError, brief
+from timely.memory import size_text
+from timely.recovery import Store, open_store
+from timely.recovery.history import History, damage_of
+from timely.recovery.manifest import Layer, Manifest, generation_of, state_name
+from timely.recovery.state_file import Key, StateFile
+from timely.recovery.store import is_uri
+
+Say = Callable[[str], object]
+
+
+def _directory(place: str) -> Path | None:
+    """Return the data of a server, if that is what is there."""
+    return Path(place) if not is_uri(place) and (Path(place) / "state").is_dir() and (Path(place) / "log").is_dir() else None
+
+
+def _read(place: str) -> tuple[Store, History, list[Manifest]]:
+    data = _directory(place)
+    store = open_store(place if data is None else data / "state")
+    history = History(store)
+    manifests = list(history.lineage())
+    if not manifests and not history.damaged:
+        raise ConfigurationError(f"there is no checkpoint in {place!r}")
+    return store, history, manifests
+
+
+def list_checkpoints(place: str, name: str | None, say: Say) -> None:
+    """Say one line for each checkpoint."""
+    if name is not None:
+        raise ConfigurationError(f"list has no checkpoint {name}: it lists all; timely checkpoint show DIR {name} shows one")
+    for each in _read(place)[2]:
+        what = ", with messages in flight" if each.in_flight else ""
+        say(
+            f"{each.name}  at {brief(each.time)}, run {generation_of(each.run)}, {_counted(each.peers, 'worker')},"
+            f" {_counted(len(each.layers), 'part')} of state, {size_text(sum(info.size for info in each.files.values()))}{what}"
+        )
+
+
+def show_checkpoint(place: str, name: str | None, say: Say) -> None:
+    """Say what a checkpoint holds: its dataflows, and the items and bytes of each part of the state."""
+    store, _, manifests = _read(place)
+    chosen = next((each for each in manifests if name in (None, each.name)), None)
+    if chosen is None:
+        known = ", ".join(each.name for each in manifests) or "none that is good"
+        raise ConfigurationError(f"there is no checkpoint {name} in {place!r}: there are {known}")
+    say(f"checkpoint {chosen.name} at {brief(chosen.time)}, version {chosen.version!r}, of {_counted(chosen.peers, 'worker')}")
+    for number, lines in enumerate(chosen.dataflows):
+        say(f"dataflow {number}:")
+        for line in lines:
+            say(f"  {line}")
+    say(f"{'items':>12} {'size':>10} {'layers':>6}  part")
+    for key, layers in chosen.layers.items():
+        dataflow, path, part = key
+        items, size = _items(store, chosen, key, layers), size_text(sum(layer.bytes for layer in layers))
+        say(f"{items:>12} {size:>10} {len(layers):>6}  {path}, part {part} of dataflow {dataflow}")
+
+
+def _items(store: Store, manifest: Manifest, key: Key, layers: list[Layer]) -> str:
+    """Return how many items a part has, all layers together; ``?`` where this program cannot read them."""
+    count = 0
+    try:
+        for layer in layers:
+            for worker in range(layer.peers):
+                name = state_name(layer.checkpoint, worker)
+                file = StateFile(name, store.open, manifest.files[name].size, manifest.files[name].digest)
+                count += sum(1 for _ in file.own(key)) + sum(1 for _ in file.routed(key, 0, 1))
+    except (ImportError, AttributeError):
+        return "?"
+    return f"{count:,}"
+
+
+def verify_checkpoints(place: str, name: str | None, say: Say) -> None:
+    """Read all files of all checkpoints, and a server's log; ``CheckpointError`` where something is damaged."""
+    store, history, manifests = _read(place)
+    damaged = list(history.damaged)
+    good: list[Manifest] = []
+    for each in manifests:
+        damage = damage_of(each, store) if name in (None, each.name) else ""
+        say(f"{each.name}: {damage or 'good'}")
+        if damage:
+            damaged.append(f"checkpoint {each.name}: {damage}")
+        else:
+            good.append(each)
+    data = _directory(place)
+    if data is not None:
+        from timely.server.log import LocalDisk, LogReader
+
+        reader = LogReader(LocalDisk(data / "log"), (data / "id").read_text(encoding="ascii").strip())
+        count = sum(1 for _ in reader.frames(good[0].time if good else 1))
+        torn = f", and {_counted(reader.torn, 'byte')} of one that was not whole" if reader.torn else ""
+        say(f"the log behind them: {_counted(count, 'epoch')}{torn}")
+    if damaged:
+        raise CheckpointError(f"{place!r} is damaged: {'; '.join(damaged)}")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+ACTIONS: Final[Mapping[str, Callable[[str, str | None, Say], Any]]] = {
+    "list": list_checkpoints,
+    "show": show_checkpoint,
+    "verify": verify_checkpoints,
+}
