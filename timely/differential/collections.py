@@ -62,7 +62,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def __init__(
         self,
-        stream: Stream[T, Any],
+        stream: Stream[T, Update],
         ring: Ring = INTEGERS,
         *,
         arrangement: Arrangement[T, Any, Any] | None = None,
@@ -257,7 +257,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             capability.drop()
             sums = GrowingSums(info, scope, key, waiting.minimum) if grows else None
 
-            def logic(input: InputPort[T, Any], output: OutputPort[T]) -> bool:
+            def logic(input: InputPort[T, Update], output: OutputPort[T]) -> bool:
                 for came_with, batch in input:
                     waiting.at(came_with.time, lambda: (came_with.retain(), []))[1].extend(batch)  # noqa: B023
                 frontier = input.elements
@@ -455,7 +455,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
             info.declare_stateless()
 
-            def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+            def logic(input: InputPort[T, Update], output: OutputPort[T]) -> None:
                 for came_with, batch in input:
                     look(came_with.time, batch)
                     output.session(came_with).give_batch(batch)
@@ -471,7 +471,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         made = "" if place is None else f"; it was asserted at {place}"
 
         def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
-            def look(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+            def look(input: InputPort[T, Update], output: OutputPort[T]) -> None:
                 for came_with, batch in input:
                     for record, diff in batch:
                         raise CollectionMismatch(
@@ -493,7 +493,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         self.ring.require("negate", "assert_equal")
         self.minus(other).assert_empty(name="assert_equal")
 
-    def to_stream(self) -> Stream[T, Any]:
+    def to_stream(self) -> Stream[T, Update]:
         """Return the stream of its updates ``(record, diff)``."""
         return self.stream
 
@@ -578,7 +578,7 @@ def collection(
     return Collection(linear(to_stream(scope, records, on=on), name, lambda records: [(record, 1) for record in records]))
 
 
-def from_updates(stream: Stream[T, Any], *, diff: Any = int) -> Collection[T, Any]:
+def from_updates(stream: Stream[T, Update], *, diff: Any = int) -> Collection[T, Any]:
     """Return the collection of a stream of updates ``(record, diff)``."""
     ring = ring_of(diff)
     if ring.native is int:

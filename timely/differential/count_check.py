@@ -8,6 +8,7 @@ from typing import Any
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline
 from timely.dataflow.origin import origin
 from timely.differential.collections import Collection
+from timely.differential.updates.updates import Update
 from timely.errors import CollectionMismatch, DifferenceError, GraphError, brief
 
 
@@ -48,7 +49,7 @@ def check_counts(collection: Collection[Any, Any], lower: Any = 0, *, name: str 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
 
-        def look(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
+        def look(input: InputPort[Any, Update], output: OutputPort[Any]) -> None:
             for came_with, batch in input:
                 for record, count in below(batch):
                     raise CollectionMismatch(

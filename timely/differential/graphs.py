@@ -7,7 +7,7 @@ variable is its proposals, and the reduction that chooses among them is inside t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -17,10 +17,25 @@ from timely.differential.operators.arrangement import Arrangement
 from timely.errors import ContainerError, GraphError, brief
 from timely.order import PartialOrder
 
+if TYPE_CHECKING:
+    from timely.differential.updates.int_columns import Array
+
 T = TypeVar("T", bound=PartialOrder, default=int)
 
-Edges: TypeAlias = Collection[T, Any] | Arrangement[T, Any, Any]
-"""Pairs of a key and a value, which may be arranged by the key already."""
+
+
+class Ordered(Protocol):
+    """What can be compared."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+N = TypeVar("N", default=Any)
+C = TypeVar("C", bound=Ordered, default=Any)
+V = TypeVar("V", default=Any)
+
+Edges: TypeAlias = Collection[T, tuple[N, V]] | Arrangement[T, N, V]
+"""Pairs of a node and a value, such as another node; they may be arranged by the node already."""
 
 __all__ = [
     "bidirectional_search",
@@ -35,7 +50,7 @@ __all__ = [
 ]
 
 
-def breadth_first_search(edges: Edges[T], roots: Collection[T, Any]) -> Collection[T, tuple[Any, int]]:
+def breadth_first_search(edges: Edges[T, N, N], roots: Collection[T, N]) -> Collection[T, tuple[N, int]]:
     """Return ``(node, distance)``: the fewest directed edges on a path from any of ``roots``, for the nodes that have one.
 
     >>> import timely
@@ -53,13 +68,13 @@ def breadth_first_search(edges: Edges[T], roots: Collection[T, Any]) -> Collecti
     ([('a', 0), ('b', 1), ('c', 2)], [('a', 0)])
     """
 
-    def extend(node: Any, distance: Any, target: Any) -> tuple[Any, Any]:
+    def extend(node: object, distance: Any, target: V) -> tuple[V, Any]:
         return target, distance + 1
 
     return _closest("breadth_first_search", edges, roots, extend, columns=extend)
 
 
-def shortest_paths(edges: Edges[T], roots: Collection[T, Any]) -> Collection[T, tuple[Any, Any]]:
+def shortest_paths(edges: Edges[T, N, tuple[N, V]], roots: Collection[T, N]) -> Collection[T, tuple[N, V]]:
     """Return ``(node, distance)``: the least sum of weights on a path from any of ``roots``, for the nodes that have one.
 
     ``edges`` are directed, ``(src, (dst, weight))``. A cycle of edges whose weights add up to less than zero has no shortest
@@ -79,23 +94,23 @@ def shortest_paths(edges: Edges[T], roots: Collection[T, Any]) -> Collection[T, 
 
 def _closest(
     name: str,
-    edges: Edges[T],
-    roots: Collection[T, Any],
-    extend: Callable[[Any, Any, Any], Any],
-    columns: Callable[[Any, Any, Any], Any] | None = None,
-) -> Collection[T, Any]:
+    edges: Edges[T, N, V],
+    roots: Collection[T, N],
+    extend: Callable[[Any, Any, Any], object],
+    columns: Callable[[Any, Any, Any], object] | None = None,
+) -> Collection[T, tuple[N, Any]]:
     """Return ``(node, least distance)``, where ``extend(node, distance, value of its edge)`` is the next pair."""
     forward = _by_source(edges, name)
     key = forward.index.key
     with forward.scope.iterative(name) as loop:
-        proposals: Variable[Any, Any] = Variable(loop)
+        proposals: Variable = Variable(loop)
         start = roots.map(lambda root: (root, 0)).enter(loop)
         distances = proposals.collection.concat(start).min_by_key(key=key)
         proposals.set(distances.join_map(forward.enter(loop), extend, columns=columns, key=key))
         return distances.leave()
 
 
-def propagate(edges: Edges[T], labels: Collection[T, Any]) -> Collection[T, tuple[Any, Any]]:
+def propagate(edges: Edges[T, N, N], labels: Collection[T, tuple[N, V]]) -> Collection[T, tuple[N, V]]:
     """Return ``(node, label)``: the least label that reaches it along directed edges, of the ``(node, label)`` of ``labels``.
 
     Whole numbers enter the loop by size, small ones first: most of the others then have nowhere to go.
@@ -113,24 +128,24 @@ def propagate(edges: Edges[T], labels: Collection[T, Any]) -> Collection[T, tupl
     forward = _by_source(edges, "propagate")
     key = forward.index.key
     with forward.scope.iterative("propagate") as loop:
-        proposals: Variable[Any, Any] = Variable(loop)
+        proposals: Variable = Variable(loop)
         start = labels.enter_at(loop, _round_of, columns=_rounds_of)
         least = proposals.collection.concat(start).min_by_key(key=key)
         proposals.set(least.join_map(forward.enter(loop), _at_target, columns=_at_target, key=key))
         return least.leave()
 
 
-def _at_target(node: Any, label: Any, target: Any) -> tuple[Any, Any]:
+def _at_target(node: object, label: V, target: N) -> tuple[N, V]:
     return target, label
 
 
-def _round_of(labelled: Any) -> int:
+def _round_of(labelled: tuple[object, object]) -> int:
     """Return the round in which a label enters: labels twice as large, 64 rounds later."""
     label = labelled[1]
     return 64 * label.bit_length() if isinstance(label, int) and label > 0 else 0
 
 
-def _rounds_of(nodes: Any, labels: Any) -> Any:
+def _rounds_of(nodes: Array, labels: Array) -> Array:
     """Return the rounds of columns of labels."""
     import numpy as np
 
@@ -140,7 +155,7 @@ def _rounds_of(nodes: Any, labels: Any) -> Any:
     return 64 * bits
 
 
-def connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
+def connected_components(edges: Edges[T, C, C]) -> Collection[T, tuple[C, C]]:
     """Return ``(node, least node of its component)``, of undirected edges; a self-loop alone is a component of one node.
 
     >>> import timely
@@ -165,7 +180,7 @@ def connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
     return propagate(both_ways, pairs.map(lambda edge: (least := min(_ends(name, edge)), least), columns=_lesser_ends))
 
 
-def strongly_connected_edges(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
+def strongly_connected_edges(edges: Edges[T, N, N]) -> Collection[T, tuple[N, N]]:
     """Return the directed edges with both ends in one strongly connected component; self-loops are among them.
 
     >>> import timely
@@ -187,13 +202,13 @@ def strongly_connected_edges(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
     whole = _pairs(edges, "strongly_connected_edges").distinct()
     with whole.scope.iterative("strongly_connected_edges") as loop:
         entered = whole.enter(loop)
-        removed: Variable[Any, Any] = Variable(loop)  # few, where what stays would be sent round with all edges
+        removed: Variable = Variable(loop)  # few, where what stays would be sent round with all edges
         inside = _with_equal_labels(_with_equal_labels(entered.minus(removed.collection)))
         removed.set(entered.minus(inside).consolidate())
         return inside.leave()
 
 
-def _with_equal_labels(edges: Collection[T, Any]) -> Collection[T, Any]:
+def _with_equal_labels(edges: Collection[T, tuple[N, N]]) -> Collection[T, tuple[N, N]]:
     """Return the edges whose ends are reached by the same least node, turned round.
 
     Only targets label: no cycle has a node without an edge to it. Labels and edges are consolidated: else what a search tries
@@ -206,7 +221,7 @@ def _with_equal_labels(edges: Collection[T, Any]) -> Collection[T, Any]:
     return checked.filter(lambda edge: edge[2]).map(lambda edge: edge[:2]).consolidate()
 
 
-def strongly_connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
+def strongly_connected_components(edges: Edges[T, N, N]) -> Collection[T, tuple[N, N]]:
     """Return ``(node, least node of its strongly connected component)``, for all nodes of directed edges.
 
     >>> import timely
@@ -222,7 +237,7 @@ def strongly_connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, A
     return propagate(strongly_connected_edges(edges).consolidate(), nodes.map(lambda node: (node, node)))
 
 
-def k_core(edges: Edges[T], k: int) -> Collection[T, Any]:
+def k_core(edges: Edges[T, C, C], k: int) -> Collection[T, C]:
     """Return the nodes of the largest subgraph in which each has ``k`` neighbours or more; edges are undirected.
 
     >>> import timely
@@ -241,7 +256,7 @@ def k_core(edges: Edges[T], k: int) -> Collection[T, Any]:
     ends = neighbours.map(lambda edge: edge[0])
     nodes = (ends if k else pairs.flat_map(lambda edge: edge)).distinct()  # a self-loop alone has no neighbour
     with nodes.scope.iterative("k_core") as loop:
-        lost: Variable[Any, Any] = Variable(loop)  # a node, for each neighbour that is not in the core
+        lost: Variable = Variable(loop)  # a node, for each neighbour that is not in the core
         # A node counts one more than its neighbours: it stays a record when it has none left.
         counted = ends.concat(nodes).enter(loop).minus(lost.collection)
         outside = counted.threshold(lambda node, count: int(count <= k))
@@ -249,7 +264,7 @@ def k_core(edges: Edges[T], k: int) -> Collection[T, Any]:
         return nodes.minus(outside.leave()).consolidate()
 
 
-def triangle_count(edges: Edges[T]) -> Collection[T, tuple[Any, int]]:
+def triangle_count(edges: Edges[T, C, C]) -> Collection[T, tuple[C, int]]:
     """Return ``(node, triangles)``: of how many triangles of undirected edges it is a corner, for the nodes that are of any.
 
     >>> import timely
@@ -272,12 +287,12 @@ def triangle_count(edges: Edges[T]) -> Collection[T, tuple[Any, int]]:
     return closed.flat_map(lambda corner: (*corner[0], corner[1])).count()
 
 
-def _upward(other: Any, ranked: tuple[int, Any], rank: int) -> tuple[Any, Any]:
+def _upward(other: N, ranked: tuple[int, N], rank: int) -> tuple[N, N]:
     one = ranked[1]
     return (one, other) if ranked < (rank, other) else (other, one)
 
 
-def bidirectional_search(edges: Edges[T], pairs: Collection[T, tuple[Any, Any]]) -> Collection[T, tuple[tuple[Any, Any], int]]:
+def bidirectional_search(edges: Edges[T, N, N], pairs: Collection[T, tuple[N, N]]) -> Collection[T, tuple[tuple[N, N], int]]:
     """Return ``((source, target), distance)``, the fewest directed edges on a path, for the ``pairs`` that have one.
 
     It searches from both ends of a pair at once, and no further than where they meet.
@@ -296,8 +311,8 @@ def bidirectional_search(edges: Edges[T], pairs: Collection[T, tuple[Any, Any]])
     asked = pairs.distinct()
     with forward.scope.iterative("bidirectional_search") as loop:
         inner = asked.enter(loop)
-        ahead: Variable[Any, Any] = Variable(loop)  # ((node, pair), distance from the source)
-        behind: Variable[Any, Any] = Variable(loop)  # ((node, pair), distance to the target)
+        ahead: Variable = Variable(loop)  # ((node, pair), distance from the source)
+        behind: Variable = Variable(loop)  # ((node, pair), distance to the target)
         reached = ahead.collection.concat(inner.map(lambda pair: ((pair[0], pair), 0))).min_by_key()
         reaching = behind.collection.concat(inner.map(lambda pair: ((pair[1], pair), 0))).min_by_key()
         met = reached.join_map(reaching, lambda place, one, other: (place[1], one + other))
@@ -322,14 +337,14 @@ def _one_further(
     return going.join_map(edges, lambda node, place, target: ((target, place[0]), place[1] + 1), key=key)
 
 
-def _by_source(edges: Edges[T], name: str) -> Arrangement[T, Any, Any]:
+def _by_source(edges: Edges[T, N, V], name: str) -> Arrangement[T, N, V]:
     arrangement = arranged(edges, name, True, None)
     if not arrangement.index.pairs:
         raise GraphError(f"{name} takes edges that are arranged by their source: call arrange_by_key(), not arrange_by_self()")
     return arrangement
 
 
-def _pairs(edges: Edges[T], name: str) -> Collection[T, Any]:
+def _pairs(edges: Edges[T, N, V], name: str) -> Collection[T, tuple[N, V]]:
     if isinstance(edges, Arrangement):
         return edges.as_collection()
     if not isinstance(edges, Collection):
@@ -337,22 +352,22 @@ def _pairs(edges: Edges[T], name: str) -> Collection[T, Any]:
     return edges
 
 
-def _undirected(edges: Edges[T], name: str) -> Collection[T, Any]:
+def _undirected(edges: Edges[T, C, C], name: str) -> Collection[T, tuple[C, C]]:
     """Return each edge once, from its lesser end, without self-loops."""
     return _pairs(edges, name).filter(_joins_two(name)).map(lambda edge: edge if edge[0] < edge[1] else _turned(edge)).distinct()
 
 
-def _joins_two(name: str) -> Callable[[tuple[Any, Any]], bool]:
+def _joins_two(name: str) -> Callable[[tuple[object, object]], bool]:
     """Return whether an edge has two different ends."""
 
-    def joins(edge: tuple[Any, Any]) -> bool:
+    def joins(edge: tuple[object, object]) -> bool:
         src, dst = _ends(name, edge)
         return bool(src != dst)
 
     return joins
 
 
-def _ends(name: str, edge: tuple[Any, Any]) -> tuple[Any, Any]:
+def _ends(name: str, edge: tuple[N, N]) -> tuple[N, N]:
     """Return both ends of an edge; an edge without an end, as ``NULL`` of a table, is an error."""
     src, dst = edge[0], edge[1]
     if src is None or dst is None:
@@ -360,20 +375,20 @@ def _ends(name: str, edge: tuple[Any, Any]) -> tuple[Any, Any]:
     return src, dst
 
 
-def _turned(edge: tuple[Any, Any]) -> tuple[Any, Any]:
+def _turned(edge: tuple[N, N]) -> tuple[N, N]:
     return edge[1], edge[0]
 
 
-def _turned_columns(src: Any, dst: Any) -> tuple[Any, Any]:
+def _turned_columns(src: Array, dst: Array) -> tuple[Array, Array]:
     return dst, src
 
 
-def _lesser_ends(src: Any, dst: Any) -> tuple[Any, Any]:
+def _lesser_ends(src: Array, dst: Array) -> tuple[Array, Array]:
     import numpy as np
 
     least = np.minimum(src, dst)
     return least, least
 
 
-def _both_ways(edge: tuple[Any, Any]) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+def _both_ways(edge: tuple[N, N]) -> tuple[tuple[N, N], tuple[N, N]]:
     return edge, _turned(edge)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from typing_extensions import TypeVar
 
 from timely.differential.updates.rings import Ring
+from timely.differential.updates.updates import Update
 from timely.errors import require_package
 from timely.operators.input_handle import InputHandle
 from timely.order import PartialOrder
@@ -25,7 +26,7 @@ class TimedSession(Generic[T]):
 
     __slots__ = ("_input",)
 
-    def __init__(self, input: InputHandle[T, Any]) -> None:
+    def __init__(self, input: InputHandle[T, Update]) -> None:
         self._input = input
 
     @property
@@ -83,7 +84,7 @@ class InputSession(TimedSession[T], Generic[T, D]):
 
     __slots__ = ("_fields", "_one", "_ring")
 
-    def __init__(self, input: InputHandle[T, Any], ring: Ring, fields: Fields | None = None) -> None:
+    def __init__(self, input: InputHandle[T, Update], ring: Ring, fields: Fields | None = None) -> None:
         super().__init__(input)
         self._fields = fields  # of a collection with a schema
         self._ring = ring

@@ -79,10 +79,10 @@ class Output(Generic[T, D]):
         self._base: dict[T, dict[D, Any]] = {}  # what was forgotten, added up, by the time that it is read at
         self._since: T | None = None
         self._subscribers: list[Subscriber] = []
-        self._port: InputPort[T, Any] | None = None
+        self._port: InputPort[T, Update] | None = None
         self._name = "output"
 
-    def connect(self, port: InputPort[T, Any], info: OperatorInfo, scope: ScopeBuilder[T], placement: ByUpdate) -> None:
+    def connect(self, port: InputPort[T, Update], info: OperatorInfo, scope: ScopeBuilder[T], placement: ByUpdate) -> None:
         """Take the port whose frontier says which times are complete, and what a checkpoint has.
 
         ``placement`` says which worker has an update.
@@ -120,7 +120,7 @@ class Output(Generic[T, D]):
         for time, updates in base.items():
             _add_up(self._base.setdefault(time, {}), consolidate(updates))
 
-    def logic(self, input: InputPort[T, Any]) -> None:
+    def logic(self, input: InputPort[T, Update]) -> None:
         """Receive updates, and put together those of complete times."""
         arrived = self._arrived
         for capability, batch in input:
@@ -334,7 +334,7 @@ def worker_of(scope: ScopeBuilder[Any]) -> Worker:
 
 
 def output(
-    stream: Stream[T, Any],
+    stream: Stream[T, Update],
     ring: Ring,
     worker: int | None,
     name: str,

@@ -50,7 +50,7 @@ class UpsertSession(TimedSession[T], Generic[T, K, V]):
 
     __slots__ = ("_number", "_worker")
 
-    def __init__(self, input: InputHandle[T, Any], worker: int) -> None:
+    def __init__(self, input: InputHandle[T, Update], worker: int) -> None:
         super().__init__(input)
         self._number = 0
         self._worker = worker
@@ -79,13 +79,13 @@ class _Upserts:
     def __init__(self, times: Any) -> None:
         self._pending: Pending[Any, _Waiting] = Pending()
         self._now: list[Any] = []
-        self._port: InputPort[Any, Any] | None = None
+        self._port: InputPort[Any, Update] | None = None
         self._minimum = times.domain.minimum
         self._values: dict[Any, Any] = {}
         self.trace: Trace[Any] = Trace(times, True, self.hold)
         self.index: Index
 
-    def connect(self, port: InputPort[Any, Any]) -> None:
+    def connect(self, port: InputPort[Any, Update]) -> None:
         """Take the port, whose frontier says which times are complete, and what the trace has of a checkpoint."""
         self._port = port
         trace = self.trace
@@ -113,7 +113,7 @@ class _Upserts:
         for key, time, call in items:
             self._pending.at(time, lambda: _Waiting(capability.delayed(time))).add(key, call)  # noqa: B023  # called at once
 
-    def logic(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
+    def logic(self, input: InputPort[Any, Update], output: OutputPort[Any]) -> bool:
         """Receive calls, and process those of complete times, in order."""
         for capability, batch in input:
             waiting = self._pending.at(capability.time, lambda: _Waiting(capability.retain()))  # noqa: B023

@@ -31,7 +31,7 @@ from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
 from timely.differential.trace.trace_state import TraceState
 from timely.differential.updates.rings import Ring
-from timely.differential.updates.updates import ByUpdate, by_key, by_record
+from timely.differential.updates.updates import ByUpdate, Update, by_key, by_record
 from timely.errors import GraphError
 from timely.operators.resuming import resume_time
 from timely.operators.state_registration import register_union_state
@@ -127,7 +127,7 @@ class Arrangement(ArrangementBase[T, K, V], Generic[T, K, V]):
 
     def __init__(
         self,
-        stream: Stream[T, Any],
+        stream: Stream[T, Update],
         index: Index,
         to_inner: Callable[[Any], T] | None = None,
         to_outer: Callable[[T], Any] | None = None,
@@ -199,7 +199,7 @@ def _composed(first: Callable[[Any], Any] | None, then: Callable[[Any], Any] | N
 
 
 def arrange(
-    stream: Stream[T, Any], ring: Ring, pairs: bool, key: Callable[[Any], Any] | None = None, name: str | None = None
+    stream: Stream[T, Update], ring: Ring, pairs: bool, key: Callable[[Any], Any] | None = None, name: str | None = None
 ) -> Arrangement[T, Any, Any]:
     """Return the arrangement of a stream of updates: by the first part of pairs, or by the records themselves."""
     name = name or ("arrange_by_key" if pairs else "arrange_by_self")
@@ -214,7 +214,7 @@ def arrange(
         index.connect(info)
         info.describe(trace.size)
 
-        def logic(input: InputPort[T, Any], output: OutputPort[T]) -> bool:
+        def logic(input: InputPort[T, Update], output: OutputPort[T]) -> bool:
             appended = 0
             for capability, batch in input:
                 time = capability.time

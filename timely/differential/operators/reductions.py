@@ -210,7 +210,7 @@ class _Reduction(Generic[T]):
         self._now: list[T] = []
         self._current: list[_Waiting[T]] = []  # what is under way, if anything
         self._work: Iterator[int] | None = None
-        self._port: InputPort[T, Any] | None = None
+        self._port: InputPort[T, Update] | None = None
         self._minimum = times.domain.minimum
         self.input: ReduceInput[T]
         self.tactic: ReduceTactic[T]
@@ -218,7 +218,7 @@ class _Reduction(Generic[T]):
         self.trace: Trace[T] = Trace(times, pairs, self.hold)
         self.sent: Cursor[T] = Cursor(self.trace, times, self.hold)
 
-    def connect(self, port: InputPort[T, Any]) -> None:
+    def connect(self, port: InputPort[T, Update]) -> None:
         """Take the port, whose frontier says which times are complete."""
         self._port = port
 
@@ -255,7 +255,7 @@ class _Reduction(Generic[T]):
         for time, waiting_updates in updates.items():
             self._pending[time].batches.append(self.input.restore(waiting_updates, time))
 
-    def logic(self, input: InputPort[T, Any], output: OutputPort[T]) -> bool:
+    def logic(self, input: InputPort[T, Update], output: OutputPort[T]) -> bool:
         """Receive what has arrived, and process the times that are complete."""
         limited = self.trace.has_limit
         for capability, batch in input:
@@ -285,7 +285,7 @@ class _Reduction(Generic[T]):
         for keys in self.input.take(time, batches):
             waiting.add_keys(keys)
 
-    def _due_times(self, input: InputPort[T, Any], output: OutputPort[T]) -> Iterator[int]:
+    def _due_times(self, input: InputPort[T, Update], output: OutputPort[T]) -> Iterator[int]:
         """Process the times that are complete; yield how many changes were sent, now and then."""
         several = len(self._pending) > 1
         if several:
@@ -340,7 +340,7 @@ def by_value(f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]
 
 
 def reduce_stream(
-    stream: Stream[T, Any],
+    stream: Stream[T, Update],
     ring: Ring,
     f: Function | Aggregate,
     name: str,

@@ -59,12 +59,12 @@ class _Join(Generic[T]):
         self._pending: Pending[T, Waiting[T]] = Pending()
         self._current: list[T] = []  # the time under way, if any
         self._work: Iterator[int] | None = None
-        self._ports: list[InputPort[T, Any]] = []
+        self._ports: list[InputPort[T, Update]] = []
         self._limit = TraceLimits.current().joined  # after so many records other operators run
         self._pairs_of = (left.index.pairs, right.index.pairs)
         self._cursors = (left.cursor(lambda: self._hold(1)), right.cursor(lambda: self._hold(0)))
 
-    def connect(self, left: InputPort[T, Any], right: InputPort[T, Any]) -> None:
+    def connect(self, left: InputPort[T, Update], right: InputPort[T, Update]) -> None:
         """Take the ports, whose frontiers hold the traces."""
         self._ports = [left, right]
 
@@ -100,7 +100,7 @@ class _Join(Generic[T]):
             return [self._cursors[0].lattice.domain.minimum]
         return [*self._ports[other].elements, *self._pending.minimum(), *self._current]
 
-    def logic(self, left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> bool:
+    def logic(self, left: InputPort[T, Update], right: InputPort[T, Update], output: OutputPort[T]) -> bool:
         """Receive what has arrived, and join some of it; returns whether more is ready."""
         pending = self._pending
         for side, port in enumerate((left, right)):
@@ -127,7 +127,7 @@ class _Join(Generic[T]):
                     return True
             self._work = None
 
-    def _next(self, left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> Iterator[int] | None:
+    def _next(self, left: InputPort[T, Update], right: InputPort[T, Update], output: OutputPort[T]) -> Iterator[int] | None:
         pending = self._pending
         if not pending:
             return None
@@ -138,10 +138,10 @@ class _Join(Generic[T]):
             return None
         return self._several(left, right, output)
 
-    def _is_complete(self, time: T, left: InputPort[T, Any], right: InputPort[T, Any]) -> bool:
+    def _is_complete(self, time: T, left: InputPort[T, Update], right: InputPort[T, Update]) -> bool:
         return self._due(time, left.elements) and self._due(time, right.elements)
 
-    def _several(self, left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> Iterator[int]:
+    def _several(self, left: InputPort[T, Update], right: InputPort[T, Update], output: OutputPort[T]) -> Iterator[int]:
         for cursor in self._cursors:
             cursor.begin_run()
         try:
@@ -209,7 +209,7 @@ class _Join(Generic[T]):
 
 def join_arrangements(
     left: Arrangement[T, Any, Any], right: Arrangement[T, Any, Any], result: JoinResult, name: str
-) -> Stream[T, Any]:
+) -> Stream[T, Update]:
     """Return the stream of updates that ``result`` collects of the pairs of ``left`` and ``right``."""
     if left.scope is not right.scope:
         raise GraphError(

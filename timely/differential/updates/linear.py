@@ -22,7 +22,7 @@ Rows = Callable[[Iterable[Update]], Any]
 Columns = Callable[["Updates"], Any]
 
 
-def linear(stream: Stream[Any, Any], name: str, rows: Rows, columns: Columns | None = None) -> Stream[Any, Any]:
+def linear(stream: Stream[Any, Update], name: str, rows: Rows, columns: Columns | None = None) -> Stream[Any, Update]:
     """Return the stream of ``rows(updates)``, or ``columns(updates)`` of containers of columns, at the times of the input."""
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
@@ -32,7 +32,7 @@ def linear(stream: Stream[Any, Any], name: str, rows: Rows, columns: Columns | N
             change: Callable[[Any], Any] = columns if columns is not None and is_columns(updates) else rows
             return change(updates) if len(updates) < MANY else without_full_collections(change, updates)
 
-        def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
+        def logic(input: InputPort[Any, Update], output: OutputPort[Any]) -> None:
             input.forward(output, of_batch)
 
         return logic
@@ -41,18 +41,18 @@ def linear(stream: Stream[Any, Any], name: str, rows: Rows, columns: Columns | N
 
 
 def delayed(
-    stream: Stream[Any, Any],
+    stream: Stream[Any, Update],
     name: str,
     delay: Callable[[Any], Any],
     to: Callable[[Any, Any], Any],
     columns: Callable[..., Any] | None,
-) -> Stream[Any, Any]:
+) -> Stream[Any, Update]:
     """Return the stream of the updates at ``to(time, delay(record))``; ``columns`` returns the delays of columns."""
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
 
-        def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
+        def logic(input: InputPort[Any, Update], output: OutputPort[Any]) -> None:
             batch: Any
             for capability, batch in input:
                 by_delay: dict[Any, Any] = {}
