@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, check_scope
 from timely.dataflow.origin import origin
 from timely.differential.inputs import InputSession
-from timely.differential.operators.aggregates import Count, Sum, Top, greatest
+from timely.differential.operators.aggregates import Aggregate, Count, Sum, Top, greatest
 from timely.differential.operators.arrangement import Arrangement, arrange, pact_for
 from timely.differential.operators.growing_sums import GrowingSums
-from timely.differential.operators.join_results import LEFT, PAIR, mapped
+from timely.differential.operators.join_results import LEFT, PAIR, JoinResult, mapped
 from timely.differential.operators.methods import CollectionBase
 from timely.differential.operators.reductions import Function, by_value, reduce_stream
 from timely.differential.operators.trace_joins import join_arrangements
@@ -32,7 +32,7 @@ from timely.differential.updates.linear import (
     negated_columns,
 )
 from timely.differential.updates.rings import INTEGERS, Ring, product_ring, ring_of
-from timely.differential.updates.updates import ByUpdate, Update, consolidate
+from timely.differential.updates.updates import ByUpdate, Container, Counts, Difference, Kernel, Key, Update, consolidate
 from timely.errors import CollectionMismatch, GraphError, brief
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
@@ -45,10 +45,17 @@ from timely.order import PartialOrder, Product, reaches
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from timely.differential.updates.int_columns import Updates
+
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
+E = TypeVar("E", default=Any)
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+W = TypeVar("W", default=Any)
 
-Key = Callable[[Any], Any]
+Pairs: TypeAlias = "Collection[T, tuple[K, V]]"
+"""Pairs of a key and a value."""
 
 
 class Collection(CollectionBase[T, D], Generic[T, D]):
@@ -86,7 +93,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         return self.stream.scope
 
     def _linear(
-        self, name: str, rows: Callable[[Iterable[Update]], list[Update]], columns: Callable[[Any], Any] | None = None
+        self, name: str, rows: Callable[[Iterable[Update]], Container], columns: Callable[[Updates], Container] | None = None
     ) -> Collection[T, Any]:
         return Collection(linear(self.stream, name, rows, columns), self.ring)
 
@@ -98,7 +105,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     # -- linear operators ------------------------------------------------------------------------------------------
 
-    def map(self, f: Callable[[D], Any], *, columns: Callable[..., Any] | None = None, name: str = "map") -> Collection[T, Any]:
+    def map(self, f: Callable[[D], E], *, columns: Kernel | None = None, name: str = "map") -> Collection[T, E]:
         """Return the collection of ``f(record)``.
 
         ``columns(keys, values)``, or ``columns(keys)``, does the same for NumPy arrays: it returns an array, or two for pairs.
@@ -117,18 +124,16 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         kernel = None if columns is None else partial(mapped_columns, columns, name)
         return self._linear(name, lambda updates: [(f(record), diff) for record, diff in updates], kernel)
 
-    def filter(
-        self, p: Callable[[D], Any], *, columns: Callable[..., Any] | None = None, name: str = "filter"
-    ) -> Collection[T, D]:
+    def filter(self, p: Callable[[D], object], *, columns: Kernel | None = None, name: str = "filter") -> Collection[T, D]:
         """Return the collection of the records for which ``p(record)`` is true; ``columns`` is as in ``map``, for booleans."""
         kernel = None if columns is None else partial(filtered_columns, columns)
         return self._like_self(self._linear(name, lambda updates: [update for update in updates if p(update[0])], kernel))
 
-    def flat_map(self, f: Callable[[D], Iterable[Any]], *, name: str = "flat_map") -> Collection[T, Any]:
+    def flat_map(self, f: Callable[[D], Iterable[E]], *, name: str = "flat_map") -> Collection[T, E]:
         """Return the collection of all records of ``f(record)``."""
         return self._linear(name, lambda updates: [(new, diff) for record, diff in updates for new in f(record)])
 
-    def explode(self, f: Callable[[D], Any], *, name: str = "explode") -> Collection[T, Any]:
+    def explode(self, f: Callable[[D], object], *, name: str = "explode") -> Collection[T, Any]:
         """Return the collection of ``new``, ``factor`` times, for the pair or pairs ``(new, factor)`` of ``f(record)``."""
 
         def explode(updates: Iterable[Update]) -> list[Update]:
@@ -157,7 +162,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         self._check_other(other, "minus")
         return self.concat(other.negate())
 
-    def _check_other(self, other: Any, name: str) -> None:
+    def _check_other(self, other: object, name: str) -> None:
         if not isinstance(other, Collection):
             raise GraphError(f"{name} takes collections, not {brief(other)}")
         if other.scope is not self.scope:
@@ -169,7 +174,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             product_ring(self.ring, other.ring, name)
             raise GraphError(f"{name} adds up differences, and those of its collections are of two kinds")
 
-    def map_columns(self, f: Callable[..., Any], *, name: str = "map_columns") -> Collection[T, Any]:
+    def map_columns(self, f: Kernel, *, name: str = "map_columns") -> Collection[T, Any]:
         """Return ``f(keys, values)``, or ``f(keys)`` where records are no pairs: NumPy arrays to one array, or two for pairs.
 
         Records are whole numbers, or pairs of them; ``TypeError`` for others.
@@ -177,7 +182,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         kernel = partial(mapped_columns, f, name)
         return self._linear(name, lambda updates: kernel(as_many_columns(updates, name)), kernel)
 
-    def filter_columns(self, p: Callable[..., Any], *, name: str = "filter_columns") -> Collection[T, D]:
+    def filter_columns(self, p: Kernel, *, name: str = "filter_columns") -> Collection[T, D]:
         """Return the records for which ``p(keys, values)``, or ``p(keys)``, is true: NumPy arrays to an array of booleans."""
         kernel = partial(filtered_columns, p)
         return self._like_self(self._linear(name, lambda updates: kernel(as_many_columns(updates, name)), kernel))
@@ -196,7 +201,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         scope: ScopeBuilder[Any],
         round: Callable[[D], int],
         *,
-        columns: Callable[..., Any] | None = None,
+        columns: Kernel | None = None,
         name: str = "enter_at",
     ) -> Collection[Any, D]:
         """Return the collection inside the loop ``scope``, where each record enters at the round ``round(record)``.
@@ -217,7 +222,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     # -- arrangements ----------------------------------------------------------------------------------------------
 
-    def arrange_by_key(self, *, name: str | None = None, key: Key | None = None) -> Arrangement[T, Any, Any]:
+    def arrange_by_key(self: Pairs[T, K, V], *, name: str | None = None, key: Key | None = None) -> Arrangement[T, K, V]:
         """Return the arrangement of pairs ``(key, value)`` by key."""
         return self._arranged(True, name, key)
 
@@ -281,7 +286,9 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         """Return each record whose count is positive, once."""
         return self.threshold(_at_most_once, name=name, key=key)
 
-    def threshold(self, f: Callable[[D, Any], Any], *, name: str = "threshold", key: Key | None = None) -> Collection[T, D]:
+    def threshold(
+        self, f: Callable[[D, Difference], Difference], *, name: str = "threshold", key: Key | None = None
+    ) -> Collection[T, D]:
         """Return each record whose count is positive, with the count ``f(record, count)``, a difference as those of this one.
 
         ``DifferenceError`` for differences without ``is_positive`` or ``negate``.
@@ -292,25 +299,25 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         ring.require("negate", name)
         wrap = ring.wrap
 
-        def result(record: D, counts: dict[Any, Any]) -> list[tuple[None, Any]]:
+        def result(record: D, counts: Counts) -> list[tuple[None, Difference]]:
             count = counts[None]
             return [(None, 1 if once else wrap(f(record, unwrap(count))))] if count > 0 else []
 
         kernel = "distinct" if once else None
         return self._like_self(self._reduced(Function(result, kernel), name, key, pairs=False, results=False, ring=ring))
 
-    def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Any]]:
+    def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Difference]]:
         """Return ``(record, count)`` for each record."""
         unwrap = self.ring.unwrap
         return self._reduced(Function(lambda record, counts: [(unwrap(counts[None]), 1)], "count"), name, key, pairs=False)
 
     def reduce(
-        self,
-        f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]],
+        self: Pairs[T, K, V],
+        f: Callable[[K, list[tuple[V, Difference]]], Iterable[tuple[W, Difference]]],
         *,
         name: str = "reduce",
         key: Key | None = None,
-    ) -> Collection[T, tuple[Any, Any]]:
+    ) -> Collection[T, tuple[K, W]]:
         """Return pairs ``(key, value)``, with counts, for the ``(value, count)`` of ``f(key, [(value, count), ...])``.
 
         ``f`` gets the values whose count is not zero, in ascending order where they can be compared. It is called for the key of
@@ -328,11 +335,13 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         self.ring.require("negate", name)
         return self._reduced(Function(by_value(f)), name, key)
 
-    def count_by_key(self, *, name: str = "count_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
+    def count_by_key(
+        self: Pairs[T, K, V], *, name: str = "count_by_key", key: Key | None = None
+    ) -> Collection[T, tuple[K, Difference]]:
         """Return ``(key, number of values)`` of pairs, for each key that has any."""
         return self._reduced(Count(), name, key)
 
-    def sum_by_key(self, *, name: str = "sum_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
+    def sum_by_key(self: Pairs[T, K, V], *, name: str = "sum_by_key", key: Key | None = None) -> Collection[T, tuple[K, V]]:
         """Return ``(key, sum of values)`` of pairs, for each key that has any.
 
         Sums are exact for numbers of all types; those with floats are rounded once. ``SchemaError`` for a decimal with an
@@ -340,17 +349,17 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         """
         return self._reduced(Sum(), name, key)
 
-    def min_by_key(self, *, name: str = "min_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
+    def min_by_key(self: Pairs[T, K, V], *, name: str = "min_by_key", key: Key | None = None) -> Collection[T, tuple[K, V]]:
         """Return ``(key, least value)`` of pairs, of the values with positive counts."""
         return self._reduced(Top(1, kernel="least"), name, key)
 
-    def max_by_key(self, *, name: str = "max_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
+    def max_by_key(self: Pairs[T, K, V], *, name: str = "max_by_key", key: Key | None = None) -> Collection[T, tuple[K, V]]:
         """Return ``(key, greatest value)`` of pairs, of the values with positive counts."""
         return self._reduced(greatest(1, kernel="greatest"), name, key)
 
     def top_k(
-        self, k: int, by: Callable[[Any], Any] | None = None, *, name: str = "top_k", key: Key | None = None
-    ) -> Collection[T, tuple[Any, Any]]:
+        self: Pairs[T, K, V], k: int, by: Callable[[V], Any] | None = None, *, name: str = "top_k", key: Key | None = None
+    ) -> Collection[T, tuple[K, V]]:
         """Return the ``k`` greatest values of each key by ``by(value)``, and of equals the smaller value first.
 
         A value of count ``c`` takes ``c`` places, and comes out with the count that fits.
@@ -360,7 +369,14 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         return self._reduced(greatest(k, by), name, key)
 
     def _reduced(
-        self, f: Any, name: str, key: Key | None, *, pairs: bool = True, results: bool = True, ring: Ring = INTEGERS
+        self,
+        f: Function | Aggregate,
+        name: str,
+        key: Key | None,
+        *,
+        pairs: bool = True,
+        results: bool = True,
+        ring: Ring = INTEGERS,
     ) -> Collection[T, Any]:
         """Return the collection of a reduction, whose differences are those of ``ring``."""
         made = self._arrangement
@@ -370,7 +386,9 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     # -- joins -----------------------------------------------------------------------------------------------------
 
-    def join(self, other: Any, *, name: str = "join", key: Key | None = None) -> Collection[T, Any]:
+    def join(
+        self: Pairs[T, K, V], other: Pairs[T, K, W] | Arrangement[T, K, W], *, name: str = "join", key: Key | None = None
+    ) -> Collection[T, tuple[K, tuple[V, W]]]:
         """Return ``(key, (left, right))`` for pairs with equal keys, with the product of their counts.
 
         >>> import timely
@@ -388,30 +406,36 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         return self._join(other, PAIR, name, key)
 
     def join_map(
-        self,
-        other: Any,
-        f: Callable[[Any, Any, Any], Any],
+        self: Pairs[T, K, V],
+        other: Pairs[T, K, W] | Arrangement[T, K, W],
+        f: Callable[[K, V, W], E],
         *,
-        columns: Callable[..., Any] | None = None,
+        columns: Kernel | None = None,
         name: str = "join_map",
         key: Key | None = None,
-    ) -> Collection[T, Any]:
+    ) -> Collection[T, E]:
         """Return ``f(key, left, right)`` for pairs with equal keys, with the product of their counts.
 
         ``columns(keys, left, right)`` does the same for NumPy arrays of whole numbers, and returns an array, or two for pairs.
         """
         return self._join(other, mapped(f, columns), name, key)
 
-    def semijoin(self, keys: Any, *, name: str = "semijoin", key: Key | None = None) -> Collection[T, D]:
+    def semijoin(
+        self: Pairs[T, K, V], keys: Collection[T, K] | Arrangement[T, K], *, name: str = "semijoin", key: Key | None = None
+    ) -> Pairs[T, K, V]:
         """Return the pairs whose key is in ``keys``, with the product of their counts: ``distinct`` makes those a set."""
         return self._like_self(self._join(keys, LEFT, name, key, pairs=False))
 
-    def antijoin(self, keys: Any, *, name: str = "antijoin", key: Key | None = None) -> Collection[T, D]:
+    def antijoin(
+        self: Pairs[T, K, V], keys: Collection[T, K] | Arrangement[T, K], *, name: str = "antijoin", key: Key | None = None
+    ) -> Pairs[T, K, V]:
         """Return the collection minus its semijoin with ``keys``."""
         self.ring.require("negate", name)
         return self.minus(self.semijoin(keys, name=name, key=key))
 
-    def _join(self, other: Any, result: Any, name: str, key: Key | None, pairs: bool = True) -> Collection[T, Any]:
+    def _join(
+        self: Pairs[T, K, V], other: object, result: JoinResult, name: str, key: Key | None, pairs: bool = True
+    ) -> Collection[T, Any]:
         if key is None and isinstance(other, Arrangement):
             key = other.index.key
         left = self.arrange_by_key(key=key)
@@ -436,10 +460,10 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         """Return a handle that shows the frontier of the collection."""
         return probe(self.stream, handle)
 
-    def inspect(self, f: Callable[[D, T, Any], object], *, name: str = "inspect") -> Collection[T, D]:
+    def inspect(self, f: Callable[[D, T, Difference], object], *, name: str = "inspect") -> Collection[T, D]:
         """Call ``f(record, time, diff)`` for each update, and return the collection."""
 
-        def look(time: T, batch: Any) -> None:
+        def look(time: T, batch: Iterable[Update]) -> None:
             for record, diff in batch:
                 f(record, time, unwrap(diff))
 
@@ -451,7 +475,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         unwrap = self.ring.unwrap
         return self._seen(lambda time, batch: f(time, [(record, unwrap(diff)) for record, diff in batch]), name)
 
-    def _seen(self, look: Callable[[T, Any], object], name: str) -> Collection[T, D]:
+    def _seen(self, look: Callable[[T, list[Update]], object], name: str) -> Collection[T, D]:
         def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
             info.declare_stateless()
 
@@ -498,17 +522,17 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         return self.stream
 
 
-def _at_most_once(record: Any, count: Any) -> int:
+def _at_most_once(record: object, count: object) -> int:
     return 1
 
 
-def _pairs(result: Any) -> Iterable[tuple[Any, Any]]:
+def _pairs(result: Any) -> Iterable[tuple[Any, Difference]]:
     if type(result) is tuple and len(result) == 2:
         return (result,)
     return result  # type: ignore[no-any-return]
 
 
-def arranged(other: Any, name: str, pairs: bool, key: Key | None) -> Arrangement[Any, Any, Any]:
+def arranged(other: object, name: str, pairs: bool, key: Key | None) -> Arrangement[Any, Any, Any]:
     """Return ``other``, a collection or an arrangement, as an arrangement by key, or by record."""
     if isinstance(other, Arrangement):
         return other
@@ -517,14 +541,14 @@ def arranged(other: Any, name: str, pairs: bool, key: Key | None) -> Arrangement
     return other.arrange_by_key(key=key) if pairs else other.arrange_by_self(key=key)
 
 
-def no_collection(name: str, expected: str, value: Any) -> GraphError:
+def no_collection(name: str, expected: str, value: object) -> GraphError:
     """Return the error for what is no collection, which says where a table has one."""
     advice = ": use table.collection" if isinstance(getattr(value, "collection", None), Collection) else ""
     return GraphError(f"{name} takes {expected}, not {brief(value)}{advice}")
 
 
 def new_collection(
-    scope: ScopeBuilder[T], *, diff: Any = int, schema: pa.Schema | str | None = None, name: str = "new_collection"
+    scope: ScopeBuilder[T], *, diff: type | Ring = int, schema: pa.Schema | str | None = None, name: str = "new_collection"
 ) -> tuple[InputSession[T, Any], Collection[T, Any]]:
     """Return a session that changes a collection from outside, and the collection.
 
@@ -549,7 +573,7 @@ def new_collection(
 
 
 def from_columns(
-    scope: ScopeBuilder[T], schema: pa.Schema | str, *, diff: Any = int, name: str = "from_columns"
+    scope: ScopeBuilder[T], schema: pa.Schema | str, *, diff: type | Ring = int, name: str = "from_columns"
 ) -> tuple[InputSession[T, Any], Collection[T, Any]]:
     """Return a session for Arrow batches and tables of ``schema``, and the collection of their rows as tuples.
 
@@ -568,8 +592,8 @@ def from_columns(
 
 
 def collection(
-    scope: ScopeBuilder[T], records: Iterable[Any], *, on: int | Literal["each"] | None = None, name: str = "collection"
-) -> Collection[T, Any]:
+    scope: ScopeBuilder[T], records: Iterable[D], *, on: int | Literal["each"] | None = None, name: str = "collection"
+) -> Collection[T, D]:
     """Return the collection of ``records`` at the minimum time, which never changes.
 
     Each worker adds its own ``records``, unless ``on=0`` has worker 0 alone do so, as in ``scope.to_stream``.
@@ -578,7 +602,7 @@ def collection(
     return Collection(linear(to_stream(scope, records, on=on), name, lambda records: [(record, 1) for record in records]))
 
 
-def from_updates(stream: Stream[T, Update], *, diff: Any = int) -> Collection[T, Any]:
+def from_updates(stream: Stream[T, Update], *, diff: type | Ring = int) -> Collection[T, Any]:
     """Return the collection of a stream of updates ``(record, diff)``."""
     ring = ring_of(diff)
     if ring.native is int:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=PartialOrder, default=int)
 
 
-
 class Ordered(Protocol):
     """What can be compared."""
 

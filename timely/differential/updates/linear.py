@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.updates.containers import is_columns
-from timely.differential.updates.updates import Update
+from timely.differential.updates.updates import Container, Kernel, Update
 from timely.errors import brief
 from timely.operators.generic import unary
+from timely.order import PartialOrder
 from timely.worker.gc_control import without_full_collections
 
 if TYPE_CHECKING:
     from timely.differential.updates.int_columns import Updates
 
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+L = TypeVar("L")
+
 MANY: Final = 1000
 """Updates that make enough objects for Python's full collections to wait until they are made."""
 
-Rows = Callable[[Iterable[Update]], Any]
-Columns = Callable[["Updates"], Any]
+Columns: TypeAlias = Callable[["Updates"], Container]
 
 
-def linear(stream: Stream[Any, Update], name: str, rows: Rows, columns: Columns | None = None) -> Stream[Any, Update]:
+def linear(
+    stream: Stream[T, D], name: str, rows: Callable[[Iterable[D]], Container], columns: Columns | None = None
+) -> Stream[T, Update]:
     """Return the stream of ``rows(updates)``, or ``columns(updates)`` of containers of columns, at the times of the input."""
 
-    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
 
-        def of_batch(updates: Any) -> Any:
-            change: Callable[[Any], Any] = columns if columns is not None and is_columns(updates) else rows
+        def of_batch(updates: Container) -> Container:
+            change: Callable[[Container], Container] = columns if columns is not None and is_columns(updates) else rows
             return change(updates) if len(updates) < MANY else without_full_collections(change, updates)
 
-        def logic(input: InputPort[Any, Update], output: OutputPort[Any]) -> None:
+        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             input.forward(output, of_batch)
 
         return logic
@@ -41,21 +47,21 @@ def linear(stream: Stream[Any, Update], name: str, rows: Rows, columns: Columns 
 
 
 def delayed(
-    stream: Stream[Any, Update],
+    stream: Stream[T, Update],
     name: str,
-    delay: Callable[[Any], Any],
-    to: Callable[[Any, Any], Any],
-    columns: Callable[..., Any] | None,
-) -> Stream[Any, Update]:
+    delay: Callable[[Any], L],
+    to: Callable[[T, L], T],
+    columns: Kernel | None,
+) -> Stream[T, Update]:
     """Return the stream of the updates at ``to(time, delay(record))``; ``columns`` returns the delays of columns."""
 
-    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
 
-        def logic(input: InputPort[Any, Update], output: OutputPort[Any]) -> None:
-            batch: Any
+        def logic(input: InputPort[T, Update], output: OutputPort[T]) -> None:
+            batch: Container
             for capability, batch in input:
-                by_delay: dict[Any, Any] = {}
+                by_delay: dict[L, Container] = {}
                 if columns is not None and is_columns(batch):
                     by_delay = batch.by_delay(columns)
                 else:
@@ -70,26 +76,26 @@ def delayed(
     return unary(stream, Pipeline, name, constructor)
 
 
-def mapped_columns(f: Callable[..., Any], name: str, updates: Updates) -> Any:
+def mapped_columns(f: Kernel, name: str, updates: Updates) -> Updates:
     """Return ``f`` of the columns of ``updates``."""
     return updates.mapped(f, name)
 
 
-def filtered_columns(p: Callable[..., Any], updates: Updates) -> Any:
+def filtered_columns(p: Kernel, updates: Updates) -> Updates:
     """Return the updates for which ``p`` of their columns is true."""
     return updates.chosen_by(p)
 
 
-def negated_columns(updates: Updates) -> Any:
+def negated_columns(updates: Container) -> Container:
     """Return updates with all differences negated."""
     return updates.negated()
 
 
-def as_many_columns(rows: Any, name: str) -> Any:
+def as_many_columns(updates: Iterable[Update], name: str) -> Updates:
     """Return a container of updates as columns; ``TypeError`` where they are not whole numbers."""
     from timely.differential.updates.int_columns import from_rows
 
-    rows = list(rows)
+    rows = list(updates)
     first = rows[0][0]
     int_columns = from_rows(rows, pairs=type(first) is tuple and len(first) == 2)
     if int_columns is None:

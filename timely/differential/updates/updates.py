@@ -15,8 +15,23 @@ from timely.dataflow import Exchange, records_of
 from timely.errors import RoutingError, brief
 from timely.operators.keyed.by_record import check_hashable
 
-Update: TypeAlias = tuple[Any, Any]
+Difference: TypeAlias = Any
+"""By how much a count changes: a number, or a member of a ring, which is added, negated and multiplied."""
+
+Update: TypeAlias = tuple[Any, Difference]
 """``(record, difference)``."""
+
+Container: TypeAlias = Any
+"""Updates on a port: a list of them, or columns, which iterate over the same pairs."""
+
+Counts: TypeAlias = dict[Any, Difference]
+"""The counts of the values of a key; of ``None``, where the key is the record."""
+
+Key: TypeAlias = Callable[[Any], Any]
+"""A user's function of a key, by whose result records are exchanged."""
+
+Kernel: TypeAlias = Callable[..., Any]
+"""A user's function of NumPy arrays."""
 
 
 def consolidate(updates: Iterable[Update]) -> list[Update]:
