@@ -44,7 +44,8 @@ def test_keys_that_are_never_equal(shown: list[warnings.WarningMessage]) -> None
         return rows.join(names)
 
     def collections(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
-        rows, names = dd.collection(scope, [((1, "a"), 1)]), dd.collection(scope, [((1, 2), 1)])
+        rows: dd.Collection[int, Any] = dd.collection(scope, [((1, "a"), 1)])
+        names: dd.Collection[int, Any] = dd.collection(scope, [((1, 2), 1)])
         return rows.antijoin(names.map(lambda pair: pair[0])).stream
 
     timely.example(build)

@@ -32,7 +32,7 @@ from timely.differential.updates.linear import (
     negated_columns,
 )
 from timely.differential.updates.rings import INTEGERS, Ring, product_ring, ring_of
-from timely.differential.updates.updates import ByUpdate, Container, Counts, Difference, Kernel, Key, Update, consolidate
+from timely.differential.updates.updates import ByUpdate, Container, Counts, Diff, Kernel, Key, Update, consolidate
 from timely.errors import CollectionMismatch, GraphError, brief
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
@@ -286,9 +286,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         """Return each record whose count is positive, once."""
         return self.threshold(_at_most_once, name=name, key=key)
 
-    def threshold(
-        self, f: Callable[[D, Difference], Difference], *, name: str = "threshold", key: Key | None = None
-    ) -> Collection[T, D]:
+    def threshold(self, f: Callable[[D, Diff], Diff], *, name: str = "threshold", key: Key | None = None) -> Collection[T, D]:
         """Return each record whose count is positive, with the count ``f(record, count)``, a difference as those of this one.
 
         ``DifferenceError`` for differences without ``is_positive`` or ``negate``.
@@ -299,21 +297,21 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         ring.require("negate", name)
         wrap = ring.wrap
 
-        def result(record: D, counts: Counts) -> list[tuple[None, Difference]]:
+        def result(record: D, counts: Counts) -> list[tuple[None, Diff]]:
             count = counts[None]
             return [(None, 1 if once else wrap(f(record, unwrap(count))))] if count > 0 else []
 
         kernel = "distinct" if once else None
         return self._like_self(self._reduced(Function(result, kernel), name, key, pairs=False, results=False, ring=ring))
 
-    def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Difference]]:
+    def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Diff]]:
         """Return ``(record, count)`` for each record."""
         unwrap = self.ring.unwrap
         return self._reduced(Function(lambda record, counts: [(unwrap(counts[None]), 1)], "count"), name, key, pairs=False)
 
     def reduce(
         self: Pairs[T, K, V],
-        f: Callable[[K, list[tuple[V, Difference]]], Iterable[tuple[W, Difference]]],
+        f: Callable[[K, list[tuple[V, Diff]]], Iterable[tuple[W, Diff]]],
         *,
         name: str = "reduce",
         key: Key | None = None,
@@ -337,7 +335,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def count_by_key(
         self: Pairs[T, K, V], *, name: str = "count_by_key", key: Key | None = None
-    ) -> Collection[T, tuple[K, Difference]]:
+    ) -> Collection[T, tuple[K, Diff]]:
         """Return ``(key, number of values)`` of pairs, for each key that has any."""
         return self._reduced(Count(), name, key)
 
@@ -460,7 +458,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         """Return a handle that shows the frontier of the collection."""
         return probe(self.stream, handle)
 
-    def inspect(self, f: Callable[[D, T, Difference], object], *, name: str = "inspect") -> Collection[T, D]:
+    def inspect(self, f: Callable[[D, T, Diff], object], *, name: str = "inspect") -> Collection[T, D]:
         """Call ``f(record, time, diff)`` for each update, and return the collection."""
 
         def look(time: T, batch: Iterable[Update]) -> None:
@@ -526,7 +524,7 @@ def _at_most_once(record: object, count: object) -> int:
     return 1
 
 
-def _pairs(result: Any) -> Iterable[tuple[Any, Difference]]:
+def _pairs(result: Any) -> Iterable[tuple[Any, Diff]]:
     if type(result) is tuple and len(result) == 2:
         return (result,)
     return result  # type: ignore[no-any-return]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline
 from timely.dataflow.origin import origin
 from timely.differential.collections import Collection
-from timely.differential.updates.updates import Update
+from timely.differential.updates.updates import Container, Diff, Update
 from timely.errors import CollectionMismatch, DifferenceError, GraphError, brief
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
 
 
-def check_counts(collection: Collection[Any, Any], lower: Any = 0, *, name: str = "check_counts") -> None:
+def check_counts(collection: Collection[T, Any], lower: Diff = 0, *, name: str = "check_counts") -> None:
     """Raise ``CollectionMismatch`` at the first complete time at which a record's count is not zero and below ``lower``.
 
     The error has ``time``, ``record``, and the count as ``diff``. It keeps each record and its count. ``DifferenceError`` for
@@ -40,16 +43,16 @@ def check_counts(collection: Collection[Any, Any], lower: Any = 0, *, name: str 
     place = origin()
     made = "" if place is None else f"; check_counts was called at {place}"
 
-    def below(batch: Any) -> Iterable[tuple[Any, Any]]:
+    def below(batch: Container) -> Iterable[Update]:
         """Return the records, and their counts, that a delta brings: the first that is seen of a count is its sum at the time."""
         if not isinstance(batch, list) and not (batch.values < lower).any():
             return ()
         return ((record, count) for (record, count), diff in batch if diff > 0 and count < lower)
 
-    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
 
-        def look(input: InputPort[Any, Update], output: OutputPort[Any]) -> None:
+        def look(input: InputPort[T, Update], output: OutputPort[T]) -> None:
             for came_with, batch in input:
                 for record, count in below(batch):
                     raise CollectionMismatch(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from typing_extensions import TypeVar
 
 from timely.differential.updates.rings import Ring
-from timely.differential.updates.updates import Update
+from timely.differential.updates.updates import Diff, Update
 from timely.errors import require_package
 from timely.operators.input_handle import InputHandle
 from timely.order import PartialOrder
@@ -107,13 +107,13 @@ class InputSession(TimedSession[T], Generic[T, D]):
             record = self._fields.checked(record, self._input.label)
         self._input.send((record, -self._one))
 
-    def update(self, record: D, diff: Any) -> None:
+    def update(self, record: D, diff: Diff) -> None:
         """Add ``diff`` to the count of ``record``."""
         if self._fields is not None:
             record = self._fields.checked(record, self._input.label)
         self._input.send((record, self._ring.wrap(diff)))
 
-    def update_at(self, record: D, time: T, diff: Any) -> None:
+    def update_at(self, record: D, time: T, diff: Diff) -> None:
         """Add ``diff`` to the count of ``record`` at ``time``; ``TimestampError`` unless it is at or after the current one."""
         if self._fields is not None:
             record = self._fields.checked(record, self._input.label)

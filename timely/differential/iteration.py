@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic
+from typing import Any, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
 from timely.dataflow import Pipeline, ScopeBuilder
 from timely.differential.collections import Collection
 from timely.differential.operators.loop_state import last_changes
-from timely.differential.updates.rings import product_ring, ring_of
+from timely.differential.updates.rings import Ring, product_ring, ring_of
 from timely.errors import GraphError, brief
 from timely.operators.loop_edges import connect_loop, open_loop
 from timely.order import PartialOrder
@@ -19,6 +19,9 @@ from timely.progress import PathSummary
 
 T = TypeVar("T", bound=PartialOrder, default=Any)
 D = TypeVar("D", default=Any)
+
+Body: TypeAlias = Callable[[ScopeBuilder[Any], Collection[Any, D]], Collection[Any, D]]
+"""Builds one round of a loop: ``f(scope, collection)`` returns the collection after it."""
 
 
 class Variable(Generic[T, D]):
@@ -52,7 +55,7 @@ class Variable(Generic[T, D]):
         initial: Collection[T, D] | None = None,
         *,
         step: PathSummary[T] | None = None,
-        diff: Any = int,
+        diff: type | Ring = int,
     ) -> None:
         if initial is not None and initial.scope is not scope:
             raise GraphError(
@@ -77,9 +80,7 @@ class Variable(Generic[T, D]):
         return result
 
 
-def iterate(
-    scope: ScopeBuilder[Any], f: Callable[[ScopeBuilder[Any], Collection[Any, Any]], Collection[Any, Any]]
-) -> Collection[Any, Any]:
+def iterate(scope: ScopeBuilder[T], f: Body[D]) -> Collection[T, D]:
     """Return the limit of ``x = f(x)`` from an empty collection: ``f(scope, x)`` builds one round, inside a loop.
 
     >>> import timely
@@ -94,15 +95,11 @@ def iterate(
     [1, 2, 4, 8, 16, 32]
     """
     with scope.iterative("iterate") as loop:
-        variable: Variable[Any, Any] = Variable(loop)
+        variable: Variable[Any, D] = Variable(loop)
         return variable.set(one_round(f, loop, variable.collection)).leave()
 
 
-def one_round(
-    f: Callable[[ScopeBuilder[Any], Collection[Any, Any]], Collection[Any, Any]],
-    loop: ScopeBuilder[Any],
-    collection: Collection[Any, Any],
-) -> Collection[Any, Any]:
+def one_round(f: Body[D], loop: ScopeBuilder[T], collection: Collection[T, D]) -> Collection[T, D]:
     """Return ``f(loop, collection)``, consolidated unless its operator does that: or a loop may not come to rest.
 
     ``GraphError`` for a function that does not take both, or returns no collection.
@@ -120,11 +117,9 @@ def one_round(
     return result if result.consolidated else result.consolidate()
 
 
-def iterate_from(
-    collection: Collection[Any, Any], f: Callable[[ScopeBuilder[Any], Collection[Any, Any]], Collection[Any, Any]]
-) -> Collection[Any, Any]:
+def iterate_from(collection: Collection[T, D], f: Body[D]) -> Collection[T, D]:
     """Return the limit of ``x = f(x)`` from ``collection``."""
     collection.ring.require("negate", "iterate")
     with collection.scope.iterative("iterate") as loop:
-        variable: Variable[Any, Any] = Variable(loop, collection.enter(loop))
+        variable: Variable[Any, D] = Variable(loop, collection.enter(loop))
         return variable.set(one_round(f, loop, variable.collection)).leave()

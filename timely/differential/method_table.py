@@ -9,13 +9,14 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.differential.batches import to_batches
-from timely.differential.collections import Collection
-from timely.differential.iteration import iterate_from
+from timely.differential.collections import Collection, Pairs
+from timely.differential.iteration import Body, iterate_from
 from timely.differential.operators import methods
 from timely.differential.operators.arrangement import Arrangement
 from timely.differential.operators.handles import TraceHandle
 from timely.differential.operators.imports import import_trace
 from timely.differential.updates.linear import linear
+from timely.differential.updates.updates import Diff, Key
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
+W = TypeVar("W", default=Any)
+E = TypeVar("E", default=Any)
 
 
 class CollectionMethods(Generic[T, D]):
@@ -32,7 +35,7 @@ class CollectionMethods(Generic[T, D]):
 
     __slots__ = ()
 
-    def iterate(self, f: Callable[[ScopeBuilder[Any], Collection[Any, D]], Collection[Any, D]]) -> Collection[T, D]:
+    def iterate(self, f: Body[D]) -> Collection[T, D]:
         """Return the limit of ``x = f(scope, x)``, which begins with this collection, at each time of its own.
 
         A loop that does not settle does not end; ``worker.explain`` shows what still changes.
@@ -78,21 +81,23 @@ class ArrangementMethods(Generic[T, K, V]):
         arrangement = cast("Arrangement[T, K, V]", self)
         return TraceHandle(arrangement.index, arrangement.keep)
 
-    def join(self, other: Any, *, name: str = "join") -> Collection[T, Any]:
+    def join(self, other: Pairs[T, K, W] | Arrangement[T, K, W], *, name: str = "join") -> Collection[T, tuple[K, tuple[V, W]]]:
         """Return ``(key, (left, right))``, as ``Collection.join`` does."""
         return _by_key(self).join(other, name=name, key=_key(self))
 
-    def join_map(self, other: Any, f: Callable[[K, V, Any], Any], *, name: str = "join_map") -> Collection[T, Any]:
+    def join_map(
+        self, other: Pairs[T, K, W] | Arrangement[T, K, W], f: Callable[[K, V, W], E], *, name: str = "join_map"
+    ) -> Collection[T, E]:
         """Return ``f(key, left, right)``, as ``Collection.join_map`` does."""
         return _by_key(self).join_map(other, f, name=name, key=_key(self))
 
-    def semijoin(self, keys: Any, *, name: str = "semijoin") -> Collection[T, Any]:
+    def semijoin(self, keys: Collection[T, K] | Arrangement[T, K], *, name: str = "semijoin") -> Pairs[T, K, V]:
         """Return the pairs whose key is in ``keys``, as ``Collection.semijoin`` does."""
         return _by_key(self).semijoin(keys, name=name, key=_key(self))
 
     def reduce(
-        self, f: Callable[[K, list[tuple[V, Any]]], Iterable[tuple[Any, Any]]], *, name: str = "reduce"
-    ) -> Collection[T, tuple[K, Any]]:
+        self, f: Callable[[K, list[tuple[V, Diff]]], Iterable[tuple[W, Diff]]], *, name: str = "reduce"
+    ) -> Collection[T, tuple[K, W]]:
         """Return pairs of each key and the values of ``f(key, [(value, count), ...])``, as ``Collection.reduce`` does."""
         return _by_key(self).reduce(f, name=name, key=_key(self))
 
@@ -104,7 +109,7 @@ class ArrangementMethods(Generic[T, K, V]):
         """Return ``(record, count)`` for each record."""
         return _by_record(self).count(name=name)
 
-    def as_collection(self, f: Callable[[K, V], Any] | None = None) -> Collection[T, Any]:
+    def as_collection(self, f: Callable[[K, V], object] | None = None) -> Collection[T, Any]:
         """Return the collection of its records, or of ``f(key, value)``."""
         made = cast("Arrangement[T, K, V]", self)
         stream = made.stream
@@ -150,7 +155,7 @@ def _by_record(arrangement: Any) -> Collection[Any, Any]:
 
 
 def _key(arrangement: Any) -> Callable[[Any], Any] | None:
-    key: Callable[[Any], Any] | None = arrangement.index.key
+    key: Key | None = arrangement.index.key
     return key
 
 

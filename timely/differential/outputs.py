@@ -21,7 +21,7 @@ from timely.dataflow import (
     polars_frame,
 )
 from timely.differential.updates.rings import Ring
-from timely.differential.updates.updates import ByUpdate, Update, consolidate, to_owner
+from timely.differential.updates.updates import ByUpdate, Diff, Update, consolidate, to_owner
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
 from timely.operators.pending import Pending
 from timely.operators.resuming import resume_time
@@ -76,7 +76,7 @@ class Output(Generic[T, D]):
         self._ring = ring
         self._arrived: Pending[T, list[Update]] = Pending()
         self._complete: dict[T, list[Update]] = {}
-        self._base: dict[T, dict[D, Any]] = {}  # what was forgotten, added up, by the time that it is read at
+        self._base: dict[T, dict[D, Diff]] = {}  # what was forgotten, added up, by the time that it is read at
         self._since: T | None = None
         self._subscribers: list[Subscriber] = []
         self._port: InputPort[T, Update] | None = None
@@ -155,7 +155,7 @@ class Output(Generic[T, D]):
                 " beyond that time first"
             ) from None
 
-    def at(self, time: T) -> dict[D, Any]:
+    def at(self, time: T) -> dict[D, Diff]:
         """Return the records and their counts at ``time``, stepping the worker until that is complete.
 
         ``NotCompleteError`` if it cannot become complete, ``CompactedError`` for a time before what ``forget`` has kept.
@@ -207,7 +207,7 @@ class Output(Generic[T, D]):
         while not self._worker.idle:
             self._worker.step()
 
-    def _latest(self) -> dict[D, Any]:
+    def _latest(self) -> dict[D, Diff]:
         self._settle()
         frontier = self._frontier()
         if frontier == [self._times.minimum]:
@@ -216,7 +216,7 @@ class Output(Generic[T, D]):
             raise NotCompleteError(f"{self._name} has no latest complete time: its frontier is {frontier}; say which with at=")
         return self._sums(lambda other: True)
 
-    def changes(self, since: T | None = None) -> list[tuple[D, T, Any]]:
+    def changes(self, since: T | None = None) -> list[tuple[D, T, Diff]]:
         """Return ``(record, time, diff)`` for the complete times from ``since`` on, in order of time and of record.
 
         Without ``since``, from where its history begins; ``CompactedError`` for a time before that. The worker is stepped while
@@ -226,13 +226,13 @@ class Output(Generic[T, D]):
             self._check(since)
             self._check_remembered(since)
         self._settle()
-        changes: list[tuple[D, T, Any]] = []
+        changes: list[tuple[D, T, Diff]] = []
         for time in linear_extension(self._complete):
             if since is None or since <= time:
                 changes += [(record, time, diff) for record, diff in _in_order(self._unwrapped(self._complete[time]))]
         return changes
 
-    def subscribe(self, f: Callable[[T, list[tuple[D, Any]]], object]) -> None:
+    def subscribe(self, f: Callable[[T, list[tuple[D, Diff]]], object]) -> None:
         """Call ``f(time, [(record, diff), ...])`` once for each complete time with changes, in order.
 
         It begins where the output's history does, as ``changes()``.
@@ -245,7 +245,7 @@ class Output(Generic[T, D]):
         """Give up the history before the complete time ``before``; what is held or changes then and later can still be read."""
         self.wait(before)
         bases = [self._base.pop(time) for time in list(self._base) if time <= before]
-        sums: dict[D, Any] = max(bases, key=len, default={})  # what changes costs, not what stays
+        sums: dict[D, Diff] = max(bases, key=len, default={})  # what changes costs, not what stays
         for other in bases:
             if other is not sums:
                 _add_up(sums, other.items())
@@ -259,9 +259,9 @@ class Output(Generic[T, D]):
         yield from ((time, sums.items()) for time, sums in self._base.items())
         yield from self._complete.items()
 
-    def _sums(self, counts: Callable[[T], bool]) -> dict[D, Any]:
+    def _sums(self, counts: Callable[[T], bool]) -> dict[D, Diff]:
         """Return the sums of what is at the times that ``counts`` is true of."""
-        sums: dict[D, Any] = {}
+        sums: dict[D, Diff] = {}
         for time, updates in self._changes():
             if counts(time):
                 if sums:

@@ -18,7 +18,7 @@ from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.rings import INTEGERS
-from timely.differential.updates.updates import Update, by_key
+from timely.differential.updates.updates import Key, Update, by_key
 from timely.errors import TimestampError
 from timely.operators.input_handle import InputHandle
 from timely.operators.keyed.by_record import check_hashable
@@ -26,6 +26,7 @@ from timely.operators.pending import Pending
 from timely.operators.program_inputs import new_input
 from timely.operators.state_registration import key_route, register_keyed_state
 from timely.order import PartialOrder, reaches
+from timely.progress import Lattice
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 K = TypeVar("K", default=Any)
@@ -63,7 +64,7 @@ class UpsertSession(TimedSession[T], Generic[T, K, V]):
         """Delete ``key``."""
         self._send(key, False, None)
 
-    def _send(self, key: Any, present: bool, value: Any) -> None:
+    def _send(self, key: object, present: bool, value: object) -> None:
         try:
             hash((key, value))
         except TypeError:
@@ -73,47 +74,47 @@ class UpsertSession(TimedSession[T], Generic[T, K, V]):
         self._input.send(((key, _Upsert(self._worker, self._number, present, value)), 1))
 
 
-class _Upserts:
+class _Upserts(Generic[T]):
     """The logic: what every key has, and the calls of times that are not complete."""
 
-    def __init__(self, times: Any) -> None:
-        self._pending: Pending[Any, _Waiting] = Pending()
-        self._now: list[Any] = []
-        self._port: InputPort[Any, Update] | None = None
+    def __init__(self, times: Lattice[T]) -> None:
+        self._pending: Pending[T, _Waiting[T]] = Pending()
+        self._now: list[T] = []
+        self._port: InputPort[T, Update] | None = None
         self._minimum = times.domain.minimum
-        self._values: dict[Any, Any] = {}
-        self.trace: Trace[Any] = Trace(times, True, self.hold)
+        self._values: dict[object, Any] = {}
+        self.trace: Trace[T] = Trace(times, True, self.hold)
         self.index: Index
 
-    def connect(self, port: InputPort[Any, Update]) -> None:
+    def connect(self, port: InputPort[T, Update]) -> None:
         """Take the port, whose frontier says which times are complete, and what the trace has of a checkpoint."""
         self._port = port
         trace = self.trace
         for key in trace.keys():  # noqa: SIM118
-            sums: dict[Any, int] = {}
+            sums: dict[object, int] = {}
             for value, _, diff in trace.history(key):
                 sums[value] = sums.get(value, 0) + diff
             self._values.update((key, value) for value, count in sums.items() if count)
 
-    def hold(self) -> list[Any]:
+    def hold(self) -> list[T]:
         """Return the frontier of the times that are still to be processed."""
         if self._port is None:
             return [self._minimum]
         return [*self._port.elements, *self._pending.minimum(), *self._now]
 
-    def save(self) -> Iterator[tuple[Any, Any, _Upsert]]:
+    def save(self) -> Iterator[tuple[object, T, _Upsert]]:
         """Return the calls that wait."""
         for time in self._pending:
             for key, calls in self._pending[time].calls.items():
                 for call in calls.values():
                     yield key, time, call
 
-    def load(self, items: Iterable[tuple[Any, Any, _Upsert]], capability: Capability[Any]) -> None:
+    def load(self, items: Iterable[tuple[object, T, _Upsert]], capability: Capability[T]) -> None:
         """Queue the calls of a checkpoint."""
         for key, time, call in items:
             self._pending.at(time, lambda: _Waiting(capability.delayed(time))).add(key, call)  # noqa: B023  # called at once
 
-    def logic(self, input: InputPort[Any, Update], output: OutputPort[Any]) -> bool:
+    def logic(self, input: InputPort[T, Update], output: OutputPort[T]) -> bool:
         """Receive calls, and process those of complete times, in order."""
         for capability, batch in input:
             waiting = self._pending.at(capability.time, lambda: _Waiting(capability.retain()))  # noqa: B023
@@ -132,7 +133,7 @@ class _Upserts:
         self.index.notify()
         return self.trace.maintain(appended)
 
-    def _changes(self, waiting: _Waiting) -> Iterator[Update]:
+    def _changes(self, waiting: _Waiting[T]) -> Iterator[Update]:
         values = self._values
         for key, calls in waiting.calls.items():
             new = [call.value for call in calls.values() if call.present]
@@ -150,16 +151,16 @@ class _Upserts:
             yield (key, value), 1
 
 
-class _Waiting:
+class _Waiting(Generic[T]):
     """The calls of one time: of each key, the last one of every worker."""
 
     __slots__ = ("calls", "capability")
 
-    def __init__(self, capability: Capability[Any]) -> None:
+    def __init__(self, capability: Capability[T]) -> None:
         self.capability = capability
-        self.calls: dict[Any, dict[int, _Upsert]] = {}
+        self.calls: dict[object, dict[int, _Upsert]] = {}
 
-    def add(self, key: Any, call: _Upsert) -> None:
+    def add(self, key: object, call: _Upsert) -> None:
         """Add a call, unless a later one of its session is there."""
         calls = self.calls.setdefault(key, {})
         before = calls.get(call.worker)
@@ -168,7 +169,7 @@ class _Waiting:
 
 
 def from_upserts(
-    scope: ScopeBuilder[T], *, name: str = "from_upserts", key: Callable[[Any], Any] | None = None
+    scope: ScopeBuilder[T], *, name: str = "from_upserts", key: Key | None = None
 ) -> tuple[UpsertSession[T, Any, Any], Arrangement[T, Any, Any]]:
     """Return a session that sets and deletes keys from outside, and the arrangement of the pairs ``(key, value)``.
 
@@ -199,7 +200,7 @@ def from_upserts(
     builder: OperatorBuilder[T] = OperatorBuilder(scope, "arrange_upserts")
     port = builder.new_input(stream, by_key(key))
     output = builder.new_output()
-    upserts = _Upserts(bounds_in(scope))
+    upserts: _Upserts[T] = _Upserts(bounds_in(scope))
     index = upserts.index = Index(upserts.trace, key, INTEGERS, builder.info.path, scope)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:

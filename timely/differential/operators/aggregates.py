@@ -10,7 +10,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from sortedcontainers import SortedKeyList
 from typing_extensions import override
@@ -19,7 +19,7 @@ from timely.differential.trace.deltas import Keys, RowDelta, keys_of
 from timely.differential.trace.entries import Entry, size_in_words
 from timely.differential.trace.state_memory import ENTRY
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.updates import Update, consolidate
+from timely.differential.updates.updates import Counts, Diff, Key, Update, consolidate
 from timely.operators.keyed.numbers import ExactSum, are_canonical, canonical, order_key
 from timely.order import PartialOrder, less_equal
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=PartialOrder)
 
 
-Counted = tuple[Any, Any]
+Counted: TypeAlias = tuple[Any, Diff]
 """``(value, count)``."""
 
 
@@ -38,14 +38,14 @@ class Bag:
 
     __slots__ = ("_key", "_order", "counts", "sum", "total")
 
-    def __init__(self, key: Callable[[Any], Any] | None, sums: bool) -> None:
-        self.counts: dict[Any, Any] = {}
-        self.total: Any = 0
+    def __init__(self, key: Key | None, sums: bool) -> None:
+        self.counts: Counts = {}
+        self.total: Diff = 0
         self.sum = ExactSum() if sums else None
         self._key = key
         self._order: SortedKeyList | None = None
 
-    def add(self, value: Any, diff: Any) -> None:
+    def add(self, value: object, diff: Diff) -> None:
         """Add ``diff`` of ``value``."""
         counts = self.counts
         before = counts.get(value)
@@ -87,12 +87,12 @@ class Aggregate(ABC):
     """Which function of ``column_operators`` does the same for columns."""
 
     @property
-    def key(self) -> Callable[[Any], Any] | None:
+    def key(self) -> Key | None:
         """What the values of a bag are sorted by."""
         return None
 
     @abstractmethod
-    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+    def of_counts(self, counts: Counts) -> Iterable[Counted]:
         """Return the output for values with counts, none of them zero, and at least one."""
 
     @abstractmethod
@@ -106,7 +106,7 @@ class Count(Aggregate):
     kernel = "count"
 
     @override
-    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+    def of_counts(self, counts: Counts) -> Iterable[Counted]:
         return [(sum(counts.values()), 1)]
 
     @override
@@ -122,7 +122,7 @@ class Sum(Aggregate):
     kernel = "sum"
 
     @override
-    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+    def of_counts(self, counts: Counts) -> Iterable[Counted]:
         return [(ExactSum.of(counts.items()).result(), 1)]
 
     @override
@@ -136,7 +136,7 @@ class Sum(Aggregate):
 class Top(Aggregate):
     """The first ``k`` values in an order, or with ``last`` the last ones, of those with positive counts."""
 
-    def __init__(self, k: int, key: Callable[[Any], Any] | None = None, *, last: bool = False, kernel: str | None = None) -> None:
+    def __init__(self, k: int, key: Key | None = None, *, last: bool = False, kernel: str | None = None) -> None:
         self._k = k
         self._key = key
         self._last = last
@@ -144,11 +144,11 @@ class Top(Aggregate):
 
     @property
     @override
-    def key(self) -> Callable[[Any], Any]:
+    def key(self) -> Key:
         return self._key or order_key
 
     @override
-    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+    def of_counts(self, counts: Counts) -> Iterable[Counted]:
         positive = [value for value, count in counts.items() if count > 0]
         try:
             chosen = self._chosen(positive, self._key)
@@ -158,7 +158,7 @@ class Top(Aggregate):
             chosen = self._chosen(positive, order_key)
         return self._first((value, counts[value]) for value in chosen)
 
-    def _chosen(self, values: list[Any], key: Callable[[Any], Any] | None) -> list[Any]:
+    def _chosen(self, values: list[Any], key: Key | None) -> list[Any]:
         if self._k > 1 or len(values) < 2:
             return sorted(values, key=key, reverse=self._last)
         return [max(values, key=key) if self._last else min(values, key=key)]
@@ -211,7 +211,7 @@ class Descending:
         return hash(self.value)
 
 
-def greatest(k: int, by: Callable[[Any], Any] | None = None, kernel: str | None = None) -> Top:
+def greatest(k: int, by: Key | None = None, kernel: str | None = None) -> Top:
     """Return the aggregate of the ``k`` greatest values by ``by(value)``, of equal ones the least first."""
     if by is None:
         return Top(k, last=True, kernel=kernel)
@@ -222,7 +222,7 @@ def _any_left(bags: Sequence[Bag]) -> bool:
     """Return whether any value has a count other than zero in the sum of the bags."""
     if len(bags) == 1:
         return bool(bags[0].counts)
-    sums: dict[Any, Any] = {}
+    sums: Counts = {}
     for bag in bags:
         for value, count in bag.counts.items():
             sums[value] = sums.get(value, 0) + count
@@ -262,7 +262,7 @@ class Groups(Generic[T]):
             return []
         return [key for key in (keys if isinstance(keys, dict) else keys.tolist()) if key in self._large]
 
-    def _add(self, bags: dict[T, Bag], value: Any, time: T, diff: Any) -> None:
+    def _add(self, bags: dict[T, Bag], value: object, time: T, diff: Diff) -> None:
         if time not in bags:
             bags[time] = Bag(self._aggregate.key, self._aggregate.sums)
         bags[time].add(value, diff)
@@ -273,7 +273,7 @@ class Groups(Generic[T]):
         limit = self.trace.budget.limit
         return limit is None or ENTRY * (self._values + entries) <= limit // 4
 
-    def _enlarge(self, key: Any) -> bool:
+    def _enlarge(self, key: object) -> bool:
         """Make bags of a key's entries, if they are still many when compacted."""
         entries = self.trace.compact_key(key)
         if len(entries) <= self._small:
@@ -300,7 +300,7 @@ class Groups(Generic[T]):
                 bag = bags.pop(time)
                 bags[moved] = bags[moved].merge(bag) if moved in bags else bag
 
-    def result(self, key: Any, time: T, later: set[T]) -> Iterable[Counted]:
+    def result(self, key: object, time: T, later: set[T]) -> Iterable[Counted]:
         """Return the output of ``key`` at ``time``; collect in ``later`` the times at which it has to be asked again."""
         lub = self.trace.lattice.lub
         bags = self._large.get(key)
@@ -338,9 +338,9 @@ def _canonical(updates: Iterable[Update]) -> Iterable[Update]:
     return consolidate([((record[0], canonical(record[1])), diff) for record, diff in updates])
 
 
-def counts_at(entries: Iterable[Entry], time: T, lub: Callable[[T, T], T], later: set[T]) -> dict[Any, Any]:
+def counts_at(entries: Iterable[Entry], time: T, lub: Callable[[T, T], T], later: set[T]) -> Counts:
     """Return the counts of values at ``time``; collect in ``later`` its bounds with the times that are not before it."""
-    sums: dict[Any, Any] = {}
+    sums: Counts = {}
     last: T | None = None
     counts = False
     for value, when, diff in entries:

@@ -24,14 +24,14 @@ from timely.dataflow import (
 )
 from timely.differential.operators.methods import ArrangementBase
 from timely.differential.operators.scope_lattice import bounds_in
-from timely.differential.trace.compaction_frontier import Hold
-from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.compaction_frontier import Hold, Move
+from timely.differential.trace.cursors import Cursor, Keep
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
 from timely.differential.trace.trace_state import TraceState
 from timely.differential.updates.rings import Ring
-from timely.differential.updates.updates import ByUpdate, Update, by_key, by_record
+from timely.differential.updates.updates import ByUpdate, Container, Key, Update, by_key, by_record
 from timely.errors import GraphError
 from timely.operators.resuming import resume_time
 from timely.operators.state_registration import register_union_state
@@ -49,7 +49,7 @@ class Import(Protocol):
     def cursor(self, *arguments: Any) -> Cursor[Any]:
         """Return a new reader, which has seen nothing yet; the arguments are those of ``Cursor``."""
 
-    def records(self, batch: Any) -> Any:
+    def records(self, batch: Container) -> Any:
         """Return what it sends as a container of updates."""
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Index:
     """The trace of an arrangement, and what concerns all who use it, in whatever scope."""
 
     trace: Trace[Any]
-    key: Callable[[Any], Any] | None
+    key: Key | None
     ring: Ring
     path: str
     scope: ScopeBuilder[Any]
@@ -129,9 +129,9 @@ class Arrangement(ArrangementBase[T, K, V], Generic[T, K, V]):
         self,
         stream: Stream[T, Update],
         index: Index,
-        to_inner: Callable[[Any], T] | None = None,
-        to_outer: Callable[[T], Any] | None = None,
-        keep: Callable[[Any], bool] | None = None,
+        to_inner: Move | None = None,
+        to_outer: Move | None = None,
+        keep: Keep | None = None,
         imported: Import | None = None,
     ) -> None:
         self.imported = imported
@@ -181,7 +181,7 @@ class Arrangement(ArrangementBase[T, K, V], Generic[T, K, V]):
 
     # -- operators -------------------------------------------------------------------------------------------------
 
-    def filter_trace(self, p: Callable[[K, V], Any]) -> Arrangement[T, K, V]:
+    def filter_trace(self, p: Callable[[K, V], object]) -> Arrangement[T, K, V]:
         """Return the same trace without the records for which ``p(key, value)`` is false; they are filtered when read."""
         before, pairs = self.keep, self.index.pairs
 
@@ -191,7 +191,7 @@ class Arrangement(ArrangementBase[T, K, V], Generic[T, K, V]):
         return Arrangement(self.stream, self.index, self._to_inner, self._to_outer, keep, self.imported)
 
 
-def _composed(first: Callable[[Any], Any] | None, then: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+def _composed(first: Move | None, then: Move | None) -> Move | None:
     if first is None or then is None:
         return first or then
     one, two = first, then
@@ -199,7 +199,7 @@ def _composed(first: Callable[[Any], Any] | None, then: Callable[[Any], Any] | N
 
 
 def arrange(
-    stream: Stream[T, Update], ring: Ring, pairs: bool, key: Callable[[Any], Any] | None = None, name: str | None = None
+    stream: Stream[T, Update], ring: Ring, pairs: bool, key: Key | None = None, name: str | None = None
 ) -> Arrangement[T, Any, Any]:
     """Return the arrangement of a stream of updates: by the first part of pairs, or by the records themselves."""
     name = name or ("arrange_by_key" if pairs else "arrange_by_self")
@@ -236,7 +236,7 @@ def describe_shared(info: OperatorInfo, index: Index) -> None:
     info.describe(lambda: f"reads {path}")
 
 
-def pact_for(pairs: bool, key: Callable[[Any], Any] | None) -> ByUpdate:
+def pact_for(pairs: bool, key: Key | None) -> ByUpdate:
     """Return the pact of an operator that keeps updates by key."""
     return by_key(key) if pairs else by_record(key)
 
@@ -244,9 +244,9 @@ def pact_for(pairs: bool, key: Callable[[Any], Any] | None) -> ByUpdate:
 def register_trace(
     info: OperatorInfo,
     trace: Trace[Any],
-    key: Callable[[Any], Any] | None,
+    key: Key | None,
     scope: ScopeBuilder[Any],
-    more: Callable[[], Iterable[tuple[Any, Sequence[Entry]]]] | None = None,
+    more: Callable[[], Iterable[tuple[object, Sequence[Entry]]]] | None = None,
 ) -> None:
     """Register a trace as state: its entries by key, with times advanced to those that operators can still tell apart.
 

@@ -12,6 +12,7 @@ from timely.differential.operators.join_results import JoinResult
 from timely.differential.trace.chunk import Chunk, Matches, Values
 from timely.differential.trace.entries import Entry
 from timely.differential.updates.int_columns import LARGE, Array, Updates, greatest_of, joined, record_columns
+from timely.differential.updates.updates import Container
 from timely.operators.keyed.sorted_keys import SortedKeys, pairs
 
 T = TypeVar("T")
@@ -70,15 +71,15 @@ def _by_bound(bounds: list[T], codes: Array | None) -> Iterator[tuple[T, Array |
 
 
 def _collect(
-    batches: list[Any], keys: Array, left: Values | None, right: Values | None, diffs: Array, result: JoinResult
+    batches: list[Container], keys: Array, left: Values | None, right: Values | None, diffs: Array, result: JoinResult
 ) -> None:
     """Add the results of pairs at one time to its containers."""
     kinds = {isinstance(values, np.ndarray) for values in (left, right) if values is not None}
     if kinds == {False} and result.rows is not None:
         for diff in np.unique(diffs).tolist():
             here = None if (diffs == diff).all() else np.flatnonzero(diffs == diff)
-            columns = [_columns(values, here) for values in (left, right)]
-            batches.append(result.rows(keys if here is None else keys[here], *columns, diff))
+            one, two = _columns(left, here), _columns(right, here)
+            batches.append(result.rows(keys if here is None else keys[here], one, two, diff))
     elif False not in kinds and result.columns is not None and diffs.dtype != object:
         made = result.columns(keys, left, right)
         updates = Updates(*record_columns(made, len(keys), "columns"), None if (diffs == 1).all() else diffs)

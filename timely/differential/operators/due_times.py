@@ -8,20 +8,22 @@ no result: an epoch is complete outside only after those before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from timely.dataflow import ScopeBuilder
-from timely.order import reaches
+from timely.order import PartialOrder, reaches
 
-Due: TypeAlias = Callable[[Any, Sequence[Any]], bool]
+T = TypeVar("T", bound=PartialOrder)
+
+Due: TypeAlias = Callable[[T, Sequence[T]], bool]
 """``due(time, frontier)``: whether ``time`` is to be processed now."""
 
 
-def _complete(time: Any, frontier: Sequence[Any]) -> bool:
+def _complete(time: T, frontier: Sequence[T]) -> bool:
     return not reaches(frontier, time)  # type: ignore[arg-type]  # it only iterates
 
 
-def due_in(scope: ScopeBuilder[Any]) -> Due:
+def due_in(scope: ScopeBuilder[T]) -> Due[T]:
     """Return what says which times of ``scope`` are due: complete ones, whose epoch no earlier epoch is in flight before.
 
     >>> import timely
@@ -46,7 +48,7 @@ def due_in(scope: ScopeBuilder[Any]) -> Due:
             time = step(time)
         return time
 
-    def due(time: Any, frontier: Sequence[Any]) -> bool:
+    def due(time: T, frontier: Sequence[T]) -> bool:
         if not _complete(time, frontier):
             return False
         mine = epoch(time)

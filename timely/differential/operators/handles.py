@@ -13,14 +13,14 @@ from typing_extensions import TypeVar
 
 from timely.differential.operators.arrangement import Index
 from timely.differential.operators.methods import TraceHandleBase
+from timely.differential.trace.cursors import Keep
 from timely.differential.trace.entries import Entry, accumulate
+from timely.differential.updates.updates import Diff
 from timely.errors import CompactedError, NotCompleteError, RoutingError, TimestampError, brief
 from timely.operators.state_registration import key_route
 from timely.order import PartialOrder, less_equal, reaches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
 T = TypeVar("T", bound=PartialOrder, default=int)
@@ -47,7 +47,7 @@ class Reads(Generic[K, V]):
 
     __slots__ = ("_index", "_peers", "_route", "keep")
 
-    def __init__(self, index: Index, keep: Callable[[Any], bool] | None) -> None:
+    def __init__(self, index: Index, keep: Keep | None) -> None:
         self.keep = keep
         self._index = index
         self._route = key_route(index.key)
@@ -57,7 +57,7 @@ class Reads(Generic[K, V]):
         """Return the index of the worker that has ``key``."""
         return self._route(key) % self._peers
 
-    def of_key(self, key: K, moment: Moment) -> dict[V, Any]:
+    def of_key(self, key: K, moment: Moment) -> dict[V, Diff]:
         """Return the counts of the values of ``key``."""
         worker = self._index.scope.allocator.index
         owner = self.owner(key) if self._peers > 1 else worker
@@ -68,7 +68,7 @@ class Reads(Generic[K, V]):
             )
         return self._counts(key, self._index.trace.history(key), moment)
 
-    def of_all(self, moment: Moment) -> Iterator[tuple[K, dict[V, Any]]]:
+    def of_all(self, moment: Moment) -> Iterator[tuple[K, dict[V, Diff]]]:
         """Return the keys of this worker that have values, with their counts."""
         trace = self._index.trace
         for key in list(trace.keys()):
@@ -92,7 +92,7 @@ class Reads(Generic[K, V]):
         )
         return table_of(counted, None, self._index.path, pairs=pairs)
 
-    def _counts(self, key: K, entries: Iterable[Entry], moment: Moment) -> dict[V, Any]:
+    def _counts(self, key: K, entries: Iterable[Entry], moment: Moment) -> dict[V, Diff]:
         keep, pairs = self.keep, self._index.pairs
         if keep is None and moment.at is not None:
             sums = accumulate(entries, moment.at)
@@ -143,7 +143,7 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
 
     __slots__ = ("__weakref__", "_closed", "_held", "_reads", "index")
 
-    def __init__(self, index: Index, keep: Callable[[Any], bool] | None = None, since: Sequence[T] | None = None) -> None:
+    def __init__(self, index: Index, keep: Keep | None = None, since: Sequence[T] | None = None) -> None:
         self._closed = False
         self.index = index
         self._reads: Reads[K, V] = Reads(index, keep)
@@ -198,7 +198,7 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
             return times
         return [frontier]
 
-    def _check_time(self, time: Any) -> None:
+    def _check_time(self, time: object) -> None:
         try:
             self.index.trace.lattice.domain.check(time)
         except TimestampError as error:
@@ -210,7 +210,7 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
         """Return the index of the worker that has ``key``: no other can ``get`` it."""
         return self._reads.owner(key)
 
-    def get(self, key: K, at: T | None = None) -> dict[V, Any]:
+    def get(self, key: K, at: T | None = None) -> dict[V, Diff]:
         """Return the values of ``key`` with their counts, at the complete time ``at`` or the latest one.
 
         ``NotCompleteError`` or ``CompactedError`` for a time that cannot be read, with both frontiers; ``RoutingError`` for a key
@@ -218,7 +218,7 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
         """
         return self._reads.of_key(key, self._moment(at))
 
-    def items(self, at: T | None = None) -> Iterator[tuple[K, dict[V, Any]]]:
+    def items(self, at: T | None = None) -> Iterator[tuple[K, dict[V, Diff]]]:
         """Return ``(key, {value: count})`` for the keys of this worker, at the complete time ``at`` or the latest one."""
         return iter(list(self._reads.of_all(self._moment(at))))
 
@@ -272,7 +272,7 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
     # -- sharing ---------------------------------------------------------------------------------------------------
 
     @property
-    def keep(self) -> Callable[[Any], bool] | None:
+    def keep(self) -> Keep | None:
         """Which records it reads, of a trace that is filtered."""
         return self._reads.keep
 
@@ -318,12 +318,12 @@ class TraceSnapshot(Generic[T, K, V]):
         self._moment = moment
         self._reads = reads
 
-    def get(self, key: K) -> dict[V, Any]:
+    def get(self, key: K) -> dict[V, Diff]:
         """Return the values of ``key`` with their counts."""
         self._handle.check_open("get")
         return self._reads.of_key(key, self._moment)
 
-    def items(self) -> Iterator[tuple[K, dict[V, Any]]]:
+    def items(self) -> Iterator[tuple[K, dict[V, Diff]]]:
         """Return ``(key, {value: count})`` for the keys of this worker."""
         self._handle.check_open("items")
         return iter(list(self._reads.of_all(self._moment)))

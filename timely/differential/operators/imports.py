@@ -16,12 +16,12 @@ from typing_extensions import override
 
 from timely.dataflow import Capability, CapabilitySet, OperatorInfo, OutputPort, ScopeBuilder, check_scope
 from timely.differential.operators.arrangement import Arrangement, Index, describe_shared
-from timely.differential.trace.compaction_frontier import Hold
-from timely.differential.trace.cursors import Cursor
+from timely.differential.trace.compaction_frontier import Hold, Move
+from timely.differential.trace.cursors import Cursor, Keep
 from timely.differential.trace.deltas import Delta, Partner, Row
 from timely.differential.trace.entries import Entry, compacted
 from timely.differential.trace.trace import Trace
-from timely.differential.updates.updates import Update
+from timely.differential.updates.updates import Container, Update
 from timely.errors import GraphError, TimestampError
 from timely.operators.generic import source
 from timely.operators.state_registration import register_union_state
@@ -76,7 +76,7 @@ class _Base(Generic[T]):
     def __del__(self) -> None:
         self._place.leave()  # may run at any moment
 
-    def entries(self, key: Any, time: T) -> list[Entry]:
+    def entries(self, key: object, time: T) -> list[Entry]:
         """Return the entries of ``key`` that belong to the piece of ``time``."""
         start = self.start
         entries = [entry for entry in self.trace.visible(key, start.number, _NOTHING) if start.moved(entry[1]) == time]
@@ -195,9 +195,9 @@ class ImportCursor(Cursor[Any]):
         trace: Trace[T],
         times: Lattice[T],
         hold: Hold,
-        to_inner: Callable[[Any], Any] | None,
-        to_outer: Callable[[Any], Any] | None,
-        keep: Callable[[Any], bool] | None,
+        to_inner: Move | None,
+        to_outer: Move | None,
+        keep: Keep | None,
     ) -> None:
         moved = started.moved
         inward = to_inner
@@ -207,7 +207,7 @@ class ImportCursor(Cursor[Any]):
         self._unseen = set(started.times)
 
     @override
-    def _seen(self, key: Any) -> list[Entry]:
+    def _seen(self, key: object) -> list[Entry]:
         entries = self._trace.visible(key, self.seen, self._ahead)
         unseen = self._unseen
         if not unseen or not entries:
@@ -258,7 +258,7 @@ class TraceImport(Generic[T]):
         """Return a new reader, which has seen nothing yet."""
         return ImportCursor(self._start, *arguments)
 
-    def records(self, batch: Any) -> Any:
+    def records(self, batch: Container) -> Any:
         """Return what is sent as a container that can also be sent to another worker."""
         return batch.updates() if isinstance(batch, Piece) else batch
 
@@ -293,7 +293,7 @@ class TraceImport(Generic[T]):
             self._capabilities.downgrade(upper)
         self._place.remove(self._trace)
 
-    def _send(self, output: OutputPort[T], time: T, batch: Any) -> None:
+    def _send(self, output: OutputPort[T], time: T, batch: Container) -> None:
         with self._capabilities.delayed(time) as capability:
             output.session(capability).give_batch(batch)
 
@@ -314,7 +314,7 @@ class TraceImport(Generic[T]):
 
 
 def import_trace(
-    index: Index, since: Sequence[Any], scope: ScopeBuilder[Any], keep: Callable[[Any], bool] | None, name: str
+    index: Index, since: Sequence[Any], scope: ScopeBuilder[Any], keep: Keep | None, name: str
 ) -> Arrangement[Any, Any, Any]:
     """Return the arrangement of a trace in ``scope``, with its history from ``since`` on."""
     check_scope(scope, name)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+
+from timely.differential.updates.updates import Container, Diff, Kernel, Update
+
+if TYPE_CHECKING:
+    from timely.differential.updates.int_columns import Array
+    from timely.differential.updates.row_columns import Columns
 
 
 @attrs.frozen
@@ -16,33 +22,33 @@ class JoinResult:
     ``rows(keys, left, right, diff)`` does it for columns of rows, and returns a container.
     """
 
-    collect: Callable[..., None]
-    columns: Callable[..., Any] | None = None
-    rows: Callable[..., Any] | None = None
+    collect: Callable[[list[Update], Any, Any, Any, Diff], None]
+    columns: Kernel | None = None
+    rows: Callable[[Array, Any, Any, int], Container] | None = None
 
 
-def _collect_pair(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
+def _collect_pair(results: list[Update], key: object, left: object, right: object, diff: Diff) -> None:
     results.append(((key, (left, right)), diff))
 
 
-def _collect_left(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
+def _collect_left(results: list[Update], key: object, left: object, right: object, diff: Diff) -> None:
     results.append(((key, left), diff))
 
 
-def _left_rows(keys: Any, left: Any, right: Any, diff: int) -> Any:
+def _left_rows(keys: Array, left: Columns | None, right: Columns | None, diff: int) -> Container:
     from timely.differential.updates.row_columns import KeyedRows, RowColumns
 
-    return KeyedRows(keys, RowColumns(left, len(keys), diff))
+    return KeyedRows(keys, RowColumns(left or (), len(keys), diff))
 
 
 PAIR: Final = JoinResult(_collect_pair)
 LEFT: Final = JoinResult(_collect_left, lambda keys, left, right: (keys, left), _left_rows)
 
 
-def mapped(f: Callable[[Any, Any, Any], Any], columns: Callable[..., Any] | None = None) -> JoinResult:
+def mapped(f: Callable[[Any, Any, Any], object], columns: Kernel | None = None) -> JoinResult:
     """Return what collects ``f(key, left, right)``; ``columns`` does the same for arrays."""
 
-    def collect(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
+    def collect(results: list[Update], key: object, left: object, right: object, diff: Diff) -> None:
         results.append((f(key, left, right), diff))
 
     return JoinResult(collect, columns)

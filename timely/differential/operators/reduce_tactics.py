@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from timely.differential.operators.aggregates import counts_at
+from timely.differential.operators.aggregates import Counted, counts_at
 from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import Keys
 from timely.differential.trace.trace import Trace
@@ -33,7 +33,7 @@ class ReadInput(Protocol[T]):
     def trace(self) -> Trace[T]:
         """The trace that it reads."""
 
-    def result(self, key: Any, time: T, later: set[T]) -> Iterable[tuple[Any, Any]]:
+    def result(self, key: object, time: T, later: set[T]) -> Iterable[Counted]:
         """Return the values and counts of the output of ``key`` at ``time``, collecting further times in ``later``."""
 
     def gather(self, keys: Array) -> Gathered | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
-from timely.differential.operators.aggregates import Aggregate, Groups, counts_at
+from timely.differential.operators.aggregates import Aggregate, Counted, Groups, counts_at
 from timely.differential.operators.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
 from timely.differential.operators.due_times import Due, due_in
 from timely.differential.operators.reduce_tactics import ColumnReduce, ReadInput, ReduceTactic, RowReduce
@@ -25,7 +25,7 @@ from timely.differential.trace.deltas import Keys, keys_of
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace, delta_of
 from timely.differential.updates.rings import INTEGERS, Ring
-from timely.differential.updates.updates import Update
+from timely.differential.updates.updates import Container, Counts, Key, Update
 from timely.errors import brief
 from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, register_keyed_state
@@ -43,14 +43,14 @@ T = TypeVar("T", bound=PartialOrder)
 class Function:
     """A function of a key and its values, ``rows(key, {value: count})``, and what does the same for columns."""
 
-    rows: Callable[[Any, dict[Any, Any]], Iterable[tuple[Any, Any]]]
+    rows: Callable[[Any, Counts], Iterable[Counted]]
     kernel: str | None = None
 
 
 class ReduceInput(ReadInput[T], Protocol[T]):
     """The input of a reduction: what has been taken of it, by key."""
 
-    def take(self, time: T, batches: list[Any]) -> Iterable[Keys]:
+    def take(self, time: T, batches: list[Container]) -> Iterable[Keys]:
         """Take the batches of ``time``, and return their keys."""
 
     def restore(self, updates: list[Update], time: T) -> Any:
@@ -91,11 +91,11 @@ class _OwnTrace(_Own, Generic[T]):
         self._rows = f.rows
         self.maintain = trace.maintain
 
-    def take(self, time: T, batches: list[Any]) -> Iterator[Keys]:
+    def take(self, time: T, batches: list[Container]) -> Iterator[Keys]:
         for delta in self.trace.deltas(time, batches):
             yield keys_of(self.trace.append(time, delta), self.pairs)
 
-    def result(self, key: Any, time: T, later: set[T]) -> Iterable[tuple[Any, Any]]:
+    def result(self, key: object, time: T, later: set[T]) -> Iterable[Counted]:
         counts = counts_at(self.trace.history(key), time, self.trace.lattice.lub, later)
         return self._rows(key, counts) if counts else ()
 
@@ -115,14 +115,14 @@ class _SharedTrace(Generic[T]):
         self.end_run = cursor.end_run
         self.gather = cursor.gather
 
-    def take(self, time: T, batches: list[Any]) -> Iterator[Keys]:
+    def take(self, time: T, batches: list[Container]) -> Iterator[Keys]:
         cursor = self._cursor
         for delta in batches:
             whole = cursor.keep is None and delta.chunk is not None
             yield keys_of(delta, self.pairs) if whole else dict.fromkeys([key for key, _, _ in cursor.rows(delta)])
             cursor.see(delta, time)
 
-    def result(self, key: Any, time: T, later: set[T]) -> Iterable[tuple[Any, Any]]:
+    def result(self, key: object, time: T, later: set[T]) -> Iterable[Counted]:
         counts = counts_at(self._cursor.history(key), time, self._cursor.lattice.lub, later)
         return self._rows(key, counts) if counts else ()
 
@@ -147,7 +147,7 @@ class _Grouped(_Own, Generic[T]):
         self.large = groups.large  # type: ignore[method-assign]
         self.maintain = groups.trace.maintain
 
-    def take(self, time: T, batches: list[Any]) -> Iterator[Keys]:
+    def take(self, time: T, batches: list[Container]) -> Iterator[Keys]:
         for delta in self.trace.deltas(time, batches):
             yield self._groups.append(time, delta)
 
@@ -162,7 +162,7 @@ class _Grouped(_Own, Generic[T]):
 class Restored(NamedTuple):
     """What waits for a key at a time, in a checkpoint: an update of its input, or nothing but the key."""
 
-    key: Any
+    key: object
     time: Any
     update: Update | None
 
@@ -172,7 +172,7 @@ class _Waiting(Generic[T]):
     """What waits for one time to be complete."""
 
     capability: Capability[T]
-    batches: list[Any] = attrs.Factory(list)
+    batches: list[Container] = attrs.Factory(list)
     keys: dict[Any, None] = attrs.Factory(dict)
     arrays: list[Array] = attrs.Factory(list)  # more keys: those of columns that the trace has already
 
@@ -204,7 +204,7 @@ class _Waiting(Generic[T]):
 class _Reduction(Generic[T]):
     """The logic of one reduction; ``pairs`` says whether its output is ``(key, value)`` or the key alone."""
 
-    def __init__(self, times: Lattice[T], due: Due, pairs: bool) -> None:
+    def __init__(self, times: Lattice[T], due: Due[T], pairs: bool) -> None:
         self._due = due
         self._pending: Pending[T, _Waiting[T]] = Pending()
         self._now: list[T] = []
@@ -320,10 +320,10 @@ class _Reduction(Generic[T]):
         self.waiting(time, lambda: capability.delayed(time)).keys.update(dict.fromkeys(keys))
 
 
-def by_value(f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]]) -> Callable[..., Any]:
+def by_value(f: Callable[[Any, list[Counted]], Iterable[Counted]]) -> Callable[[Any, Counts], Iterable[Counted]]:
     """Return what calls a user's ``f(key, [(value, count), ...])`` and checks what it returns."""
 
-    def call(key: Any, counts: dict[Any, Any]) -> Any:
+    def call(key: object, counts: Counts) -> list[Counted]:
         values = list(counts.items())
         if len(values) > 1:
             try:
@@ -347,7 +347,7 @@ def reduce_stream(
     *,
     pairs: bool = True,
     results: bool = True,
-    key: Callable[[Any], Any] | None = None,
+    key: Key | None = None,
     source: Arrangement[T, Any, Any] | None = None,
     made: Ring = INTEGERS,
 ) -> Arrangement[T, Any, Any]:

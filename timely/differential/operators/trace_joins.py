@@ -18,7 +18,7 @@ from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import Delta, Row
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace_limits import TraceLimits
-from timely.differential.updates.updates import Update
+from timely.differential.updates.updates import Container, Update
 from timely.errors import GraphError, StateError
 from timely.operators.keyed.key_kinds import KeyKinds
 from timely.operators.pending import Pending
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=PartialOrder)
 class Unjoined(NamedTuple):
     """An update of one side that waits to be joined, in a checkpoint."""
 
-    key: Any
+    key: object
     time: Any
     side: int
     update: Update
@@ -42,7 +42,7 @@ Deltas: TypeAlias = tuple[list[Delta[T]], list[Delta[T]]]
 
 Waiting: TypeAlias = tuple[Capability[T], Deltas[T]]
 
-Results: TypeAlias = dict[T, list[Any]]
+Results: TypeAlias = dict[T, list[Container]]
 """Containers of results, by time."""
 
 
@@ -105,7 +105,7 @@ class _Join(Generic[T]):
         pending = self._pending
         for side, port in enumerate((left, right)):
             for capability, batch in port:
-                delta: Any = batch
+                delta: Container = batch
                 if side in self._kinds.missing and delta.chunk is None:  # to look at columns would make all of their rows
                     pairs = self._pairs_of[side]
                     self._kinds.see(side, (record[0] if pairs else record for record, _ in delta))
@@ -192,7 +192,7 @@ class _Join(Generic[T]):
     ) -> Iterator[int]:
         lub, result, history = self._lub, self._result.collect, others.history
         last: T | None = None
-        results: list[Any] = []
+        results: list[Update] = []
         count = 0
         for key, value, diff in rows:
             for other, when, factor in history(key):

@@ -8,11 +8,12 @@ from __future__ import annotations
 import weakref
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, final
 
 from timely.dataflow.containers.pickling import pickled
+from timely.differential.trace.compaction_frontier import Move
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.layouts import AnyChunk, Layout, cancels
 from timely.errors import OutOfMemoryError
@@ -46,7 +47,7 @@ class Blocks(Protocol[C]):
     def cancels(self) -> bool:
         """Whether entries have come to equal times, and may cancel."""
 
-    def advance(self, moved: Callable[[Any], Any]) -> None:
+    def advance(self, moved: Move) -> None:
         """Advance all times."""
 
 
@@ -75,7 +76,7 @@ class MemoryBlocks(Generic[C]):
         """Whether entries have come to equal times, and may cancel."""
         return any(cancels(chunk.times) for chunk in self._chunks)
 
-    def advance(self, moved: Callable[[Any], Any]) -> None:
+    def advance(self, moved: Move) -> None:
         """Advance all times."""
         for chunk in self._chunks:
             chunk.times = list(map(moved, chunk.times))
@@ -93,7 +94,7 @@ class DiskBlocks(Generic[C]):
     def __init__(self, layout: Layout[C], budget: MemoryBudget) -> None:
         self._layout = layout
         self._budget = budget
-        self._codes_of: dict[Any, int] = {}  # of the times as they were when blocks were written
+        self._codes_of: dict[object, int] = {}  # of the times as they were when blocks were written
         self._times: list[Any] = []
         self._pages: list[Page] = []
         self._large: dict[int, tuple[int, int]] = {}  # entries and bytes of the blocks that have one key
@@ -129,7 +130,7 @@ class DiskBlocks(Generic[C]):
         """Whether entries have come to equal times, and may cancel."""
         return cancels(self._times)
 
-    def advance(self, moved: Callable[[Any], Any]) -> None:
+    def advance(self, moved: Move) -> None:
         """Advance all times."""
         self._times = list(map(moved, self._times))
 
@@ -173,7 +174,7 @@ class BlockRun(Generic[C]):
         """Whether entries have come to equal times, and may cancel."""
         return self._blocks.cancels
 
-    def advance(self, moved: Callable[[Any], Any]) -> None:
+    def advance(self, moved: Move) -> None:
         """Advance all times."""
         self._blocks.advance(moved)
 
@@ -250,7 +251,7 @@ class RunWriter(Generic[C]):
             else:
                 self._run.append(piece)
 
-    def finish(self, moved: Callable[[Any], Any]) -> C | BlockRun[C]:
+    def finish(self, moved: Move) -> C | BlockRun[C]:
         """Return the run, with the times that those of the parts have become; as a chunk, if it is one block in memory."""
         if self._waiting:
             self._write(all_of_it=True)

@@ -20,10 +20,14 @@ Hold: TypeAlias = Callable[[], Sequence[Any]]
 """Returns the frontier of the times that may still be read."""
 
 
+Move: TypeAlias = Callable[[Any], Any]
+"""Returns a time as it was last advanced, of whatever type the times of a trace are."""
+
+
 class Advancing(Protocol):
     """A part of a trace that has times."""
 
-    def advance(self, moved: Callable[[Any], Any]) -> None:
+    def advance(self, moved: Move) -> None:
         """Replace each time by ``moved(time)``."""
 
 

@@ -6,9 +6,9 @@ Otherwise a join would count a pair twice, or never, if both of its sides are in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from timely.differential.trace.compaction_frontier import Hold
+from timely.differential.trace.compaction_frontier import Hold, Move
 from timely.differential.trace.deltas import Delta, Row, RowDelta
 from timely.differential.trace.entries import SHORT, Entry, compacted
 from timely.differential.trace.trace import Trace
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from timely.differential.updates.int_columns import Array
 
 T = TypeVar("T", bound=PartialOrder)
+
+
+Keep: TypeAlias = Callable[[Any], bool]
+"""Whether a reader sees a record."""
 
 
 class Cursor(Generic[T]):
@@ -54,9 +58,9 @@ class Cursor(Generic[T]):
         trace: Trace[Any],
         times: Lattice[T],
         hold: Hold,
-        to_inner: Callable[[Any], T] | None = None,
-        to_outer: Callable[[T], Any] | None = None,
-        keep: Callable[[Any], bool] | None = None,
+        to_inner: Move | None = None,
+        to_outer: Move | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._trace = trace
         self.keep = keep

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
-from timely.order import less_equal
+from timely.differential.updates.updates import Counts, Diff
+from timely.order import PartialOrder, less_equal
 from timely.progress import Lattice
 
-Entry: TypeAlias = tuple[Any, Any, Any]
+T = TypeVar("T", bound=PartialOrder)
+
+Entry: TypeAlias = tuple[Any, Any, Diff]
 """``(value, time, diff)``."""
 
 SHORT: Final = 8
 """Entries from which on a list is compacted whenever it has doubled."""
 
 
-def accumulate(entries: Iterable[Entry], time: Any) -> dict[Any, Any]:
+def accumulate(entries: Iterable[Entry], time: object) -> Counts:
     """Return the sums of the differences at times at or before ``time``, by value, without those that are zero."""
-    sums: dict[Any, Any] = {}
+    sums: Counts = {}
     last: Any = None
     counts = False
     for value, when, diff in entries:
@@ -29,11 +32,11 @@ def accumulate(entries: Iterable[Entry], time: Any) -> dict[Any, Any]:
     return {value: count for value, count in sums.items() if count}
 
 
-def compacted(entries: Iterable[Entry], times: Lattice[Any], since: Sequence[Any], advanced: dict[Any, Any]) -> list[Entry]:
+def compacted(entries: Iterable[Entry], times: Lattice[T], since: Sequence[T], advanced: dict[T, T]) -> list[Entry]:
     """Return ``entries`` with times advanced by ``since`` and equal ones added up; ``advanced`` remembers the times."""
-    sums: dict[tuple[Any, Any], Any] = {}
+    sums: Counts = {}
     last: Any = None
-    moved: Any = None
+    moved: T | None = None
     for value, when, diff in entries:
         if when is not last:
             last = when

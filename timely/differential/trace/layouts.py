@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
+from timely.differential.trace.compaction_frontier import Move
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
 
@@ -83,10 +84,10 @@ class Layout(Protocol[C]):
     def merged(self, chunks: Sequence[C]) -> C:
         """Return the sum of chunks."""
 
-    def concatenated(self, chunks: Sequence[C], moved: Callable[[Any], Any] | None = None) -> C:
+    def concatenated(self, chunks: Sequence[C], moved: Move | None = None) -> C:
         """Return chunks of ascending ranges of numbers as one, at the times that theirs have become."""
 
-    def encoded(self, chunk: C, codes_of: dict[Any, int]) -> object:
+    def encoded(self, chunk: C, codes_of: dict[object, int]) -> object:
         """Return a chunk to be pickled, with codes of these times, to which its own are added."""
 
     def decoded(self, block: Any, times: list[Any]) -> C:

@@ -42,7 +42,7 @@ class ArrowValues:
     def __len__(self) -> int:
         return self._count
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         columns = [column.get() for column in self.columns]
         arrays = [column.numbers if isinstance(column, Fixed) else column for column in columns]
         batch = pa.RecordBatch.from_arrays(arrays, [str(number) for number in range(len(arrays))])

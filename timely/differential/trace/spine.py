@@ -7,10 +7,11 @@ in one run, or fresh. Runs that merge add up what has become equal; they are rea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar, final
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Generic, TypeAlias, TypeVar, final
 
 from timely.differential.trace.block_run import BlockRun, RunWriter
+from timely.differential.trace.compaction_frontier import Move
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.layouts import AnyChunk, Layout, cancels
 from timely.differential.trace.trace_limits import TraceLimits
@@ -25,7 +26,7 @@ Run: TypeAlias = C | BlockRun[C]
 class Spine(Generic[C]):
     """The runs of one layout, and fresh chunks with the numbers of their deltas, which cursors may still have to see."""
 
-    def __init__(self, layout: Layout[C], budget: MemoryBudget, limits: TraceLimits, moved: Callable[[Any], Any]) -> None:
+    def __init__(self, layout: Layout[C], budget: MemoryBudget, limits: TraceLimits, moved: Move) -> None:
         """Begin empty; ``moved(time)`` is a time as it was last advanced."""
         self.layout = layout
         self._moved = moved
@@ -102,11 +103,11 @@ class Spine(Generic[C]):
                 run.lookup(number, key, entries)
         return entries
 
-    def keys(self) -> Iterator[Any]:
+    def keys(self) -> Iterator[object]:
         """Return the keys that have entries, and some that had; some of them several times."""
         return (key for run in self.visible() for piece in run.pieces(self._sizes.portion) for key in piece.all_keys())
 
-    def saved(self, entries: int, moved: Callable[[Any], Any] | None = None) -> Iterator[C]:
+    def saved(self, entries: int, moved: Move | None = None) -> Iterator[C]:
         """Return all of it, added up, in ranges of keys with about so many entries, at the times that theirs become."""
         parts = _ranges(self.layout, list(self.visible()), entries, moved)
         return (part for part in parts if len(part))
@@ -135,7 +136,7 @@ class Spine(Generic[C]):
 
     # -- merging ---------------------------------------------------------------------------------------------------
 
-    def advance(self, moved: Callable[[Any], Any]) -> None:
+    def advance(self, moved: Move) -> None:
         """Advance all times: only short lists change."""
         for run in self.visible():
             if isinstance(run, BlockRun):
@@ -221,16 +222,16 @@ class _Merge(Generic[C]):
             self._writer.add(part)
         return False
 
-    def finish(self, moved: Callable[[Any], Any]) -> Run[C]:
+    def finish(self, moved: Move) -> Run[C]:
         """Return the whole, with the times that those of its parts have become."""
         return self._writer.finish(moved)
 
 
-def _on_disk(run: Run[Any]) -> bool:
+def _on_disk(run: Run[C]) -> bool:
     return isinstance(run, BlockRun) and run.on_disk
 
 
-def _ranges(layout: Layout[C], runs: Sequence[Run[C]], entries: int, moved: Callable[[Any], Any] | None = None) -> Iterator[C]:
+def _ranges(layout: Layout[C], runs: Sequence[Run[C]], entries: int, moved: Move | None = None) -> Iterator[C]:
     """Return the sum of runs, a range of keys at a time, at the times that they have then, or ``moved`` ones."""
     pieces = [run.pieces(entries) for run in runs]
     rest = [next(each, None) for each in pieces]

@@ -23,7 +23,7 @@ from timely.differential.trace.spine import Spine
 from timely.differential.trace.state_memory import StateMemory, memory_of
 from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.updates.containers import as_columns, columns_module, is_keyed_rows
-from timely.differential.updates.updates import Update, consolidate
+from timely.differential.updates.updates import Container, Update, consolidate
 from timely.memory import MemoryBudget
 from timely.order import PartialOrder
 from timely.progress import Lattice
@@ -119,7 +119,7 @@ class Trace(Generic[T]):
             updates = updates.consolidated()
         return (delta_of(part, time) for part in self._portions(updates))
 
-    def row_deltas(self, time: T, batch: Any) -> Iterable[Delta[T]]:
+    def row_deltas(self, time: T, batch: Container) -> Iterable[Delta[T]]:
         """Return what ``deltas`` does, but a batch of Arrow rows as such."""
         if not is_keyed_rows(batch) or not self._takes_rows(batch):
             return self.deltas(time, (batch,))

@@ -7,32 +7,34 @@ loads what belongs to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.dataflow import OperatorInfo
 from timely.differential.trace.deltas import Delta
 from timely.differential.trace.entries import Entry, compacted
 from timely.differential.trace.trace import Trace
+from timely.differential.updates.updates import Key
 from timely.operators.state_registration import key_route
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
     from timely.dataflow.operator_state import Piece
-    from timely.differential.trace.chunk import Chunk, ColumnLayout
+    from timely.differential.trace.chunk import Chunk, ColumnLayout, Values
+    from timely.differential.updates.int_columns import Array
 
 T = TypeVar("T", bound=PartialOrder)
 
-Rows = Iterable[tuple[Any, Sequence[Entry]]]
+Rows: TypeAlias = Iterable[tuple[object, Sequence[Entry]]]
 """Keys, and their entries."""
 
 
 class Columns(NamedTuple):
     """Entries as columns: entry ``i`` is of ``keys[i]``, at ``times[codes[i]]``."""
 
-    keys: Any
-    values: Any
-    codes: Any
-    diffs: Any
+    keys: Array
+    values: Values | None
+    codes: Array | None
+    diffs: Array | None
     times: list[Any]
 
     @classmethod
@@ -44,9 +46,7 @@ class Columns(NamedTuple):
 class TraceState(Generic[T]):
     """Saves and restores a trace; ``more`` returns entries that belong to it but are kept elsewhere."""
 
-    def __init__(
-        self, info: OperatorInfo, trace: Trace[T], key: Callable[[Any], Any] | None, more: Callable[[], Rows] | None
-    ) -> None:
+    def __init__(self, info: OperatorInfo, trace: Trace[T], key: Key | None, more: Callable[[], Rows] | None) -> None:
         self._trace = trace
         self._plain = key is None  # whole numbers are their own routes
         self._route = key_route(key)

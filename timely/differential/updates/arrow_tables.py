@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from timely.differential.updates.updates import Update
+from timely.differential.updates.updates import Container, Diff, Update
 from timely.errors import ContainerError, DifferenceError, brief
 from timely.operators.keyed.numbers import canonical
 
@@ -62,7 +62,7 @@ def table_of(
     return _table(arrays, [diff for _, diff in counted_records], names, schema, place)
 
 
-def _times(record: Any, count: Any, place: str) -> int:
+def _times(record: object, count: Any, place: str) -> int:
     """Return how often a record is there; ``DifferenceError`` for counts that say nothing of that."""
     if type(count) is int and count > 0:
         return count
@@ -94,7 +94,7 @@ def _table(arrays: list[Any], counts: Any, names: list[str], schema: pa.Schema |
     return pa.Table.from_arrays(arrays, schema=schema.append(pa.field(COUNT, arrays[-1].type, nullable=False)))
 
 
-def _names(records: Sequence[Any], pairs: bool) -> list[str]:
+def _names(records: Sequence[object], pairs: bool) -> list[str]:
     first = records[0] if records else None
     width = 2 if pairs else len(first) if isinstance(first, tuple) else 0
     kinds = {(type(record), len(record)) if isinstance(record, tuple) else (None, 0) for record in records}
@@ -134,7 +134,7 @@ class Fields:
         self._width = len(names)
         self._required = [number for number, field in enumerate(schema) if not field.nullable]
 
-    def checked(self, record: Any, label: str) -> Any:
+    def checked(self, record: object, label: str) -> Any:
         """Return a record as it is sent; ``ContainerError`` unless it is a tuple with a value for each field."""
         if not isinstance(record, tuple) or len(record) != self._width:
             raise ContainerError(
@@ -162,7 +162,7 @@ class Fields:
             if batch.column(number).null_count:
                 raise ContainerError(f"{label}: field {self.schema.names[number]!r} is not nullable, and has nulls")
 
-    def updates(self, batch: Any, diff: Any, label: str) -> Any:
+    def updates(self, batch: Container, diff: Diff, label: str) -> Any:
         """Return a batch as updates: ``diff`` is one number for all rows, or an array."""
         from timely.differential.updates.int_columns import paired, updates_of
 
@@ -174,7 +174,7 @@ class Fields:
 
         return rows_of_batch(batch, diff) if diff else []
 
-    def _whole(self, batch: Any) -> bool:
+    def _whole(self, batch: Container) -> bool:
         """Return whether a batch can be columns of pairs: two fields of whole numbers, without nulls."""
         import pyarrow as pa
 
@@ -183,7 +183,7 @@ class Fields:
             for kind, column in zip(self.schema.types, batch.columns, strict=True)
         )
 
-    def rows(self, batch: Any) -> list[tuple[Any, ...]]:
+    def rows(self, batch: Container) -> list[tuple[Any, ...]]:
         """Return the records of a batch."""
         return list(zip(*(map(canonical, column.to_pylist()) for column in batch.columns), strict=True))
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from timely.differential.updates.updates import Container
+
 
 @functools.cache
 def columns_module() -> ModuleType | None:
@@ -18,7 +20,7 @@ def columns_module() -> ModuleType | None:
     return columns
 
 
-def is_columns(batch: Any) -> bool:
+def is_columns(batch: Container) -> bool:
     """Return whether a container has its updates as columns.
 
     >>> is_columns([("a", 1)])
@@ -27,7 +29,7 @@ def is_columns(batch: Any) -> bool:
     return not isinstance(batch, list) and hasattr(batch, "diffs")
 
 
-def is_keyed_rows(batch: Any) -> bool:
+def is_keyed_rows(batch: Container) -> bool:
     """Return whether a container has pairs of a whole number and a row, the rows as columns.
 
     >>> is_keyed_rows([((1, ("a",)), 1)])

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from timely.differential.updates.updates import Update
+from timely.differential.updates.updates import Container, Diff, Kernel, Update
 from timely.errors import ContainerError
 from timely.operators.keyed.numbers import are_canonical, canonical
 
@@ -48,7 +48,7 @@ class Updates:
     def __repr__(self) -> str:
         return f"Updates({self.keys!r}, {self.values!r}, {self.diffs!r})"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return Updates, (self.keys, self.values, self.diffs)
 
     def chosen(self, rows: Array) -> Updates:
@@ -59,16 +59,16 @@ class Updates:
             None if self.diffs is None else self.diffs[rows],
         )
 
-    def mapped(self, f: Callable[..., Any], name: str) -> Updates:
+    def mapped(self, f: Kernel, name: str) -> Updates:
         """Return ``f(keys, values)``, or ``f(keys)``: one array, or two for pairs."""
         made = f(self.keys) if self.values is None else f(self.keys, self.values)
         return Updates(*record_columns(made, len(self), name), self.diffs)
 
-    def chosen_by(self, p: Callable[..., Any]) -> Updates:
+    def chosen_by(self, p: Kernel) -> Updates:
         """Return the updates for which ``p(keys, values)``, or ``p(keys)``, is true."""
         return self.chosen(np.asarray(p(self.keys) if self.values is None else p(self.keys, self.values), bool))
 
-    def by_delay(self, f: Callable[..., Any]) -> dict[int, Updates]:
+    def by_delay(self, f: Kernel) -> dict[int, Updates]:
         """Return the updates by the whole number that ``f(keys, values)``, or ``f(keys)``, has for each."""
         delays = as_integers(f(self.keys) if self.values is None else f(self.keys, self.values), "columns")
         return {delay: self.chosen(delays == delay) for delay in np.unique(delays).tolist()}
@@ -227,7 +227,7 @@ def greatest_of(array: Array) -> int:
     return max(abs(int(array.min())), abs(int(array.max()))) if len(array) else 0
 
 
-def integers(values: list[Any]) -> Array | None:
+def integers(values: list[object]) -> Array | None:
     """Return a list as an array of 64-bit numbers, or ``None`` if it is not a list of ``int`` that fit."""
     if not set(map(type, values)) <= {int}:
         return None
@@ -237,7 +237,7 @@ def integers(values: list[Any]) -> Array | None:
         return None
 
 
-def as_columns(batches: Iterable[Any], pairs: bool) -> Updates | None:
+def as_columns(batches: Iterable[Container], pairs: bool) -> Updates | None:
     """Return containers of rows and columns as columns, or ``None`` unless all of it is whole numbers."""
     parts: list[Updates] = []
     rows: list[Update] = []
@@ -276,7 +276,7 @@ def record_columns(made: Any, rows: int, name: str) -> tuple[Array, Array | None
     return arrays[0], arrays[1] if len(arrays) > 1 else None
 
 
-def updates_of(columns: Sequence[Any], diff: Any, label: str) -> Any:
+def updates_of(columns: Sequence[Any], diff: Diff, label: str) -> Any:
     """Return given columns as updates: as columns where they are whole numbers, else as rows."""
     if len(columns) == 1 and hasattr(columns[0], "column_names"):  # an Arrow batch or table
         table = columns[0]
@@ -299,12 +299,12 @@ def updates_of(columns: Sequence[Any], diff: Any, label: str) -> Any:
     return list(zip(records, diffs.tolist(), strict=True))
 
 
-def paired(records: Sequence[Any], diff: Any, label: str) -> list[Update]:
+def paired(records: Sequence[object], diff: Diff, label: str) -> list[Update]:
     """Return records as updates: ``diff`` is one number for all of them, or an array."""
     return list(zip(records, _differences(diff, len(records), label).tolist(), strict=True))
 
 
-def _differences(diff: Any, rows: int, label: str) -> Array:
+def _differences(diff: Diff, rows: int, label: str) -> Array:
     diffs = np.asarray(diff)
     if diffs.ndim == 0:
         diffs = np.full(rows, diffs)

@@ -14,6 +14,7 @@ from typing import Any, Final, get_origin
 import attrs
 
 from timely.dataflow import warn
+from timely.differential.updates.updates import Diff
 from timely.errors import DifferenceError, brief
 
 
@@ -30,16 +31,16 @@ class Ring:
     (True, True)
     """
 
-    zero: Any
-    add: Callable[[Any, Any], Any]
-    negate: Callable[[Any], Any] | None = None
-    multiply: Callable[[Any, Any], Any] | None = None
-    is_zero: Callable[[Any], bool] | None = None
-    one: Any = None
-    is_positive: Callable[[Any], bool] | None = None
+    zero: Diff
+    add: Callable[[Diff, Diff], Diff]
+    negate: Callable[[Diff], Diff] | None = None
+    multiply: Callable[[Diff, Diff], Diff] | None = None
+    is_zero: Callable[[Diff], bool] | None = None
+    one: Diff = None
+    is_positive: Callable[[Diff], bool] | None = None
     native: type | None = attrs.field(default=None, kw_only=True)
 
-    def wrap(self, value: Any) -> Any:
+    def wrap(self, value: Diff) -> Diff:
         """Return ``value`` as operators add it."""
         if self.native is None:
             return Difference(value, self)
@@ -48,7 +49,7 @@ class Ring:
         except (TypeError, ValueError):
             raise DifferenceError(f"differences of this collection are {self.native.__name__}, not {brief(value)}") from None
 
-    def unwrap(self, difference: Any) -> Any:
+    def unwrap(self, difference: Diff) -> Diff:
         """Return the plain value of a difference."""
         return difference.value if type(difference) is Difference else difference
 
@@ -71,11 +72,11 @@ class Difference:
 
     __slots__ = ("ring", "value")
 
-    def __init__(self, value: Any, ring: Ring) -> None:
+    def __init__(self, value: Diff, ring: Ring) -> None:
         self.value = value
         self.ring = ring
 
-    def __add__(self, other: Any) -> Difference:
+    def __add__(self, other: Diff) -> Difference:
         if type(other) is not Difference:
             return self if other == 0 else NotImplemented
         return Difference(self.ring.add(self.value, other.value), self.ring)
@@ -88,13 +89,13 @@ class Difference:
             raise DifferenceError(f"a difference of {self.ring!r} cannot be negated")
         return Difference(negate(self.value), self.ring)
 
-    def __sub__(self, other: Any) -> Difference:
+    def __sub__(self, other: Diff) -> Difference:
         return self.__add__(-other)
 
-    def __rsub__(self, other: Any) -> Difference:
+    def __rsub__(self, other: Diff) -> Difference:
         return (-self).__add__(other)
 
-    def __mul__(self, other: Any) -> Difference:
+    def __mul__(self, other: Diff) -> Difference:
         if type(other) is Difference:
             multiply = self.ring.multiply
             if multiply is None:
@@ -144,7 +145,7 @@ class Vector(tuple[Any, ...]):
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> Vector:
+    def __add__(self, other: Diff) -> Vector:
         if not isinstance(other, tuple):
             return self if other == 0 else NotImplemented
         return Vector(one + two for one, two in zip_longest(self, other, fillvalue=0))
@@ -154,13 +155,13 @@ class Vector(tuple[Any, ...]):
     def __neg__(self) -> Vector:
         return Vector(-one for one in self)
 
-    def __sub__(self, other: Any) -> Vector:
+    def __sub__(self, other: Diff) -> Vector:
         return self.__add__(-other)
 
-    def __rsub__(self, other: Any) -> Vector:
+    def __rsub__(self, other: Diff) -> Vector:
         return (-self).__add__(other)
 
-    def __mul__(self, factor: Any) -> Vector:
+    def __mul__(self, factor: Diff) -> Vector:
         return Vector(one * factor for one in self) if isinstance(factor, int | float) else NotImplemented
 
     __rmul__ = __mul__
@@ -169,19 +170,19 @@ class Vector(tuple[Any, ...]):
         return any(self)
 
 
-def _add(one: Any, two: Any) -> Any:
+def _add(one: Diff, two: Diff) -> Diff:
     return one + two
 
 
-def _negate(one: Any) -> Any:
+def _negate(one: Diff) -> Diff:
     return -one
 
 
-def _multiply(one: Any, two: Any) -> Any:
+def _multiply(one: Diff, two: Diff) -> Diff:
     return one * two
 
 
-def _is_positive(one: Any) -> bool:
+def _is_positive(one: Diff) -> bool:
     return bool(one > 0)
 
 

@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from timely.differential.updates.updates import Update
+from timely.differential.updates.updates import Container, Update
 from timely.operators.keyed.column_numbers import has_nan
 from timely.operators.keyed.numbers import canonical
 
@@ -144,7 +144,7 @@ class RowColumns:
     def __repr__(self) -> str:
         return f"RowColumns({self.count:,} rows of {len(self.columns)} columns, {self.diff:+})"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _row_columns, ([column.get() for column in self.columns], self.count, self.diff)
 
     def routed(self, pairs: bool) -> bool:
@@ -176,7 +176,7 @@ def _row_columns(columns: list[Any], count: int, diff: int) -> RowColumns:
     return RowColumns(tuple(map(LazyColumn, columns)), count, diff)
 
 
-def rows_of_batch(batch: Any, diff: int = 1) -> RowColumns:
+def rows_of_batch(batch: Container, diff: int = 1) -> RowColumns:
     """Return an Arrow batch or table as updates."""
     columns = []
     for column in batch.columns:
@@ -205,7 +205,7 @@ class KeyedRows:
     def __iter__(self) -> Iterator[Update]:
         return zip(zip(self.keys.tolist(), self.table.rows(), strict=True), repeat(self.table.diff))  # one is endless
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return KeyedRows, (self.keys, self.table)
 
     def routed(self, pairs: bool) -> bool:

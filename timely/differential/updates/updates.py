@@ -15,16 +15,16 @@ from timely.dataflow import Exchange, records_of
 from timely.errors import RoutingError, brief
 from timely.operators.keyed.by_record import check_hashable
 
-Difference: TypeAlias = Any
+Diff: TypeAlias = Any
 """By how much a count changes: a number, or a member of a ring, which is added, negated and multiplied."""
 
-Update: TypeAlias = tuple[Any, Difference]
+Update: TypeAlias = tuple[Any, Diff]
 """``(record, difference)``."""
 
 Container: TypeAlias = Any
 """Updates on a port: a list of them, or columns, which iterate over the same pairs."""
 
-Counts: TypeAlias = dict[Any, Difference]
+Counts: TypeAlias = dict[Any, Diff]
 """The counts of the values of a key; of ``None``, where the key is the record."""
 
 Key: TypeAlias = Callable[[Any], Any]
