@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream, scope_of
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream, scope_of
 from timely.graphs.stages.contraction import contract
 from timely.graphs.stages.edge_input import edge_columns, next_time, vertex_columns
 from timely.graphs.stages.gathering import gather
@@ -56,12 +56,9 @@ def connected_components(
     """
     if MemoryBudget.current().limit is not None:
         return contract(edges, src, dst, vertices)
-    inputs: list[tuple[Stream[T, Any], Pact]] = [(edges, Pipeline)]
-    if vertices is not None:
-        inputs.append((vertices, Pipeline))
     linking, naming = _Links(src, dst), _Components("src", "dst")
     finish = linking.finish if scope_of(edges, "connected_components").allocator.peers > 1 else linking.forward
-    (links,) = gather("components: link", inputs, 1, finish, keep=linking.register)
+    (links,) = gather("components: link", [(edges, Pipeline), (vertices, Pipeline)], 1, finish, keep=linking.register)
     (named,) = gather("components: name", [(links, Exchange("to"))], 1, naming.finish, keep=naming.register)
     return named
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeAlias
 
 import numpy as np
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.graphs.stages.gathering import Collected, drained, gather, gather_loop
 from timely.graphs.stages.repartitioned_state import register_parts
 from timely.graphs.structures.adjacency import Adjacency
@@ -43,9 +43,8 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any] | Seeds[T], name: str
     [(0, [[0, 10], [1, 30], [2, 30], [3, 30]])]
     """
     propagating: _Propagating[T] = _Propagating(None if isinstance(seeds, Stream) else seeds)
-    inputs: list[tuple[Stream[T, Any], Pact]] = [(edges, Exchange(first))]
-    if isinstance(seeds, Stream):
-        inputs.append((seeds, Exchange(first)))
+    first_values = seeds if isinstance(seeds, Stream) else None
+    inputs = [(edges, Exchange(first)), (first_values, Exchange(first))]
     ended = gather_loop(name, inputs, Exchange(first), propagating.finish, keep=propagating.register)
     (values,) = gather(f"{name}: values", [(ended, Pipeline)], 1, propagating.values)
     return values

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias
 import attrs
 import numpy as np
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
+from timely.dataflow import Exchange, OperatorInfo, Stream
 from timely.dataflow.containers.container import partition
 from timely.errors import ConfigurationError
 from timely.graphs.stages.edge_encoding import encode
@@ -73,7 +73,7 @@ def pagerank(
     numbers, names = encode(edges, src, dst, vertices=vertices, narrow=True)
     nodes = names.map_batch(lambda batch: batch.column("id").to_numpy())
     ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
-    inputs: list[tuple[Stream[T, Any], Pact]] = [(numbers, Exchange(first)), (nodes, Exchange(_itself))]
+    inputs = [(numbers, Exchange(first)), (nodes, Exchange(_itself))]
     ranks = gather_loop(
         "pagerank", inputs, Exchange(_receiver), ranking.finish, keep=ranking.register, whole=_all_came, meanwhile=ranking.add_up
     )

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.edge_input import next_time
 from timely.graphs.stages.gathering import Collected, drained, gather
@@ -74,8 +74,9 @@ def triangle_count(
     (chosen,) = gather("triangles: choose", [(added, Exchange(_upper))], 1, part.choose)
     (requests,) = gather("triangles: request", [(chosen, Exchange(first))], 1, part.request)
     (corners,) = gather("triangles: find", [(requests, Exchange(_upper))], 1, part.find)
-    counted: list[tuple[Stream[T, Any], Pact]] = [(names, Pipeline), (corners, Exchange(first))]
-    (counts,) = gather("triangles: count", counted, 1, part.count, keep=part.register_counts)
+    (counts,) = gather(
+        "triangles: count", [(names, Pipeline), (corners, Exchange(first))], 1, part.count, keep=part.register_counts
+    )
     return name_values(names, counts, "triangles", lambda column: column)
 
 

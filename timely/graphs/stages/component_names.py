@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.graphs.stages.gathering import Collected, drained, gather
 from timely.graphs.stages.repartitioned_state import register_parts, register_state
 from timely.graphs.structures.arrays import BLOCK, MISSING, Column, first, grow, look_up
@@ -40,10 +40,13 @@ def name_components(names: Stream[T, Any], members: Stream[T, Any], *, lasting: 
     [(0, [('a', 'a'), ('b', 'b'), ('c', 'b')])]
     """
     naming: _Naming[T] = _Naming(lasting is not None)
-    inputs: list[tuple[Stream[T, Any], Pact]] = [(names, Pipeline), (members, Exchange(first))]
-    if lasting is not None:
-        inputs.append((lasting, Pipeline))
-    (least,) = gather("name: least here", inputs, 1, naming.least_here, keep=naming.register)
+    (least,) = gather(
+        "name: least here",
+        [(names, Pipeline), (members, Exchange(first)), (lasting, Pipeline)],
+        1,
+        naming.least_here,
+        keep=naming.register,
+    )
     (replies,) = gather("name: least of all", [(least, Exchange("root"))], 1, _least_of_all)
     (named,) = gather("name: nodes", [(replies, Exchange("to"))], 1, naming.nodes)
     return named

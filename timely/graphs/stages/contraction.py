@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.graphs.stages.component_names import name_components
 from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.edge_input import edge_columns, vertex_columns
@@ -41,9 +41,7 @@ _ROOM: Final = 1 << 25
 
 def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any] | None) -> Stream[T, Any]:
     """Return the same as ``connected_components``, on the workers of the nodes."""
-    inputs: list[tuple[Stream[T, Any], Pact]] = [(edges, Pipeline)]
-    if vertices is not None:
-        inputs.append((vertices, Pipeline))
+    inputs = [(edges, Pipeline), (vertices, Pipeline)]
     forest = _Forest()
     done: ProbeHandle[T] = ProbeHandle()  # the forest is of one time: a time waits for the one before
     links, ticks = gather("components: link", inputs, 2, lambda info, _, collected: _links(info, collected, src, dst), after=done)
@@ -51,10 +49,9 @@ def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any]
     (few,) = gather("components: forest", [(numbers, Pipeline)], 1, _forest)
     (half,) = gather("components: roots of sources", [(few, Exchange(first))], 1, forest.lift, keep=forest.register)
     (joined,) = gather("components: roots of targets", [(half, Exchange(first))], 1, forest.lift_again)
-    joins: list[tuple[Stream[T, Any], Pact]] = [(joined, Exchange(first))]
-    ended = gather_loop("components: contract", joins, Exchange(first), forest.contract, keep=_registered)
-    every: list[tuple[Stream[T, Any], Pact]] = [(ticks, Exchange(first)), (ended, Pipeline)]
-    jumped = gather_loop("components: jump", every, Exchange(first), forest.jump, keep=_registered)
+    by_node = Exchange(first)
+    ended = gather_loop("components: contract", [(joined, by_node)], by_node, forest.contract, keep=_registered)
+    jumped = gather_loop("components: jump", [(ticks, by_node), (ended, Pipeline)], by_node, forest.jump, keep=_registered)
     (members,) = gather("components: members", [(ticks, Exchange(first)), (jumped, Pipeline)], 1, forest.members)
     (again,) = gather("components: tick", [(ticks, Exchange(first))], 1, lambda *_: [[0]])
     named = name_components(names, members, lasting=again)

@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.dataflow.containers.partition_arrays import rows_by_worker
 from timely.graphs.stages.edge_input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.stages.gathering import Collected, blocks, drained, gather
@@ -58,12 +58,9 @@ def encode(
     parts = 1 if MemoryBudget.current().limit is None else PARTS
     requester, owner = _Requester(src, dst, weight, lasting, parts), _Owner(src, lasting, parts)
     translator = _Translator(narrow and weight is None)
-    inputs = [(edges, Pipeline)] if vertices is None else [(edges, Pipeline), (vertices, Pipeline)]
-    coded, requests = gather("encode: request", inputs, 2, requester.finish)
-    requested: list[tuple[Stream[T, Any], Pact]] = [(requests, Exchange(_receiver))]
-    replies, names = gather("encode: number", requested, 2, owner.finish, keep=owner.register)
-    both: list[tuple[Stream[T, Any], Pact]] = [(coded, Pipeline), (replies, Exchange(_receiver))]
-    (numbers,) = gather("encode: translate", both, 1, translator.finish)
+    coded, requests = gather("encode: request", [(edges, Pipeline), (vertices, Pipeline)], 2, requester.finish)
+    replies, names = gather("encode: number", [(requests, Exchange(_receiver))], 2, owner.finish, keep=owner.register)
+    (numbers,) = gather("encode: translate", [(coded, Pipeline), (replies, Exchange(_receiver))], 1, translator.finish)
     return numbers, names
 
 

@@ -33,7 +33,7 @@ from timely.memory import MemoryBudget, Spool, return_freed_memory, size_text
 from timely.operators import ProbeHandle, enter
 from timely.operators.generic import RegisterState
 from timely.operators.type_variables import T
-from timely.order import Product, linear_extension
+from timely.order import linear_extension
 from timely.progress import Antichain
 
 Collected: TypeAlias = list[Any] | Spool
@@ -252,7 +252,7 @@ class _Gather(Generic[T]):
 
 def gather(
     name: str,
-    inputs: Sequence[tuple[Stream[T, Any], Pact]],
+    inputs: Sequence[tuple[Stream[T, Any] | None, Pact]],
     outputs: int,
     finish: Finish,
     *,
@@ -263,13 +263,13 @@ def gather(
 ) -> list[Stream[T, Any]]:
     """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each complete time.
 
-    Times finish in an order that extends theirs. ``collected`` has a list of containers for each input. ``finish`` returns a
-    container for each output, or an iterator of such; an empty one sends nothing. With a memory budget, ``collected`` has spools,
-    which can be iterated over, or drained. What was collected is part of a checkpoint. If ``finish`` has state
-    across times, ``keep(info)`` registers it, once on each worker. ``whole(info, time, collected)`` may declare a time complete
-    before the frontiers do. ``meanwhile(info, time, collected)`` runs once for a time that is incomplete when its first
-    containers come, to work while others still send. A time waits until the probe ``after`` has passed all before it. Source: the
-    operators of Naiad section 2.2 that wait for ``OnNotify``.
+    An input whose stream is ``None`` is left out. Times finish in an order that extends theirs. ``collected`` has a list of
+    containers for each input. ``finish`` returns a container for each output, or an iterator of such; an empty one sends nothing.
+    With a memory budget, ``collected`` has spools, which can be iterated over, or drained. What was collected is part of a
+    checkpoint. If ``finish`` has state across times, ``keep(info)`` registers it, once on each worker. ``whole(info, time,
+    collected)`` may declare a time complete before the frontiers do. ``meanwhile(info, time, collected)`` runs once for a time
+    that is incomplete when its first containers come, to work while others still send. A time waits until the probe ``after`` has
+    passed all before it. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
@@ -281,16 +281,17 @@ def gather(
     >>> timely.example(build)
     [(0, [6])]
     """
-    builder = OperatorBuilder(scope_of(inputs[0][0], name), name)
-    for stream, pact in inputs:
+    present = [(stream, pact) for stream, pact in inputs if stream is not None]
+    builder = OperatorBuilder(scope_of(present[0][0], name), name)
+    for stream, pact in present:
         builder.new_input(stream, pact)
     streams = [builder.new_output() for _ in range(outputs)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> _Gather[T]:
-        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole, meanwhile, after)
+        logic: _Gather[T] = _Gather(info, len(present), outputs, finish, whole, meanwhile, after)
         if after is not None:
             after.wake(info.activator)
-        logic.register_state(capabilities, [pact for _, pact in inputs])
+        logic.register_state(capabilities, [pact for _, pact in present])
         if keep is not None:
             keep(info)
         return logic
@@ -301,7 +302,7 @@ def gather(
 
 def gather_loop(
     name: str,
-    inputs: Sequence[tuple[Stream[T, Any], Pact]],
+    inputs: Sequence[tuple[Stream[T, Any] | None, Pact]],
     again: Pact,
     finish: Finish,
     *,
@@ -314,10 +315,10 @@ def gather_loop(
     Its ``finish`` gets the ``inputs`` and what it sent in the round before; it returns what to send ``again`` and what leaves.
     ``keep(info)`` registers what it remembers from round to round.
     """
-    with scope_of(inputs[0][0], name).iterative(name) as loop:
+    present = [(stream, pact) for stream, pact in inputs if stream is not None]
+    with scope_of(present[0][0], name).iterative(name) as loop:
         handle, sent = loop.feedback()
-        entered: list[tuple[Stream[Product[T, int], Any], Pact]] = [(enter(stream, loop), pact) for stream, pact in inputs]
-        all_inputs = [*entered, (sent, Pipeline)]
-        next_round, leaving = gather(name, all_inputs, 2, finish, keep=keep, whole=whole, meanwhile=meanwhile)
+        entered = [(enter(stream, loop), pact) for stream, pact in present]
+        next_round, leaving = gather(name, [*entered, (sent, Pipeline)], 2, finish, keep=keep, whole=whole, meanwhile=meanwhile)
         next_round.connect_loop(handle, again)
         return leaving.leave()

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.graphs.stages.gathering import gather, gather_loop
 from timely.operators.type_variables import S, T
 from timely.order import Product
@@ -82,7 +82,7 @@ def bulk_synchronous(name: str, inputs: Sequence[Stream[T, Any]], program: StepP
     [(0, [3])]
     """
     running: _Running[T] = _Running(program)
-    own: list[tuple[Stream[T, Any], Pact]] = [(stream, Pipeline) for stream in inputs]
+    own = [(stream, Pipeline) for stream in inputs]
     (starts,) = gather(f"{name}: start", own, 1, lambda info, *_: [list(range(info.peers))])
     return gather_loop(
         name, [*own, (starts, Exchange(int))], _by_receiver, running.finish, keep=running.register, whole=_all_came

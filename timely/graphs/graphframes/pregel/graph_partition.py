@@ -22,6 +22,7 @@ from timely.graphs.graphframes.pregel.bulk_synchronous import Steps
 from timely.graphs.stages.edge_input import edge_columns, node_routes, vertex_columns
 from timely.graphs.structures.arrays import Column, inverse, join_columns, sorted_order
 from timely.graphs.structures.dictionary import Dictionary
+from timely.graphs.structures.lists import Lists
 
 
 @attrs.frozen(eq=False)
@@ -81,10 +82,9 @@ class GraphPartition:
         """Return what ``values`` of all vertices each worker has to get for its mirrors."""
         return [values[places] for places in self.mirrored]
 
-    def by_source(self) -> tuple[Column, Column]:
-        """Return the targets sorted by source, and where those of each source start, with the end of the last."""
-        starts = np.concatenate(([0], np.cumsum(self.degrees())))
-        return self.targets[sorted_order(self.sources)], starts
+    def by_source(self) -> Lists:
+        """Return the targets of each vertex."""
+        return Lists(np.concatenate(([0], np.cumsum(self.degrees()))), self.targets[sorted_order(self.sources)])
 
 
 def partitioned(

@@ -25,16 +25,6 @@ def maximal_independent_set(edges: Stream[T, Any], vertices: Stream[T, Any], *, 
     ``node``. ``seed`` chooses one of the many sets; it is the same set for any number of workers. Each time is a graph of its
     own. ``SchemaError``, as the cause of an ``OperatorError``, for two vertices with one node, and edges whose ends are no
     vertices. Source: Luby, "A simple parallel algorithm for the maximal independent set problem" (1986).
-
-    >>> import pyarrow as pa
-    >>> import timely
-    >>> def build(scope):
-    ...     start = scope.to_stream([0])
-    ...     edges = start.map_batch(lambda _: pa.record_batch({"src": ["a", "a"], "dst": ["b", "c"]}))
-    ...     return maximal_independent_set(edges, start.map_batch(lambda _: pa.record_batch({"node": ["a", "b", "c"]})))
-    >>> [(time, rows)] = timely.example(build)
-    >>> sorted(node for node, in rows) in (["a"], ["b", "c"])
-    True
     """
     return bulk_synchronous("maximal independent set", [vertices, edges], _Choosing(seed))
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from timely.dataflow import OperatorInfo, Stream
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
-from timely.graphs.structures.arrays import Column, Mask, ranges, value_counts
+from timely.graphs.structures.arrays import Column, Mask, value_counts
+from timely.graphs.structures.lists import Lists
 from timely.operators.type_variables import T
 
 _NONE: Final = np.iinfo(np.int64).max
@@ -23,15 +24,6 @@ def k_core(edges: Stream[T, Any], vertices: Stream[T, Any]) -> Stream[T, Any]:
     ``edges`` are batches ``(src, dst)`` without a direction, ``vertices`` are batches with a column ``node``. Repeated edges
     count, and a loop counts twice. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``, for
     two vertices with one node, and edges whose ends are no vertices. Source: Matula and Beck, "Smallest-last ordering" (1983).
-
-    >>> import pyarrow as pa
-    >>> import timely
-    >>> def build(scope):
-    ...     start = scope.to_stream([0])
-    ...     edges = start.map_batch(lambda _: pa.record_batch({"src": ["a", "b", "c", "c"], "dst": ["b", "c", "a", "d"]}))
-    ...     return k_core(edges, start.map_batch(lambda _: pa.record_batch({"node": ["a", "b", "c", "d", "e"]})))
-    >>> timely.example(build)
-    [(0, [('a', 2), ('b', 2), ('c', 2), ('d', 1), ('e', 0)])]
     """
     return bulk_synchronous("k-core", [vertices, edges], _Peeling())
 
@@ -41,8 +33,7 @@ class _Cores:
     """One worker's nodes, of which some are peeled."""
 
     part: GraphPartition
-    targets: Column
-    starts: Column
+    targets: Lists
     degrees: Column
     cores: Column
     left: Mask
@@ -53,7 +44,7 @@ class _Peeling(StepProgram[_Cores]):
     def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[_Cores]:
         part = yield from partitioned(info, *collected, both_ways=True)
         count = len(part)
-        return _Cores(part, *part.by_source(), part.degrees(), np.zeros(count, np.int64), np.ones(count, np.bool_))
+        return _Cores(part, part.by_source(), part.degrees(), np.zeros(count, np.int64), np.ones(count, np.bool_))
 
     def round(self, info: OperatorInfo, state: _Cores) -> Steps[bool]:
         least = min((yield [int(state.degrees[state.left].min(initial=_NONE))] * info.peers))
@@ -61,8 +52,7 @@ class _Peeling(StepProgram[_Cores]):
             return False
         level = max(state.level, least)
         peeled = np.flatnonzero(state.left & (state.degrees <= level))
-        starts = state.starts[peeled]
-        mirrors, counts = value_counts(state.targets[ranges(starts, state.starts[peeled + 1] - starts)])
+        mirrors, counts = value_counts(state.targets.chosen(peeled)[1])
         places, lost = state.part.from_mirrors((yield state.part.to_owners(mirrors, counts)))
         state.level = level
         state.cores[peeled] = level

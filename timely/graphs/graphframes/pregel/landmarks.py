@@ -13,7 +13,8 @@ from timely.dataflow import OperatorInfo, Stream
 from timely.errors import ConfigurationError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
-from timely.graphs.structures.arrays import MISSING, Column, ranges, sorted_distinct
+from timely.graphs.structures.arrays import MISSING, Column, sorted_distinct
+from timely.graphs.structures.lists import Lists
 from timely.operators.type_variables import T
 
 Distances: TypeAlias = npt.NDArray[np.int32]
@@ -31,17 +32,6 @@ def landmark_distances(
     that begins at a node of the landmark, in either direction with ``both_ways``. Landmarks without a path, or with none of up to
     ``limit`` edges, are not in the list. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``,
     for two vertices with one node, and edges whose ends are no vertices; ``ConfigurationError`` for less than 1 landmark.
-
-    >>> import pyarrow as pa
-    >>> import timely
-    >>> def build(scope):
-    ...     start = scope.to_stream([0])
-    ...     edges = start.map_batch(lambda _: pa.record_batch({"src": ["a", "b"], "dst": ["b", "c"]}))
-    ...     vertices = start.map_batch(lambda _: pa.record_batch({"node": ["a", "b", "c"], "landmark": [0, None, 1]}))
-    ...     return landmark_distances(edges, vertices, 2)
-    >>> [(time, rows)] = timely.example(build)
-    >>> [(node, [tuple(pair.values()) for pair in pairs]) for node, pairs in rows]
-    [('a', [(0, 0)]), ('b', [(0, 1)]), ('c', [(0, 2), (1, 0)])]
     """
     if landmarks < 1:
         raise ConfigurationError(f"landmark distances: there must be 1 landmark or more, not {landmarks!r}")
@@ -53,8 +43,7 @@ class _Near:
     """One worker's nodes: their distances so far, and the pairs of node and landmark that the last step found."""
 
     part: GraphPartition
-    targets: Column
-    starts: Column
+    targets: Lists
     near: Column
     distances: Distances
     step: int = 0
@@ -72,15 +61,14 @@ class _Searching(StepProgram[_Near]):
         near = np.flatnonzero(numbers.is_valid()) * self._landmarks + numbers.drop_null().to_numpy()
         distances = np.full(len(part) * self._landmarks, MISSING, np.int32)
         distances[near] = 0
-        return _Near(part, *part.by_source(), near, distances)
+        return _Near(part, part.by_source(), near, distances)
 
     def round(self, info: OperatorInfo, state: _Near) -> Steps[bool]:
         if state.step == self._limit:
             return False
-        part, starts = state.part, state.starts
+        part = state.part
         places, marks = np.divmod(state.near, self._landmarks)
-        counts = starts[places + 1] - starts[places]
-        reached = state.targets[ranges(starts[places], counts)]
+        counts, reached = state.targets.chosen(places)
         mirrors, marks = np.divmod(sorted_distinct(reached * self._landmarks + np.repeat(marks, counts)), self._landmarks)
         received = yield [(len(state.near), sent) for sent in part.to_owners(mirrors, marks)]
         if not any(count for count, _ in received):

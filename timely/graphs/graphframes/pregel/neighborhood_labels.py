@@ -13,7 +13,8 @@ from timely.dataflow import OperatorInfo, Stream
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
-from timely.graphs.structures.arrays import BLOCK, Column, join_columns, ranges, run_starts, sorted_distinct
+from timely.graphs.structures.arrays import BLOCK, Column, join_columns, run_starts
+from timely.graphs.structures.lists import Lists, distinct_pairs
 from timely.operators.type_variables import T
 
 
@@ -37,15 +38,6 @@ def neighborhood_labels(
     ``ConfigurationError`` for parameters that cannot be; ``SchemaError``, as the cause of an ``OperatorError``, for labels that
     are null, two vertices with one node, and edges whose ends are no vertices. Source: Xie and Szymanski, "Community detection
     using a neighborhood strength driven label propagation algorithm" (2011).
-
-    >>> import timely
-    >>> def build(scope):
-    ...     start = scope.to_stream([0])
-    ...     edges = start.map_batch(lambda _: pa.record_batch({"src": ["a", "b", "c", "c"], "dst": ["b", "c", "a", "d"]}))
-    ...     vertices = start.map_batch(lambda _: pa.record_batch({"node": ["a", "b", "c", "d"], "label": [1, 2, 3, 4]}))
-    ...     return neighborhood_labels(edges, vertices, rounds=1)
-    >>> timely.example(build)
-    [(0, [('a', 3), ('b', 1), ('c', 2), ('d', 3)])]
     """
     if not (isinstance(rounds, int) and rounds >= 0):
         raise ConfigurationError(f"neighborhood labels: rounds must be 0 or more, not {rounds!r}")
@@ -90,7 +82,7 @@ class _Voting(StepProgram[_Labels]):
         part = yield from partitioned(info, *collected, both_ways=self._both_ways)
         sources, targets = part.sources, part.targets
         if self._both_ways:
-            sources, targets = _distinct_pairs(sources, targets)
+            sources, targets = distinct_pairs(sources, targets)
         common = yield from _common_neighbours(info, part, sources, targets)
         labels, names = yield from _numbered_labels(info, part)
         return _Labels(part, sources, targets, common, labels, names)
@@ -159,60 +151,32 @@ def _common_neighbours(info: OperatorInfo, part: GraphPartition, sources: Column
     own = np.arange(len(part)) * info.peers + info.worker
     numbers = np.concatenate((yield part.to_mirrors(own)))
     places, arriving = part.from_mirrors((yield part.to_owners(part.targets, own[part.sources])))
-    near = _Lists.of(np.concatenate((part.sources, places)), np.concatenate((numbers[part.targets], arriving)), len(part))
+    near = Lists.of_distinct(np.concatenate((part.sources, places)), np.concatenate((numbers[part.targets], arriving)), len(part))
     received = yield [near.chosen(places) for places in part.mirrored]
     counts = join_columns([counts for counts, _ in received])
-    far = _Lists(np.concatenate(([0], np.cumsum(counts))), join_columns([values for _, values in received]))
-    heads, tails = _distinct_pairs(sources, targets)
+    far = Lists(np.concatenate(([0], np.cumsum(counts))), join_columns([values for _, values in received]))
+    heads, tails = distinct_pairs(sources, targets)
     shorter = near.lengths(heads) <= far.lengths(tails)
     shared = np.zeros(len(heads), np.int64)
-    shared[shorter] = near.shared(heads[shorter], far, tails[shorter])
-    shared[~shorter] = far.shared(tails[~shorter], near, heads[~shorter])
+    shared[shorter] = _shared(near, heads[shorter], far, tails[shorter])
+    shared[~shorter] = _shared(far, tails[~shorter], near, heads[~shorter])
     width = max(part.mirrors, 1)
     common: Column = shared[np.searchsorted(heads * width + tails, sources * width + targets)]
     return common
 
 
-def _distinct_pairs(first: Column, second: Column) -> tuple[Column, Column]:
-    """Return each pair once, in order."""
-    width = int(second.max(initial=0)) + 1
-    pairs = sorted_distinct(first * width + second)
-    return pairs // width, pairs % width
-
-
-@attrs.frozen(eq=False)
-class _Lists:
-    """Sorted numbers of each of some places; ``starts`` has where those of each begin, and the end of the last."""
-
-    starts: Column
-    values: Column
-
-    @classmethod
-    def of(cls, places: Column, values: Column, count: int) -> _Lists:
-        """Return the lists of the values at each place, each value once."""
-        places, values = _distinct_pairs(places, values)
-        return cls(np.searchsorted(places, np.arange(count + 1)), values)
-
-    def lengths(self, places: Column) -> Column:
-        return self.starts[places + 1] - self.starts[places]
-
-    def chosen(self, places: Column) -> tuple[Column, Column]:
-        """Return the lengths and the values of some lists."""
-        counts = self.lengths(places)
-        return counts, self.values[ranges(self.starts[places], counts)]
-
-    def shared(self, places: Column, other: _Lists, at: Column) -> Column:
-        """Return, for each of ``places``, how many of its values are in the list of ``other`` that is ``at`` the same index."""
-        bound = max(int(self.values.max(initial=0)), int(other.values.max(initial=0))) + 1
-        keys = np.repeat(np.arange(len(other.starts) - 1), np.diff(other.starts)) * bound + other.values
-        counts_in_common = np.zeros(len(places), np.int64)
-        if not len(keys):
-            return counts_in_common
-        ends = np.cumsum(self.lengths(places))
-        for cut in range(0, int(ends[-1]) if len(ends) else 0, BLOCK):  # all values at once may be many times the edges
-            begin, end = np.searchsorted(ends, (cut, cut + BLOCK), side="right")
-            counts, values = self.chosen(places[begin:end])
-            wanted = np.repeat(at[begin:end], counts) * bound + values
-            hits = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
-            counts_in_common[begin:end] = np.bincount(np.repeat(np.arange(end - begin), counts), hits, end - begin)
+def _shared(lists: Lists, places: Column, others: Lists, at: Column) -> Column:
+    """Return, for each of ``places``, how many of its values are in the list of ``others`` that is ``at`` the same index."""
+    bound = max(int(lists.values.max(initial=0)), int(others.values.max(initial=0))) + 1
+    keys = np.repeat(np.arange(len(others.starts) - 1), np.diff(others.starts)) * bound + others.values
+    counts_in_common = np.zeros(len(places), np.int64)
+    if not len(keys):
         return counts_in_common
+    ends = np.cumsum(lists.lengths(places))
+    for cut in range(0, int(ends[-1]) if len(ends) else 0, BLOCK):  # all values at once may be many times the edges
+        begin, end = np.searchsorted(ends, (cut, cut + BLOCK), side="right")
+        counts, values = lists.chosen(places[begin:end])
+        wanted = np.repeat(at[begin:end], counts) * bound + values
+        hits = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
+        counts_in_common[begin:end] = np.bincount(np.repeat(np.arange(end - begin), counts), hits, end - begin)
+    return counts_in_common

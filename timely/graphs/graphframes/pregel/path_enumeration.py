@@ -14,7 +14,8 @@ import pyarrow as pa
 from timely.dataflow import OperatorInfo, Stream
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned
-from timely.graphs.structures.arrays import Column, Mask, Rows, join_columns, ranges, sorted_distinct
+from timely.graphs.structures.arrays import Column, Mask, Rows, join_columns, sorted_distinct
+from timely.graphs.structures.lists import Lists
 from timely.operators.type_variables import T
 
 
@@ -25,16 +26,6 @@ def simple_cycles(edges: Stream[T, Any], vertices: Stream[T, Any], *, limit: int
     have up to ``limit`` edges, if that is given. Each time is a graph of its own. ``SchemaError``, as the cause of an
     ``OperatorError``, for two vertices with one node, and edges whose ends are no vertices. Source: Rocha and Thatte,
     "Distributed cycle detection in large-scale sparse graphs" (2015).
-
-    >>> import pyarrow as pa
-    >>> import timely
-    >>> def build(scope):
-    ...     start = scope.to_stream([0])
-    ...     edges = start.map_batch(lambda _: pa.record_batch({"src": ["a", "b", "c", "b"], "dst": ["b", "c", "a", "a"]}))
-    ...     return simple_cycles(edges, start.map_batch(lambda _: pa.record_batch({"node": ["a", "b", "c"]})))
-    >>> [(time, rows)] = timely.example(build)
-    >>> sorted(path for path, in rows)
-    [['a', 'b', 'a'], ['a', 'b', 'c', 'a']]
     """
     return bulk_synchronous("simple cycles", [vertices, edges], _Cycles(limit))
 
@@ -46,17 +37,6 @@ def simple_paths(
 
     ``vertices`` are batches ``(node, start, end)`` with truth values. A node that is both is a path without edges. The rest is as
     for :func:`simple_cycles`; with ``both_ways`` edges lead in either direction.
-
-    >>> import pyarrow as pa
-    >>> import timely
-    >>> def build(scope):
-    ...     start = scope.to_stream([0])
-    ...     edges = start.map_batch(lambda _: pa.record_batch({"src": ["a", "b", "a"], "dst": ["b", "c", "c"]}))
-    ...     ends = {"node": ["a", "b", "c"], "start": [True, False, False], "end": [False, False, True]}
-    ...     return simple_paths(edges, start.map_batch(lambda _: pa.record_batch(ends)))
-    >>> [(time, rows)] = timely.example(build)
-    >>> sorted(path for path, in rows)
-    [['a', 'b', 'c'], ['a', 'c']]
     """
     return bulk_synchronous("simple paths", [vertices, edges], _PathsBetween(limit, both_ways))
 
@@ -65,12 +45,11 @@ def simple_paths(
 class _Paths:
     """One worker's paths, which end at its nodes: all of the last step, and what was found.
 
-    Nodes have numbers, and ``numbers`` has that of each mirror. ``starts`` has where the targets of each node start, each once.
+    Nodes have numbers, and ``numbers`` has that of each mirror. ``targets`` has those of each node, each once.
     """
 
     part: GraphPartition
-    targets: Column
-    starts: Column
+    targets: Lists
     numbers: Column
     paths: Rows
     results: list[Rows] = attrs.field(factory=list)
@@ -79,8 +58,7 @@ class _Paths:
     def longer(self) -> tuple[Rows, Column]:
         """Return all paths with an edge more, and the mirrors they lead to."""
         places = self.paths[:, -1] // len(self.part.mirrored)
-        counts = self.starts[places + 1] - self.starts[places]
-        mirrors = self.targets[ranges(self.starts[places], counts)]
+        counts, mirrors = self.targets.chosen(places)
         return np.column_stack((np.repeat(self.paths, counts, axis=0), self.numbers[mirrors])), mirrors
 
 
@@ -89,10 +67,8 @@ def _begin(info: OperatorInfo, collected: list[list[Any]], both_ways: bool = Fal
     part = yield from partitioned(info, *collected, both_ways=both_ways)
     own = np.arange(len(part)) * info.peers + info.worker
     mirrored = yield part.to_mirrors(own)
-    pairs = sorted_distinct(part.sources * max(part.mirrors, 1) + part.targets)
-    sources, targets = np.divmod(pairs, max(part.mirrors, 1))
-    starts = np.searchsorted(sources, np.arange(len(part) + 1))
-    return _Paths(part, targets, starts, np.concatenate(mirrored), own[:, np.newaxis])
+    targets = Lists.of_distinct(part.sources, part.targets, len(part))
+    return _Paths(part, targets, np.concatenate(mirrored), own[:, np.newaxis])
 
 
 @attrs.frozen

@@ -43,17 +43,6 @@ def personalized_pagerank(
     ``ConfigurationError`` for such parameters that cannot be; ``SchemaError``, as the cause of an ``OperatorError``, for a source
     that no vertex is, two vertices with one node, and edges whose ends are no vertices. Source: Haveliwala, "Topic-sensitive
     PageRank" (2002).
-
-    >>> import pyarrow as pa
-    >>> import timely
-    >>> def build(scope):
-    ...     start = scope.to_stream([0])
-    ...     edges = start.map_batch(lambda _: pa.record_batch({"src": ["a", "b"], "dst": ["b", "a"]}))
-    ...     vertices = start.map_batch(lambda _: pa.record_batch({"node": ["a", "b"], "source": [0, None]}))
-    ...     return personalized_pagerank(edges, vertices, sources=1, damping=0.5, tolerance=1e-9)
-    >>> [(time, rows)] = timely.example(build)
-    >>> [(node, round(ranks[0], 4)) for node, ranks in rows]
-    [('a', 0.6667), ('b', 0.3333)]
     """
     check_rank_parameters(damping, tolerance, rounds, dangling)
     program = _Ranking(sources, damping, tolerance, rounds, dangling == "scale")

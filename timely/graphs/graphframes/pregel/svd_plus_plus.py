@@ -55,17 +55,6 @@ def svd_plus_plus(edges: Stream[T, Any], vertices: Stream[T, Any], parameters: F
     once, and then changes all nodes. Factors begin between 0 and 1, by ``seed`` and node. Each time is a graph of its own.
     ``SchemaError``, as the cause of an ``OperatorError``, for ratings that are null, two vertices with one node, and edges whose
     ends are no vertices. Source: Koren, "Factorization meets the neighborhood" (2008).
-
-    >>> import timely
-    >>> ratings = {"src": ["u", "u", "v"], "dst": ["x", "y", "x"], "weight": [5.0, 1.0, 4.0]}
-    >>> def build(scope):
-    ...     start = scope.to_stream([0])
-    ...     vertices = start.map_batch(lambda _: pa.record_batch({"node": ["u", "v", "x", "y"]}))
-    ...     parameters = Factorization(rank=2, rounds=300, bias_rate=0.05, factor_rate=0.05)
-    ...     return svd_plus_plus(start.map_batch(lambda _: pa.record_batch(ratings)), vertices, parameters)
-    >>> [(time, rows)] = timely.example(build)
-    >>> sum(error for *_, error, ratings in rows if ratings) < 0.1
-    True
     """
     return bulk_synchronous("svd++", [vertices, edges], _Learning(parameters))
 
