@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 import attrs
 from hypothesis import strategies as st
 
-from tests.properties.puppets import Choices
 from tests.support.flat_graph import FlatGraph
 from tests.support.nesting import Location, Nesting, Time, below, flat, nested
 from tests.support.nesting_builder import build_nesting
@@ -33,6 +32,19 @@ Record: TypeAlias = tuple[int, int]
 """A value, and how many more operators it may pass."""
 
 Received: TypeAlias = dict[tuple[Target, Time], Counter[Record]]
+
+
+class Choices:
+    """Makes the decisions of a run, drawn as they are needed."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+
+    def below(self, n: int) -> int:
+        return self._data.draw(st.integers(0, n - 1))
+
+    def among(self, things: list[Any]) -> Any:
+        return things[self.below(len(things))]
 
 
 @attrs.frozen
@@ -123,6 +135,7 @@ class Forwarder:
         self.awaited: list[dict[Time, tuple[Capability[Any], list[Record]]]] = [{} for _ in capabilities]
         self.waits_for = [self._unhindered(output) for output in range(self.spec.outputs)]
         self.notificators = [Notificator[Any]([inputs[i] for i in waits]) for waits in self.waits_for]
+        self.spare: list[tuple[int, Capability[Any]]] = []
         self.allowed = 0
         self._choices = choices
         self._received = received
@@ -182,6 +195,7 @@ class Forwarder:
         time = flat(arrived.time)
         self._check_arrival(i, time)
         self._received.setdefault((Target(self.op, i), time), Counter()).update(batch)
+        self._retain(i, arrived)
         made: dict[tuple[int, Time], list[Record]] = {}
         for record in batch:
             for output, result, new in emissions(self.plan.nesting, self.op, i, time, record):
@@ -197,6 +211,29 @@ class Forwarder:
             else:
                 self._await(output, result, capability, records)
 
+    def _retain(self, i: int, arrived: Any) -> None:
+        """Retain some of the capabilities that a message allows, though nothing is to be sent by them."""
+        for output, shifts in enumerate(self.spec.summaries[i]):
+            for shift in shifts:
+                result = shift.results_in(flat(arrived.time))
+                if result is not None and len(self.spare) < 6 and self._choices.below(4) == 0:
+                    self.spare.append((output, arrived.delayed(nested(self._later(result)), output)))
+
+    def _later(self, time: Time) -> Time:
+        """Return a time at or after one; coordinates that are no numbers are left as they are."""
+        return tuple(t + self._choices.among([0, 0, 0, 1, 3]) if type(t) is int else t for t in time)
+
+    def _use_spare(self) -> None:
+        output, capability = self.spare.pop()
+        deed = self._choices.below(4)
+        if deed == 0:
+            capability.downgrade(nested(self._later(flat(capability.time))))
+            self.spare.append((output, capability))
+        elif deed == 1 and len(self.spare) < 5:
+            self.spare += [(output, capability), (output, capability.delayed(nested(self._later(flat(capability.time)))))]
+        else:
+            capability.drop()
+
     def _await(self, output: int, time: Time, capability: Capability[Any], records: list[Record]) -> None:
         if time in self.awaited[output]:
             self.awaited[output][time][1].extend(records)
@@ -205,7 +242,9 @@ class Forwarder:
         self.notificators[output].notify_at(capability)
 
     def _proceed(self, outputs: list[OutputPort[Any]]) -> None:
-        """Send something that was parked, or do the next thing with an initial capability."""
+        """Send something that was parked, or do the next thing with an initial capability or a spare one."""
+        if self.spare and self._choices.below(2):
+            return self._use_spare()
         scripted = [o for o, capability in enumerate(self.initial) if capability is not None]
         if not self.parked and not scripted:
             return
@@ -234,6 +273,7 @@ class Forwarder:
         """Return every capability that is held here, and every message that has arrived and was not read."""
         held = [(o, capability) for o, capability in enumerate(self.initial) if capability is not None]
         held += [(output, capability) for output, capability, _ in self.parked]
+        held += self.spare
         held += [(o, capability) for o, awaited in enumerate(self.awaited) for capability, _ in awaited.values()]
         collected: list[tuple[Location, Time]] = [(Source(self.op, o), flat(capability.time)) for o, capability in held]
         for i, port in enumerate(self.inputs):

@@ -17,8 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import timely
-from tests.properties.puppets import Choices
-from tests.properties.relays import Cluster, plans, reference
+from tests.properties.relays import Choices, Cluster, plans, reference
 from tests.support.nesting_strategy import nestings
 from tests.testing.kits import KITS
 from timely.dataflow import ports

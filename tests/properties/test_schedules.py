@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.properties.puppets import Choices
-from tests.properties.relays import Cluster, plans, reference
+from tests.properties.relays import Choices, Cluster, plans, reference
 from tests.support.nesting_strategy import nestings
 
 

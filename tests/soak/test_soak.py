@@ -61,10 +61,9 @@ def test_X_aggregation(soak: Soak) -> None:
     "prop",
     [
         test_flattening.test_frontiers_in_a_nesting_equal_those_of_the_flat_graph,
-        test_flattening.test_closing_everything_empties_every_frontier_and_completes,
         test_flattening.test_a_cycle_is_refused_exactly_if_time_need_not_advance_on_it,
     ],
-    ids=["frontiers", "completion", "cycles"],
+    ids=["frontiers", "cycles"],
 )
 def test_flattening_of_nestings(soak: Soak, prop: Any) -> None:
     soak(prop)
