@@ -102,11 +102,6 @@ def test_the_readme_has_two_commands_that_start_from_nothing() -> None:
     assert all(command.startswith("python3 -m venv .venv && ") for command in COMMANDS)
 
 
-def test_every_link_to_a_file_leads_somewhere() -> None:
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
-    assert [target for target in targets if not (ROOT / target).exists()] == []
-
-
 def checks(
     directory: Path, test: str = "true", ruff: str = "true", mypy: str = "true", mkdocs: str = "true", python: str = "true"
 ) -> tuple[int, str]:

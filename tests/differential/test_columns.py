@@ -12,6 +12,7 @@ import pytest
 
 import timely
 from tests.differential.epochs import changing
+from tests.differential.test_operators import ONE
 from timely import differential as dd
 from timely.errors import ContainerError
 from timely.testing.differential import Cluster, Containers, run, updates_in_traces
@@ -59,13 +60,7 @@ ENDS = [0, 1, -1, 5, -7, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63)]
 COUNTS = [1, 1, 1, -1, 2**31 - 1, 2**31, 2**40, -(2**62)]
 
 OPERATORS: dict[str, Callable[[Any], Any]] = {
-    "count_by_key": lambda c: c.count_by_key(),
-    "sum_by_key": lambda c: c.sum_by_key(),
-    "min_by_key": lambda c: c.min_by_key(),
-    "max_by_key": lambda c: c.max_by_key(),
-    "top_k": lambda c: c.top_k(2),
-    "distinct": lambda c: c.distinct(),
-    "count": lambda c: c.count(),
+    **{name: build for name, (build, _) in ONE.items() if name.endswith("_by_key") or name in ("top_k", "distinct", "count")},
     "join": lambda c: c.join_map(c, lambda k, v, w: (v, w), columns=lambda k, v, w: (v, w)),
     "antijoin": lambda c: c.antijoin(c.map(lambda pair: pair[1])),
 }
@@ -87,10 +82,7 @@ FEW = 500
 
 KEPT: dict[str, Callable[[Any], Any]] = {
     "arrange": lambda c: c.arrange_by_key().as_collection(),
-    "distinct": lambda c: c.distinct(),
-    "count_by_key": lambda c: c.count_by_key(),
-    "sum_by_key": lambda c: c.sum_by_key(),
-    "min_by_key": lambda c: c.min_by_key(),
+    **{name: ONE[name][0] for name in ("distinct", "count_by_key", "sum_by_key", "min_by_key")},
     "join": lambda c: c.join_map(
         c.map_columns(lambda keys, values: (values, keys)), lambda k, v, w: (v, w), columns=lambda k, v, w: (v, w)
     ),

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import timely
+from tests.differential.test_sharing import J6_ANSWERS, J6_EDGES, J6_QUERIES
+from tests.differential.test_upserts import CALLS, EXPECTED, call
 from timely import differential as dd
 from timely.recovery import Recovery
 from timely.testing.differential import run as run_once
@@ -127,13 +129,14 @@ def phase(
     stop: int,
     often: bool = False,
     time: Any = int,
+    full_every: int | None = None,
 ) -> tuple[list[Any], dict[Any, Any]]:
     """Go on from the last checkpoint up to ``stop``; return the changes, and what is held at times from the last epochs on.
 
-    At times of pairs an epoch is a pair of itself, and changes are later in either coordinate.
+    At times of pairs an epoch is a pair of itself, and changes are later in either coordinate. Lists come as columns.
     """
     nothing: Any = 0 if time is int else (0, 0)
-    recovery = None if where is None else Recovery(worker, where)
+    recovery = None if where is None else Recovery(worker, where, full_every=full_every)
     with worker.dataflow(time) as scope:
         made = [dd.new_collection(scope) for _ in range(2)]
         outputs = {name: collection.output() for name, collection in build(*(collection for _, collection in made)).items()}
@@ -144,7 +147,10 @@ def phase(
         for session in sessions:
             session.advance_to(later_by(epoch, nothing, time))
         for number, (side, record, diff, later) in enumerate(sent[epoch]):
-            if number % worker.peers == worker.index:
+            if isinstance(record, list):
+                mine = record[worker.index :: worker.peers]
+                sessions[side].insert_columns([key for key, _ in mine], [value for _, value in mine], diff=diff)
+            elif number % worker.peers == worker.index:
                 sessions[side].update_at(record, later_by(epoch, later, time), diff)
         for session in sessions:
             session.advance_to(later_by(epoch + 1, nothing, time))
@@ -183,12 +189,12 @@ def together(results: list[tuple[list[Any], dict[Any, Any]]], into: Changes) -> 
 
 
 def run(
-    build: Callable[..., Any], sent: Any, stops: Sequence[int], workers: Sequence[int], where: Path | None, time: Any = int
+    build: Callable[..., Any], sent: Any, stops: Sequence[int], workers: Sequence[int], where: Path | None, **how: Any
 ) -> Any:
     changes: Changes = Counter()
     held: dict[Any, Any] = {}
     for stop, peers in zip([*stops, EPOCHS], workers, strict=True):
-        parts = timely.execute(lambda worker: phase(worker, where, build, sent, stop, time=time), workers=peers)  # noqa: B023
+        parts = timely.execute(lambda worker: phase(worker, where, build, sent, stop, **how), workers=peers)  # noqa: B023
         held = together(parts, changes)
     return {change: diff for change, diff in changes.items() if diff}, held
 
@@ -224,10 +230,7 @@ def test_resumed_after_each_epoch(tmp_path: Path, build: Callable[..., Any], man
 def test_a_checkpoint_changes_nothing(tmp_path: Path, build: Callable[..., Any]) -> None:
     sent = positive(11) if build in (breadth_first, reachable) else changes(11)
     expected, whole = run(build, sent, [], [1], None)
-    result: Changes = Counter()
-    held = together(timely.execute(lambda worker: phase(worker, tmp_path, build, sent, EPOCHS, True), workers=2), result)
-    assert {change: diff for change, diff in result.items() if diff} == expected
-    assert held == whole
+    assert run(build, sent, [], [2], tmp_path, often=True) == (expected, whole)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -242,8 +245,8 @@ def test_resumed_with_partially_ordered_times(tmp_path: Path, build: Callable[..
         ]
         for epoch in changes(seed)
     ]
-    _, whole = run(build, sent, [], [1], None, PAIRS)
-    assert run(build, sent, [1, EPOCHS - 2], [1 + seed % 3, 2, 1 + seed % 2], tmp_path, PAIRS)[1] == whole
+    _, whole = run(build, sent, [], [1], None, time=PAIRS)
+    assert run(build, sent, [1, EPOCHS - 2], [1 + seed % 3, 2, 1 + seed % 2], tmp_path, time=PAIRS)[1] == whole
 
 
 @pytest.mark.parametrize("workers", [(2, 1), (1, 2)])
@@ -351,9 +354,6 @@ def test_a_trace_keeps_the_times_that_its_own_input_has_not_passed(tmp_path: Pat
 @pytest.mark.parametrize("stop", range(1, EPOCHS))
 def test_an_import_that_is_opened_again(tmp_path: Path, workers: tuple[int, int], stop: int) -> None:
     """The queries of the run before are answered already, and what follows changes their answers."""
-    edges = [[((1, 2), 1), ((2, 3), 1), ((2, 4), 1)], [((4, 5), 1)], [((1, 2), -1)], [((1, 4), 1)], []]
-    queries = [[(1, 1)], [(2, 1)], [], [(1, -1)], [(1, 1)]]
-    expected = {((1, 3), 0): 1, ((1, 4), 0): 1, ((2, 5), 1): 1, ((1, 3), 2): -1, ((1, 4), 2): -1, ((1, 5), 4): 1}
 
     def program(worker: timely.Worker, stop: int) -> Any:
         with Recovery(worker, tmp_path) as recovery:
@@ -370,10 +370,10 @@ def test_an_import_that_is_opened_again(tmp_path: Path, workers: tuple[int, int]
             session.advance_to(start)
             asked.advance_to(start)
             for epoch in range(start, stop):
-                for number, (edge, diff) in enumerate(edges[epoch]):
+                for number, (edge, diff) in enumerate(J6_EDGES[epoch]):
                     if number % worker.peers == worker.index:
                         session.update(edge, diff)
-                for query, diff in queries[epoch]:
+                for query, diff in J6_QUERIES[epoch]:
                     if worker.index == 0:
                         asked.update(query, diff)
                 session.advance_to(epoch + 1)
@@ -386,12 +386,11 @@ def test_an_import_that_is_opened_again(tmp_path: Path, workers: tuple[int, int]
             worker.run()
             return (two.changes() if stop == EPOCHS else before_close), degrees.at(EPOCHS)
 
-    changes: Counter[Any] = Counter()
+    changes: list[Any] = []
     for peers, end in zip(workers, (stop, EPOCHS), strict=True):
         results = timely.execute(lambda worker: program(worker, end), workers=peers)  # noqa: B023
-        for record, time, diff in results[0][0]:
-            changes[record, time] += diff
-    assert {change: diff for change, diff in changes.items() if diff} == expected
+        changes += results[0][0]
+    assert changes == J6_ANSWERS
     assert results[0][1] == {(1, 1): 1, (2, 2): 1, (4, 1): 1}
 
 
@@ -428,8 +427,6 @@ def test_an_import_of_a_dataflow_that_had_ended_before_the_checkpoint(tmp_path: 
 @pytest.mark.parametrize("workers", [(1, 1), (1, 3), (2, 1)])
 @pytest.mark.parametrize("stop", [3, 4, 5, 6, 9, 12, 15])
 def test_DD_I1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int) -> None:
-    calls = {3: "mcsherry", 4: "zappa", 5: None, 9: "oz", 11: "oz", 15: None}
-
     def program(worker: timely.Worker, stop: int) -> Any:
         with Recovery(worker, tmp_path) as recovery:
             with worker.dataflow(int) as scope:
@@ -438,12 +435,9 @@ def test_DD_I1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int
             start = recovery.time or 0
             session.advance_to(start)
             for time in range(start, stop):
-                if worker.index == 0 and time in calls:
-                    value = calls[time]
-                    if value is None:
-                        session.delete("frank")
-                    else:
-                        session.set("frank", value)
+                for when, key, value in CALLS:
+                    if worker.index == 0 and when == time:
+                        call(session, key, value)
                 session.advance_to(time + 1)
             if stop < 20:
                 recovery.checkpoint(stop)
@@ -454,11 +448,4 @@ def test_DD_I1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int
     results = []
     for peers, end in zip(workers, (stop, 20), strict=True):
         results += timely.execute(lambda worker: program(worker, end), workers=peers)[0]  # noqa: B023
-    assert results == [
-        (("frank", "mcsherry"), 3, 1),
-        (("frank", "mcsherry"), 4, -1),
-        (("frank", "zappa"), 4, 1),
-        (("frank", "zappa"), 5, -1),
-        (("frank", "oz"), 9, 1),
-        (("frank", "oz"), 15, -1),
-    ]
+    assert results == EXPECTED

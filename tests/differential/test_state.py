@@ -19,6 +19,7 @@ from tests.differential.test_graphs import hops as distances
 from tests.differential.test_graphs import rows
 from tests.differential.test_lattices import TALLIES, Tally
 from tests.differential.test_loops import hops, strong_edges
+from tests.differential.test_operators import ONE
 from timely import Product
 from timely import differential as dd
 from timely.differential.trace.deltas import RowDelta
@@ -33,10 +34,7 @@ LIVE = 50
 
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "arrange": lambda c: c.arrange_by_key().as_collection(),
-    "distinct": lambda c: c.distinct(),
-    "count_by_key": lambda c: c.count_by_key(),
-    "sum_by_key": lambda c: c.sum_by_key(),
-    "min_by_key": lambda c: c.min_by_key(),
+    **{name: ONE[name][0] for name in ("distinct", "count_by_key", "sum_by_key", "min_by_key")},
     "top_k": lambda c: c.top_k(3),
     "hot key": lambda c: c.map(lambda pair: (0, 20 * pair[0] + pair[1])).min_by_key(),
     "hot sum": lambda c: c.map(lambda pair: (0, 20 * pair[0] + pair[1])).sum_by_key(),

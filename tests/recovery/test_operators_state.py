@@ -49,10 +49,6 @@ def _joined(scope: Any, stream: Any) -> Any:
     return stream.map_batch(columns("left")).join(stream.map_batch(columns("right")), on="key")
 
 
-def _delayed(scope: Any, stream: Any) -> Any:
-    return stream.delay(lambda pair, time: time + pair[1])
-
-
 def _pregap(scope: Any, stream: Any) -> Any:
     events = stream.map(lambda pair: (pair[0], 2 * pair[1] + 4))
     complete, late = sessions(events, 3, at=_value, key=lambda event: event[0])
@@ -75,10 +71,6 @@ def _on_columns(scope: Any, stream: Any) -> Any:
     ended, missed = sessions(batches, 3, at="at", key="key", rows="count")
     everyone, _ = sessions(batches, 3, at="at", rows="count")
     return tuple(result.map(tuple) for result in (complete, late, ended, missed, everyone))
-
-
-def _gated(scope: Any, stream: Any) -> Any:
-    return stream.limit_in_flight(2, lambda some: some.flat_map(lambda pair: [pair] * pair[1]))
 
 
 def _notified(scope: Any, stream: Any) -> Any:
@@ -122,6 +114,14 @@ class Tally(timely.Vertex[int]):
         return {"sums": operators.redistribute_by_key([state["sums"] for state in states], index, peers)}
 
 
+def _round_and_round(scope: Any, stream: Any) -> Any:
+    with scope.iterative() as loop:
+        handle, again = loop.feedback()
+        known = stream.enter(loop).concat(again).distinct()
+        known.filter(lambda pair: pair[1] > 0).map(lambda pair: (pair[0], pair[1] - 1)).connect_loop(handle)
+        return known.leave()
+
+
 UNARY: dict[str, Build] = {
     "state_machine": _per_time,
     "aggregate": lambda scope, stream: stream.aggregate(lambda k, v, total: (total or 0) + v, lambda k, total: (k, total)),
@@ -131,25 +131,17 @@ UNARY: dict[str, Build] = {
     "join on columns": _joined,
     "distinct": lambda scope, stream: stream.distinct(),
     "distinct by key": lambda scope, stream: stream.distinct(key=lambda pair: pair[0]),
-    "delay": _delayed,
+    "delay": lambda scope, stream: stream.delay(lambda pair, time: time + pair[1]),
     "delay_batch": lambda scope, stream: stream.delay_batch(lambda time: time + 2),
     "windows": _windowed,
     "sessions": _pregap,
     "windows and sessions on columns": _on_columns,
-    "limit_in_flight": _gated,
+    "limit_in_flight": lambda scope, stream: stream.limit_in_flight(2, lambda some: some.flat_map(lambda pair: [pair] * pair[1])),
     "unary_notify": _notified,
     "vertex": lambda scope, stream: stream.vertex(Tally, pact=timely.Exchange(lambda pair: pair[0])),
-    "loop": lambda scope, stream: _round_and_round(scope, stream),
+    "loop": _round_and_round,
     "stateless": lambda scope, stream: stream.exchange(_value).map(_value).filter(bool).branch(lambda x: x > 2),
 }
-
-
-def _round_and_round(scope: Any, stream: Any) -> Any:
-    with scope.iterative() as loop:
-        handle, again = loop.feedback()
-        known = stream.enter(loop).concat(again).distinct()
-        known.filter(lambda pair: pair[1] > 0).map(lambda pair: (pair[0], pair[1] - 1)).connect_loop(handle)
-        return known.leave()
 
 
 @pytest.mark.parametrize("name", UNARY)
