@@ -269,46 +269,6 @@ def test_DD_G4_strongly_connected_edges(nodes: int, size: int, epochs: int, each
     assert held(dd.graphs.strongly_connected_edges, [(updates,) for updates in edges], workers, at_once) == expected
 
 
-def test_DD_G7_epochs_without_changes_bring_no_updates() -> None:
-    seen = []
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, edges = dd.new_collection(scope)
-            still, other = dd.new_collection(scope)
-            with scope.iterative() as loop:
-                moving = dd.Variable(loop)
-                inside = edges.enter(loop)
-                reached = moving.collection.concat(other.enter(loop)).distinct()
-                inside.inspect(lambda record, time, diff: seen.append((record, time, diff)))
-                forward = inside.arrange_by_key().as_collection()
-                moving.set(forward.semijoin(reached).map(lambda edge: edge[1]))
-                output = reached.leave().output()
-        for edge in [(1, 2), (2, 3), (3, 1)]:
-            session.insert(edge)
-        still.insert(1)
-        for epoch in range(1, 20):
-            session.advance_to(epoch)
-            still.advance_to(epoch)
-            assert output.at(epoch - 1) == {1: 1, 2: 1, 3: 1}
-        assert len(seen) == 3
-        assert {time for _, time, _ in output.changes()} == {0}
-
-
-@WAYS
-def test_DD_G8_a_root_goes_while_others_stay(workers: int, at_once: bool) -> None:
-    cycle = [(1, 2), (2, 3), (3, 4), (4, 2), (9, 4)]
-    epochs: list[tuple[Updates, Updates]] = [
-        ([(edge, 1) for edge in cycle], [(1, 1), (7, 1), (9, 1)]),
-        ([], [(9, -1)]),
-        ([], [(1, -1)]),
-    ]
-    assert held(dd.graphs.breadth_first_search, epochs, workers, at_once) == [
-        rows({1: 0, 2: 1, 3: 2, 4: 1, 7: 0, 9: 0}),
-        rows({1: 0, 2: 1, 3: 2, 4: 3, 7: 0}),
-        rows({7: 0}),
-    ]
-
-
 # -- what the functions take -----------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""F: reductions, counts and distinct records. F7 and F10 are in ``test_operators.py`` too, on random updates."""
+"""F: reductions, counts and distinct records. F7 and F10 are in ``test_operators.py``, on random updates."""
 
 from __future__ import annotations
 
@@ -69,23 +69,6 @@ def test_DD_F6_how_many_nodes_have_each_degree(run: Run) -> None:
         assert sum(degree * number * count for (degree, number), count in held.items()) == len(edges)
 
 
-def test_DD_F7_aggregates_of_a_dense_grid(run: Run) -> None:
-    changes = [
-        ((key, (key + 3 * a + 5 * b) % 8), Product(a, b), 1 if (key + a + b) % 3 else -1)
-        for key in range(3)
-        for a in range(6)
-        for b in range(6)
-        if (a + 2 * b + key) % 3 == 0
-    ]
-    for build, function in (
-        (lambda c: c.count_by_key(), oracles.number),
-        (lambda c: c.sum_by_key(), oracles.total),
-        (lambda c: c.min_by_key(), oracles.least),
-    ):
-        result = run(build, changes, time=PAIR)
-        check_changes(result, [changes], lambda counts: oracles.reduced(function, counts), PAIR)  # noqa: B023  # called at once
-
-
 def test_DD_F8_the_minimum_at_a_time_without_input(run: Run) -> None:
     changes = [(("k", 3), Product(0, 1), 1), (("k", 5), Product(1, 0), 1)]
     for build in (lambda c: c.min_by_key(), lambda c: c.reduce(oracles.least)):
@@ -112,16 +95,3 @@ def test_DD_F8_no_change_at_either_time_and_one_at_both(run: Run) -> None:
 def test_DD_F9_distinct_of_a_negative_count(run: Run) -> None:
     assert run(lambda c: c.distinct(), [("a", 0, -1)]) == []
     assert run(lambda c: c.distinct(), [("a", 0, -1), ("a", 1, 2), ("a", 2, -2)]) == [("a", 1, 1), ("a", 2, -1)]
-
-
-def test_DD_F10_general_and_ready_made(run: Run) -> None:
-    changes = [((n % 4, (n * n) % 11), n // 5, -1 if n % 7 == 3 else 1) for n in range(60)]
-    pairs: list[tuple[Any, Any]] = [
-        (lambda c: c.count_by_key(), oracles.number),
-        (lambda c: c.sum_by_key(), oracles.total),
-        (lambda c: c.min_by_key(), oracles.least),
-        (lambda c: c.max_by_key(), oracles.most),
-        (lambda c: c.top_k(3), oracles.first(3)),
-    ]
-    for build, function in pairs:
-        assert run(build, changes) == run(lambda c: c.reduce(function), changes)  # noqa: B023  # called at once

@@ -148,7 +148,7 @@ def odd_with_even(calls: list[Any]) -> Callable[[Any], Any]:
 @pytest.mark.parametrize("n", [1, 10, 100, 1_000])
 def test_DD_E9_odd_counts_never_meet_even_ones(n: int, one_by_one: bool) -> None:
     changes = [("k", time, 1) for time in range(n)]
-    for workers in (1, 3) if n < 1_000 else (1,):
+    for workers in (1, 3):
         assert run_once(odd_with_even([]), changes, workers=workers, one_by_one=one_by_one) == []
 
 
@@ -218,13 +218,6 @@ def check_many_epochs(n: int, one_by_one: bool) -> None:
 
 def test_DD_E9_under_all_conditions(run: Run) -> None:
     assert run(odd_with_even([]), [("k", time, 1) for time in range(60)]) == []
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_DD_E9_3000_epochs_at_once(workers: int) -> None:
-    calls: list[Any] = []
-    assert run_once(odd_with_even(calls), [("k", time, 1) for time in range(3_000)], workers=workers) == []
-    assert len(calls) <= 20 * 3_000
 
 
 @pytest.mark.parametrize("seed", range(4))

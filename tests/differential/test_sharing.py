@@ -55,29 +55,6 @@ def test_DD_H1_what_is_before_each_time() -> None:
         assert trace.get(2, at=1) == {3: 1} and trace.get(2) == {} == trace.get(7)
 
 
-def test_DD_J10_as_of() -> None:
-    with timely.Worker() as worker:
-        source = Source(worker)
-        trace = source.arranged.trace
-        source.session.insert(("k", 1))
-        source.advance_to(1)
-        source.session.remove(("k", 1))
-        source.session.insert(("k", 2))
-        source.advance_to(2)
-        source.session.insert(("j", 9))
-        source.advance_to(3)
-        source.session.remove(("k", 2))
-        source.advance_to(4)
-        expected: list[dict[str, dict[int, int]]] = [{"k": {1: 1}}, {"k": {2: 1}}, {"k": {2: 1}, "j": {9: 1}}, {"j": {9: 1}}]
-        for time in (2, 0, 3, 1):
-            assert dict(trace.items(at=time)) == expected[time]
-        trace.advance(2)
-        worker.step()
-        assert [dict(trace.items(at=time)) for time in (2, 3)] == expected[2:]
-        with pytest.raises(dd.CompactedError, match=r"at 1: .*since=\[2\].*upper=\[4\]"):
-            trace.get("k", at=1)
-
-
 def test_DD_H7_what_cannot_be_read() -> None:
     with timely.Worker() as worker:
         source = Source(worker)

@@ -80,12 +80,6 @@ def test_groups() -> None:
     assert found(lambda people, pets: people.group_by().agg("sum(age)"), people=()) == {(None,): 1}
 
 
-def test_sets_and_bags() -> None:
-    assert found(lambda people, pets: people.select("age").distinct()) == {(36,): 1, (17,): 1, (None,): 1}
-    assert found(lambda people, pets: people.select("id").union_all(pets.select("id")))[(1,)] == 3
-    assert found(lambda people, pets: pets.select("id").except_all(people.select("id"))) == {(1,): 1, (9,): 1}
-
-
 def test_first_rows_whole_and_by_group() -> None:
     assert found(lambda people, pets: people.top(2, "age desc")) == {ADA: 1, EVE: 1}
     assert found(lambda people, pets: people.top(1, ["name desc"], by=["age"])) == {EVE: 1, BOB: 1, NO_NAME: 1}

@@ -12,8 +12,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import timely
 from tests.recovery.programs import expected, nothing, program
 from tests.recovery.stores import HookedStore
@@ -66,7 +64,6 @@ def check_kills(directory: Path, seed: int, kills: int) -> tuple[int, int]:
     return killed, advanced
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2, 3, 4))])
-def test_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path, seed: int) -> None:
-    killed, _ = check_kills(tmp_path, seed, kills=10)
+def test_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path) -> None:
+    killed, _ = check_kills(tmp_path, seed=0, kills=10)
     assert killed >= 3
