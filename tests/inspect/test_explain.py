@@ -71,18 +71,6 @@ def test_an_open_input_is_named_with_the_line_that_built_it() -> None:
     assert "complete" in str(worker.explain(probe))
 
 
-def test_of_two_inputs_only_the_one_behind_is_named() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(name="df") as scope:
-        slow, one = scope.new_input()
-        fast, two = scope.new_input()
-        probe = one.concat(two).probe()
-    fast.advance_to(9)
-    slow.advance_to(2)
-    settle(worker)
-    assert [reason.path for reason in worker.explain(probe).reasons] == ["/df/input#0"]
-
-
 def test_unread_records_are_counted_where_they_wait() -> None:
     worker = timely.Worker()
     with worker.dataflow(name="df") as scope:
@@ -133,13 +121,15 @@ def test_what_is_held_outside_is_seen_from_within_a_loop() -> None:
     assert worker.explain(inside).reasons[0].path == "/df/input#0"
 
 
-def test_a_probe_at_several_places_has_the_reasons_of_the_one_behind() -> None:
+@pytest.mark.parametrize("together", [True, False], ids=["concatenated", "at several places"])
+def test_only_what_is_behind_is_named(together: bool) -> None:
     worker = timely.Worker()
     with worker.dataflow(name="df") as scope:
         slow, one = scope.new_input()
         fast, two = scope.new_input()
-        probe = one.probe()
-        timely.operators.probe(two, probe)
+        probe = (one.concat(two) if together else one).probe()
+        if not together:
+            timely.operators.probe(two, probe)
     fast.advance_to(9)
     settle(worker)
     assert [reason.path for reason in worker.explain(probe).reasons] == ["/df/input#0"]

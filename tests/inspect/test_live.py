@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,94 +35,97 @@ def browse(tmp_path: Path, url: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
 
 
-def test_it_shows_frontiers_and_records_and_that_all_is_over() -> None:
-    worker = timely.Worker()
+@pytest.fixture
+def page() -> Iterator[LivePage]:
     with LivePage() as page:
-        page.watch(worker)
-        numbers = hold(worker)
-        [run] = state(page)["runs"]
-        [dataflow] = run["dataflows"]
-        rows = {row["path"]: row for row in dataflow["operators"]}
-        assert rows["/df/input#0"]["held"] == [["7", 1]]
-        assert rows["/df/map#1"]["frontiers"] == [["7"]]
-        [[runs, seconds, read, sent]] = rows["/df/map#1"]["by_worker"]
-        assert (read, sent) == (3, 3)
-        assert runs >= 1 and seconds > 0
-        assert rows["/df/map#1"]["built_at"].startswith("live_pages.py:")
-        assert dataflow["svg"].startswith("<svg")
-        assert not dataflow["over"]
-        numbers.close()
-        worker.run()
-        [run] = state(page)["runs"]
-        [dataflow] = run["dataflows"]
-        rows = {row["path"]: row for row in dataflow["operators"]}
-        assert run["workers"][0]["over"] and dataflow["over"]
-        assert rows["/df/map#1"]["frontiers"] == [[]] and rows["/df/map#1"]["by_worker"][0][2:] == [3, 3]
-        assert rows["/df/input#0"]["held"] == []
+        yield page
 
 
-def test_a_browser_is_not_sent_again_what_it_has() -> None:
+@pytest.fixture
+def worker(page: LivePage) -> timely.Worker:
+    """A worker that is on the page."""
     worker = timely.Worker()
-    with LivePage() as page:
-        page.watch(worker)
-        numbers = hold(worker)
-        [first] = state(page)["runs"]
-        [flow] = first["dataflows"]
-        known = {"Timely-Drawn": f"x {flow['drawing']}", "Timely-Since": str(first["samples"][-1]["at"])}
-        numbers.send(4)
-        numbers.advance_to(8)
-        for _ in range(3):
-            worker.step()
-        [second] = refine(page, **known)["runs"]
-        assert flow["svg"].startswith("<svg") and second["dataflows"][0]["svg"] is None
-        assert second["dataflows"][0]["drawing"] == flow["drawing"]  # counts are not in it
-        assert second["samples"] == [sample for sample in second["samples"] if sample["at"] > first["samples"][-1]["at"]]
-        [third] = refine(page, **{"Timely-Since": "never", "Timely-Drawn": ""})["runs"]
-        assert third["samples"][0] == first["samples"][0] and third["dataflows"][0]["svg"] == flow["svg"]
-        numbers.close()
-        worker.run()
+    page.watch(worker)
+    return worker
 
 
-def test_it_shows_lag_unread_records_and_what_edges_carry_into_out_of_and_through_scopes() -> None:
-    worker = timely.Worker()
-    with LivePage() as page:
-        page.watch(worker)
-        with worker.dataflow(int, name="df") as scope:
-            numbers, stream = scope.new_input()
-            with scope.region(name="outer") as outer:
-                entered = stream.enter(outer)
-                with outer.region(name="inner") as inner:
-                    through = entered.enter(inner).leave().leave()
-                evens = entered.filter(lambda x: x % 2 == 0).leave()
-            through.concat(evens).unary(timely.Pipeline, "never reads", lambda capability, info: lambda input, output: None)
-        for time in range(4):
-            numbers.send_batch([1, 2, 3, 4, 5])
-            numbers.advance_to(time + 1)
-        for _ in range(4):
-            worker.step()
-        [flow] = state(page)["runs"][0]["dataflows"]
-        shape = snapshot(scope)
-        by_name = {
-            (path, wire.source, wire.target): records
-            for path, wires in {"/df": shape.wires, **{child.path: child.wires for child in shape.children}}.items()
-            for wire, records in zip(wires, flow["edges"].get(path, ()), strict=False)
-        }
-        assert flow["unread"] == 28 and flow["lag"] == 4  # nothing that is unread is complete
-        into = {key: records for key, records in by_name.items() if key[0] == "/df/outer#1"}
-        assert sorted(into.values()) == [8, 20, 20, 20]  # out of it, filtered; into it, to both; through it
-        assert [records for key, records in by_name.items() if key[0] == "/df"] == [20, 20, 8, 28]
-        assert flow["edges"]["/df/outer#1/inner#0"] == [20]
-        worker.drop_dataflow(scope)
+def test_it_shows_frontiers_and_records_and_that_all_is_over(page: LivePage, worker: timely.Worker) -> None:
+    numbers = hold(worker)
+    [run] = state(page)["runs"]
+    [dataflow] = run["dataflows"]
+    rows = {row["path"]: row for row in dataflow["operators"]}
+    assert rows["/df/input#0"]["held"] == [["7", 1]]
+    assert rows["/df/map#1"]["frontiers"] == [["7"]]
+    [[runs, seconds, read, sent]] = rows["/df/map#1"]["by_worker"]
+    assert (read, sent) == (3, 3)
+    assert runs >= 1 and seconds > 0
+    assert rows["/df/map#1"]["built_at"].startswith("live_pages.py:")
+    assert dataflow["svg"].startswith("<svg")
+    assert not dataflow["over"]
+    numbers.close()
+    worker.run()
+    [run] = state(page)["runs"]
+    [dataflow] = run["dataflows"]
+    rows = {row["path"]: row for row in dataflow["operators"]}
+    assert run["workers"][0]["over"] and dataflow["over"]
+    assert rows["/df/map#1"]["frontiers"] == [[]] and rows["/df/map#1"]["by_worker"][0][2:] == [3, 3]
+    assert rows["/df/input#0"]["held"] == []
 
 
-def test_a_report_has_all_of_it_in_one_file_whatever_names_there_are(tmp_path: Path) -> None:
-    worker = timely.Worker()
-    with LivePage() as page:
-        page.watch(worker)
-        with worker.dataflow(int, name="df") as scope:
-            scope.to_stream([1, 2]).unary(timely.Pipeline, "</script><b>", lambda capability, info: lambda input, output: None)
+def test_a_browser_is_not_sent_again_what_it_has(page: LivePage, worker: timely.Worker) -> None:
+    numbers = hold(worker)
+    [first] = state(page)["runs"]
+    [flow] = first["dataflows"]
+    known = {"Timely-Drawn": f"x {flow['drawing']}", "Timely-Since": str(first["samples"][-1]["at"])}
+    numbers.send(4)
+    numbers.advance_to(8)
+    for _ in range(3):
         worker.step()
-        worker.drop_dataflow(scope)
+    [second] = refine(page, **known)["runs"]
+    assert flow["svg"].startswith("<svg") and second["dataflows"][0]["svg"] is None
+    assert second["dataflows"][0]["drawing"] == flow["drawing"]  # counts are not in it
+    assert second["samples"] == [sample for sample in second["samples"] if sample["at"] > first["samples"][-1]["at"]]
+    [third] = refine(page, **{"Timely-Since": "never", "Timely-Drawn": ""})["runs"]
+    assert third["samples"][0] == first["samples"][0] and third["dataflows"][0]["svg"] == flow["svg"]
+    numbers.close()
+    worker.run()
+
+
+def test_it_shows_lag_unread_records_and_what_edges_carry_across_scopes(page: LivePage, worker: timely.Worker) -> None:
+    with worker.dataflow(int, name="df") as scope:
+        numbers, stream = scope.new_input()
+        with scope.region(name="outer") as outer:
+            entered = stream.enter(outer)
+            with outer.region(name="inner") as inner:
+                through = entered.enter(inner).leave().leave()
+            evens = entered.filter(lambda x: x % 2 == 0).leave()
+        through.concat(evens).unary(timely.Pipeline, "never reads", lambda capability, info: lambda input, output: None)
+    for time in range(4):
+        numbers.send_batch([1, 2, 3, 4, 5])
+        numbers.advance_to(time + 1)
+    for _ in range(4):
+        worker.step()
+    [flow] = state(page)["runs"][0]["dataflows"]
+    shape = snapshot(scope)
+    by_name = {
+        (path, wire.source, wire.target): records
+        for path, wires in {"/df": shape.wires, **{child.path: child.wires for child in shape.children}}.items()
+        for wire, records in zip(wires, flow["edges"].get(path, ()), strict=False)
+    }
+    assert flow["unread"] == 28 and flow["lag"] == 4  # nothing that is unread is complete
+    into = {key: records for key, records in by_name.items() if key[0] == "/df/outer#1"}
+    assert sorted(into.values()) == [8, 20, 20, 20]  # out of it, filtered; into it, to both; through it
+    assert [records for key, records in by_name.items() if key[0] == "/df"] == [20, 20, 8, 28]
+    assert flow["edges"]["/df/outer#1/inner#0"] == [20]
+    worker.drop_dataflow(scope)
+
+
+def test_a_report_has_all_of_it_in_one_file_whatever_the_names(page: LivePage, worker: timely.Worker, tmp_path: Path) -> None:
+    with worker.dataflow(int, name="df") as scope:
+        scope.to_stream([1, 2]).unary(timely.Pipeline, "</script><b>", lambda capability, info: lambda input, output: None)
+    worker.step()
+    worker.drop_dataflow(scope)
+    page.close()
     page.save(tmp_path / "report.html")  # also when nobody serves it any more
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     result = re.findall(r'<script type="application/json" id="saved">(.*?)</script>', text)
@@ -131,15 +135,12 @@ def test_a_report_has_all_of_it_in_one_file_whatever_names_there_are(tmp_path: P
     assert text.count("</script>") == 2 and "src=" not in text
 
 
-def test_a_report_that_was_saved_shows_itself(tmp_path: Path) -> None:
-    worker = timely.Worker()
-    with LivePage() as page:
-        page.watch(worker)
-        with worker.dataflow(int, name="df") as scope, scope.iterative("loop") as loop:
-            handle, again = loop.feedback()
-            scope.to_stream(range(5)).enter(loop).concat(again).filter(lambda x: x < 0).connect_loop(handle)
-        worker.run()
-        page.save(tmp_path / "report.html")
+def test_a_report_that_was_saved_shows_itself(page: LivePage, worker: timely.Worker, tmp_path: Path) -> None:
+    with worker.dataflow(int, name="df") as scope, scope.iterative("loop") as loop:
+        handle, again = loop.feedback()
+        scope.to_stream(range(5)).enter(loop).concat(again).filter(lambda x: x < 0).connect_loop(handle)
+    worker.run()
+    page.save(tmp_path / "report.html")
     if CHROMIUM is None:
         pytest.skip("there is no browser on this machine")
     shown = browse(tmp_path, f"file://{tmp_path}/report.html")
@@ -176,20 +177,17 @@ def test_colours_have_the_contrast_that_text_needs() -> None:
         assert contrast((1.0, 1.0, 1.0), rgb(scheme, "head")) >= 4.5
 
 
-def test_it_says_what_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_what_is_stuck(page: LivePage, worker: timely.Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STILL", 0.0)
-    worker = timely.Worker()
-    with LivePage() as page:
-        page.watch(worker)
-        numbers = hold(worker)
-        [stuck] = state(page)["runs"][0]["dataflows"][0]["stuck"]
-        assert stuck["workers"] == [0]
-        assert "'input' (/df/input#0" in stuck["words"]
-        numbers.close()
-        worker.run()
+    numbers = hold(worker)
+    [stuck] = state(page)["runs"][0]["dataflows"][0]["stuck"]
+    assert stuck["workers"] == [0]
+    assert "'input' (/df/input#0" in stuck["words"]
+    numbers.close()
+    worker.run()
 
 
-def test_workers_that_run_can_be_looked_at() -> None:
+def test_workers_that_run_can_be_looked_at(page: LivePage) -> None:
     looked = threading.Event()
     collected: list[Any] = []
 
@@ -206,21 +204,20 @@ def test_workers_that_run_can_be_looked_at() -> None:
             collected.append(state(page))
         looked.set()
 
-    with LivePage() as page:
-        looker = threading.Thread(target=look)
-        looker.start()
-        try:
-            timely.execute(program, workers=2)
-        finally:
-            looked.set()
-            looker.join()
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        timely.execute(program, workers=2)
+    finally:
+        looked.set()
+        looker.join()
     assert {worker["worker"] for seen in collected for run in seen["runs"] for worker in run["workers"]} <= {0, 1}
     assert all(len(seen["runs"]) <= 1 for seen in collected)
     assert len(collected) == 20
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_workers_in_processes_of_their_own_are_on_the_same_page() -> None:
+def test_workers_in_processes_of_their_own_are_on_the_same_page(page: LivePage) -> None:
     def program(worker: timely.Worker) -> int:
         page.watch(worker)
         with worker.dataflow(name="df") as scope:
@@ -228,15 +225,14 @@ def test_workers_in_processes_of_their_own_are_on_the_same_page() -> None:
         worker.run()
         return os.getpid()
 
-    with LivePage() as page:
-        pids = timely.execute(program, workers=2, processes=2)
-        [run] = state(page)["runs"]
-        rows = {row["path"]: row for row in run["dataflows"][0]["operators"]}
-        assert [(worker["worker"], worker["process"], worker["over"]) for worker in run["workers"]] == [
-            (index, pid, True) for index, pid in enumerate(pids)
-        ]
-        assert [done[2] for done in rows["/df/map#2"]["by_worker"]] == [12, 12, 8, 8]
-        assert run["dataflows"][0]["svg"].startswith("<svg")
+    pids = timely.execute(program, workers=2, processes=2)
+    [run] = state(page)["runs"]
+    rows = {row["path"]: row for row in run["dataflows"][0]["operators"]}
+    assert [(worker["worker"], worker["process"], worker["over"]) for worker in run["workers"]] == [
+        (index, pid, True) for index, pid in enumerate(pids)
+    ]
+    assert [done[2] for done in rows["/df/map#2"]["by_worker"]] == [12, 12, 8, 8]
+    assert run["dataflows"][0]["svg"].startswith("<svg")
 
 
 def test_what_another_thread_is_taking_in_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,14 +273,11 @@ def test_workers_that_are_long_over_are_forgotten(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no browser on this machine")
-def test_a_browser_draws_it(tmp_path: Path) -> None:
-    worker = timely.Worker()
-    with LivePage() as page:
-        page.watch(worker)
-        numbers = hold(worker)
-        shown = browse(tmp_path, page.url)
-        numbers.close()
-        worker.run()
+def test_a_browser_draws_it(page: LivePage, worker: timely.Worker, tmp_path: Path) -> None:
+    numbers = hold(worker)
+    shown = browse(tmp_path, page.url)
+    numbers.close()
+    worker.run()
     assert 'data-polled="yes"' in shown
     assert 'data-path="/df/map#1"' in shown
     assert "1 of 1 worker at work" in shown

@@ -12,9 +12,9 @@ from timely.progress import ProgressExchange, refinement
 from timely.scopes import EGRESS, INGRESS, RoundTripSummary, SubgraphBuilder, TrustedScope
 
 
-def chain(*scopes: HandMade, peers: int = 1) -> SubgraphBuilder[int, int]:
+def chain(*scopes: HandMade, peers: int = 1, inner: Any = int) -> SubgraphBuilder[Any, int]:
     """A subgraph with one input and one output, and these scopes one after the other between them."""
-    sub = subgraph(peers=peers, exchange=ProgressExchange(0, peers) if peers > 1 else None)
+    sub = subgraph(inner, peers=peers, exchange=ProgressExchange(0, peers) if peers > 1 else None)
     source = Source(INGRESS, sub.new_input())
     for scope in scopes:
         child = sub.add_child("child", scope)
@@ -43,23 +43,14 @@ def test_the_internal_summary_is_composed_and_minimal() -> None:
 
 
 def test_summaries_that_only_look_different_inside_are_one_outside() -> None:
-    sub = subgraph(Product[int, int])
     inside = HandMade([[through(ProductSummary(Step(0), Step(5)), ProductSummary(Step(1), Step(0)))]], 1, [[]])
-    child = sub.add_child("inside", inside)
-    sub.add_edge(Source(INGRESS, sub.new_input()), Target(child, 0), local=True)
-    sub.add_edge(Source(child, 0), Target(EGRESS, sub.new_output()), local=True)
-    assert sub.get_internal_summary() == ([[STAY]], [[]])
+    assert chain(inside, inner=Product[int, int]).get_internal_summary() == ([[STAY]], [[]])
 
 
 def test_a_path_that_nothing_which_enters_gets_through_is_none() -> None:
-    sub = subgraph(Product[int, int])
     first = HandMade([[through(ProductSummary(Step(0), Step(3)))]], 1, [[]])
     second = HandMade([[through(ProductSummary(Step(0), Step(0, limit=2)))]], 1, [[]])
-    a, b = sub.add_child("first", first), sub.add_child("second", second)
-    sub.add_edge(Source(INGRESS, sub.new_input()), Target(a, 0), local=True)
-    sub.add_edge(Source(a, 0), Target(b, 0), local=True)
-    sub.add_edge(Source(b, 0), Target(EGRESS, sub.new_output()), local=True)
-    assert sub.get_internal_summary()[0] == [[NOWHERE]]
+    assert chain(first, second, inner=Product[int, int]).get_internal_summary()[0] == [[NOWHERE]]
 
 
 @pytest.mark.parametrize("peers", [1, 2, 3])
@@ -193,12 +184,8 @@ def test_a_pull_that_returns_true_keeps_the_scope_alive_and_is_repeated() -> Non
 
 
 def test_times_are_translated_both_ways() -> None:
-    sub = subgraph(Product[int, int])
     child = HandMade([[through(ProductSummary(Step(0), Step(1)))]], 1, [[(Product(0, 3), 1)]])
-    sub.add_child("child", child)
-    sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, 0), local=True)
-    sub.add_edge(Source(0, 0), Target(EGRESS, sub.new_output()), local=True)
-    parent = Parent(sub).set(external=[[(2, 1)]])
+    parent = Parent(chain(child, inner=Product[int, int])).set(external=[[(2, 1)]])
     assert parent.work() == [Antichain([0])]
     assert child.frontiers == [{Product(2, 0): 1}]
     child.report(

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -37,10 +37,19 @@ class Rung(Inbox):
         super().wake()
 
 
-def test_who_waits_is_woken_once_for_all_that_comes_before_it_looks() -> None:
+@pytest.fixture
+def rung() -> Iterator[tuple[Rung, PeerTransport, PeerTransport]]:
+    """An inbox that counts, the transport of its owner, and that of a peer."""
     inbox = Rung()
     inboxes: dict[int, Inbox] = {0: inbox, 1: Inbox()}
     transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
+    yield inbox, transport, peer
+    transport.close()
+    peer.close()
+
+
+def test_who_waits_is_woken_once_for_all_that_comes_before_it_looks(rung: tuple[Rung, PeerTransport, PeerTransport]) -> None:
+    inbox, transport, peer = rung
     for rings in (1, 2):
         inbox.armed.append(None)  # as it is while it waits
         for number in range(3):
@@ -52,14 +61,10 @@ def test_who_waits_is_woken_once_for_all_that_comes_before_it_looks() -> None:
     assert inbox.times == 2
     transport.wait()  # there is something to read
     assert transport.receive() == [(1, ("data", "not waited for"))]
-    transport.close()
-    peer.close()
 
 
-def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more() -> None:
-    inbox = Rung()
-    inboxes: dict[int, Inbox] = {0: inbox, 1: Inbox()}
-    transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
+def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more(rung: tuple[Rung, PeerTransport, PeerTransport]) -> None:
+    inbox, transport, _ = rung
     for _ in range(3):
         transport.wake()
     assert inbox.times == 0
@@ -68,8 +73,6 @@ def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more() -> None
     transport.wake()
     assert inbox.times == 1
     transport.wait()
-    transport.close()
-    peer.close()
 
 
 def test_dropped_handles_and_dataflows_wake_no_running_worker() -> None:

@@ -29,6 +29,22 @@ def build(worker: Worker, look: Any) -> tuple[timely.InputHandle[int, Any], time
     return numbers, others
 
 
+class Pair:
+    """Two workers that are stepped by hand; ``arrived()`` are the types of the messages that the second has not received yet."""
+
+    def __init__(self, **options: Any) -> None:
+        self._transports = thread_transports(2)
+        self.here, self.there = (Worker(transport, **options) for transport in self._transports)
+
+    def arrived(self) -> list[type]:
+        return [type(message) for _, message in self._transports[1].receive()]
+
+    def settle(self) -> None:
+        for _ in range(3):
+            self.here.step()
+            self.there.step()
+
+
 def ended(*workers: Worker) -> None:
     """Drop what the workers have, and close their connections."""
     for worker in workers:
@@ -41,57 +57,50 @@ def ended(*workers: Worker) -> None:
 @pytest.mark.parametrize("move", [lambda handle: handle.advance_to(1), lambda handle: handle.close()], ids=["advance", "close"])
 def test_a_peer_receives_an_inputs_progress_before_an_operator_runs(move: Callable[[Any], None]) -> None:
     """An operator may take long, and what a peer waits for need not wait for it."""
-    transports = thread_transports(2)
-    here, there = (Worker(transport) for transport in transports)
+    pair = Pair()
     seen: list[list[type]] = []
-    numbers, others = build(here, lambda: seen.append([type(message) for _, message in transports[1].receive()]))
-    build(there, lambda: None)
-    for _ in range(3):
-        here.step()
-        there.step()
+    numbers, others = build(pair.here, lambda: seen.append(pair.arrived()))
+    build(pair.there, lambda: None)
+    pair.settle()
     numbers.send(1)
     move(others)
-    here.step()
+    pair.here.step()
     assert seen == [[ProgressMessage]]
-    ended(here, there)
+    ended(pair.here, pair.there)
 
 
 def test_where_steps_are_short_progress_goes_with_their_messages() -> None:
     """Two messages for each epoch would take longer than its step, so only the first few epochs have two."""
     now = 0.0
-    transports = thread_transports(2)
-    here, there = (Worker(transport, clock=lambda: now) for transport in transports)
+    pair = Pair(clock=lambda: now)
     seen: list[list[type]] = []
 
     def look() -> None:
         nonlocal now
-        seen.append([type(message) for _, message in transports[1].receive()])
+        seen.append(pair.arrived())
         now += duration
 
-    numbers, others = build(here, look)
-    build(there, lambda: None)
+    numbers, others = build(pair.here, look)
+    build(pair.there, lambda: None)
     for duration in (0.0, 0.02):
         seen.clear()
         for _ in range(20):
-            transports[1].receive()
+            pair.arrived()
             numbers.send(1)
             others.advance_to(others.time + 1)
-            here.step()
+            pair.here.step()
         assert seen[-2:] == ([[ProgressMessage]] * 2 if duration else [[]] * 2)
-    ended(here, there)
+    ended(pair.here, pair.there)
 
 
 def test_an_input_that_only_sends_adds_no_progress_message() -> None:
     """Messages are counted in the progress batch of the step: a second batch would be one too many."""
-    transports = thread_transports(2)
-    here, there = (Worker(transport) for transport in transports)
+    pair = Pair()
     seen: list[list[type]] = []
-    numbers, _ = build(here, lambda: seen.append([type(message) for _, message in transports[1].receive()]))
-    build(there, lambda: None)
-    for _ in range(3):
-        here.step()
-        there.step()
+    numbers, _ = build(pair.here, lambda: seen.append(pair.arrived()))
+    build(pair.there, lambda: None)
+    pair.settle()
     numbers.send(1)
-    here.step()
+    pair.here.step()
     assert seen == [[]]
-    ended(here, there)
+    ended(pair.here, pair.there)
