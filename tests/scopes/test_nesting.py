@@ -347,8 +347,7 @@ def test_work_that_is_negative_in_transit_hides_no_other_work_from_the_parent() 
 
     def settle_both() -> None:
         for _ in range(20):
-            for source, target in network.waiting():
-                network.deliver(source, target, 100)
+            network.deliver_all()
             for worker in workers:
                 worker.step()
 

@@ -17,8 +17,7 @@ import timely
 from tests.testing.programs import loops, nested_loops, rounds
 from timely.errors import ConfigurationError, GraphError, InvariantViolation, OperatorError, StalledError
 from timely.progress import Source
-from timely.testing import Delivery, Resume, Simulation, dataflows, schedules, shrink, simulate
-from timely.testing.random_dataflows import Dataflow
+from timely.testing import Delivery, Resume, Simulation, schedules, shrink, simulate
 
 PROGRAMS = (loops, nested_loops, rounds)
 PLAIN = {program: timely.execute(program, workers=3) for program in PROGRAMS}
@@ -30,11 +29,6 @@ def test_the_results_are_those_of_real_workers(program: Any, workers: int) -> No
     expected = timely.execute(program, workers=workers)
     for seed in range(8):
         assert simulate(program, workers, seed).results == expected
-
-
-@given(dataflows(), st.integers(1, 3), st.integers(0, 10**9))
-def test_random_dataflows_give_what_the_reference_gives(flow: Dataflow, workers: int, seed: int) -> None:
-    assert flow.merged(simulate(flow.program, workers, seed).results) == flow.reference()
 
 
 @given(schedules(3, max_size=40), st.sampled_from(PROGRAMS))

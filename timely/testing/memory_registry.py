@@ -176,10 +176,9 @@ def settle(workers: Sequence[Worker], network: Network | None = None) -> None:
     >>> seen.extract()
     [(0, [0, 1, 2])]
     """
-    while not all(worker.idle for worker in workers) or (network is not None and (network.waiting() or any(network.inboxes))):
+    while not all(worker.idle for worker in workers) or (network is not None and not network.quiet):
         if network is not None:
-            for source, target in network.waiting():
-                network.deliver(source, target, len(network.sent[source, target]))
+            network.deliver_all()
         for worker in workers:
             worker.step()
 
@@ -200,8 +199,7 @@ def pause(workers: Sequence[Worker], network: Network | None = None) -> None:
     for worker in workers:
         worker.step()  # what was sent between two steps leaves with this one
         worker.paused = True
-    while network is not None and (network.waiting() or any(network.inboxes)):
-        for source, target in network.waiting():
-            network.deliver(source, target, len(network.sent[source, target]))
+    while network is not None and not network.quiet:
+        network.deliver_all()
         for worker in workers:
             worker.step()

@@ -49,6 +49,16 @@ class Network:
             self.inboxes[target].append((source, queue.popleft()))
         return arrived
 
+    def deliver_all(self) -> None:
+        """Let all messages in flight arrive."""
+        for source, target in self.waiting():
+            self.deliver(source, target, len(self.sent[source, target]))
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no message is in flight, or has arrived and was not received."""
+        return not self.waiting() and not any(self.inboxes)
+
     def waiting(self) -> list[tuple[int, int]]:
         """Return the pairs of workers with messages in flight."""
         return [pair for pair, queue in self.sent.items() if queue]

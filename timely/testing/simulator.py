@@ -187,7 +187,7 @@ class Simulation(Generic[T]):
         """Return whether every program waits, and nothing is on its way, due or activated."""
         workers = [self.workers[index] for index in self.waiting()]
         still = all(self._waits[worker.index] and worker.idle and not worker.expects for worker in workers)
-        return still and not self.network.waiting() and not any(self.network.inboxes)
+        return still and self.network.quiet
 
     def _decide(self, decision: Decision) -> bool:
         """Take a decision, if it can be taken; return whether it was a step in which nothing happened."""

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Final
 
 from timely import Worker
 from timely.testing.simulated_network import Network
-
-SEVERAL: Final = 1_000_000
-"""Messages that arrive at once when all do."""
 
 
 class Cluster:
@@ -32,14 +28,13 @@ class Cluster:
     @property
     def idle(self) -> bool:
         """Whether no worker has anything to do, and no message is on its way."""
-        return all(worker.idle for worker in self.workers) and not self.network.waiting() and not any(self.network.inboxes)
+        return all(worker.idle for worker in self.workers) and self.network.quiet
 
     def step(self) -> None:
         """Step every worker once, and let everything arrive."""
         for worker in self.workers:
             worker.step()
-        for source, target in self.network.waiting():
-            self.network.deliver(source, target, SEVERAL)
+        self.network.deliver_all()
 
     def settle(self) -> None:
         """Step until nothing is left to be done."""
