@@ -34,7 +34,7 @@ from timely.errors import (
     WorkerError,
 )
 from timely.progress import GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups, ProgressMode
-from timely.testing import Dataflow, dataflows, simulate
+from timely.testing import TimeKit, dataflows, simulate, time_kit
 from timely.worker import thread_transports
 from timely.worker.stall import StallDetector
 from timely.worker.worker_messages import ProgressMessage
@@ -57,9 +57,10 @@ def shape(routes: ProgressGroups) -> str:
 # -- in simulation -----------------------------------------------------------------------------------------------------
 
 
-@given(routes=st.sampled_from(SHAPES[-2:]), flow=dataflows(), seed=st.integers(0, 999))
-def test_every_invariant_holds_with_groups_of_ones_own(routes: ProgressGroups, flow: Dataflow, seed: int) -> None:
-    """Groups that have a name are those of ``tests/properties/test_modes.py``."""
+@pytest.mark.parametrize("kit", [time_kit(int)], ids=["int"])
+@given(routes=st.sampled_from(SHAPES), data=st.data(), seed=st.integers(0, 999))
+def test_every_invariant_holds_with_aggregation(kit: TimeKit, routes: ProgressGroups, data: st.DataObject, seed: int) -> None:
+    flow = data.draw(dataflows(kit))
     run = simulate(flow.program, workers=4, seed=seed, groups=routes)
     assert flow.merged(run.results) == flow.reference()
 
