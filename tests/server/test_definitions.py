@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.client import Events, ask
 from timely.errors import ConfigurationError, OutputError, SqlError, ViewError
-from timely.server import InputWatcher, Views, ViewServer, WatchedInput
+from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
 
 SCRIPT = """create table t (k varchar, n bigint);
 create view sums as select k, sum(n) as n from t group by k;
@@ -123,7 +123,8 @@ QUERIES = (
 def test_random_definitions_are_what_views_from_scratch_have(seed: int, durable: bool, tmp_path: Path) -> None:
     """Who follows a view from its beginning has its rows, also after restarts."""
     chance = random.Random(seed)
-    views = Views(data=tmp_path / "data" if durable else None)
+    limits = Limits(replay_seconds=0.0 if seed else 5.0)  # with a checkpoint after each epoch, or at the end
+    views = Views(limits, tmp_path / "data" if durable else None)
     views.table("t", "k string, n long", [("a", 1)])
     definitions: dict[str, str] = {}
     held: dict[str, tuple[int, Any, Counter[Any]]] = {}  # up to which epoch, with which columns, and which rows a client has
@@ -139,7 +140,7 @@ def test_random_definitions_are_what_views_from_scratch_have(seed: int, durable:
             views.view(name, definitions[name], replace=name in views_of(views))
         elif durable:
             views.close()
-            views = Views(data=tmp_path / "data")
+            views = Views(limits, tmp_path / "data")
         fresh = Views()
         fresh.table("t", "k string, n long", rows(views, "t").elements())
         for each in sorted(definitions):

@@ -25,7 +25,7 @@ from timely.errors import (
     SqlError,
     ViewError,
 )
-from timely.server import InputWatcher, Views, ViewServer, WatchedInput
+from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
 
 TOTALS = "select k, sum(n) as total from t group by k"
 
@@ -259,6 +259,52 @@ def test_a_write_that_fails_is_left_out_and_the_next_one_is_not(data: Path, monk
         epoch = views.write("t", insert=[("c", 3)])
     with Views(data=data) as again:
         assert again.time == epoch and rows(again) == [("a", 1), ("c", 3)]
+
+
+def test_where_the_log_cannot_go_on_nothing_is_written_and_reads_go_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with numbers(data) as views, ViewServer(views, writable=True) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", fail)
+            with pytest.raises(ViewError, match="not known whether this was written .*: repeat it with the same key"):
+                views.commit({"t": {("b", 2): 1}}, idempotency_key="b")
+        answer = ask(server.port, "/tables/t", "POST", {"insert": [{"k": "c", "n": 3}]})
+        assert answer.status == 503 and "nothing was changed" in answer.content["error"]
+        assert ask(server.port, "/health").content["status"] == "failed"
+        assert ask(server.port, "/views/totals").content["rows"] == [{"k": "a", "total": 1}]
+    with pytest.raises(ViewError, match="the server has ended: nothing was changed"):
+        views.write("t", insert=[("d", 4)])
+    with Views(data=data) as again:
+        again.commit({"t": {("b", 2): 1}}, idempotency_key="b")
+        assert rows(again) == [("a", 1), ("b", 2)]
+
+
+def test_checkpoints_write_what_has_changed_and_are_read_as_one(data: Path, tmp_path: Path) -> None:
+    chance = random.Random(2)
+    with Views(Limits(replay_seconds=0.0), data=data) as views:  # a checkpoint after each epoch
+        views.table("t", "k string, n long", [("a" * 50, n) for n in range(3000)])
+        views.table("u", "k string, n long", [("b" * 50, n) for n in range(3000)])
+        for step in range(50):
+            if step % 20 == 19:
+                views.drop("u")
+                views.table("u", "k string, n long", [("c", step)])
+            else:
+                gone = chance.choice(views.read("t").rows)[0]
+                views.commit({"t": [(gone, -1), (("a", step), 1)], "u": [(("u", step), 1)]})
+        expected = [rows(views, name) for name in "tu"]
+    assert len(list((data / "log").iterdir())) <= 4
+    sizes = [path.stat().st_size for path in sorted((data / "state").glob("*.state"))]
+    assert sum(10 * size < max(sizes) for size in sizes) > len(sizes) / 2  # most have no rows that were there before
+    copy = crashed(data, tmp_path)
+    with Views(data=copy) as again:
+        assert again.restored is not None and "0 epochs of the log" in again.restored
+        assert [rows(again, name) for name in "tu"] == expected
+    for path in sorted((data / "state").glob("*.state"))[-1:]:
+        path.write_bytes(path.read_bytes()[:-1])  # the one before is used, and the log behind it
+    with Views(data=data) as again:
+        assert "1 epochs of the log" in (again.restored or "") and [rows(again, name) for name in "tu"] == expected
 
 
 def test_clients_repeat_requests_and_follow_over_a_restart(data: Path, tmp_path: Path) -> None:

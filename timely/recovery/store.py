@@ -210,7 +210,7 @@ def write_file(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object],
     The file is for its owner only (mode 0600), as are directories that this makes (0700): pickles run code when they are read.
     """
     folder = os.path.dirname(path) or "."
-    _make_directory(folder)
+    make_directory(folder)
     try:
         with open(draft, "wb", _WRITTEN, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             fill(file)
@@ -224,11 +224,12 @@ def write_file(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object],
     sync_directory(folder)
 
 
-def _make_directory(path: str) -> None:
+def make_directory(path: str) -> None:
+    """Make a directory for its owner only, and those above it, so that they stay, whatever loses power."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path) or "."
-    _make_directory(above)
+    make_directory(above)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     sync_directory(above)

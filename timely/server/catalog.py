@@ -5,6 +5,7 @@ Invariant: definitions are in an order in which each reads earlier ones only, an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self
 
@@ -146,11 +147,8 @@ class Catalog:
 
     def _compiled(self, name: str, query: str) -> Definition:
         reads = tables_read(query) & self.definitions.keys()
-        try:
-            columns = result_columns(query, {read: self.definitions[read].columns for read in sorted(reads)})
-        except RecursionError:
-            raise SqlError("the query is nested too deeply") from None
-        return Definition(name, columns, None, query, reads)
+        tables = tuple((read, self.definitions[read].columns) for read in sorted(reads))
+        return Definition(name, _columns(query, tables), None, query, reads)
 
     def _added(self, queries: Mapping[str, str]) -> Self:
         """Add views, in their order, but each behind those that it reads."""
@@ -192,3 +190,11 @@ class Catalog:
             else:
                 catalog = catalog.with_table(name, pa.ipc.read_schema(pa.py_buffer(schema)))
         return attrs.evolve(catalog, script=script)
+
+
+@functools.lru_cache(1000)  # a restart compiles the catalog of each definition that it repeats
+def _columns(query: str, tables: tuple[tuple[str, tuple[Column, ...]], ...]) -> tuple[Column, ...]:
+    try:
+        return result_columns(query, dict(tables))
+    except RecursionError:
+        raise SqlError("the query is nested too deeply") from None

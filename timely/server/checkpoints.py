@@ -98,7 +98,7 @@ class TableCheckpoints:
         layers: dict[Key, list[Layer]] = {}
         for key, whole in full.items():
             new = Layer(name, 1, whole, writer.sizes.get(key, 0))
-            layers[key] = [new] if whole else [*before.get(key, []), new]
+            layers[key] = [new] if whole else [*before.get(key, []), *([new] if new.bytes else [])]
         needed = {state_name(layer.checkpoint, 0) for stack in layers.values() for layer in stack}
         files = {} if last is None else {file: info for file, info in last.files.items() if file in needed}
         files[writer.name] = FileInfo(writer.size, writer.digest)

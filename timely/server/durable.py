@@ -26,7 +26,7 @@ from timely.errors import CheckpointError, ConfigurationError, RecoveryError, Ti
 from timely.recovery import LocalStore
 from timely.recovery.ownership import FencedError
 from timely.recovery.state_file import Key
-from timely.recovery.store import write_file
+from timely.recovery.store import make_directory, write_file
 from timely.server.catalog import Catalog
 from timely.server.checkpoints import CheckpointPart, TableCheckpoints
 from timely.server.contents import Change, EpochChanges, Row
@@ -101,10 +101,11 @@ class Durable:
         self._seconds = 0.0  # of computing, since the checkpoint
         self._most_seconds = most_seconds
         self._postponed = 1.0
+        self._submitting = threading.Lock()  # who holds it adds to what waits
         self._closed = False
         self._failure: str | None = None
         try:
-            (directory / "log").mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(os.fspath(directory / "log"))
             self._lock = _locked(directory / "lock")
         except OSError as error:
             raise ConfigurationError(f"{str(directory)!r} cannot be the data of a server: {file_error_text(error)}") from error
@@ -178,18 +179,20 @@ class Durable:
     def submit(self, request: Request) -> Future[int]:
         """Have a request happen in an epoch with those that wait with it, and return its future epoch."""
         future: Future[int] = Future()
-        if self._closed:
-            future.set_exception(ViewError("the server has ended: nothing was changed"))
-        else:
-            self._waiting.put((request, future))
+        with self._submitting:
+            if self._closed:
+                future.set_exception(ViewError("the server has ended: nothing was changed"))
+            else:
+                self._waiting.put((request, future))
         return future
 
     def close(self) -> None:
         """End when what waits has happened, with a checkpoint; a no-op when it is closed."""
-        if not self._closed:
-            self._closed = True
-            self._waiting.put(None)
-            self._thread.join()
+        with self._submitting:
+            if not self._closed:
+                self._closed = True
+                self._waiting.put(None)
+        self._thread.join()
 
     def _run(self) -> None:
         while (group := self._group()) is not None:
@@ -205,10 +208,6 @@ class Durable:
             self._protected(self._checkpoint)
         self._writer.close()
         os.close(self._lock)
-        while not self._waiting.empty():
-            waiting = self._waiting.get()
-            if waiting is not None:
-                waiting[1].set_exception(ViewError("the server has ended: nothing was changed"))
 
     def _protected(self, action: Callable[[], object]) -> None:
         """Do something, unless an earlier thing has failed: then nothing is written or computed any more."""
@@ -228,7 +227,7 @@ class Durable:
         while len(group) < REQUESTS and not self._waiting.empty():
             following = self._waiting.get()
             if following is None:
-                self._waiting.put(None)  # at the end
+                self._waiting.put(None)  # it was the last
                 break
             group.append(following)
         return group
@@ -294,6 +293,8 @@ class Durable:
         except ViewError as error:
             for future in accepted:
                 future.set_exception(error)
+            if self._writer.closed:
+                raise
             return
         try:
             self._checkpoints.owner.check()
@@ -376,10 +377,12 @@ def _locked(path: Path) -> int:
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         holder = os.pread(file, 200, 0).decode(errors="replace").strip()
         os.close(file)
         raise ConfigurationError(f"a server ({holder}) has {str(path.parent)!r}: end it, or use another directory") from error
+    except OSError:
+        pass  # the file system has no locks: see above
     os.ftruncate(file, 0)
     os.pwrite(file, f"process {os.getpid()} on host {socket.gethostname()}\n".encode(), 0)
     return file

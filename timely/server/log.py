@@ -314,6 +314,11 @@ class LogWriter:
         """Bytes of the present segment."""
         return self._size
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._file is None
+
     def append(self, frame: Frame) -> None:
         """Write a frame. ``DiskFullError`` where there is no space, and nothing has happened; ``ViewError`` where it has failed.
 
