@@ -49,7 +49,7 @@ from timely.server.row_encoding import (
     pieces,
     rows_of,
 )
-from timely.server.script import position_in
+from timely.server.script import ViewDefinition, parse_script, position_in, tables_read
 from timely.server.views import Answer, Query, ViewDescription, Views
 
 T = TypeVar("T")
@@ -455,7 +455,17 @@ class Endpoints:
         if len(text) > self._views.limits.query_length:
             raise SqlError(f"the script has {len(text)} characters, and {self._views.limits.query_length} at most are read")
         assert self._loop is not None
-        return web.json_response({"time": await self._loop.run_in_executor(self._epochs, self._views.run_script, text)})
+        return web.json_response({"time": await self._loop.run_in_executor(self._epochs, self._defined, text)})
+
+    def _defined(self, text: str) -> int:
+        """Run a script whose views over what is there were computed once, in a process with the bounds of a query."""
+        new: set[str] = set()
+        for each in parse_script(text):
+            if isinstance(each, ViewDefinition) and new.isdisjoint(tables_read(each.query)):
+                with self._views.prepare(each.query, once=True) as rehearsal:
+                    rehearsal.answer()
+            new.add(each.name)
+        return self._views.run_script(text)
 
     def _check_writable(self) -> None:
         if not self._writable:
