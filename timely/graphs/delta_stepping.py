@@ -9,28 +9,15 @@ distance is the least in the graph of all edges so far, and the output is exactl
 
 from __future__ import annotations
 
-import functools
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, Generic, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from timely.dataflow import (
-    Capability,
-    Exchange,
-    InputCapability,
-    InputPort,
-    OperatorBuilder,
-    OperatorInfo,
-    OutputPort,
-    Pipeline,
-    Stream,
-    scope_of,
-)
+from timely.dataflow import Exchange, OperatorInfo, Stream
 from timely.errors import StateError
 from timely.graphs.stages.edge_input import next_time
-from timely.graphs.stages.gathering import Collected, collector
+from timely.graphs.stages.gathering import Collected, drained, gather_loop
 from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.adjacency import Adjacency
 from timely.graphs.structures.arrays import (
@@ -48,9 +35,8 @@ from timely.graphs.structures.arrays import (
     owned,
 )
 from timely.memory import Spool
-from timely.operators import enter
 from timely.operators.type_variables import T
-from timely.order import Product, linear_extension
+from timely.order import Product
 
 _STEPS: Final = 16
 _EDGES: Final = 1 << 13
@@ -70,17 +56,10 @@ def relax(edges: Stream[T, Any], seeds: Stream[T, Any], *, weighted: bool = True
     and the bits of floats from 0 up. Edges that are not ``weighted`` are ``(source, target)``, each of weight 1. Rows are on the
     worker of their node. ``TimestampError`` for times without an order. Source: delta-stepping (Meyer and Sanders 2003).
     """
-    with scope_of(edges, "relax").iterative("relax") as loop:
-        handle, again = loop.feedback()
-        builder = OperatorBuilder(loop, "relax")
-        builder.new_input(edges.enter(loop), Exchange(first))
-        builder.new_input(enter(seeds, loop), Exchange(first))
-        builder.new_input(again, Pipeline)
-        offers = builder.new_output()
-        changed = builder.new_output()
-        builder.build(functools.partial(_Relax[T], weighted))
-        offers.connect_loop(handle, Exchange(first))
-        return changed.leave()
+    relaxing, inputs = _Relaxing(weighted), [(edges, Exchange(first)), (seeds, Exchange(first))]
+    return gather_loop(
+        "relax", inputs, Exchange(first), relaxing.finish, keep=relaxing.register, ended=relaxing.changed, in_order=True
+    )
 
 
 Lowered: TypeAlias = tuple[Rows, Column, float | None]
@@ -106,7 +85,7 @@ class Distances:
     def known(self) -> Iterator[tuple[Rows, Rows]]:
         """Yield all edges, and ``(node, distance)`` for the nodes that are reached, as far as known here."""
         nodes = np.flatnonzero(self._least < np.inf)
-        yield join_rows([], 3 if self._weighted else 2), np.vstack((nodes, bits(self._least[nodes]))).T
+        yield join_rows([], 3 if self._weighted else 2), self.distances_of(nodes)
         for edges in self._adjacency.rows():
             yield edges, _NOTHING
 
@@ -118,8 +97,7 @@ class Distances:
 
     def lowered(self) -> Lowered:
         """Return what has become less since the last call of ``changed``."""
-        nodes = self._distinct(join_columns(self._lowered))
-        return np.vstack((nodes, bits(self._least[nodes]))).T, self.waiting, self._common
+        return self.distances_of(self._distinct(join_columns(self._lowered))), self.waiting, self._common
 
     def restore_lowered(self, lowered: Lowered) -> None:
         """Add what ``lowered`` returned. Distances of other workers' nodes are not in it: they are offered once more at most."""
@@ -185,6 +163,10 @@ class Distances:
         """Return ``(node, distance)`` for the nodes of this worker whose distance is less than at the last call."""
         nodes = self._distinct(join_columns(self._lowered))
         self._lowered = []
+        return self.distances_of(nodes)
+
+    def distances_of(self, nodes: Column) -> Rows:
+        """Return ``(node, distance)`` for nodes."""
         return np.vstack((nodes, bits(self._least[nodes]))).T
 
     def _lower(self, nodes: Column, distances: Floats | float) -> Rows:
@@ -210,7 +192,7 @@ class Distances:
             distances if isinstance(distances, float) and (not len(self.waiting) or self._common == distances) else None
         )
         self.waiting = np.concatenate((self.waiting, nodes)) if len(self.waiting) else nodes
-        return np.vstack((others, bits(self._least[others]))).T if len(others) else _NOTHING
+        return self.distances_of(others) if len(others) else _NOTHING
 
     def _distinct(self, nodes: Column) -> Column:
         if len(nodes) * _MANY > len(self._least):
@@ -226,180 +208,77 @@ class Distances:
             self._least, self._scratch = grown, np.empty(len(grown), np.int64)
 
 
-class _Time(Generic[T]):
-    """The input of one outer time that is not processed yet, the offers by round, and the capabilities to send at it."""
-
-    def __init__(self, result: Capability[Product[T, int]]) -> None:
-        self.begun = False
-        self.edges: Collected = collector()
-        self.offers: defaultdict[int, list[Rows]] = defaultdict(list)
-        self.held: Capability[Product[T, int]] | None = None
-        self.result = result
-
-    def hold(self, capability: InputCapability[Product[T, int]]) -> None:
-        """Retain the capability of the first round that has work."""
-        if self.held is None:
-            self.held = capability.retain(0)
-        elif capability.time < self.held.time:
-            self.held.drop()
-            self.held = capability.retain(0)
-
-    def pop_offers(self, round: int) -> Rows:
-        """Return the offers of a round, and forget them."""
-        return join_rows(self.offers.pop(round, []), 2)
-
-    def end_round(self, waiting: bool) -> None:
-        """Downgrade the capability to the next round if nodes are waiting, or to the first that has offers; else drop it."""
-        assert self.held is not None
-        outer, round = self.held.time
-        if waiting or self.offers:
-            self.held.downgrade(Product(outer, round + 1 if waiting else min(self.offers)))
-        else:
-            self.held.drop()
-            self.held = None
-
-
 Graph: TypeAlias = tuple[Any, Rows, Rows]
 """The last time, edges, and distances that were output."""
 
-Pending: TypeAlias = tuple[Any, list[Rows], dict[int, list[Rows]], int | None, Lowered | None]
-"""An outer time, some of its edges, and its offers by round; the round of its capability, and what has become less if it has
-begun."""
 
+class _Relaxing:
+    """The finish functions of one worker."""
 
-class _Relax(Generic[T]):
-    """The logic of the operator in the loop: one outer time after another."""
+    def __init__(self, weighted: bool) -> None:
+        self._weighted = weighted
+        self._last: Any = None
+        self._begun = False  # whether the last time is being processed
+        self._log: Log | None = None
 
-    def __init__(self, weighted: bool, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
-        self.info = info
-        self.columns = 3 if weighted else 2
-        self.distances = Distances(info.worker, info.peers, weighted)
-        self.times: dict[T, _Time[T]] = {}
-        self.last: T | None = None
-        self.log = self.register_graph()
-        self.register_pending(capabilities)
-        for capability in capabilities:
-            capability.drop()
-
-    def register_graph(self) -> Log | None:
+    def register(self, info: OperatorInfo) -> None:
         """Register the edges and the distances. With other workers each restores all distances."""
+        self._distances = Distances(info.worker, info.peers, self._weighted)
 
         def save() -> Iterator[Graph]:
-            if self.last is not None:
-                yield from ((self.last, *known) for known in self.distances.known())
+            if self._last is not None:
+                yield from ((self._last, *known) for known in self._distances.known())
 
         def load(item: Graph) -> None:
-            self.last, edges, near = item
-            self.distances.restore(edges, near)
+            self._last, edges, near = item
+            self._distances.restore(edges, near)
 
         def repartition(item: Graph, *_: int) -> Iterator[Graph]:
             last, edges, near = item
-            yield last, owned(self.info, edges), near
+            yield last, owned(info, edges), near
 
-        return register_state(self.info, save, load, repartition)
+        def load_lowered(lowered: Lowered) -> None:
+            self._begun = True
+            self._distances.restore_lowered(lowered)
 
-    def register_pending(self, capabilities: list[Capability[Product[T, int]]]) -> None:
-        """Register the input of outer times, and what has become less in the one that has begun."""
+        def refuse(_: Lowered, *__: int) -> Iterator[Lowered]:
+            raise StateError(f"{info.path}: {self._last!r} is being processed: go on with as many workers")
 
-        def save() -> Iterator[Pending]:
-            for outer, part in self.times.items():
-                round = None if part.held is None else part.held.time.inner
-                yield outer, [], dict(part.offers), round, self.distances.lowered() if part.begun else None
-                yield from ((outer, [edges], {}, None, None) for edges in part.edges)
+        self._log = register_state(info, save, load, repartition)
+        register_state(info, lambda: [self._distances.lowered()] * self._begun, load_lowered, refuse, logged=False)
 
-        def load(item: Pending) -> None:
-            outer, edges, offers, first_round, lowered = item
-            part = self.times.get(outer)
-            if part is None:
-                part = self.times[outer] = _Time(capabilities[1].delayed(Product(outer, 0)))
-            for some in edges:
-                part.edges.append(some)
-            for round, rows in offers.items():
-                part.offers[round] += rows
-            if first_round is not None:
-                held = Product(outer, first_round)
-                if part.held is None or held < part.held.time:
-                    part.held = capabilities[0].delayed(held)
-            if lowered is not None:
-                part.begun = True
-                self.distances.restore_lowered(lowered)
+    def finish(self, info: OperatorInfo, time: Product[Any, int], collected: list[Collected]) -> list[Any]:
+        """Process the input of a round; return offers, with peers of as many steps as a round is worth.
 
-        def repartition(item: Pending, *_: int) -> Iterator[Pending]:
-            outer, edges, offers, first_round, lowered = item
-            if lowered is not None:
-                raise StateError(f"{self.info.path}: {outer!r} is being processed: go on with as many workers")
-            yield outer, self.mine(edges), {round: self.mine(rows) for round, rows in offers.items()}, first_round, None
-
-        register_state(self.info, save, load, repartition, logged=False)
-
-    def mine(self, parts: Sequence[Rows]) -> list[Rows]:
-        return [owned(self.info, rows) for rows in parts]
-
-    def __call__(
-        self,
-        edges: InputPort[Product[T, int], Any],
-        seeds: InputPort[Product[T, int], Any],
-        again: InputPort[Product[T, int], Any],
-        offers: OutputPort[Product[T, int]],
-        changed: OutputPort[Product[T, int]],
-    ) -> None:
-        batch: Any
-        for capability, batch in edges:
-            self.at(capability).edges.append(batch)
-        for port in (seeds, again):
-            for capability, batch in port:
-                self.at(capability).offers[capability.time.inner].append(batch)
-        for outer in linear_extension(self.times):
-            part = self.times[outer]
-            if not part.begun:
-                coming = [time.outer for port in (edges, seeds) for time in port.frontier]
-                under_way = [time.outer for time in again.frontier if time.outer != outer]
-                if any(time <= outer for time in coming + under_way):
-                    return
-                self.last = next_time(self.info, self.last, outer)
-                part.begun = True
-            while (held := part.held) is not None:
-                if any(time <= held.time for time in again.frontier):
-                    return  # a peer has not finished the round before
-                self.advance(part, held, offers)
-            if any(time.outer <= outer for time in again.frontier):
-                return
-            nearer = self.distances.changed()
-            if self.log is not None:
-                self.log((outer, join_rows([], self.columns), nearer))
-            with part.result as result:
-                changed.session(result).give_batch(nearer)
-            del self.times[outer]
-            if edges.frontier:
-                self.distances.sort()
-
-    def advance(self, part: _Time[T], held: Capability[Product[T, int]], offers: OutputPort[Product[T, int]]) -> None:
-        """Process the input of the round, and make offers: with peers as many as a round is worth, else until none are left."""
-        near = self.distances
+        Where nodes still wait, one of the offers is what one of them has: it leads to the next round.
+        """
+        edges, *received = collected
+        near = self._distances
+        if not self._begun and self._last is not None:
+            near.sort()  # to make small later times cheap
+        self._last, self._begun = next_time(info, self._last, time.outer), True
         made: list[Rows] = []
-        received = part.pop_offers(held.time.inner)
-        if len(part.edges):
-            edges = part.edges if isinstance(part.edges, Spool) else join_rows(part.edges, self.columns)
-            if self.log is not None:
-                for some in edges if isinstance(edges, Spool) else [edges]:
-                    self.log((self.last, some, _NOTHING))
-            made.extend(near.add_edges(edges))
-            part.edges = collector()
-        near.offer(received[:, 0], floats(received[:, 1]))
+        if len(edges):
+            added = edges if isinstance(edges, Spool) else join_rows(edges, 3 if self._weighted else 2)
+            if self._log is not None:
+                for some in added if isinstance(added, Spool) else [added]:
+                    self._log((time.outer, some, _NOTHING))
+            made.extend(near.add_edges(added))
+        offers = join_rows([rows for part in received for rows in drained(part)], 2)
+        near.offer(offers[:, 0], floats(offers[:, 1]))
         scanned, steps = near.scanned, 0
         while len(near.waiting):
             made.extend(near.step())
             steps += 1
-            if self.info.peers > 1 and (steps == _STEPS or near.scanned - scanned > _EDGES):
+            if info.peers > 1 and (steps == _STEPS or near.scanned - scanned > _EDGES):
+                made.append(near.distances_of(near.waiting[:1]))
                 break
-        offers.session(held).give_batch(join_rows(made, 2))
-        part.end_round(waiting=len(near.waiting) > 0)
+        return [join_rows(made, 2), []]
 
-    def at(self, capability: InputCapability[Product[T, int]]) -> _Time[T]:
-        """Return the state of the capability's outer time, with a capability to make offers."""
-        outer = capability.time.outer
-        part = self.times.get(outer)
-        if part is None:
-            part = self.times[outer] = _Time(capability.retain(1))
-        part.hold(capability)
-        return part
+    def changed(self, info: OperatorInfo, outer: Any) -> Rows:
+        """Return what has become less in a time."""
+        self._begun = False
+        nearer = self._distances.changed()
+        if self._log is not None:
+            self._log((outer, join_rows([], 3 if self._weighted else 2), nearer))
+        return nearer

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeAlias
 
 import numpy as np
 
-from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.graphs.stages.gathering import Collected, drained, gather, gather_loop
+from timely.dataflow import Exchange, OperatorInfo, Stream
+from timely.graphs.stages.gathering import Collected, drained, gather_loop
 from timely.graphs.stages.repartitioned_state import register_parts
 from timely.graphs.structures.adjacency import Adjacency
 from timely.graphs.structures.arrays import MISSING, Column, Rows, distinct, first, join_rows, joined_blocks, last_of_equals
@@ -45,9 +45,7 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any] | Seeds[T], name: str
     propagating: _Propagating[T] = _Propagating(None if isinstance(seeds, Stream) else seeds)
     first_values = seeds if isinstance(seeds, Stream) else None
     inputs = [(edges, Exchange(first)), (first_values, Exchange(first))]
-    ended = gather_loop(name, inputs, Exchange(first), propagating.finish, keep=propagating.register)
-    (values,) = gather(f"{name}: values", [(ended, Pipeline)], 1, propagating.values)
-    return values
+    return gather_loop(name, inputs, Exchange(first), propagating.finish, keep=propagating.register, ended=propagating.values)
 
 
 class Best:
@@ -115,18 +113,17 @@ class _Propagating(Generic[T]):
         register_parts(info, self._parts)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
-        """Return offers, and a tick at the first round of an outer time."""
+        """Return offers."""
         edges, *offers = collected
-        ticks, sources = [], []
+        sources = []
         if time.outer not in self._parts:
             part = self._parts[time.outer] = Propagation(info, edges)
-            ticks = [0]
             if self._seeds is not None:
                 nodes = part.sources()
                 sources = [np.column_stack((nodes, self._seeds(nodes, time.outer)))]
         arrays = itertools.chain(sources, *map(drained, offers))
-        return [self._parts[time.outer].improve(joined_blocks(arrays)), ticks]
+        return [self._parts[time.outer].improve(joined_blocks(arrays)), []]
 
-    def values(self, info: OperatorInfo, outer: T, _: object) -> list[Any]:
+    def values(self, info: OperatorInfo, outer: T) -> Rows:
         """Return the values, and forget the time."""
-        return [self._parts.pop(outer).values()]
+        return self._parts.pop(outer).values()

@@ -17,7 +17,7 @@ import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.errors import SchemaError
-from timely.graphs.stages.gathering import gather, gather_loop
+from timely.graphs.stages.gathering import gather_loop
 from timely.graphs.stages.repartitioned_state import register_parts
 from timely.operators.type_variables import E, S, T
 from timely.order import Product
@@ -70,9 +70,7 @@ def pregel(
     supersteps: _Supersteps[T] = _Supersteps(compute, combine)
     by_node = Exchange(_node)
     inputs: list[tuple[Stream[T, Any], Pact]] = [(vertices, by_node), (edges, by_node)]
-    ended = gather_loop("pregel", inputs, by_node, supersteps.finish, keep=supersteps.register)
-    (states,) = gather("pregel: states", [(vertices, by_node), (ended, by_node)], 1, supersteps.states)
-    return states
+    return gather_loop("pregel", inputs, by_node, supersteps.finish, keep=supersteps.register, ended=supersteps.states)
 
 
 def _node(record: tuple[Any, Any]) -> Any:
@@ -142,6 +140,6 @@ class _Supersteps(Generic[T]):
             return messages
         return [functools.reduce(self._combine, messages)]
 
-    def states(self, info: OperatorInfo, outer: T, collected: list[list[Any]]) -> list[Any]:
+    def states(self, info: OperatorInfo, outer: T) -> list[Any]:
         """Return the states, and forget the time."""
-        return [list(self._parts.pop(outer).states.items())]
+        return list(self._parts.pop(outer).states.items())

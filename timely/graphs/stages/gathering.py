@@ -51,8 +51,15 @@ Whole: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], bool]
 _RESULTS: Final = -1
 """In place of the number of an input: results of a time that are still to be sent."""
 
+_BEGUN: Final = -2
+"""In place of the number of an input: an outer time of a loop that has begun."""
+
 Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[Any]], None]
 """``meanwhile(info, time, collected)`` does work that need not wait for the rest of a time."""
+
+
+Ended: TypeAlias = Callable[[OperatorInfo, Any], Any]
+"""``ended(info, outer)`` returns what leaves a loop when no round of an outer time is under way any more."""
 
 
 def collector() -> Collected:
@@ -93,6 +100,34 @@ class _Gathered(Generic[T]):
 
 
 @attrs.define(eq=False)
+class _OuterTimes:
+    """The outer times of a loop that have begun on this worker, each with a capability for what leaves it."""
+
+    ended: Ended
+    in_order: bool
+    capabilities: dict[Any, Capability[Any]] = attrs.field(factory=dict)
+
+    def begin(self, capability: InputCapability[Any]) -> None:
+        if capability.time.outer not in self.capabilities:
+            self.capabilities[capability.time.outer] = capability.retain(1)
+
+    def candidates(self, times: Iterable[Any], frontiers: Sequence[Antichain[Any]]) -> list[Any]:
+        """Return those of ``times`` that need not wait for an outer time before theirs that is under way anywhere."""
+        if not self.in_order or not self.capabilities:
+            return list(times)
+        first = linear_extension(self.capabilities)[0]
+        if any(other.outer <= first and other.outer != first for frontier in frontiers for other in frontier):
+            return []
+        return [time for time in times if time.outer == first]
+
+    def over(self, frontiers: Sequence[Antichain[Any]]) -> list[Any]:
+        """Return the outer times of which no round is under way, of those in order the first."""
+        under_way = [time.outer for frontier in frontiers for time in frontier]
+        outers = linear_extension(self.capabilities)[: 1 if self.in_order else None]
+        return [outer for outer in outers if not any(other <= outer for other in under_way)]
+
+
+@attrs.define(eq=False)
 class _Gather(Generic[T]):
     """The logic of the operator."""
 
@@ -103,6 +138,7 @@ class _Gather(Generic[T]):
     whole: Whole | None
     meanwhile: Meanwhile | None
     after: ProbeHandle[T] | None
+    outer_times: _OuterTimes | None
     times: dict[T, _Gathered[T]] = attrs.field(factory=dict)
     rows: int = 0
     """Rows that have come."""
@@ -134,18 +170,23 @@ class _Gather(Generic[T]):
                 if capability.time not in self.times:
                     self.times[capability.time] = self.gathered([capability] * self.outputs)
                     new.append(capability)
+                    if self.outer_times is not None:
+                        self.outer_times.begin(capability)
                 self.times[capability.time].containers[index].append(container)
                 self.rows += len(container)
         if self.sending is not None:
             self.send_more(*self.sending, outputs)
         if self.times and not self.is_sending():
             frontiers = [port.frontier for port in inputs]
-            for time in linear_extension([time for time in self.times if self.complete(time, frontiers)]):
+            times = self.times if self.outer_times is None else self.outer_times.candidates(self.times, frontiers)
+            for time in linear_extension([time for time in times if self.complete(time, frontiers)]):
                 self.send(time, self.times.pop(time), outputs)
                 if self.is_sending():
                     break
         if self.is_sending():
             self.info.activator.activate()
+        elif self.outer_times is not None:
+            self.end(self.outer_times, [port.frontier for port in inputs], outputs[1])
         for capability in new:
             incomplete = self.times.get(capability.time)
             if incomplete is not None:
@@ -156,6 +197,16 @@ class _Gather(Generic[T]):
     def is_sending(self) -> bool:
         """Return whether there are more results of a time to send."""
         return self.sending is not None
+
+    def end(self, outer_times: _OuterTimes, frontiers: Sequence[Antichain[Any]], output: OutputPort[T]) -> None:
+        """Send what leaves a loop at the outer times that are over."""
+        for outer in outer_times.over(frontiers):
+            result = outer_times.ended(self.info, outer)
+            with outer_times.capabilities.pop(outer) as capability:
+                if len(result):
+                    output.session(capability).give_batch(result)
+            if self.times:
+                self.info.activator.activate()  # others may begin
 
     def gathered(self, capabilities: Sequence[Capability[T] | InputCapability[T]]) -> _Gathered[T]:
         """Return the state of a time, without containers."""
@@ -221,6 +272,8 @@ class _Gather(Generic[T]):
                 rest = list(results)
                 self.sending = iter(rest), capabilities
                 yield capabilities[0].time, _RESULTS, rest
+            for capability in [] if self.outer_times is None else self.outer_times.capabilities.values():
+                yield capability.time, _BEGUN, None
             for time, gathered in self.times.items():
                 for index, containers in enumerate(gathered.containers):
                     yield from ((time, index, container) for container in containers)
@@ -230,6 +283,10 @@ class _Gather(Generic[T]):
             if index == _RESULTS:
                 self.sending = iter(container), [capability.delayed(time) for capability in initial]
                 return
+            if self.outer_times is not None and time.outer not in self.outer_times.capabilities:  # type: ignore[attr-defined]
+                self.outer_times.capabilities[time.outer] = initial[1].delayed(time)  # type: ignore[attr-defined]
+            if index == _BEGUN:
+                return
             if time not in self.times:
                 self.times[time] = self.gathered([capability.delayed(time) for capability in initial])
             self.times[time].containers[index].append(container)
@@ -238,6 +295,8 @@ class _Gather(Generic[T]):
             time, index, container = item
             if index == _RESULTS:
                 raise StateError(f"{self.info.path}: results of {time!r} are being sent: go on with as many workers")
+            if index == _BEGUN:
+                return []  # it begins again where it has containers
             pact = pacts[index]
             pact = pact.pact if isinstance(pact, Spill) else pact
             parts: Sequence[tuple[int, Any]] = [(sender % peers, container)]
@@ -260,6 +319,7 @@ def gather(
     whole: Whole | None = None,
     meanwhile: Meanwhile | None = None,
     after: ProbeHandle[T] | None = None,
+    outer_times: Callable[[], _OuterTimes | None] = lambda: None,
 ) -> list[Stream[T, Any]]:
     """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each complete time.
 
@@ -288,7 +348,7 @@ def gather(
     streams = [builder.new_output() for _ in range(outputs)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> _Gather[T]:
-        logic: _Gather[T] = _Gather(info, len(present), outputs, finish, whole, meanwhile, after)
+        logic: _Gather[T] = _Gather(info, len(present), outputs, finish, whole, meanwhile, after, outer_times())
         if after is not None:
             after.wake(info.activator)
         logic.register_state(capabilities, [pact for _, pact in present])
@@ -309,16 +369,28 @@ def gather_loop(
     keep: RegisterState,
     whole: Whole | None = None,
     meanwhile: Meanwhile | None = None,
+    ended: Ended | None = None,
+    in_order: bool = False,
 ) -> Stream[T, Any]:
     """Return what leaves a loop around one ``gather``.
 
     Its ``finish`` gets the ``inputs`` and what it sent in the round before; it returns what to send ``again`` and what leaves.
-    ``keep(info)`` registers what it remembers from round to round.
+    ``keep(info)`` registers what it remembers from round to round. ``ended(info, outer)`` returns what leaves when all rounds of
+    an outer time are over, on the workers where it had any. With ``in_order`` an outer time begins when those before it are over.
     """
     present = [(stream, pact) for stream, pact in inputs if stream is not None]
     with scope_of(present[0][0], name).iterative(name) as loop:
         handle, sent = loop.feedback()
         entered = [(enter(stream, loop), pact) for stream, pact in present]
-        next_round, leaving = gather(name, [*entered, (sent, Pipeline)], 2, finish, keep=keep, whole=whole, meanwhile=meanwhile)
+        next_round, leaving = gather(
+            name,
+            [*entered, (sent, Pipeline)],
+            2,
+            finish,
+            keep=keep,
+            whole=whole,
+            meanwhile=meanwhile,
+            outer_times=lambda: None if ended is None else _OuterTimes(ended, in_order),
+        )
         next_round.connect_loop(handle, again)
         return leaving.leave()
