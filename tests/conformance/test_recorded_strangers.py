@@ -15,10 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import timely
 from timely import CaptureError, FileSource, Messages, Progress
 from timely.dataflow import PlainPickles
-from timely.errors import OperatorError
 from timely.operators import StreamState
 from timely.operators.recordings.event_frames import frame
 from timely.operators.recordings.recording import MAGIC, VERSION
@@ -74,12 +72,6 @@ def test_E8_times_that_do_not_go_together_open_no_stream() -> None:
     assert (state.events, state.over, state.frontier.elements) == (0, False, ())
     state.apply(Progress([(1, 1)]))
     assert state.frontier.elements == (1,)
-
-
-def test_E8_replay_of_such_events_is_an_error_too() -> None:
-    with pytest.raises(OperatorError) as raised:
-        timely.example(lambda scope: scope.replay([Progress([(0, 1)]), Messages("a", [1]), Progress([(0, -1)])]))
-    assert isinstance(raised.value.__cause__, timely.TimelyError)
 
 
 @given(
