@@ -1,9 +1,10 @@
 """Figures of the package's structure: ``python -m tests.house [FOLDER]`` prints them, and exits 1 where one is past its target.
 
-Counted by parsing, nothing is imported: lines by package (code, docstring, comment), lines of tests and words of documents,
-definitions whose names the project's word table replaces, circles of files (imports inside functions and under ``TYPE_CHECKING``
-count), public classes defined twice, submodules hidden by a name that their package exports, large folders, file names that occur
-twice, and tests that import what is not public without saying why. ``tests/test_house.py`` asserts what has reached its target.
+Counted by parsing, nothing is imported: lines by package (code, docstring, comment), lines of tests and words of documents.
+Listed are definitions whose names the word table replaces, and circles of files, also by imports inside functions and under
+``TYPE_CHECKING``. So are public classes defined twice, submodules hidden by a name that their package exports, large folders, and
+file names that occur twice. Tests that import what is not public say why. ``tests/test_house.py`` asserts what has reached its
+target.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def main(root: Path = ROOT) -> int:
     for page in pages(root):
         longest = LOOSE if page.relative_to(root).as_posix() in LOOSE_PAGES else LONGEST
         problems += [(page, finding) for finding in findings(page.read_text(encoding="utf-8"), longest)]
-    for module in sorted((root / "timely").rglob("*.py")):
+    for module in sorted([*(root / "timely").rglob("*.py"), *(root / "tests").rglob("*.py")]):
         for line, text in docstrings(module.read_text(encoding="utf-8")):
             problems += [(module, finding._replace(line=finding.line + line - 1)) for finding in findings(text, LOOSE)]
     for file, finding in problems:

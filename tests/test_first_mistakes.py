@@ -1038,7 +1038,7 @@ LONG: dict[str, Build] = {
     "what is no pair": lambda stream: stream.reduce_by_key(max),
     "what is not hashable": lambda stream: stream.value_counts(),
     "what fold returned": lambda stream: stream.map(lambda x: (1, x)).state_machine(lambda key, value, state: value),
-    "what partition was told": lambda stream: stream.partition(2, lambda x: x)[0],
+    "what the function of partition returned": lambda stream: stream.partition(2, lambda x: x)[0],
     "which stream": lambda stream: stream.partition(2, lambda x: (x, x))[0],
     "what is no Ok": lambda stream: stream.ok_err(lambda x: x)[0],
     "a batch for a capability": lambda stream: step(stream, lambda cap, output: output.session([MUCH])),

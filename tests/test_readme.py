@@ -105,7 +105,7 @@ def test_the_readme_has_two_commands_that_start_from_nothing() -> None:
 def checks(
     directory: Path, test: str = "true", ruff: str = "true", mypy: str = "true", mkdocs: str = "true", python: str = "true"
 ) -> tuple[int, str]:
-    """Runs .ci/run on a tree of its own, whose test command and tools do what they are told; its status and output."""
+    """Runs .ci/run on a tree of its own, with this test command and these tools; return its status and output."""
     (directory / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", directory / ".ci")
     tools = directory / ".venv" / "bin"

@@ -147,7 +147,7 @@ def test_L4_workers_advance_in_lockstep(workers: int) -> None:
             again.unary_notify(Pipeline, "barrier", [0], logic).connect_loop(handle)
 
     timely.execute(program, workers=workers)
-    # A worker may be told of t+1 only when every worker is done with t: in the common log no time overtakes another.
+    # A worker may be notified of t+1 only when every worker is done with t: in the common log no time overtakes another.
     assert log == sorted(log)
     assert Counter(log) == dict.fromkeys(range(31), workers)
 

@@ -36,7 +36,7 @@ def test_P2_inspect_progress_reports_each_move_before_later_data() -> None:
     handle.send("a")
     handle.advance_to(5)
     worker.step()
-    worker.step()  # it is told of the frontier in the step after it has read what held that back
+    worker.step()  # it sees the frontier in the step after it has read what held that back
     handle.close()
     worker.run()
     assert seen == [Antichain([3]), (3, ["a"]), Antichain([5]), Antichain()]

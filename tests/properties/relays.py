@@ -350,7 +350,7 @@ class Cluster:
                 assert allowed, f"worker {worker} was shown {times} at {target}; {time} may come"
 
     def check_precision(self) -> None:
-        """Check that every worker's frontiers are those of the flat graph, now that all have heard of all."""
+        """Check that every worker's frontiers are those of the flat graph, now that all have received all."""
         true = self.true()
         for worker, target, times in self.shown():
             assert times == true[target], f"worker {worker} was shown {times} at {target}, which is at {true[target]}"

@@ -45,7 +45,7 @@ def test_every_mode_in_simulation(kit: TimeKit, data: st.DataObject, mode: Progr
 @FEW
 @given(data=st.data(), mode=st.sampled_from(PROGRESS_MODES), each=st.sampled_from([1, 2]))
 def test_Z1_to_Z5_in_every_mode(kit: TimeKit, data: st.DataObject, mode: ProgressMode, each: int) -> None:
-    """In nested scopes no frontier passes a time that may come by the flat graph, and none stays behind when all have heard."""
+    """In nested scopes no frontier passes a time that may come by the flat graph, and none stays behind when all is delivered."""
     nesting = data.draw(nestings(kit, exchanges=True)).repaired()
     plan = data.draw(plans(nesting, 4))
     expected = reference(plan)

@@ -14,7 +14,7 @@ from timely.recovery import Recovery
 from timely.worker import Worker
 
 Event = Callable[[str], None]
-"""Told of what a worker is about to do, so that it can be stopped there."""
+"""Called with what a worker is about to do, so that it can be stopped there."""
 
 
 def nothing(event: str) -> None:

@@ -227,7 +227,7 @@ def test_a_run_that_cannot_begin_takes_its_claim_back(tmp_path: Path, error: Bas
         trail(HookedStore(tmp_path, fails_at(moment, kind, error)))
     if kind == CLAIM:
         assert sorted(tmp_path.iterdir()) == before
-        step(old)  # which it was not told to be taken over from
+        step(old)  # which nobody has taken over from
     else:
         is_replaced(old)
     time = 2 if kind == CLAIM else 1

@@ -176,6 +176,6 @@ def test_every_operator_declares_what_it_keeps(name: str, workers: int) -> None:
 def test_an_operator_that_declares_nothing_is_refused_by_name() -> None:
     worker = timely.Worker()
     MemoryStateRegistry(worker)
-    with pytest.raises(StateError, match=r"/demo/mine#1.*/demo/told#2.*stateless"), worker.dataflow(int, name="demo") as scope:
+    with pytest.raises(StateError, match=r"/demo/mine#1.*/demo/yours#2.*stateless"), worker.dataflow(int, name="demo") as scope:
         stream = scope.to_stream([1]).unary(P, "mine", lambda capability, info: lambda input, output: None)
-        stream.unary_notify(P, "told", [], lambda input, output, notificator: None)
+        stream.unary_notify(P, "yours", [], lambda input, output, notificator: None)

@@ -230,9 +230,9 @@ def test_pregel(graphs: Graphs, skip: bool, both: bool) -> None:
             .setInitialActiveVertexExpression(F.col("n") < 2)
             .setUpdateActiveVertexExpression(better)
             .withVertexColumn("far", F.when(F.col("n") < 2, F.lit(0)), F.when(better, pregel.msg()).otherwise(F.col("far")))
-            .withVertexColumn("heard", F.lit(0), F.col("heard") + pregel.msg().isNotNull().cast("int"))
+            .withVertexColumn("received", F.lit(0), F.col("received") + pregel.msg().isNotNull().cast("int"))
             .sendMsgToDst(sent)
             .aggMsgs(F.min(pregel.msg()))
         )
-        collected.append(bag(program.run().select("id", "group", "far", "heard")))
+        collected.append(bag(program.run().select("id", "group", "far", "received")))
     assert collected[0] == collected[1]

@@ -1,9 +1,9 @@
 """What the fault tests run: a dataflow with all kinds of state over the epochs of a graph, and saboteurs who spoil it.
 
 The dataflow is Debian's graph of who requires whom, cut into epochs. Its outputs at each epoch are determined by its inputs up to
-there, so that two runs can be compared row by row: how many packages require a package so far (``state_machine``), who requires
-what through one other (``join``), and the names of connected components that are new (a loop with an operator of our own, which
-keeps labels for all epochs).
+there, so that two runs can be compared row by row. A ``state_machine`` has how many packages require a package so far, and a
+``join`` who requires what through one other. A loop has the names of connected components that are new, by an operator of our
+own, which keeps labels for all epochs.
 """
 
 from __future__ import annotations
