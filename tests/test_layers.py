@@ -52,7 +52,7 @@ FACADE = {"timely.methods": ("timely.inspect",)}
 WINGS: dict[str, tuple[str, ...]] = {
     "timely.dataflow": ("containers", ""),
     "timely.differential": ("updates", "trace", "operators", ""),
-    "timely.differential.tables": ("values", "expressions", "operators", "names", ""),
+    "timely.differential.tables": ("values", "expressions", "operators", "plan", "names", ""),
     "timely.graphs": ("structures", "stages", "graphframes.pregel", "", "spark", "graphframes"),
 }
 

@@ -192,7 +192,7 @@ REFUSED = {
     "with recursive r as (select src from edges union select n from lines where n = any (select src from r)) select * from r": (
         "r",
         "line 1",
-        "scalar subquery",
+        "ANY",
     ),
     "with recursive r as (select src from edges union select n from lines where n <> all (select src from r)) select * from r": (
         "r",

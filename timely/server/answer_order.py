@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import attrs
 from sqlglot import exp
 
-from timely.differential.tables.expressions.scalar_compiler import NameScope
+from timely.differential.tables.expressions.bound import Ref, SortKey
+from timely.differential.tables.expressions.scalar_compiler import RowScope
+from timely.differential.tables.names.aggregate_rules import is_aggregate
 from timely.differential.tables.names.clauses import last_of_name
-from timely.differential.tables.operators.groups import aggregates_in
+from timely.differential.tables.names.dialect import WRITTEN
+from timely.differential.tables.names.queries import query_of
+from timely.differential.tables.names.refusals import refusal
 from timely.differential.tables.operators.sorting import sort_key
-from timely.differential.tables.queries import query_of
-from timely.differential.tables.values.dialect import WRITTEN
 from timely.differential.tables.values.kinds import Column, lower_case
-from timely.differential.tables.values.refusals import refusal
 from timely.server.contents import Row
 
 _UNKNOWN = "an answer is put in the order of columns that it has: select this too"
@@ -47,14 +48,11 @@ class AnswerOrder:
 
     def key(self, columns: Sequence[Column]) -> Callable[[Row], Any]:
         """Return what the rows of ``query``, which has these columns, are sorted by."""
-        names = [exp.column(f"c{place}") for place in range(len(columns))]
-        orders = []
-        for ordered, place in zip(self._orders, self._places, strict=True):
-            part = ordered.copy()
-            part.set("this", names[place])
-            orders.append(part)
-        scope = NameScope(tuple(columns), {name: place for place, name in enumerate(names)})
-        return sort_key(orders, scope, len(columns))
+        keys = [
+            SortKey(Ref(columns[place].kind, place), bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first")))
+            for ordered, place in zip(self._orders, self._places, strict=True)
+        ]
+        return sort_key(keys, RowScope(tuple(columns), {place: place for place in range(len(columns))}), len(columns))
 
 
 def answer_order(query: str, columns_of: Callable[[], Sequence[Column]]) -> AnswerOrder | None:
@@ -106,6 +104,6 @@ def _own_column(tree: exp.Expr, part: exp.Expr) -> exp.Expr:
     group = tree.args.get("group")
     if not isinstance(tree, exp.Select) or tree.args.get("distinct") is not None or isinstance(part, exp.Literal):
         raise refusal(part, _UNKNOWN)
-    if group is not None and group.args.get("all") and not aggregates_in([part]):  # it would be a key
+    if group is not None and group.args.get("all") and not any(map(is_aggregate, part.walk())):  # it would be a key
         raise refusal(part, _UNKNOWN)
     return part.copy()

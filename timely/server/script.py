@@ -10,9 +10,9 @@ import attrs
 import pyarrow as pa
 from sqlglot import Token, TokenType, exp
 
-from timely.differential.tables.queries import query_of, statement_of
+from timely.differential.tables.names.queries import query_of, statement_of
+from timely.differential.tables.names.refusals import tokens_in
 from timely.differential.tables.values.kinds import arrow_schema, lower_case
-from timely.differential.tables.values.refusals import tokens_in
 from timely.errors import SqlError, brief
 from timely.server.runtime import result_columns
 

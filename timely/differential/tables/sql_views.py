@@ -10,11 +10,11 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder, warn
 from timely.differential.collections import Collection
-from timely.differential.tables.queries import query_of, relation_of
+from timely.differential.tables.names.queries import query_of, relation_of
+from timely.differential.tables.names.refusals import naming_the_line, position_of
 from timely.differential.tables.sources import table
 from timely.differential.tables.table_class import Table, relations, table_of
 from timely.differential.tables.values.kinds import lower_case
-from timely.differential.tables.values.refusals import naming_the_line, position_of
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder, default=int)

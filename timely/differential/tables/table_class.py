@@ -16,17 +16,14 @@ from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession
 from timely.differential.outputs import Output, output
 from timely.differential.tables.arrow_rows import by_batches
-from timely.differential.tables.expressions.join_order import conjuncts
-from timely.differential.tables.expressions.relation import Relation, output_column
-from timely.differential.tables.expressions.scalar_compiler import NameScope, Scalar, compile_scalar
-from timely.differential.tables.names.binder import bind
-from timely.differential.tables.operators.asof_joins import asof_join
+from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.expressions.scalar_compiler import Scalar, compile_scalar
+from timely.differential.tables.names.queries import Expression, ordered, parsed, relation_of, sort_keys_over, values_over
+from timely.differential.tables.names.refusals import naming_the_line, written
 from timely.differential.tables.operators.recent_rows import recent_rows
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
-from timely.differential.tables.queries import Expression, ordered, parsed, relation_of
 from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check, spelling
-from timely.differential.tables.values.refusals import naming_the_line, written
 from timely.differential.updates.linear import linear
 from timely.errors import GraphError, SqlError, brief
 from timely.order import PartialOrder
@@ -192,14 +189,8 @@ class Table(Generic[T]):
     @naming_the_line
     def _scalar(self, expression: Expression) -> Scalar:
         """Return an expression as a function of rows."""
-        query = exp.select(self._parsed(expression)).from_("this")
-        self._bind(query)
-        (bound,) = query.selects
-        return compile_scalar(bound.unalias(), self._relation.named("this").scope)
-
-    def _bind(self, query: exp.Query, **others: Table[T]) -> None:
-        """Bind the names of a query over the table, called ``this``, and others."""
-        bind(query, {name: [column.name for column in table.columns] for name, table in {"this": self, **others}.items()})
+        (value,), scope = values_over(self.columns, [self._parsed(expression)])
+        return compile_scalar(value, scope)
 
     @naming_the_line
     def _parsed(self, expression: Expression) -> exp.Expr:
@@ -294,6 +285,7 @@ class Table(Generic[T]):
         """Return the rows for which all conditions are true."""
         return self._run(exp.select("*").from_("this").where(*map(parsed, conditions)))
 
+    @naming_the_line
     def join(self, other: Table[T], on: Expression | Sequence[Expression], how: str = "inner") -> Table[T]:
         """Return the join: ``how`` is inner, left, right, full, semi, anti, asof or asof left.
 
@@ -314,45 +306,28 @@ class Table(Generic[T]):
         ...     priced.at(0)
         {('x', 1, None): 1, ('x', 7, 11): 1}
         """
-        if how in ("asof", "asof left"):
-            return self._joined_as_of(other, on, optional=how == "asof left")
-        if how not in ("inner", "left", "right", "full", "semi", "anti"):
+        if how not in ("inner", "left", "right", "full", "semi", "anti", "asof", "asof left"):
             raise GraphError(f"how is inner, left, right, full, semi, anti, asof or asof left, not {brief(how)}")
         condition = self._parsed(on) if isinstance(on, str | exp.Expr) else None
-        join = exp.Join(this=exp.to_table("other"), **({"kind": how} if how in ("inner", "semi", "anti") else {"side": how}))
-        if isinstance(condition, exp.Column):
-            join.set("using", [exp.to_identifier(condition.name)])
-        elif condition is not None:
-            join.set("on", condition)
+        names = (
+            [condition.name] if isinstance(condition, exp.Column) else [] if condition is not None else [str(name) for name in on]
+        )
+        join = exp.Join(this=exp.to_table("other"))
+        if how.startswith("asof"):
+            join.set("method", "ASOF")
+            names = self._names("join", names)
+            other._names("join", names)
+        if how in ("left", "right", "full", "asof left"):
+            join.set("side", how.removeprefix("asof "))
+        elif how in ("inner", "semi", "anti"):
+            join.set("kind", how)
+        if names:
+            join.set("using", [exp.to_identifier(name) for name in names])
         else:
-            join.set("using", [exp.to_identifier(str(name)) for name in on])
-        selected = "this.*" if how in ("semi", "anti") else "*"
-        query = exp.select(selected).from_("this")
+            join.set("on", condition)
+        query = exp.select("this.*" if how in ("semi", "anti") else "*").from_("this")
         query.append("joins", join)
         return self._run(query, other=other)
-
-    @naming_the_line
-    def _joined_as_of(self, other: Table[T], on: Expression | Sequence[Expression], *, optional: bool) -> Table[T]:
-        condition = self._parsed(on) if isinstance(on, str | exp.Expr) else None
-        names: list[str] = []
-        if condition is None or isinstance(condition, exp.Column):
-            names = self._names("join", [condition.name] if condition is not None else [str(name) for name in on])
-            other._names("join", names)
-            pairs = [(exp.column(name, "this"), exp.column(name, "other")) for name in names]
-            equal = [exp.EQ(this=one, expression=another) for one, another in pairs[:-1]]
-            condition = exp.and_(*equal, exp.GTE(this=pairs[-1][0], expression=pairs[-1][1]))
-        query = exp.select(exp.Star()).from_("this")
-        query.append("joins", exp.Join(this=exp.to_table("other"), on=condition))
-        left, right = (relation.named(name) for name, relation in relations({"this": self, "other": other}).items())
-        self._bind(query, other=other)
-        (join,) = query.args["joins"]
-        joined = asof_join(left, right, list(conjuncts(join.args["on"])), join, optional=optional)
-        width = len(left.columns)
-        places = [i for i, column in enumerate(joined.columns) if i < width or column.name not in names]
-        rows = joined.collection
-        if len(places) < len(joined.columns):
-            rows = rows.map(lambda row: tuple(row[i] for i in places))
-        return Table(rows, tuple(joined.columns[i] for i in places))
 
     def explode(self, column: str) -> Table[T]:
         """Return a row for each element of the lists of ``column``, which becomes the element; empty lists have no row.
@@ -469,11 +444,9 @@ class Table(Generic[T]):
         {('a', 3): 1, ('b', 2): 1}
         """
         _check_number("top", "k", k, 1)
-        query = exp.select("*").from_("this").order_by(*self._ordered(order_by))
         keys = [self._scalar(part).function for part in _listed(by)]
-        self._bind(query)
-        places = {**self._relation.named("this").places, **{output_column(i): i for i in range(len(self.columns))}}
-        order = sort_key(query.args["order"].expressions, NameScope(self.columns, places), len(self.columns))
+        orders, scope = sort_keys_over(self.columns, self._ordered(order_by))
+        order = sort_key(orders, scope, len(self.columns))
         rows = first_rows(self.collection, lambda row: tuple(key(row) for key in keys), order, k)
         return Table(rows, self.columns)
 

@@ -1,4 +1,4 @@
-"""Expressions of sqlglot, compiled to kernels of Arrow that do the same as ``scalar_compiler`` does row by row.
+"""Bound expressions, compiled to kernels of Arrow that do the same as ``scalar_compiler`` does row by row.
 
 A kernel is made only where it gives the same values. Expressions without a kernel, and values that a kernel cannot reproduce
 (numbers beyond 64 bits, NaN), fall back to rows.
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from itertools import chain
 from typing import Any, Final
 
 import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
-from timely.differential.tables.expressions.scalar_compiler import NameScope, compile_scalar
+from timely.differential.tables.expressions.bound import Call, Expr, Ref, ids_in
+from timely.differential.tables.expressions.scalar_compiler import RowScope, compile_scalar
 from timely.differential.tables.values import scalars
-from timely.differential.tables.values.kinds import NUMBERS, Kind, common, conversion
-from timely.differential.tables.values.written_calls import call_of
+from timely.differential.tables.values.kinds import NUMBERS, Kind
 from timely.differential.updates.row_columns import Fixed, RowColumns
 from timely.errors import SqlError
 from timely.operators.keyed import column_kernels as kernels
@@ -37,7 +35,6 @@ class _Vectorized:
 
     kind: Kind
     kernel: Kernel
-    literal: str | None = None
     constant: bool = False
     value: Any = None
 
@@ -75,23 +72,18 @@ def _as_array(value: Any, count: int) -> Any:
     return pa.repeat(value, count) if isinstance(value, pa.Scalar) else value
 
 
-def column_expressions(
-    nodes: Sequence[exp.Expr], scope: NameScope, kinds: Sequence[Kind | None] | None = None
-) -> Expressions | None:
-    """Return expressions as kernels, of ``kinds`` where these are given; ``None`` where one of them has no kernel.
+def column_expressions(expressions: Sequence[Expr], scope: RowScope) -> Expressions | None:
+    """Return expressions as kernels; ``None`` where one of them has no kernel.
 
     >>> from timely.differential.updates.row_columns import LazyColumn
     >>> from timely.differential.tables.values.kinds import Column
-    >>> scope = NameScope((Column("n", Kind.INTEGER),), {exp.column("n"): 0})
-    >>> compiled = column_expressions([exp.column("n") + 1], scope)
+    >>> scope = RowScope((Column("n", Kind.INTEGER),), {7: 0})
+    >>> compiled = column_expressions([Ref(Kind.INTEGER, 7)], scope)
     >>> compiled(RowColumns((LazyColumn(pa.array([1, 2])),), 2))[0].to_pylist()
-    [2, 3]
+    [1, 2]
     """
     try:
-        parts = [_compiled(node, scope) for node in nodes]
-        for place, kind in enumerate(kinds or ()):
-            if kind is not None:
-                parts[place] = _as_kind(parts[place], kind)
+        parts = [_compiled(expression, scope) for expression in expressions]
         if any(part.kind is Kind.NULL for part in parts):
             return None
     except (NoKernel, SqlError, pa.ArrowException, OverflowError):
@@ -161,25 +153,17 @@ def nulls(kind: Kind, count: int) -> Any:
 # -- compilation ---------------------------------------------------------------------------------------------------
 
 
-def _compiled(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    place = scope.places.get(node)
-    if place is not None:
-        return _Vectorized(scope.columns[place].kind, lambda columns: columns[place])
-    if _is_constant(node, scope):
-        scalar = compile_scalar(node, scope)
-        return _constant(scalar.kind, scalar.function(()), scalar.literal)
-    call = call_of(node)
-    compiler = _COMPILERS.get(call.name if call is not None and call.name in _COMPILERS else type(node))
-    if compiler is None:
+def _compiled(expression: Expr, scope: RowScope) -> _Vectorized:
+    if isinstance(expression, Ref):
+        place = scope.places[expression.id]
+        return _Vectorized(expression.kind, lambda columns: columns[place])
+    if not ids_in(expression):
+        scalar = compile_scalar(expression, scope)
+        return _constant(scalar.kind, scalar.function(()))
+    compiler = _COMPILERS.get(expression.name) if isinstance(expression, Call) else None
+    if compiler is None or not isinstance(expression, Call):
         raise NoKernel
-    return compiler(node, scope)
-
-
-def _is_constant(node: exp.Expr, scope: NameScope) -> bool:
-    return not any(
-        isinstance(part, exp.Column | exp.Query | exp.AggFunc | exp.Filter | exp.Window) or part in scope.places
-        for part in node.walk()
-    )
+    return compiler(expression, [_compiled(argument, scope) for argument in expression.arguments])
 
 
 _ARROW: Final = {
@@ -192,7 +176,7 @@ _ARROW: Final = {
 }
 
 
-def _constant(kind: Kind, value: Any, literal: str | None = None) -> _Vectorized:
+def _constant(kind: Kind, value: Any) -> _Vectorized:
     made: Any = None
     if kind.scale is not None:
         scale = 0 if value is None else max(0, -value.as_tuple().exponent)
@@ -202,20 +186,14 @@ def _constant(kind: Kind, value: Any, literal: str | None = None) -> _Vectorized
         made = pa.scalar(value, _ARROW[kind])
     elif kind is not Kind.NULL:
         raise NoKernel
-    return _Vectorized(kind, lambda columns: made, literal, True, value)
+    return _Vectorized(kind, lambda columns: made, True, value)
 
 
-def _as_kind(part: _Vectorized, kind: Kind) -> _Vectorized:
-    if part.kind is kind:
-        return attrs.evolve(part, literal=None)
-    if part.constant:
-        convert = conversion(part.kind, kind)
-        if convert is None:
-            raise NoKernel
-        return _constant(kind, None if part.value is None else convert(part.value))
-    if part.kind is Kind.NULL:
-        raise NoKernel
-    kernel = part.kernel
+Compiler = Callable[[Call, Sequence[_Vectorized]], _Vectorized]
+
+
+def _converted(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+    (part,), kind, kernel = parts, call.kind, parts[0].kernel
     if kind.scale is not None and part.kind is Kind.INTEGER:
         return _Vectorized(kind, lambda columns: Fixed(kernel(columns), 0))
     if kind.scale is not None and part.kind.scale is not None:
@@ -226,25 +204,7 @@ def _as_kind(part: _Vectorized, kind: Kind) -> _Vectorized:
     raise NoKernel  # a double of a decimal may be rounded in another way
 
 
-def _unified(nodes: Sequence[exp.Expr], scope: NameScope) -> list[_Vectorized]:
-    parts = [_compiled(node, scope) for node in nodes]
-    kind = Kind.NULL
-    for part in parts:
-        if part.literal is None:
-            both = common(kind, part.kind)
-            if both is None:
-                raise NoKernel
-            kind = both
-    if kind is Kind.NULL:
-        kind = Kind.TEXT
-    return [_as_kind(part, kind) for part in parts]
-
-
-def _boolean(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    return _as_kind(_compiled(node, scope), Kind.BOOLEAN)
-
-
-def _applied(kernel: kernels.Kernel, kind: Kind, *parts: _Vectorized) -> _Vectorized:
+def _applied(kernel: kernels.Kernel, kind: Kind, parts: Sequence[_Vectorized]) -> _Vectorized:
     """Return a kernel of parts; decimals come to it as whole numbers of one scale."""
     inner = [part.kernel for part in parts]
 
@@ -261,102 +221,52 @@ def _scaled(value: Fixed, scale: int) -> Any:
     return value.numbers if value.scale == scale else pc.multiply_checked(value.numbers, 10 ** (scale - value.scale))
 
 
-_ARITHMETIC: Final[dict[Any, kernels.Kernel]] = {
-    exp.Add: kernels.arithmetic("add"),
-    exp.Sub: kernels.arithmetic("subtract"),
-    exp.Mul: kernels.arithmetic("multiply"),
-    exp.Div: kernels.divide,
-    exp.Neg: kernels.arithmetic("negate"),
-}
+def _kernel(kernel: kernels.Kernel) -> Compiler:
+    return lambda call, parts: _applied(kernel, call.kind, parts)
 
 
-def _arithmetic(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    if isinstance(node.this, exp.Interval) or isinstance(node.expression, exp.Interval):
-        raise NoKernel
-    if any(_compiled(part, scope).literal is not None for part in (node.this, node.expression)):
-        raise NoKernel  # a text, which makes a double of a decimal
-    left, right = _unified([node.this, node.expression], scope)
-    if isinstance(node, exp.Div):
-        left, right = _as_kind(left, Kind.DOUBLE), _as_kind(right, Kind.DOUBLE)
-    if left.kind.base not in NUMBERS:
-        raise NoKernel
-    kernel = _ARITHMETIC[type(node)]
-    if left.kind.scale is None or not isinstance(node, exp.Mul):
-        return _applied(kernel, left.kind, left, right)
-    one, other = left.kernel, right.kernel
+def _arithmetic(kernel: kernels.Kernel) -> Compiler:
+    def compiler(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+        if any(part.kind.base not in NUMBERS for part in parts):
+            raise NoKernel
+        return _applied(kernel, call.kind, parts)
+
+    return compiler
+
+
+_MULTIPLY: Final = kernels.arithmetic("multiply")
+
+
+def _product(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+    if call.kind.scale is None:
+        return _arithmetic(_MULTIPLY)(call, parts)
+    one, other = (part.kernel for part in parts)
 
     def product(columns: Sequence[Any]) -> Fixed:
         first, second = one(columns), other(columns)
-        return Fixed(kernel(kernels.DUCKDB, first.numbers, second.numbers), first.scale + second.scale)
+        return Fixed(_MULTIPLY(kernels.DUCKDB, first.numbers, second.numbers), first.scale + second.scale)
 
-    return _Vectorized(left.kind, product)
-
-
-def _negative(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    inner = _compiled(node.this, scope)
-    if inner.kind.base not in NUMBERS:
-        raise NoKernel
-    return _applied(_ARITHMETIC[exp.Neg], inner.kind, inner)
+    return _Vectorized(call.kind, product)
 
 
-_OF_ONE_KIND: Final[dict[Any, kernels.Kernel]] = {
-    exp.EQ: kernels.equal,
-    exp.NEQ: kernels.opposite(kernels.equal),
-    exp.LT: kernels.less,
-    exp.LTE: kernels.opposite(kernels.greater),
-    exp.GT: kernels.greater,
-    exp.GTE: kernels.opposite(kernels.less),
-    exp.In: kernels.one_of,
-}
+def _is(expected: bool) -> Compiler:
+    def compiler(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+        return _applied(kernels.null_safe_equal, Kind.BOOLEAN, [*parts, _constant(Kind.BOOLEAN, expected)])
 
-_CONNECTIVES: Final[dict[Any, kernels.Kernel]] = {
-    exp.And: kernels.same_everywhere(pc.and_kleene),
-    exp.Or: kernels.same_everywhere(pc.or_kleene),
-    exp.Not: kernels.same_everywhere(pc.invert),
-}
+    return compiler
 
 
-def _comparison(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    others = node.expressions if isinstance(node, exp.In) else [node.expression]
-    if node.args.get("query") is not None or not others:
-        raise NoKernel
-    return _applied(_OF_ONE_KIND[type(node)], Kind.BOOLEAN, *_unified([node.this, *others], scope))
+def _like(negated: bool) -> Compiler:
+    def compiler(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+        text, pattern = parts[0].kernel, parts[1]
+        if not pattern.constant or pattern.value is None:
+            raise NoKernel
+        match = _matcher(pattern.value, parts[2].value if len(parts) > 2 else "")
+        if negated:
+            return _Vectorized(Kind.BOOLEAN, lambda columns: pc.invert(match(text(columns))))
+        return _Vectorized(Kind.BOOLEAN, lambda columns: match(text(columns)))
 
-
-def _connective(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    parts = [_boolean(part, scope) for part in (node.this, node.args.get("expression")) if part is not None]
-    return _applied(_CONNECTIVES[type(node)], Kind.BOOLEAN, *parts)
-
-
-def _is(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    if isinstance(node.expression, exp.Null):
-        return _applied(kernels.same_everywhere(pc.is_null), Kind.BOOLEAN, _compiled(node.this, scope))
-    if not isinstance(node.expression, exp.Boolean):
-        raise NoKernel
-    expected = _constant(Kind.BOOLEAN, bool(node.expression.this))
-    return _applied(kernels.null_safe_equal, Kind.BOOLEAN, _boolean(node.this, scope), expected)
-
-
-def _between(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    low = exp.GTE(this=node.this, expression=node.args["low"])
-    high = exp.LTE(this=node.this, expression=node.args["high"])
-    return _connective(exp.And(this=low, expression=high), scope)
-
-
-def _like(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    escape, inner = "", node
-    if isinstance(node, exp.Escape):
-        escape, inner = str(node.expression.this), node.this
-    if type(inner) is not exp.Like:
-        raise NoKernel
-    text = _as_kind(_compiled(inner.this, scope), Kind.TEXT).kernel
-    pattern = _as_kind(_compiled(inner.expression, scope), Kind.TEXT)
-    if not pattern.constant or pattern.value is None:
-        raise NoKernel
-    match = _matcher(pattern.value, escape)
-    if inner.args.get("negate"):
-        return _Vectorized(Kind.BOOLEAN, lambda columns: pc.invert(match(text(columns))))
-    return _Vectorized(Kind.BOOLEAN, lambda columns: match(text(columns)))
+    return compiler
 
 
 def _matcher(pattern: str, escape: str) -> Callable[[Any], Any]:
@@ -372,80 +282,57 @@ def _matcher(pattern: str, escape: str) -> Callable[[Any], Any]:
     return lambda texts: pc.match_substring_regex(texts, regular)
 
 
-def _conditional(tests: Sequence[exp.Expr], results: Sequence[exp.Expr], scope: NameScope) -> _Vectorized:
-    values = _unified(results, scope)
-    pairs = zip((_boolean(test, scope) for test in tests), values, strict=False)
-    return _applied(kernels.case, values[0].kind, *chain.from_iterable(pairs), values[-1])
-
-
-def _case(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    base = node.args.get("this")
-    branches = node.args["ifs"]
-    tests = [branch.this if base is None else exp.EQ(this=base, expression=branch.this) for branch in branches]
-    results = [branch.args["true"] for branch in branches]
-    return _conditional(tests, [*results, node.args.get("default") or exp.Null()], scope)
-
-
-def _if(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    return _conditional([node.this], [node.args["true"], node.args.get("false") or exp.Null()], scope)
-
-
-def _arguments(node: exp.Expr) -> Sequence[exp.Expr]:
-    call = call_of(node)
-    assert call is not None
-    return call.arguments
-
-
-def _coalesce(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    parts = _unified(_arguments(node), scope)
-    return _applied(kernels.coalesce, parts[0].kind, *parts)
-
-
-def _paren(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    return _compiled(node.this, scope)
-
-
 _PARTS: Final = {"YEAR": pc.year, "MONTH": pc.month, "DAY": pc.day, "QUARTER": pc.quarter}
 
 
-def _part(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    call = call_of(node)
-    assert call is not None
-    *units, argument = call.arguments
-    unit = units[0].name.upper() if units else call.name.upper()
-    inner = _compiled(argument, scope)
-    if unit not in _PARTS or inner.kind not in (Kind.DATE, Kind.TIMESTAMP):
+def _part(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+    *units, inner = parts
+    part, kernel = _PARTS.get(str(units[0].value if units else call.name).upper()), inner.kernel
+    if part is None or inner.kind not in (Kind.DATE, Kind.TIMESTAMP):
         raise NoKernel
-    part, kernel = _PARTS[unit], inner.kernel
     return _Vectorized(Kind.INTEGER, lambda columns: part(kernel(columns)))
 
 
-def _substring(node: exp.Expr, scope: NameScope) -> _Vectorized:
-    written, *bounds = _arguments(node)
-    text = _as_kind(_compiled(written, scope), Kind.TEXT).kernel
-    compiled = [_compiled(bound, scope) for bound in bounds]
-    if len(compiled) != 2 or not all(bound.constant for bound in compiled):
+def _substring(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+    text, *bounds = parts
+    if len(bounds) != 2 or not all(bound.constant for bound in bounds):
         raise NoKernel
-    start, length = compiled
+    start, length = bounds
     if type(start.value) is not int or type(length.value) is not int or start.value < 1 or length.value < 0:
         raise NoKernel
-    first, last = start.value - 1, start.value - 1 + length.value
-    return _Vectorized(Kind.TEXT, lambda columns: pc.utf8_slice_codeunits(text(columns), first, last))
+    first, last, kernel = start.value - 1, start.value - 1 + length.value, text.kernel
+    return _Vectorized(Kind.TEXT, lambda columns: pc.utf8_slice_codeunits(kernel(columns), first, last))
 
 
-_COMPILERS: Final[dict[Any, Callable[[Any, NameScope], _Vectorized]]] = {
-    exp.Paren: _paren,
-    **dict.fromkeys(_ARITHMETIC, _arithmetic),
-    exp.Neg: _negative,
-    **dict.fromkeys(_OF_ONE_KIND, _comparison),
-    **dict.fromkeys(_CONNECTIVES, _connective),
-    exp.Is: _is,
-    exp.Between: _between,
-    exp.Like: _like,
-    exp.Escape: _like,
-    exp.Case: _case,
-    exp.If: _if,
-    **dict.fromkeys(("coalesce", "ifnull"), _coalesce),
+def _negative_or_difference(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+    return _arithmetic(kernels.arithmetic("negate" if len(parts) == 1 else "subtract"))(call, parts)
+
+
+_COMPILERS: Final[dict[str, Compiler]] = {
+    "convert": _converted,
+    "+": _arithmetic(kernels.arithmetic("add")),
+    "-": _negative_or_difference,
+    "*": _product,
+    "/": _arithmetic(kernels.divide),
+    "=": _kernel(kernels.equal),
+    "<>": _kernel(kernels.opposite(kernels.equal)),
+    "<": _kernel(kernels.less),
+    "<=": _kernel(kernels.opposite(kernels.greater)),
+    ">": _kernel(kernels.greater),
+    ">=": _kernel(kernels.opposite(kernels.less)),
+    "in": _kernel(kernels.one_of),
+    "and": _kernel(kernels.same_everywhere(pc.and_kleene)),
+    "or": _kernel(kernels.same_everywhere(pc.or_kleene)),
+    "not": _kernel(kernels.same_everywhere(pc.invert)),
+    "is null": _kernel(kernels.same_everywhere(pc.is_null)),
+    "is true": _is(True),
+    "is false": _is(False),
+    "like": _like(False),
+    "like escape": _like(False),
+    "not like": _like(True),
+    "not like escape": _like(True),
+    "case": _kernel(kernels.case),
+    **dict.fromkeys(("coalesce", "ifnull"), _kernel(kernels.coalesce)),
     **dict.fromkeys(("date_part", "year", "month", "day", "quarter"), _part),
     **dict.fromkeys(("substring", "substr"), _substring),
 }

@@ -13,9 +13,9 @@ from typing import Any, Final
 import attrs
 import numpy as np
 import pyarrow as pa
-from sqlglot import exp
 
 from timely.differential.collections import Collection
+from timely.differential.tables.expressions.bound import Expr
 from timely.differential.tables.expressions.column_compiler import (
     Expressions,
     canonical,
@@ -24,7 +24,7 @@ from timely.differential.tables.expressions.column_compiler import (
     is_lossless,
     nulls,
 )
-from timely.differential.tables.expressions.scalar_compiler import Function, NameScope, Row, compile_condition
+from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
 from timely.differential.tables.values.kinds import Column, Kind
 from timely.differential.updates.int_columns import LARGE, Updates
 from timely.differential.updates.linear import linear
@@ -123,9 +123,9 @@ class Predicate:
     columns: Expressions | None
 
 
-def condition_of(node: exp.Expr, scope: NameScope) -> Predicate:
+def condition_of(condition: Expr, scope: RowScope) -> Predicate:
     """Return a compiled condition."""
-    return Predicate(compile_condition(node, scope), column_expressions([node], scope, [Kind.BOOLEAN]))
+    return Predicate(compile_scalar(condition, scope).function, column_expressions([condition], scope))
 
 
 def filtered(rows: Collection[Any, Row], conditions: Sequence[Predicate]) -> Collection[Any, Row]:
@@ -151,10 +151,10 @@ def filtered(rows: Collection[Any, Row], conditions: Sequence[Predicate]) -> Col
 
 
 def projected(
-    rows: Collection[Any, Row], functions: Sequence[Function], nodes: Sequence[exp.Expr], scope: NameScope
+    rows: Collection[Any, Row], functions: Sequence[Function], expressions: Sequence[Expr], scope: RowScope
 ) -> Collection[Any, Row]:
     """Return the rows of the values of expressions, which are ``functions`` as they are compiled."""
-    kernels = column_expressions(nodes, scope)
+    kernels = column_expressions(expressions, scope)
 
     def by_columns(table: RowColumns) -> RowColumns | None:
         columns = None if kernels is None else kernels(table)
@@ -225,17 +225,16 @@ def no_keys() -> Keys:
     return Keys(lambda row: 0, lambda table: (np.zeros(len(table), np.int64), table))
 
 
-def keys_of(
-    functions: Sequence[Function], nodes: Sequence[exp.Expr], kinds: Sequence[Kind], strict: Sequence[bool], scope: NameScope
-) -> Keys:
-    """Return the key of rows that consists of the values of ``nodes`` of ``kinds``; compiled to ``functions``.
+def keys_of(parts: Sequence[Expr], strict: Sequence[bool], scope: RowScope) -> Keys:
+    """Return the key of rows that consists of the values of ``parts``.
 
     Where a ``strict`` one is ``None`` the row matches none. ``None`` of others is equal to ``None``.
     """
-    if not functions:
+    if not parts:
         return no_keys()
-    whole = all(kind is Kind.INTEGER for kind in kinds) and len(kinds) <= 2
-    expressions = column_expressions(nodes, scope, kinds) if whole else None
+    functions = [compile_scalar(part, scope).function for part in parts]
+    whole = all(part.kind is Kind.INTEGER for part in parts) and len(parts) <= 2
+    expressions = column_expressions(parts, scope) if whole else None
 
     def by_columns(table: RowColumns) -> tuple[Any, RowColumns] | None:
         columns = None if expressions is None else expressions(table)

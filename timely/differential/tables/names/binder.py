@@ -1,343 +1,421 @@
-"""The binder: it gives each name of a query the column that it means, in one pass from the outermost query to the innermost.
+"""The binder: it makes a plan of a query of the parser, in one pass from the outermost query to the innermost.
 
-Afterwards each column has the table that it is of. No table has the name of one around it, ``*`` and ``USING`` are written out,
-and what is ordered by a selected column refers to its place.
+Each name becomes the column that it means, and each argument of the parser's tree is read once, or refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
+import attrs
 from sqlglot import exp
 
-from timely.differential.tables.expressions.relation import output_column
-from timely.differential.tables.expressions.tree_nodes import columns_of, has_query, nodes_in
-from timely.differential.tables.names.clauses import joined_in, star_of
-from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, QueryScope, distinct_names
-from timely.differential.tables.values.dialect import WRITTEN
-from timely.differential.tables.values.kinds import lower_case
-from timely.differential.tables.values.refusals import no_table, refusal
+from timely.differential.tables.expressions.bound import (
+    Element,
+    Expr,
+    Literal,
+    NamedExpr,
+    Ref,
+    SortKey,
+    ids_in,
+    parts_in,
+    substituted,
+)
+from timely.differential.tables.expressions.calls import as_kind
+from timely.differential.tables.names import from_items
+from timely.differential.tables.names.aggregate_rules import aggregated, is_aggregate, over, sort_key, windowed
+from timely.differential.tables.names.clauses import columns_of, star_of
+from timely.differential.tables.names.from_items import renamed
+from timely.differential.tables.names.grouping_rules import bare, column_number, key_sets
+from timely.differential.tables.names.name_scopes import BoundQuery, FromItem, QueryScope, TableRows, Tables
+from timely.differential.tables.names.reader import identifier, listed, name_in, read
+from timely.differential.tables.names.recursion import check_step, reads_table
+from timely.differential.tables.names.refusals import refusal, text_of
+from timely.differential.tables.names.scalar_rules import scalar
+from timely.differential.tables.operators.aggregations import AggregateCall, Whole
+from timely.differential.tables.operators.grouping_sets import Grouping, GroupingCall
+from timely.differential.tables.operators.set_operations import check_kinds, merged
+from timely.differential.tables.operators.window_functions import WindowCall
+from timely.differential.tables.plan import nodes
+from timely.differential.tables.plan.nodes import QueryPlan, free
+from timely.differential.tables.plan.predicates import conjuncts
+from timely.differential.tables.values.kinds import Column, Kind, lower_case
 from timely.errors import SqlError
 
-Tables = Mapping[str, Sequence[str]]
-"""The columns of each table that a query may read."""
 
-_AGGREGATES: Final = (exp.AggFunc, exp.Filter, exp.WithinGroup)
-_SHAPING: Final = ("distinct", "order", "limit", "offset", "with_")
+@attrs.frozen
+class _Behind:
+    """What stands behind a query, or behind the parentheses around it."""
 
+    orders: tuple[exp.Expr, ...] = ()
+    limit: exp.Expr | None = None
+    offset: exp.Expr | None = None
 
-def bind(query: exp.Query, tables: Tables) -> dict[str, set[str]]:
-    """Bind the names of a query, whose tree is changed; return which columns it reads of which tables.
-
-    >>> from sqlglot import parse_one
-    >>> query = parse_one("select n + 1 as m, u.* from t join u using (a) where m > B", read="duckdb")
-    >>> reads = bind(query, {"t": ["a", "n"], "u": ["a", "b"]})
-    >>> {table: sorted(columns) for table, columns in reads.items()}
-    {'t': ['a', 'n'], 'u': ['a', 'b']}
-    >>> query.sql()
-    'SELECT t.n + 1 AS m, u.a, u.b FROM t AS t JOIN u AS u ON t.a = u.a WHERE t.n + 1 > u.b'
-    """
-    binder = _Binder(tables)
-    binder.query(query, None, tables)
-    return binder.reads
+    @staticmethod
+    def of(order: exp.Expr | None, limit: exp.Expr | None, offset: exp.Expr | None, around: _Behind | None) -> _Behind:
+        """Return the clauses of a query: its own, and those behind the parentheses ``around`` it."""
+        own = _Behind(() if order is None else tuple(read(order, "this", "expressions")[1]), limit, offset)
+        if around is None or around == _Behind():
+            return own
+        if limit is not None or offset is not None:
+            clause = around.limit or around.offset or around.orders[0]
+            raise refusal(clause, "these parentheses have a LIMIT already: name them in FROM, and select from that")
+        return _Behind((*around.orders, *own.orders), around.limit, around.offset)
 
 
-class _Binder:
-    def __init__(self, tables: Tables) -> None:
-        self.base = tables
-        self.reads: dict[str, set[str]] = {}
+@attrs.frozen
+class _Selected:
+    """The names and values of selected columns, and the places of those with ``AS``: of several the last."""
+
+    names: list[str] = attrs.Factory(list)
+    values: list[Expr] = attrs.Factory(list)
+    places: dict[str, int] = attrs.Factory(dict)
+
+    def add(self, name: str, value: Expr, scope: QueryScope | None = None) -> None:
+        """Add a column, which has a name in ``scope`` from now on."""
+        if scope is not None:
+            scope.aliases[name], self.places[name] = value, len(self.values)
+        self.names.append(name)
+        self.values.append(value)
+
+
+class Binder:
+    """Binds queries over tables; ``fresh`` gives numbers to columns."""
+
+    def __init__(self, tables: Mapping[str, Sequence[Column]]) -> None:
+        self._numbers = count()
+        self.tables: Tables = {name: self._scanned(name, columns) for name, columns in tables.items()}
+
+    def fresh(self) -> int:
+        """Return the number of a new column."""
+        return next(self._numbers)
+
+    def _scanned(self, name: str, columns: Sequence[Column]) -> TableRows:
+        def scan(node: exp.Expr) -> QueryPlan:
+            return nodes.TableScan(name, tuple(Ref(column.kind, self.fresh()) for column in columns))
+
+        return TableRows([column.name for column in columns], scan)
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
-    def query(self, node: exp.Expr, around: QueryScope | None, tables: Tables, exists: bool = False) -> list[str]:
-        """Bind a query and return the names of its columns; ``around`` is what it stands in."""
-        tables = self.with_tables(node, around, tables)
+    def query(self, node: exp.Expr, around: QueryScope | None, tables: Tables, behind: _Behind | None = None) -> BoundQuery:
+        """Return a query; ``around`` is what it stands in, and ``behind`` what stands behind its parentheses."""
         if isinstance(node, exp.Select):
-            return self.select(node, QueryScope.inside(around, tables), exists)
+            return self.select(node, around, tables, behind)
         if isinstance(node, exp.SetOperation):
-            left, right = (self.query(side, around, tables) for side in (node.this, node.expression))
-            return self.set_operation(node, left, right)
+            return self.set_operation(node, around, tables, behind)
         if isinstance(node, exp.Subquery):
-            return self.query(node.this, around, tables, exists)
+            inner, _, clause, order, limit, offset, _ = read(node, "this", "alias", "with_", "order", "limit", "offset", "joins")
+            tables = self.with_tables(clause, around, tables)
+            return self.query(inner, around, tables, _Behind.of(order, limit, offset, behind))
         raise refusal(node, "this is not a query that a view can be")
 
-    def with_tables(self, node: exp.Expr, around: QueryScope | None, tables: Tables) -> Tables:
+    def subquery(self, node: exp.Expr, scope: QueryScope, *, exists: bool = False) -> QueryPlan:
+        """Return the plan of a subquery; of one that ``exists`` the columns do not matter."""
+        plan = self.query(node, scope, scope.tables).plan
+        if exists and isinstance(plan, nodes.Project) and all(isinstance(part.value, Ref | Literal) for part in plan.outputs):
+            return plan.input
+        return plan
+
+    def with_tables(self, clause: exp.Expr | None, around: QueryScope | None, tables: Tables) -> Tables:
         """Return the tables that a query may read: ``tables`` and those of its ``WITH``."""
-        clause = node.args.get("with_")
         if clause is None:
             return tables
-        tables = dict(tables)
-        for cte in clause.expressions:
-            alias = cte.args["alias"]
-            for name in (alias.this, *(alias.args.get("columns") or [])):
-                _write(name)
-            recursive = clause.args.get("recursive")
-            columns = self.recursive(cte, around, tables) if recursive else self.query(cte.this, around, tables)
-            tables[alias.name] = _renamed(cte, columns)
-        return tables
+        parts, recursive = read(clause, "expressions", "recursive")
+        known = dict(tables)
+        for cte in parts:
+            this, alias = read(cte, "this", "alias")
+            written, columns = read(alias, "this", "columns")
+            name = name_in(written)
+            if recursive and reads_table(this, name):
+                query = self.recursive(cte, this, name, listed(columns), around, known)
+            else:
+                query = self.query(this, around, known)
+            if free(query.plan):
+                raise refusal(cte, "WITH of a correlated subquery reads no columns from outside: put the query into FROM")
+            known[name] = self._shared(query.plan, renamed(listed(columns), query.names))
+        return known
 
-    def recursive(self, cte: exp.CTE, around: QueryScope | None, tables: Tables) -> list[str]:
-        """Bind a query of ``WITH RECURSIVE``, whose step may read its own rows."""
-        body, name = cte.this, cte.alias
-        if not _reads(body, name):
-            return self.query(body, around, tables)
-        if type(body) is not exp.Union or _reads(body.this, name):
+    def _shared(self, plan: QueryPlan, names: Sequence[str]) -> TableRows:
+        """Return what reads one plan, each time with columns of other numbers."""
+
+        def reading(node: exp.Expr) -> QueryPlan:
+            return nodes.Project(plan, tuple(NamedExpr(self.fresh(), ref) for ref in plan.columns))
+
+        return TableRows(names, reading)
+
+    def recursive(
+        self, cte: exp.Expr, body: exp.Expr, name: str, written: Sequence[exp.Expr], around: QueryScope | None, tables: Tables
+    ) -> BoundQuery:
+        """Return a query of ``WITH RECURSIVE``, whose step reads its own rows."""
+        if type(body) is not exp.Union or reads_table(body.this, name):
             raise refusal(cte, "a recursive query is base UNION [ALL] step, and only the step reads it")
-        tables = self.with_tables(body, around, tables)
-        columns = self.query(body.this, around, tables)
-        return self.set_operation(body, columns, self.query(body.expression, around, {**tables, name: _renamed(cte, columns)}))
+        first, second, distinct, clause = read(body, "this", "expression", "distinct", "with_")
+        tables = self.with_tables(clause, around, tables)
+        base = self.query(first, around, tables)
+        names, loop = renamed(written, base.names), f"{name}\0{self.fresh()}"
 
-    def set_operation(self, node: exp.SetOperation, left: list[str], right: list[str]) -> list[str]:
-        """Bind the order of a set operation, which is one of its columns."""
-        columns = list(dict.fromkeys([*left, *right])) if node.args.get("by_name") else left
-        order = node.args.get("order")
-        if order is not None:
-            places: dict[str, int] = {}
-            for names in (columns, right):
-                for place, name in enumerate(names):
-                    places.setdefault(name, place)
-            aliases = {name: output_column(place) for name, place in places.items()}
-            self.order(order, QueryScope(None, {}, set(), aliases=aliases), columns, places)
-        return columns
+        def reading(node: exp.Expr) -> QueryPlan:
+            return nodes.TableScan(loop, tuple(Ref(ref.kind, self.fresh()) for ref in base.plan.columns), at=node)
 
-    def select(self, node: exp.Select, scope: QueryScope, exists: bool) -> list[str]:
-        clause = node.args.get("from_")
-        if clause is not None:
-            self.item(clause.this, scope)
-            for join in node.args.get("joins") or []:
-                self.join(join, scope)
-        before = {table: set(columns) for table, columns in self.reads.items()} if exists else {}
-        names, places = self.outputs(node, scope)
-        if exists and _selects_columns(node):  # only whether there are rows matters
-            node.set("expressions", [exp.alias_(exp.Literal.number(1), "one")])
-            for table, columns in before.items():
-                self.reads[table].intersection_update(columns)
-        self.clause(node, "where", scope)
-        self.group(node, scope)
-        having = node.args.get("having")
-        if having is not None:
-            self.expression(having, scope, self.named_first(node, having, scope))
-        for window in node.args.get("windows") or []:
-            self.expression(window, scope)
-        self.clause(node, "qualify", scope)
-        distinct, order = node.args.get("distinct"), node.args.get("order")
-        if distinct is not None and distinct.args.get("on") is not None:
-            for part in list(distinct.args["on"].expressions):
-                self.ordered(part, scope, names, places)
-        if order is not None:
-            self.order(order, scope, names, places)
-        return names
+        step = self.query(second, around, {**tables, name: TableRows(names, reading)})
+        kinds = [ref.kind for ref in base.plan.columns]
+        try:
+            check_kinds([ref.kind for ref in step.plan.columns], kinds, step.names)
+        except SqlError as error:
+            raise refusal(second, str(error)) from None
+        check_step(step.plan, loop, name, bool(distinct))
+        refs = tuple(Ref(kind, self.fresh()) for kind in kinds)
+        return BoundQuery(nodes.Fixpoint(loop, base.plan, self.as_kinds(step.plan, kinds), bool(distinct), refs), names)
 
-    def clause(self, node: exp.Expr, name: str, scope: QueryScope) -> None:
-        clause = node.args.get(name)
-        if clause is not None:
-            self.expression(clause, scope)
+    def as_kinds(self, plan: QueryPlan, kinds: Sequence[Kind]) -> QueryPlan:
+        """Return the rows with values of other kinds."""
+        if all(ref.kind is kind for ref, kind in zip(plan.columns, kinds)):
+            return plan
+        return nodes.Project(plan, tuple(NamedExpr(self.fresh(), as_kind(ref, kind)) for ref, kind in zip(plan.columns, kinds)))
 
-    # -- FROM ------------------------------------------------------------------------------------------------------
-
-    def item(self, node: exp.Expr, scope: QueryScope) -> None:
-        """Bind an item, which may read those before it, and its joins."""
-        inner, joins = joined_in(node), node.args.get("joins") or []
-        if inner is not None and node.args.get("alias") is None:  # its joins come before those behind the parentheses
-            inner.set("joins", [*(inner.args.get("joins") or []), *joins])
-            node.replace(inner)
-            self.item(inner, scope)
-            return
-        if inner is not None:  # the join has a name, so it is a table of its own
-            node.set("this", exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner)))
-        if not joins:
-            self.single(node, scope)
-            return
-        nested = QueryScope(scope.around, scope.tables, scope.taken, scope.names)
-        self.single(node, nested)
-        for join in joins:
-            self.join(join, nested)
-        scope.items += nested.items
-        scope.merged.update(nested.merged)
-
-    def single(self, node: exp.Expr, scope: QueryScope) -> None:
-        """Bind a table, a subquery, a list of rows or the elements of a list."""
-        inner = node.this if isinstance(node, exp.Lateral) else node
-        if isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier):
-            self.table(inner, scope)
-        elif isinstance(inner, exp.Subquery):
-            self.name(node, scope, "unnamed_subquery", self.query(inner, scope, scope.tables))
-        elif isinstance(inner, exp.Values):
-            for row in list(inner.expressions):
-                self.expression(row, scope)
-            width = len(row.expressions) if isinstance(row, exp.Tuple) else 1
-            self.name(node, scope, "valueslist", [f"col{place}" for place in range(width)])
-        elif isinstance(inner, exp.Unnest):
-            for part in list(inner.expressions):
-                self.expression(part, scope)
-            offset = inner.args.get("offset")
-            ordinality = offset.name if isinstance(offset, exp.Identifier) else "ordinality"
-            self.name(node, scope, "unnest", ["unnest", ordinality] if offset else ["unnest"])
-        else:
-            raise refusal(node, "this in FROM is not supported: tables, subqueries, VALUES and UNNEST are")
-
-    def table(self, node: exp.Table, scope: QueryScope) -> None:
-        name = lower_case(node.name)
-        columns = scope.tables.get(name)
-        if columns is None:
-            raise no_table(node, scope.tables)
-        _write(node.this)
-        item = self.name(node, scope, name, columns)
-        if columns is self.base.get(name):
-            read = self.reads.setdefault(name, set())
-            if item.columns is columns:
-                item.on_read = read.add
-            else:
-                read.update(columns)  # by names that are not its own
-
-    def name(self, node: exp.Expr, scope: QueryScope, name: str, columns: Sequence[str]) -> FromItem:
-        """Give an item of FROM with these columns a name that no item around it has."""
-        alias = node.args.get("alias")
-        if alias is None:
-            alias = exp.TableAlias()
-            node.set("alias", alias)
-        written = alias.this or (node.this if isinstance(node, exp.Table) else None)
-        if written is not None:
-            name = lower_case(written.name)
-            if name in scope.names:
-                raise refusal(written, "there are two of this table here: rename one")
-            scope.names.add(name)
-        columns = _renamed(node, columns)
-        unique = name
-        while unique in scope.taken:
-            unique += "_"
-        scope.taken.add(unique)
-        alias.set("this", exp.to_identifier(unique))
-        item = FromItem(name, unique, columns)
-        scope.items.append(item)
-        return item
-
-    def join(self, join: exp.Expr, scope: QueryScope) -> None:
-        """Bind a joined item, and what it is joined by: ``USING`` becomes a condition."""
-        left = list(scope.items)
-        self.item(join.this, scope)
-        right = scope.items[len(left) :]
-        method = str(join.args.get("method") or "").upper()
-        names: list[tuple[str, exp.Expr]] = [(lower_case(name.name), name) for name in join.args.get("using") or []]
-        if method == "NATURAL":
-            names = [(name, join) for name, _ in scope.columns(left) if scope.sources(name, right)]
-            join.set("method", None)
-            if not names:
-                raise refusal(join, "a NATURAL JOIN needs columns of one name on both sides")
-        if names:
-            join.set("using", None)
-            conditions = [self.using(join, scope, name, node, left, right) for name, node in names]
-            if method == "ASOF":
-                last = conditions.pop()
-                conditions.append(exp.GTE(this=last.this, expression=last.expression))
-            join.set("on", exp.and_(*conditions, copy=False, wrap=False))
-        elif join.args.get("on") is not None:
-            self.expression(join.args["on"], scope)
-        if join.args.get("kind") in ("SEMI", "ANTI"):
-            del scope.items[len(left) :]
-
-    def using(
-        self, join: exp.Expr, scope: QueryScope, name: str, node: exp.Expr, left: Sequence[FromItem], right: Sequence[FromItem]
-    ) -> exp.Expr:
-        """Return the condition on two columns of one name, which are one column from here on."""
-        sides = []
-        for items in (left, right):
-            sources = scope.sources(name, items)
-            if not sources:
-                raise refusal(node, f"there is no column of this name in {' or '.join(item.name for item in items)}")
-            sides.append(scope.only(sources, name, node))
-        one, other = sides[0].value(name), sides[1].value(name)
-        if join.args.get("kind") not in ("SEMI", "ANTI"):
-            before = sides[0] if isinstance(sides[0], MergedColumn) else MergedColumn(one)
-            merged = before.joined(other, str(join.args.get("side") or "").lower())
-            for item in (*left, *right):
-                if name in item.columns and scope.merged.get((item.unique, name), item) in sides:
-                    scope.merged[item.unique, name] = merged
-        return exp.EQ(this=one, expression=other)
-
-    # -- selected columns ------------------------------------------------------------------------------------------
-
-    def outputs(self, node: exp.Select, scope: QueryScope) -> tuple[list[str], dict[str, int]]:
-        """Bind the selected columns; return their names, and the places of those with ``AS``: of several the last."""
-        outputs: list[exp.Expr] = []
+    def set_operation(self, node: exp.Expr, around: QueryScope | None, tables: Tables, behind: _Behind | None) -> BoundQuery:
+        """Return a set operation, whose order is of its columns."""
+        first, second, distinct, order, limit, offset, clause, by_name = read(
+            node, "this", "expression", "distinct", "order", "limit", "offset", "with_", "by_name"
+        )
+        if by_name and not isinstance(node, exp.Union):
+            raise refusal(node, "BY NAME is supported for UNION")
+        tables = self.with_tables(clause, around, tables)
+        left, right = (self.query(side, around, tables) for side in (first, second))
+        if by_name:
+            left, right = self.by_name(left, right, node), self.by_name(right, left, node, first=False)
+        try:
+            kinds = merged([ref.kind for ref in left.plan.columns], [ref.kind for ref in right.plan.columns], left.names)
+        except SqlError as error:
+            raise refusal(node, str(error)) from None
+        refs = tuple(Ref(kind, self.fresh()) for kind in kinds)
+        operation = "union" if isinstance(node, exp.Union) else "except" if isinstance(node, exp.Except) else "intersect"
+        sides = [self.as_kinds(side.plan, kinds) for side in (left, right)]
+        plan = nodes.SetOperation(sides[0], sides[1], operation, bool(distinct), refs)
         places: dict[str, int] = {}
-        used = {lower_case(output.output_name) for output in node.expressions}
-        for index, output in enumerate(list(node.expressions)):
-            star = star_of(output)
-            if star is not None:
-                outputs += self.star(output, star, scope, places, len(outputs))
-                continue
-            name = lower_case(output.output_name)
-            if not name:
-                name = _unused(str(lower_case(output.sql(dialect=WRITTEN, comments=False))), used)
-                used.add(name)
-            aliased = bool(output.args.get("alias")) and isinstance(output, exp.Alias | exp.Subquery)
-            self.expression(output.this if isinstance(output, exp.Alias) else output, scope)
-            bound = node.expressions[index]
-            if isinstance(bound, exp.Alias):
-                _write(bound.args["alias"])
-            else:
-                if isinstance(bound, exp.Subquery):
-                    bound.set("alias", None)
-                if not isinstance(bound, exp.Column) or bound.name != name:
-                    bound = exp.Alias(this=bound, alias=exp.to_identifier(name))
-            if aliased:
-                scope.aliases[name], places[name] = bound.this, len(outputs)
-            outputs.append(bound)
-        node.set("expressions", outputs)
-        return [output.alias_or_name for output in outputs], places
+        for names in (left.names, right.names):
+            for place, name in enumerate(names):
+                places.setdefault(name, place)
+        scope = QueryScope(None, {}, aliases={name: refs[place] for name, place in places.items()})
+        clauses = _Behind.of(order, limit, offset, behind)
+        keys: list[SortKey] = []
+        for part, value in self.orders(clauses.orders, scope, _Selected(list(left.names), list(refs), places)):
+            keys.append(sort_key(part, refs[value] if isinstance(value, int) else value))
+            self.refuse_special([keys[-1].value])
+        return BoundQuery(self.limited(node, plan, keys, clauses, len(refs)), left.names)
 
-    def star(self, output: exp.Expr, star: exp.Star, scope: QueryScope, places: dict[str, int], first: int) -> list[exp.Expr]:
-        """Return the columns of ``*`` or ``t.*``, without those of ``EXCLUDE``, and with those of ``REPLACE`` and ``RENAME``."""
-        table = lower_case(output.text("table"))
-        items = [item for item in scope.items if item.name == table] if table else scope.items
-        if not items:
-            raise scope.no_table(output, table) if table else refusal(output, "* has no columns here")
-        columns = [(name, items[0]) for name in items[0].columns] if table else scope.columns()
-        changes: dict[str, tuple[str, Any]] = {}
-        for clause in ("except_", "replace", "rename"):
-            for part in star.args.get(clause) or []:
-                column = part.this if clause == "rename" else part.args["alias"] if clause == "replace" else part
-                name = lower_case(column.name)
-                sources = [source for other, source in columns if other == name and _is_of(source, column)]
-                if not sources or name in changes:
-                    why = "there is no other column of this name in *" if sources else "* has no column of this name"
-                    raise refusal(column, why)
-                if clause != "except_":
-                    scope.only(sources, name, column)
-                changes[name] = clause, part
-        selected: list[exp.Expr] = []
-        for name, source in columns:
-            clause, part = changes.get(name, ("", None))
-            if clause == "except_" and _is_of(source, part):
-                continue
-            if clause == "replace":
-                self.expression(part.this, scope)
-            value = part.this if clause == "replace" else source.value(name)
-            name = lower_case(part.alias) if clause == "rename" else name
-            if clause in ("replace", "rename"):
-                scope.aliases[name], places[name] = value, first + len(selected)
-            plain = isinstance(value, exp.Column) and value.name == name
-            selected.append(value if plain else exp.Alias(this=value, alias=exp.to_identifier(name)))
-        return selected
+    def by_name(self, query: BoundQuery, other: BoundQuery, node: exp.Expr, first: bool = True) -> BoundQuery:
+        """Return a query with the columns of both in the order of the first; what it does not have is null."""
+        for names in (query.names, other.names):
+            if len(set(names)) < len(names):
+                raise refusal(node, "BY NAME takes columns of different names")
+        order = dict.fromkeys([*query.names, *other.names] if first else [*other.names, *query.names])
+        own = dict(zip(query.names, query.plan.columns))
+        outputs = (NamedExpr(self.fresh(), own.get(name, Literal(Kind.NULL, None))) for name in order)
+        return BoundQuery(nodes.Project(query.plan, tuple(outputs)), list(order))
 
-    # -- groups and orders -----------------------------------------------------------------------------------------
+    def limited(self, node: exp.Expr, plan: QueryPlan, keys: Sequence[SortKey], clauses: _Behind, width: int) -> QueryPlan:
+        """Return the first rows in an order; an order alone changes nothing."""
+        limit, offset = _whole(clauses.limit, "LIMIT"), _whole(clauses.offset, "OFFSET")
+        if limit is None and offset is None:
+            return plan
+        if not keys and nodes.least_and_most_rows(plan)[1] > 1 and (limit is None or limit):
+            clause = clauses.limit or clauses.offset or node
+            raise refusal(clause, "LIMIT and OFFSET need ORDER BY: which rows come first is unspecified")
+        return nodes.TopK(plan, (), tuple(keys), width, offset or 0, limit)
 
-    def group(self, node: exp.Select, scope: QueryScope) -> None:
-        """Bind the keys of ``GROUP BY``, of which numbers are selected columns."""
-        group = node.args.get("group")
-        for part in [] if group is None else list(group.expressions):
-            number = _number(part)
-            if number is None:
-                self.expression(part, scope)
-            elif number > len(node.expressions):
-                raise _no_place(part, len(node.expressions))
-            else:
-                part.replace(node.expressions[number - 1].unalias().copy())
+    def select(self, node: exp.Select, around: QueryScope | None, tables: Tables, behind: _Behind | None) -> BoundQuery:
+        """Return a ``SELECT``: its clauses are read in the order in which DuckDB gives names a meaning."""
+        expressions, clause, joins, where, group, having, windows, qualify, distinct, order, limit, offset, with_ = read(
+            node,
+            *("expressions", "from_", "joins", "where", "group", "having", "windows", "qualify"),
+            *("distinct", "order", "limit", "offset", "with_"),
+        )
+        scope = QueryScope(around, self.with_tables(with_, around, tables))
+        clauses = _Behind.of(order, limit, offset, behind)
+        plan = from_items.source(self, clause, listed(joins), scope)
+        scope.windows.update((identifier(window.args["this"]), window) for window in listed(windows))
+        selected = self.outputs(node, expressions, scope)
+        values = selected.values
+        owners = scope.owners()
+        conditions = self.conditions(where, scope, owners)
+        self.refuse_special(conditions)
+        if conditions:
+            plan = nodes.FilterRows(plan, tuple(conditions))
+        keys, sets = self.keys(group, values, scope)
+        if having is not None:
+            scope.alias_first.update(self.named_first(node, having, set(keys), scope))
+        of_groups = self.conditions(having, scope, owners)
+        for window in listed(windows):
+            over(self, window, scope)
+        of_windows = self.conditions(qualify, scope, owners)
+        (on,) = [None] if distinct is None else read(distinct, "on")
+        firsts = [self.ordered(part, scope, selected) for part in ([] if on is None else read(on, "expressions")[0])]
+        orders = self.orders(clauses.orders, scope, selected)
+        late = [value for _, value in orders if isinstance(value, Expr)] + [part for part in firsts if isinstance(part, Expr)]
 
-    def named_first(self, node: exp.Select, having: exp.Expr, scope: QueryScope) -> set[int]:
+        asked = [*values, *of_groups, *of_windows, *late]
+        aggregates = _special(asked, AggregateCall, GroupingCall)
+        known: dict[Expr, Expr] = {}
+        if group is not None or aggregates or of_groups:
+            plan, known = self.grouped(plan, keys, sets, aggregates)
+            self.refuse_columns([substituted(part, known) for part in asked], set(owners) - ids_in(*known.values()))
+        if of_groups:
+            of_groups = [substituted(part, known) for part in of_groups]
+            self.refuse_special(of_groups)
+            plan = nodes.FilterRows(plan, tuple(of_groups))
+        functions = _special([substituted(part, known) for part in (*values, *of_windows, *late)], WindowCall)
+        computed = tuple(NamedExpr(self.fresh(), part) for part in functions)
+        over_windows: dict[Expr, Expr] = {part.value: part.ref for part in computed}
+        if computed:
+            for part in functions:
+                if _special(part.parts, WindowCall):
+                    raise refusal(part.at, "a window function cannot stand in another: use a subquery")
+                self.refuse_special(part.parts)
+            plan = nodes.Windows(plan, computed)
+
+        def final(value: Expr) -> Expr:
+            return substituted(substituted(value, known), over_windows)
+
+        if of_windows:
+            of_windows = [final(part) for part in of_windows]
+            self.refuse_special(of_windows)
+            plan = nodes.FilterRows(plan, tuple(of_windows))
+        values = [final(value) for value in values]
+        elements = _special(values, Element)
+        if elements:
+            lists = tuple(part.list for part in elements if isinstance(part, Element))
+            refs = tuple(Ref(part.kind, self.fresh()) for part in elements)
+            plan = nodes.Unnest(plan, lists, refs)
+            values = [substituted(value, dict(zip(elements, refs))) for value in values]
+        self.refuse_special(values)
+        return BoundQuery(self.projected(node, plan, values, clauses, distinct, firsts, orders, final), selected.names)
+
+    def projected(
+        self,
+        node: exp.Expr,
+        plan: QueryPlan,
+        values: Sequence[Expr],
+        clauses: _Behind,
+        distinct: exp.Expr | None,
+        firsts: Sequence[Expr | int],
+        orders: Sequence[tuple[exp.Expr, Expr | int]],
+        final: Callable[[Expr], Expr],
+    ) -> QueryPlan:
+        """Return the selected columns: distinct, ordered and limited. What else is ordered by is dropped afterwards."""
+        outputs = [NamedExpr(self.fresh(), value) for value in values]
+        by_value: dict[Expr, Ref] = {}
+        for output in outputs:
+            by_value.setdefault(output.value, output.ref)
+        unselected: list[NamedExpr] = []
+        limited = clauses.limit is not None or clauses.offset is not None
+
+        def column(value: Expr | int, read_later: bool) -> Expr:
+            """Return what is ordered by as a selected column, or as one more."""
+            if isinstance(value, int):
+                return outputs[value].ref
+            bound = final(value)
+            self.refuse_special([bound])
+            if bound not in by_value and not isinstance(bound, Literal) and read_later:
+                unselected.append(NamedExpr(self.fresh(), bound))
+                by_value[bound] = unselected[-1].ref
+            return by_value.get(bound, bound)
+
+        for part in firsts:
+            if isinstance(part, Literal):
+                raise refusal(part.at, "DISTINCT ON takes names, not values")
+        groups = [column(part, True) for part in firsts]
+        keys = [sort_key(part, column(value, bool(firsts or (limited and distinct is None)))) for part, value in orders]
+        unselected_ids = nodes.ids(plan)
+        plan = nodes.Project(plan, (*outputs, *unselected))
+        if distinct is not None and not firsts:
+            plan = nodes.DistinctRows(plan)
+        if firsts:
+            if not keys:
+                raise refusal(distinct or node, "DISTINCT ON needs ORDER BY: which row of a group it takes is unspecified")
+            plan = nodes.TopK(plan, tuple(part for part in groups if isinstance(part, Ref)), tuple(keys), len(outputs), 0, 1)
+        if limited and distinct is not None and not firsts:
+            self.refuse_columns([key.value for key in keys], unselected_ids)
+        if limited or firsts:
+            plan = self.limited(node, plan, keys, clauses, len(outputs))
+        return nodes.Project(plan, tuple(NamedExpr(self.fresh(), output.ref) for output in outputs)) if unselected else plan
+
+    def conditions(self, clause: exp.Expr | None, scope: QueryScope, owners: Mapping[int, int]) -> list[Expr]:
+        """Return the conditions of a clause."""
+        if clause is None:
+            return []
+        (inner,) = read(clause, "this")
+        return list(conjuncts([as_kind(self.value(inner, scope), Kind.BOOLEAN)], owners))
+
+    # -- groups ----------------------------------------------------------------------------------------------------
+
+    def keys(self, group: exp.Expr | None, values: Sequence[Expr], scope: QueryScope) -> tuple[list[Expr], list[list[Expr]]]:
+        """Return the keys of ``GROUP BY``, and the sets of them."""
+        if group is None:
+            return [], [[]]
+        parts, every = read(group, "expressions", "all")
+        if every:
+            sets = [list(dict.fromkeys(value for value in values if not _special([value], AggregateCall, GroupingCall)))]
+        else:
+            sets = key_sets(group, listed(parts), lambda part: self.key(part, values, scope))
+        keys = list(dict.fromkeys(key for chosen in sets for key in chosen))
+        self.refuse_special(keys)
+        return keys, sets
+
+    def key(self, node: exp.Expr, values: Sequence[Expr], scope: QueryScope) -> Expr:
+        """Return a key, of which numbers are selected columns."""
+        number = column_number(node)
+        if number is None:
+            return self.value(node, scope)
+        if number > len(values):
+            raise _no_place(node, len(values))
+        return values[number - 1]
+
+    def grouped(
+        self, plan: QueryPlan, keys: Sequence[Expr], sets: Sequence[Sequence[Expr]], aggregates: Sequence[Expr]
+    ) -> tuple[QueryPlan, dict[Expr, Expr]]:
+        """Return the groups, and which column each key and aggregate becomes; a key that is a column keeps its number."""
+        own = {ref.id for ref in plan.columns}
+        named = [NamedExpr(key.id if isinstance(key, Ref) and key.id in own else self.fresh(), key) for key in keys]
+        place_of = {key: place for place, key in enumerate(keys)}
+        columns: dict[Expr, Expr] = {part.value: part.ref for part in named}
+        calls: list[NamedExpr] = []
+        groupings: list[Grouping] = []
+        for part in aggregates:
+            if isinstance(part, AggregateCall):
+                self.refuse_special(part.parts)
+                ids = ids_in(*part.parts)
+                if ids and ids.isdisjoint(own):
+                    raise refusal(part.at, "an aggregate of columns from outside belongs to the query around this one")
+                calls.append(NamedExpr(self.fresh(), part))
+                if isinstance(part.form, Whole) and part.form.order is None:
+                    raise refusal(part.at, f"{part.name} needs ORDER BY inside: the order of its values is unspecified")
+                columns[part] = calls[-1].ref
+            elif isinstance(part, GroupingCall):
+                if not all(key in place_of for key in part.keys):
+                    raise refusal(part.at, "GROUPING takes keys of GROUP BY")
+                groupings.append(Grouping(self.fresh(), tuple(place_of[key] for key in part.keys)))
+                columns[part] = Ref(Kind.INTEGER, groupings[-1].id)
+        places = tuple(tuple(place_of[key] for key in dict.fromkeys(chosen)) for chosen in sets)
+        return nodes.GroupRows(plan, tuple(named), places, tuple(calls), tuple(groupings)), columns
+
+    def refuse_columns(self, values: Sequence[Expr], hidden: set[int]) -> None:
+        """Refuse columns that are not there: of ``FROM`` beside groups, or beside distinct rows."""
+        for part in parts_in(values):
+            if not hidden.isdisjoint({part.id} if isinstance(part, Ref) else part.outer):
+                raise refusal(part.at, "no such column here; next to aggregates it must stand in GROUP BY")
+
+    def refuse_special(self, values: Sequence[Expr]) -> None:
+        """Refuse aggregates and the like where no groups, windows or lists are."""
+        for part in parts_in(values):
+            why = _MISPLACED.get(type(part))
+            if why is not None:
+                raise refusal(part.at, why)
+
+    def named_first(self, node: exp.Select, having: exp.Expr, keys: set[Expr], scope: QueryScope) -> set[int]:
         """Return the names of ``HAVING`` that mean selected columns before those of ``FROM``: outside of aggregates and keys."""
         first: set[int] = set()
         part: Any
@@ -345,125 +423,152 @@ class _Binder:
             name = lower_case(column.name)
             if column.table or name not in scope.aliases or not scope.sources(name):
                 continue
-            if column.find_ancestor(*_AGGREGATES, exp.Query) is not node:
-                continue
-            keys, part = _keys(node), column
-            while part is not having and not has_query(part) and self.of_from(part, scope) not in keys:
+            part = column.parent
+            while not isinstance(part, exp.Query) and not is_aggregate(part):
                 part = part.parent
-            if part is having or has_query(part):
+            if part is not node:
+                continue
+            part = column
+            while part is not having and not isinstance(part, exp.Query) and not self._is_key(part, keys, scope):
+                part = part.parent
+            if part is having or isinstance(part, exp.Query):
                 first.add(id(column))
         return first
 
-    def of_from(self, node: exp.Expr, scope: QueryScope) -> exp.Expr:
-        """Return a copy of an expression in which names without a table are columns of ``FROM``."""
+    def _is_key(self, node: exp.Expr, keys: set[Expr], scope: QueryScope) -> bool:
+        try:
+            return self.value(node, scope) in keys
+        except SqlError:
+            return False
 
-        def bound(part: exp.Expr) -> exp.Expr:
-            if not isinstance(part, exp.Column) or (not part.table and not scope.sources(lower_case(part.name))):
-                return part
-            return scope.column(part)
+    # -- selected columns ------------------------------------------------------------------------------------------
 
-        return node.copy().transform(bound)
+    def outputs(self, node: exp.Select, expressions: Sequence[exp.Expr], scope: QueryScope) -> _Selected:
+        """Return the selected columns."""
+        if not expressions:
+            raise refusal(node, "SELECT needs columns")
+        selected, used = _Selected(), {lower_case(output.output_name) for output in expressions}
+        for written in expressions:
+            output = bare(written)  # in SELECT DISTINCT (a) the brackets mean nothing
+            star = star_of(output)
+            if star is not None:
+                self.star(output, star, scope, selected)
+                continue
+            name = lower_case(output.output_name)
+            if not name:
+                name = _unused(str(lower_case(text_of(output))), used)
+                used.add(name)
+            inner, alias = read(output, "this", "alias") if isinstance(output, exp.Alias) else (output, None)
+            value = self.value(inner, scope)
+            aliased = alias is not None or (isinstance(output, exp.Subquery) and output.args.get("alias"))
+            if isinstance(inner, exp.Column) and not aliased:
+                name = scope.spelled(name, value)
+            selected.add(name if alias is None else name_in(alias), value, scope if aliased else None)
+        return selected
 
-    def order(self, order: exp.Expr, scope: QueryScope, names: Sequence[str], places: Mapping[str, int]) -> None:
-        """Bind the expressions of ``ORDER BY``; ``ALL`` is every column."""
-        parts: list[exp.Expr] = []
-        for ordered in order.expressions:
-            if isinstance(ordered.this, exp.Var) and ordered.this.name.upper() == "ALL":
-                for place in range(len(names)):
-                    part = ordered.copy()
-                    _replace(part.this, output_column(place))
-                    parts.append(part)
+    def star(self, output: exp.Expr, star: exp.Star, scope: QueryScope, selected: _Selected) -> None:
+        """Add the columns of ``*`` or ``t.*``, without those of ``EXCLUDE``, and with those of ``REPLACE`` and ``RENAME``."""
+        table = ""
+        if isinstance(output, exp.Column):
+            written = read(output, "this", "table")[1]
+            table = "" if written is None else name_in(written)
+        items = [item for item in scope.items if item.name == table] if table else scope.items
+        if not items:
+            raise scope.no_table(output, table) if table else refusal(output, "* has no columns here")
+        columns = [(name, items[0]) for name in items[0].columns] if table else scope.columns()
+        changes: dict[str, tuple[str, Any]] = {}
+        for clause, parts in zip(("except_", "replace", "rename"), read(star, "except_", "replace", "rename")):
+            for part in listed(parts):
+                column = part.this if clause == "rename" else part.args["alias"] if clause == "replace" else part
+                name = name_in(read(column, "this", "table")[0] if isinstance(column, exp.Column) else column)
+                sources = [source for other, source in columns if other == name and _is_of(source, column)]
+                if not sources or name in changes:
+                    why = "there is no other column of this name in *" if sources else "* has no column of this name"
+                    raise refusal(column, why)
+                if clause != "except_":
+                    scope.only(sources, name, column)
+                changes[name] = clause, part
+        for name, source in columns:
+            clause, part = changes.get(name, ("", None))
+            if clause == "except_" and _is_of(source, part):
+                continue
+            value = self.value(read(part, "this", "alias")[0], scope) if clause == "replace" else source.value(name)
+            name = name_in(part.args["alias"]) if clause == "rename" else name
+            selected.add(name, value, scope if clause in ("replace", "rename") else None)
+
+    # -- orders ----------------------------------------------------------------------------------------------------
+
+    def orders(self, parts: Sequence[exp.Expr], scope: QueryScope, selected: _Selected) -> list[tuple[exp.Expr, Expr | int]]:
+        """Return what is ordered by: expressions, or places of selected columns; ``ALL`` is every column."""
+        orders: list[tuple[exp.Expr, Expr | int]] = []
+        for part in parts:
+            if isinstance(part.this, exp.Var) and part.this.name.upper() == "ALL":
+                orders += [(part, place) for place in range(len(selected.names))]
             else:
-                self.ordered(ordered.this, scope, names, places)
-                parts.append(ordered)
-        order.set("expressions", parts)
+                orders.append((part, self.ordered(part.this, scope, selected)))
+        return orders
 
-    def ordered(self, node: exp.Expr, scope: QueryScope, names: Sequence[str], places: Mapping[str, int]) -> None:
-        """Bind what is ordered by: a number or a name that stands alone is a selected column, if there is one."""
-        part, place = node.unnest(), _number(node)
-        if place is not None and place > len(names):
-            raise _no_place(node, len(names))
+    def ordered(self, node: exp.Expr, scope: QueryScope, selected: _Selected) -> Expr | int:
+        """Return what is ordered by: a number or a name that stands alone is a selected column, if there is one."""
+        part, place, names = node.unnest(), column_number(node), selected.names
         if place is not None:
-            place -= 1
-        elif isinstance(part, exp.Column) and not part.table:
+            if place > len(names):
+                raise _no_place(node, len(names))
+            return place - 1
+        if isinstance(part, exp.Column) and not part.table:
             name = lower_case(part.name)
-            place = places.get(name)
-            if place is None and name in names and len(scope.sources(name)) != 1:
-                place = names.index(name)
-        if place is None:
-            self.expression(node, scope)
-        else:
-            _replace(node, output_column(place))
+            if name in selected.places:
+                return selected.places[name]
+            if name in names and len(scope.sources(name)) != 1:
+                return names.index(name)
+        return self.value(node, scope)
 
     # -- expressions -----------------------------------------------------------------------------------------------
 
-    def expression(self, root: exp.Expr, scope: QueryScope, aliases: set[int] | frozenset[int] = frozenset()) -> None:
-        """Bind the names in an expression; those of ``aliases`` are selected columns, though ``FROM`` has them too."""
-        left = [root]
-        while left:
-            node = left.pop()
-            if isinstance(node, exp.Column):
-                if not isinstance(node.this, exp.Star):
-                    self.column(node, scope, id(node) in aliases)
-            elif isinstance(node, exp.Identifier):
-                _write(node)
-            elif isinstance(node, exp.Query):
-                self.query(node, scope, scope.tables)
-            elif isinstance(node, exp.Exists):
-                self.query(node.this, scope, scope.tables, exists=True)
-            elif isinstance(node, exp.Parameter | exp.Placeholder):
-                raise refusal(node, "parameters have no values here")
-            else:
-                children: list[exp.Expr] = []
-                for value in node.args.values():
-                    if isinstance(value, exp.Expr):
-                        children.append(value)
-                    elif isinstance(value, list):
-                        children += [part for part in value if isinstance(part, exp.Expr)]
-                left += reversed(children)
-                if isinstance(node, exp.Anonymous) and node.name.upper() == "ALL" and _is_query(children):
-                    node.replace(exp.All(this=exp.Subquery(this=children[0])))  # ALL ((...) UNION (...)) is no function
+    def value(self, node: Any, scope: QueryScope) -> Expr:
+        """Return an expression; aggregates and window functions of it are those of the query that it stands in."""
+        if is_aggregate(node):
+            return aggregated(self, node, scope)
+        if isinstance(node, exp.Window):
+            return windowed(self, node, scope)
+        return scalar(self, node, scope)
 
-    def column(self, node: exp.Column, scope: QueryScope, alias_first: bool) -> None:
-        value = scope.column(node, alias_first)
-        if isinstance(value, exp.Column):
-            node.set("this", value.this)
-            node.set("table", value.args.get("table"))
-            node.set("db", None)
-            node.set("catalog", None)
+    def plain_value(self, node: exp.Expr, scope: QueryScope) -> Expr:
+        """Return an expression without aggregates, window functions and ``unnest``."""
+        value = self.value(node, scope)
+        self.refuse_special([value])
+        return value
+
+
+_MISPLACED: Final[dict[type[Expr], str]] = {
+    AggregateCall: "an aggregate cannot stand here",
+    WindowCall: "a window function cannot stand here: QUALIFY has conditions on it",
+    Element: "this is not supported here: UNNEST stands in FROM, or among the selected columns",
+    GroupingCall: "GROUPING stands beside GROUP BY",
+}
+
+
+def _special(values: Sequence[Expr], *kinds: type[Expr]) -> list[Expr]:
+    """Return the parts of some kinds in expressions, each once; not those in others of these kinds."""
+    special: dict[Expr, None] = {}
+    left = list(values)[::-1]
+    while left:
+        part = left.pop()
+        if isinstance(part, kinds):
+            special[part] = None
         else:
-            _replace(node, value)
+            left += part.parts[::-1]
+    return list(special)
 
 
-def _renamed(node: exp.Expr, columns: Sequence[str]) -> Sequence[str]:
-    """Return the names that the columns of an item have: those that it gives them first, and each only once."""
-    alias = node.args["alias"]
-    named = alias.args.get("columns") or []
-    if len(named) > len(columns):
-        raise refusal(named[len(columns)], f"the names are more than the {len(columns)} columns")
-    if not named and len(set(columns)) == len(columns):
-        return columns
-    names = distinct_names([*(lower_case(name.name) for name in named), *columns[len(named) :]])
-    alias.set("columns", [exp.to_identifier(name) for name in names])
-    return names
-
-
-def _reads(query: exp.Expr, table: str) -> bool:
-    return any(isinstance(node, exp.Table) and lower_case(node.name) == table for node in nodes_in(query))
-
-
-def _write(name: exp.Expr) -> None:
-    """Write a name as all that is equal to it is written."""
-    text = lower_case(name.name)
-    name.set("this", text)
-    name.set("quoted", exp.to_identifier(text).quoted)
-
-
-def _replace(node: exp.Expr, value: exp.Expr) -> None:
-    """Put a value in the place of a name, and of its position in the text."""
-    if not value.meta:
-        value.meta.update(node.meta)
-    node.replace(value)
+def _whole(clause: exp.Expr | None, name: str) -> int | None:
+    """Return the number of ``LIMIT`` or ``OFFSET``."""
+    if clause is None:
+        return None
+    value = bare(read(clause, "expression")[0])
+    if not isinstance(value, exp.Literal) or not str(value.this).isdigit():
+        raise refusal(clause, f"{name} takes a literal whole number")
+    return int(str(value.this))
 
 
 def _is_of(source: Any, column: exp.Expr) -> bool:
@@ -472,44 +577,9 @@ def _is_of(source: Any, column: exp.Expr) -> bool:
     return not table or (isinstance(source, FromItem) and source.name == table)
 
 
-def _selects_columns(select: exp.Select) -> bool:
-    """Return whether a query only selects columns of its rows."""
-    plain = all(isinstance(output.unalias(), exp.Column) for output in select.expressions)
-    return plain and not any(select.args.get(name) for name in _SHAPING)
-
-
-def _is_query(nodes: Sequence[exp.Expr]) -> bool:
-    return len(nodes) == 1 and isinstance(nodes[0], exp.Query)
-
-
 def _unused(name: str, used: set[str]) -> str:
     return next(new for number in count() if (new := f"{name}_{number}" if number else name) not in used)
 
 
-def _number(node: exp.Expr) -> int | None:
-    """Return the number that a key or an order is, or ``None`` for others."""
-    part = node.unnest()
-    if not part.is_int:
-        return None
-    number = int(part.to_py())
-    if number < 1:
-        raise refusal(node, "the numbers of columns begin with 1")
-    return number
-
-
 def _no_place(node: exp.Expr, width: int) -> SqlError:
     return refusal(node, f"there are only {width} columns")
-
-
-def _keys(select: exp.Select) -> set[exp.Expr]:
-    """Return the bound expressions that a query is grouped by."""
-    group, keys = select.args.get("group"), set[exp.Expr]()
-    outputs = [output.unalias() for output in select.expressions]
-    parts = [] if group is None else outputs if group.args.get("all") else list(group.expressions)
-    while parts:
-        part = parts.pop().unnest()
-        if isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
-            parts += part.expressions
-        else:
-            keys.add(part)
-    return keys

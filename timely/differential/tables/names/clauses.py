@@ -1,7 +1,4 @@
-"""Clauses of a parsed query, before any is changed: each part of the tree is one that is translated, and stands at its place.
-
-sqlglot accepts more than SQL has, and its rules drop what they do not know. So whatever is not read here is refused first.
-"""
+"""Clauses of a parsed query: each stands at its place, where the parser accepts more than SQL has."""
 
 from __future__ import annotations
 
@@ -11,81 +8,35 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from timely.differential.tables.expressions.tree_nodes import nodes_in
+from timely.differential.tables.names.reader import listed
+from timely.differential.tables.names.refusals import refusal, stands_before, written
 from timely.differential.tables.values.kinds import lower_case
-from timely.differential.tables.values.refusals import only, refusal, stands_before, written
-from timely.differential.tables.values.written_calls import bare
-
-_SET_OPERATION: Final = ("this", "expression", "distinct", "order", "limit", "offset", "with_")
-
-READ: Final[dict[Any, tuple[str, ...]]] = {
-    exp.Select: (
-        *("expressions", "from_", "joins", "where", "group", "having", "windows", "qualify"),
-        *("order", "limit", "offset", "distinct", "with_"),
-    ),
-    exp.Union: (*_SET_OPERATION, "by_name"),
-    exp.Except: _SET_OPERATION,
-    exp.Intersect: _SET_OPERATION,
-    exp.Subquery: ("this", "alias", "with_", "joins"),
-    exp.With: ("expressions", "recursive"),
-    exp.CTE: ("this", "alias", "materialized"),
-    exp.From: ("this",),
-    exp.Join: ("this", "side", "kind", "method", "on", "using"),
-    exp.Lateral: ("this", "alias"),
-    exp.Table: ("this", "alias", "joins"),
-    exp.TableAlias: ("this", "columns"),
-    exp.Unnest: ("expressions", "alias", "offset"),
-    exp.Values: ("expressions", "alias"),
-    exp.Where: ("this",),
-    exp.Group: ("expressions", "all"),
-    exp.Rollup: ("expressions",),
-    exp.Cube: ("expressions",),
-    exp.GroupingSets: ("expressions",),
-    exp.Having: ("this",),
-    exp.Qualify: ("this",),
-    exp.Order: ("this", "expressions"),
-    exp.Ordered: ("this", "desc", "nulls_first"),
-    exp.Limit: ("expression",),
-    exp.Offset: ("expression",),
-    exp.Distinct: ("expressions", "on"),
-    exp.Window: ("this", "partition_by", "order", "spec", "alias", "over"),
-    exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side", "exclude"),
-    exp.Filter: ("this", "expression"),
-    exp.WithinGroup: ("this", "expression"),
-    exp.IgnoreNulls: ("this",),
-    exp.RespectNulls: ("this",),
-    exp.Alias: ("this", "alias"),
-    exp.Star: ("except_", "replace", "rename"),
-    exp.Column: ("this", "table", "db", "catalog"),
-    exp.Identifier: ("this", "quoted"),
-    exp.Literal: ("this", "is_string"),
-    exp.Boolean: ("this",),
-    exp.Paren: ("this",),
-    exp.Tuple: ("expressions",),
-    exp.Not: ("this",),
-    exp.Neg: ("this",),
-    exp.Anonymous: ("this", "expressions"),
-    exp.Explode: ("this",),
-    exp.Any: ("this",),
-    exp.All: ("this",),
-    exp.Exists: ("this",),
-    exp.DataTypeParam: ("this",),
-}
-"""The parts of a query that are read. Other expressions are checked where they are compiled."""
 
 _ORDER: Final = ("from_", "joins", "where", "group", "having", "windows", "qualify", "order")
 
 _NUMBER: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
+def nodes_in(root: exp.Expr) -> list[exp.Expr]:
+    """Return the nodes of a tree level by level, in one call: the parser's own generators take several for each node."""
+    nodes = [root]
+    for node in nodes:
+        for value in node.args.values():
+            if isinstance(value, exp.Expr):
+                nodes.append(value)
+            elif isinstance(value, list):
+                nodes += [part for part in value if isinstance(part, exp.Expr)]
+    return nodes
+
+
+def columns_of(node: exp.Expr) -> list[exp.Column]:
+    """Return the columns in an expression, also those in its subqueries."""
+    return [part for part in nodes_in(node) if isinstance(part, exp.Column)]
+
+
 def check_clauses(tree: exp.Expr) -> None:
-    """Raise ``SqlError`` for what no query has, or is not kept up to date; move clauses of parentheses to their query."""
+    """Raise ``SqlError`` for what no query has, or what does not stand at its place."""
     for node in nodes_in(tree):
-        if isinstance(node, exp.Subquery):
-            _move_inside(node)
-        names = READ.get(type(node))
-        if names is not None:
-            only(node, *names)
         why = _fault(node)
         if why:
             raise refusal(node, why)
@@ -103,13 +54,13 @@ def _fault(node: exp.Expr) -> str:
         return "GROUP BY DISTINCT is not supported: select DISTINCT"
     if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
         joins = node.this.args.get("joins") or []
-        return "" if joins and not any(map(_is_comma, joins)) else "parentheses in FROM are around a query or a join"
+        return "" if joins and not any(map(is_comma, joins)) else "parentheses in FROM are around a query or a join"
     if isinstance(node, exp.Alias) and not isinstance(node.parent, exp.Select | exp.Star):
         return "AS gives names to columns only"
     if isinstance(node, exp.Join):
         conditions = sum(node.args.get(name) is not None for name in ("on", "using"))
         conditions += node.kind == "CROSS" or str(node.args.get("method") or "").upper() in ("NATURAL", "POSITIONAL")
-        if conditions != 1 and not _is_comma(node):
+        if conditions != 1 and not is_comma(node):
             return "CROSS and NATURAL joins have no condition" if conditions else "a join needs ON or USING"
     names = node.args.get("except_" if isinstance(node, exp.Star) else "using") or []
     if not all(isinstance(name, exp.Identifier | exp.Column) for name in names):
@@ -128,52 +79,14 @@ def _fault(node: exp.Expr) -> str:
     return ""
 
 
-def _move_inside(node: exp.Subquery) -> None:
-    """Give the query in parentheses the clauses that stand behind them."""
-    query = node.this
-    while isinstance(query, exp.Subquery):
-        _move_inside(query)
-        query = query.this
-    for name in ("order", "limit", "offset"):
-        clause = node.args.get(name)
-        if clause is None:
-            continue
-        if not isinstance(query, exp.Query) or query.args.get("limit") or query.args.get("offset"):
-            raise refusal(clause, "these parentheses have a LIMIT already: name them in FROM, and select from that")
-        node.set(name, None)
-        if name == "order" and query.args.get("order") is not None:
-            clause.set("expressions", [*clause.expressions, *query.args["order"].expressions])
-        query.set(name, clause)
-
-
 def _check_select(select: exp.Select) -> None:
-    if not select.expressions:
-        raise refusal(select, "SELECT needs columns")
-    for output in select.expressions:
-        value = output.this if isinstance(output, exp.Alias) else output
-        if not isinstance(bare(value), exp.Alias):
-            value.replace(bare(value))  # in SELECT DISTINCT (a) the brackets mean nothing
     _check_once("window", [window.this for window in select.args.get("windows") or []])
     if select.args.get("from_") is None and select.args.get("joins"):
         raise refusal(select.args["joins"][0], "a join needs FROM before it")
-    _join_before_comma(select)
 
 
-def _join_before_comma(select: exp.Select) -> None:
-    """Have the joins behind a comma be of the item behind it, where that matters: sqlglot takes all items before them."""
-    groups: list[list[exp.Expr]] = [[]]
-    for join in select.args.get("joins") or []:
-        if _is_comma(join):
-            groups.append([])
-        groups[-1].append(join)
-    for first, *others in groups[1:]:
-        words = {str(join.args.get(name) or "").upper() for join in others for name in ("side", "method")}
-        if words & {"RIGHT", "FULL", "NATURAL"}:
-            first.this.set("joins", [*(first.this.args.get("joins") or []), *others])
-            select.set("joins", [join for join in select.args["joins"] if not any(join is other for other in others)])
-
-
-def _is_comma(join: exp.Expr) -> bool:
+def is_comma(join: exp.Expr) -> bool:
+    """Return whether a join is a comma."""
     return not any(join.args.get(name) for name in ("kind", "side", "method", "on", "using"))
 
 
@@ -200,13 +113,6 @@ def last_of_name(select: exp.Expr, name: exp.Expr) -> exp.Expr | None:
     return aliases[-1].this if aliases and len(same) > 1 else None
 
 
-def joined_in(item: exp.Expr) -> exp.Expr | None:
-    """Return what stands in the parentheses of an item of ``FROM`` that are a join, or ``None`` for other items."""
-    inner = item.this if isinstance(item, exp.Subquery) else None
-    joined = isinstance(inner, exp.Table) or (isinstance(inner, exp.Subquery) and (inner.args.get("joins") or joined_in(inner)))
-    return inner if joined else None
-
-
 def _check_once(what: str, names: list[Any]) -> None:
     """Refuse a name that is given twice, of which only one would be read."""
     seen: set[str] = set()
@@ -228,12 +134,8 @@ def _check_places(query: exp.Query) -> None:
                 if not isinstance(side, exp.SetOperation | exp.Subquery) and side.args.get(name) is not None:
                     raise refusal(side.args[name], "it belongs behind the set operation, or its query into parentheses")
         return
-    clauses = [clause for name in _ORDER for clause in _listed(query.args.get(name))]
-    limits = [clause for name in ("limit", "offset") for clause in _listed(query.args.get(name))]
+    clauses = [clause for name in _ORDER for clause in listed(query.args.get(name))]
+    limits = [clause for name in ("limit", "offset") for clause in listed(query.args.get(name))]
     for before, after in [*pairwise(clauses), *((clause, limit) for clause in clauses[-1:] for limit in limits)]:
         if stands_before(after, before):
             raise refusal(after, f"it belongs behind {written(before)}")
-
-
-def _listed(value: Any) -> list[exp.Expr]:
-    return list(value) if isinstance(value, list) else [] if value is None else [value]

@@ -5,50 +5,69 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any, Protocol
 
 import attrs
 from sqlglot import exp
 
-from timely.differential.tables.values.kinds import lower_case, spelling
-from timely.differential.tables.values.refusals import refusal
+from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref
+from timely.differential.tables.expressions.calls import call
+from timely.differential.tables.names.refusals import refusal
+from timely.differential.tables.plan.nodes import QueryPlan
+from timely.differential.tables.values.kinds import Kind, lower_case, spelling
 from timely.errors import SqlError
+
+
+@attrs.frozen
+class TableRows:
+    """What a query may read by a name: its columns, and a plan of its rows, whose columns have numbers of their own."""
+
+    columns: Sequence[str]
+    plan: Callable[[exp.Expr], QueryPlan]
+
+
+Tables = Mapping[str, TableRows]
+
+
+@attrs.frozen
+class BoundQuery:
+    """The plan of a query, and the names of its columns."""
+
+    plan: QueryPlan
+    names: Sequence[str]
 
 
 @attrs.define(eq=False)
 class FromItem:
-    """A table of ``FROM``: its name in the query, the name that no table around it has, and its columns."""
+    """A table of ``FROM``: its name in the query, and its columns."""
 
     name: str
-    unique: str
-    columns: Sequence[str]
-    on_read: Callable[[str], None] | None = None
+    columns: Mapping[str, Ref]
 
-    def value(self, column: str) -> exp.Expr:
-        """Return one of its columns, as the table spells it."""
-        if self.on_read is not None:
-            self.on_read(column)
-        return exp.column(self.columns[self.columns.index(column)], self.unique)
+    def value(self, column: str) -> Expr:
+        """Return one of its columns."""
+        return self.columns[column]
 
 
 @attrs.define(eq=False)
 class MergedColumn:
     """What columns of one name are that tables are joined ``USING``: the value of the side that has all of them."""
 
-    column: exp.Expr
+    column: Expr
 
-    def value(self, column: str) -> exp.Expr:
+    def value(self, column: str) -> Expr:
         """Return the value."""
-        return self.column.copy()
+        return self.column
 
-    def joined(self, other: exp.Expr, how: str) -> MergedColumn:
+    def joined(self, other: Expr, how: str) -> MergedColumn:
         """Return the column after a join ``how`` of a table whose column of this name is ``other``."""
         if how == "right":
             return MergedColumn(other)
-        if how != "full" and not isinstance(self.column, exp.Coalesce):
+        several = isinstance(self.column, Call) and self.column.name == "coalesce"
+        if how != "full" and not several:
             return self
-        values = [self.column.this, *self.column.expressions] if isinstance(self.column, exp.Coalesce) else [self.column]
-        first, *others = (value.copy() for value in (*values, other))
-        return MergedColumn(exp.Coalesce(this=first, expressions=others))
+        values = self.column.parts if several else (self.column,)
+        return MergedColumn(call("coalesce", [*values, other]))
 
 
 Source = FromItem | MergedColumn
@@ -59,24 +78,22 @@ Source = FromItem | MergedColumn
 class QueryScope:
     """The names of one ``SELECT``, and around them those of the queries that it stands in.
 
-    ``tables`` are the columns of those of the database and of ``WITH``; ``taken`` are the unique names of all items in sight.
+    ``tables`` are those of the database and of ``WITH``.
     """
 
     around: QueryScope | None
-    tables: Mapping[str, Sequence[str]]
-    taken: set[str]
+    tables: Tables
     names: set[str] = attrs.Factory(set)
     """Of its items, as the query calls them."""
     items: list[FromItem] = attrs.Factory(list)
-    merged: dict[tuple[str, str], MergedColumn] = attrs.Factory(dict)
-    """By the unique name of an item and the column."""
-    aliases: dict[str, exp.Expr] = attrs.Factory(dict)
+    merged: dict[tuple[FromItem, str], MergedColumn] = attrs.Factory(dict)
+    """By an item and the column."""
+    aliases: dict[str, Expr] = attrs.Factory(dict)
     """What the selected columns with ``AS`` are; of several of a name it is the last."""
-
-    @staticmethod
-    def inside(around: QueryScope | None, tables: Mapping[str, Sequence[str]]) -> QueryScope:
-        """Return an empty scope."""
-        return QueryScope(around, tables, set() if around is None else set(around.taken))
+    windows: dict[str, exp.Expr] = attrs.Factory(dict)
+    """The windows of ``WINDOW``."""
+    alias_first: set[int] = attrs.Factory(set)
+    """The names, as nodes, that mean selected columns though ``FROM`` has them too."""
 
     def levels(self) -> Iterator[QueryScope]:
         """Yield the scope, and those around it."""
@@ -91,7 +108,7 @@ class QueryScope:
         seen: list[Source] = []
         for item in self.items if items is None else items:
             for name in item.columns:
-                source = self.merged.get((item.unique, name), item) if self.merged else item
+                source = self.merged.get((item, name), item) if self.merged else item
                 if source is not item:
                     if source in seen:
                         continue
@@ -102,7 +119,17 @@ class QueryScope:
     def sources(self, name: str, items: Sequence[FromItem] | None = None) -> list[Source]:
         """Return what has a column of this name: tables, and columns of ``USING``."""
         having = [item for item in (self.items if items is None else items) if name in item.columns]
-        return list(dict.fromkeys(self.merged.get((item.unique, name), item) for item in having)) if self.merged else list(having)
+        return list(dict.fromkeys(self.merged.get((item, name), item) for item in having)) if self.merged else list(having)
+
+    def spelled(self, name: str, value: Expr) -> str:
+        """Return the name of a column as its table spells it."""
+        items = (item for level in self.levels() for item in level.items)
+        own = (item for item in items if isinstance(value, Ref) and item.columns.get(name) == value)
+        return next((key for item in own for key in item.columns if key == name), name)
+
+    def owners(self) -> dict[int, int]:
+        """Return of which item each column is."""
+        return {ref.id: place for place, item in enumerate(self.items) for ref in item.columns.values()}
 
     def item(self, table: str) -> FromItem | None:
         """Return the table of this name, of the innermost query that has one."""
@@ -114,7 +141,7 @@ class QueryScope:
             level = level.around
         return None
 
-    def meaning(self, name: str, node: exp.Expr, alias_first: bool = False) -> exp.Expr | None:
+    def meaning(self, name: str, node: exp.Expr, alias_first: bool = False) -> Expr | None:
         """Return what a name without a table means: a column of ``FROM``, a selected one, or one of a query around it."""
         level: QueryScope | None = self
         while level is not None:
@@ -122,7 +149,7 @@ class QueryScope:
             if sources:
                 return level.only(sources, name, node).value(name)
             if name in level.aliases:
-                return level.aliases[name].copy()
+                return level.aliases[name]
             level = level.around
         return None
 
@@ -134,19 +161,22 @@ class QueryScope:
             raise refusal(node, f"the name is ambiguous: write {' or '.join(f'{table}.{column}' for table in tables)}")
         return sources[0]
 
-    def column(self, node: exp.Column, alias_first: bool = False) -> exp.Expr:
+    def column(self, node: exp.Expr, written: Sequence[str]) -> Expr:
         """Return what a column means: one of a table, or a field of a struct."""
-        name, *fields = (lower_case(part.name) for part in node.parts)
-        value: exp.Expr | None = None
+        name, *fields = map(lower_case, written)
+        value: Expr | None = None
         if fields:
             item = self.item(name)
             if item is not None and fields[0] in item.columns:
                 value = item.value(fields.pop(0))
-        value = value or self.meaning(name, node, alias_first)
         if value is None:
-            raise self._unknown(node)
+            value = self.meaning(name, node, id(node) in self.alias_first)
+        if value is None:
+            raise self._unknown(node, written)
+        if isinstance(value, Ref):
+            value = attrs.evolve(value, at=node)
         for field in fields:
-            value = exp.Dot(this=value, expression=exp.to_identifier(field))
+            value = call("struct_extract", [value, Literal(Kind.TEXT, field, field)], node)
         return value
 
     def no_table(self, node: exp.Expr, table: str) -> SqlError:
@@ -154,16 +184,35 @@ class QueryScope:
         tables = [item.name for level in self.levels() for item in level.items]
         return refusal(node, f"there is no table {table} in FROM; there are: {', '.join(tables) or 'none'}")
 
-    def _unknown(self, node: exp.Column) -> SqlError:
+    def _unknown(self, node: exp.Expr, written: Sequence[str]) -> SqlError:
         """Return the error for a column that is not there."""
-        name, table = lower_case(node.name), lower_case(node.table)
-        if table and self.item(table) is None:
-            return self.no_table(node, table)
+        *tables, name = map(lower_case, written)
+        if tables and self.item(tables[-1]) is None:
+            return self.no_table(node, tables[-1])
         items = [item for level in self.levels() for item in level.items]
         near = difflib.get_close_matches(name, chain.from_iterable(item.columns for item in items), 1)
         meant = f": did you mean {exp.to_identifier(near[0]).sql(dialect='duckdb')}?" if near and near[0] != name else ""
         here = "; ".join(f"{item.name} has {', '.join(item.columns)}" for item in items)
         return refusal(node, f"there is no column of this name; {here or 'FROM has no table'}{meant}")
+
+
+class NameBinder(Protocol):
+    """What binds the parts of queries and expressions."""
+
+    def query(self, node: exp.Expr, around: QueryScope | None, tables: Tables) -> BoundQuery:
+        """Return a query."""
+
+    def subquery(self, node: exp.Expr, scope: QueryScope, *, exists: bool = False) -> QueryPlan:
+        """Return the plan of a subquery of an expression."""
+
+    def value(self, node: Any, scope: QueryScope) -> Expr:
+        """Return an expression."""
+
+    def plain_value(self, node: exp.Expr, scope: QueryScope) -> Expr:
+        """Return an expression without aggregates."""
+
+    def fresh(self) -> int:
+        """Return the number of a new column."""
 
 
 def distinct_names(columns: Sequence[str]) -> list[str]:

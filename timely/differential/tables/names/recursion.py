@@ -2,88 +2,86 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 from sqlglot import exp
 
-from timely.differential.tables.expressions.tree_nodes import nodes_in
-from timely.differential.tables.operators.groups import aggregates_in
-from timely.differential.tables.operators.window_functions import windows_in
-from timely.differential.tables.values.refusals import name_of, refusal
+from timely.differential.tables.expressions.bound import Membership, Subquery, parts_in
+from timely.differential.tables.names.clauses import nodes_in
+from timely.differential.tables.names.refusals import refusal
+from timely.differential.tables.plan import nodes
+from timely.differential.tables.plan.nodes import QueryPlan, TableScan, plans_in
+from timely.differential.tables.values.kinds import lower_case
 
 
-def references(node: exp.Expr, name: str) -> list[exp.Table]:
-    """Return where a query reads the table ``name``."""
-    return [part for part in nodes_in(node) if isinstance(part, exp.Table) and part.name == name]
+def reads_table(query: exp.Expr, table: str) -> bool:
+    """Return whether a table of this name stands in a query."""
+    return any(isinstance(node, exp.Table) and lower_case(node.name) == table for node in nodes_in(query))
 
 
-def check_step(step: exp.Expr, name: str, distinct: bool) -> None:
-    """Refuse a step that is not linear in the table ``name``, or sees it more than once."""
-    table, *more = references(step, name)
-    if more:
-        raise refusal(more[0], f"{name} stands more than once in its own step")
-    node: exp.Expr = table
-    while node is not step:
-        parent = node.parent
-        assert parent is not None
-        if isinstance(parent, exp.CTE):
-            node = _only_reader(parent, table)
-            continue
-        if isinstance(parent, exp.Join):
-            _check_recursive_join(node, parent, table)
-        _check_linear(parent, table, distinct)
-        node = parent
-    _check_linear(step, table, distinct)
+def check_step(step: QueryPlan, loop: str, name: str, distinct: bool) -> None:
+    """Refuse a step that is not linear in the rows of ``loop``, which a query calls ``name``, or sees them more than once."""
+    reads = [node for node in plans_in(step) if isinstance(node, TableScan) and node.table == loop]
+    if len(reads) > 1:
+        raise refusal(reads[1].at, f"{name} stands more than once in its own step")
+    (read,) = reads
+    _Step(read, distinct).check(step)
 
 
-def _only_reader(cte: exp.CTE, table: exp.Expr) -> exp.Expr:
-    """Return where a ``WITH`` of the step is read, which goes on with the rows of ``table``: once, and not by its own step."""
-    clause = cte.parent
-    assert clause is not None and clause.parent is not None
-    loops = clause.args.get("recursive") and references(cte.this, cte.alias)
-    if loops and _stands_in(table, cte.this.expression):
-        raise refusal(table, f"recursion through the step of {cte.alias} is not linear: read it in the first part")
-    readers = [other for other in references(clause.parent, cte.alias) if not _stands_in(other, cte)]
-    if len(readers) != 1:
-        raise refusal(table, f"recursion through {cte.alias} needs it to be read once, not {len(readers)} times")
-    return readers[0]
+def _what(query: Subquery) -> str:
+    if not isinstance(query, Membership):
+        return "a scalar subquery"
+    return "ALL" if query.negated else "EXISTS" if not query.asked else "IN" if isinstance(query.at, exp.In) else "ANY"
 
 
-def _stands_in(node: exp.Expr, other: exp.Expr) -> bool:
-    part: exp.Expr | None = node
-    while part is not None and part is not other:
-        part = part.parent
-    return part is not None
+class _Step:
+    def __init__(self, read: TableScan, distinct: bool) -> None:
+        self.read = read
+        self.distinct = distinct
+        self.seen: set[int] = set()
 
+    def has(self, plan: QueryPlan) -> bool:
+        return any(node is self.read for node in plans_in(plan))
 
-def _check_recursive_join(node: exp.Expr, parent: exp.Expr, table: exp.Expr) -> None:
-    side, kind = str(parent.args.get("side") or "").upper(), str(parent.args.get("kind") or "").upper()
-    kind = "ASOF" if str(parent.args.get("method") or "").upper() == "ASOF" else kind
-    if side not in ("", "RIGHT") or kind in ("SEMI", "ANTI", "ASOF"):
-        raise refusal(table, f"recursion through the optional side of a {side or kind} JOIN is not monotone")
+    def refuse(self, why: str) -> NoReturn:
+        raise refusal(self.read.at, why)
 
+    def check(self, plan: QueryPlan) -> None:
+        """Check the nodes on the way to the rows of the loop, each of which is read once."""
+        if id(plan) in self.seen:
+            self.refuse("recursion through a WITH of the step needs it to be read once, not 2 times")
+        self.seen.add(id(plan))
+        for part in parts_in(plan.expressions):
+            if isinstance(part, Subquery) and self.has(part.plan):
+                self.refuse(f"recursion through {_what(part)} is not supported")
+        inputs = [inner for inner in plan.inputs if self.has(inner)]
+        why = self.fault(plan, inputs[0]) if inputs else ""
+        if why:
+            self.refuse(why)
+        for inner in inputs:
+            self.check(inner)
 
-def _check_linear(node: exp.Expr, table: exp.Expr, distinct: bool) -> None:
-    if isinstance(node, exp.Except | exp.Intersect) or type(node) in (exp.Exists, exp.In, exp.Any, exp.All):
-        raise refusal(table, f"recursion through {node.key.upper()} is not supported")
-    if isinstance(node, exp.Union) and node.args.get("distinct") and not distinct:
-        raise refusal(table, "recursion by UNION ALL through UNION is not supported")
-    if isinstance(node, exp.Subquery) and not isinstance(node.parent, exp.From | exp.Join | exp.SetOperation):
-        raise refusal(table, "recursion through a scalar subquery is not supported")
-    if isinstance(node, exp.Func) and not isinstance(node, exp.Unnest | exp.Explode):
-        raise refusal(table, f"recursion through {name_of(node)} is not supported")
-    if not isinstance(node, exp.Select):
-        return
-    computed = [*node.expressions, *(node.args[name] for name in ("qualify", "order") if node.args.get(name))]
-    if node.args.get("group") or node.args.get("having") or aggregates_in(computed):
-        raise refusal(table, "aggregation through recursion is not stratified")
-    if windows_in(computed):
-        raise refusal(table, "window functions through recursion are not supported")
-    if node.args.get("distinct") and node.args["distinct"].args.get("on"):
-        raise refusal(table, "DISTINCT ON through recursion is not supported")
-    if node.args.get("limit") or node.args.get("offset"):
-        raise refusal(table, "LIMIT through recursion is not supported")
-    if node.args.get("distinct") and not distinct:
-        raise refusal(table, "recursion by UNION ALL through DISTINCT is not supported")
-    for other in node.args.get("joins") or []:
-        # the recursive table stands before this join, which keeps rows of its own when nothing matches, or counts what is missing
-        if str(other.args.get("side") or "").upper() in ("RIGHT", "FULL") and not any(part is table for part in nodes_in(other)):
-            raise refusal(table, "recursion through the optional side of a join is not monotone")
+    def fault(self, plan: Any, inner: QueryPlan) -> str:
+        """Return why a node is not linear in one of its inputs, or nothing."""
+        if isinstance(plan, nodes.GroupRows):
+            return "aggregation through recursion is not stratified"
+        if isinstance(plan, nodes.Windows):
+            return "window functions through recursion are not supported"
+        if isinstance(plan, nodes.TopK):
+            return f"{'DISTINCT ON' if plan.by else 'LIMIT'} through recursion is not supported"
+        if isinstance(plan, nodes.DistinctRows) and not self.distinct:
+            return "recursion by UNION ALL through DISTINCT is not supported"
+        if isinstance(plan, nodes.SetOperation) and plan.operation != "union":
+            return f"recursion through {plan.operation.upper()} is not supported"
+        if isinstance(plan, nodes.SetOperation) and plan.distinct and not self.distinct:
+            return "recursion by UNION ALL through UNION is not supported"
+        if isinstance(plan, nodes.Fixpoint) and inner is plan.step:
+            return f"recursion through the step of {plan.name.partition(chr(0))[0]} is not linear: read it in the first part"
+        if isinstance(plan, nodes.AsOf | nodes.Mark) and inner is plan.right:
+            how = "ASOF" if isinstance(plan, nodes.AsOf) else "ANTI" if plan.negated else "SEMI"
+            return f"recursion through the optional side of a {how} JOIN is not monotone"
+        if isinstance(plan, nodes.JoinRows):
+            optional = {"left": plan.right, "full": inner, "right": plan.left}
+            if optional.get(plan.how) is inner:
+                return f"recursion through the optional side of a {plan.how.upper()} JOIN is not monotone"
+        return ""

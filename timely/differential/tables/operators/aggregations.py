@@ -13,24 +13,16 @@ from fractions import Fraction
 from typing import Any, Final
 
 import attrs
-from sqlglot import exp
 
 from timely.differential.operators.aggregates import Descending
-from timely.differential.tables.expressions.scalar_compiler import (
-    Function,
-    NameScope,
-    Row,
-    Scalar,
-    as_kind,
-    compile_condition,
-    compile_scalar,
-)
-from timely.differential.tables.operators.sorting import Ordering, ordering, turned
-from timely.differential.tables.values.dialect import WINDOWS
-from timely.differential.tables.values.kinds import NUMBERS, Column, Kind, canonical_float, fitting, list_of, sortable
-from timely.differential.tables.values.refusals import only, refusal
+from timely.differential.tables.expressions.bound import Expr, Literal, SortKey
+from timely.differential.tables.expressions.calls import as_kind
+from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
+from timely.differential.tables.operators.sorting import Ordering, turned
+from timely.differential.tables.values.kinds import NUMBERS, Kind, canonical_float, fitting, list_of, sortable
 from timely.differential.tables.values.scalars import decimal_of
 from timely.differential.tables.values.sizes import joined
+from timely.errors import SqlError
 from timely.operators.keyed.numbers import NAN, float_of_parts, float_parts
 
 
@@ -60,112 +52,119 @@ class Whole:
 
 
 @attrs.frozen
-class Aggregation:
-    """One aggregate of a query. ``entry`` is what of a row goes in: ``None`` where the row does not count."""
+class AggregateCall(Expr):
+    """An aggregate of a query, of ``inputs``; ``parameters`` are what else it is called with.
 
-    node: exp.Expr
-    column: Column
-    form: Sums | First | Whole
-    entry: Function
-    empty: Any = None
-    distinct: bool = False
+    ``entry`` makes of the inputs, as functions of a row, what of a row goes in: ``None`` where the row does not count.
+    """
 
+    name: str
+    inputs: tuple[Expr, ...]
+    parameters: tuple[Any, ...]
+    distinct: bool
+    condition: Expr | None
+    form: Sums | First | Whole = attrs.field(eq=False, repr=False)
+    entry: Callable[..., Function] = attrs.field(eq=False, repr=False)
+    empty: Any = attrs.field(eq=False, repr=False)
 
-WRAPPERS: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
-"""What stands around an aggregate."""
+    _made_of = ("inputs", "condition")
 
+    def of_rows(self, scope: RowScope) -> Function:
+        """Return what of a row goes in."""
+        return self.of_functions([compile_scalar(part, scope).function for part in self.parts])
 
-def aggregation(node: exp.Expr, scope: NameScope) -> Aggregation:
-    """Return an aggregate of the rows of ``scope``; ``SqlError`` for those that are not supported."""
-    inner = node
-    condition: Function | None = None
-    order: exp.Order | None = None
-    within = False
-    while isinstance(inner, WRAPPERS):
-        if isinstance(inner, exp.Filter):
-            condition = compile_condition(inner.expression.this, scope)
-        elif isinstance(inner, exp.WithinGroup):
-            order, within = inner.expression, True
-        else:
-            raise refusal(inner, "IGNORE NULLS and RESPECT NULLS belong to window functions")
-        inner = inner.this
-    name = inner.name.lower()
-    function = AGGREGATES.get(name) if isinstance(inner, exp.AggFunc) else None
-    if function is None:
-        if name in WINDOWS:
-            raise refusal(node, f"{name} is no aggregate: it stands right before OVER")
-        raise refusal(node, f"the aggregate {name} is not supported{_ADVICE.get(name, '')}")
-    arguments, distinct = list(inner.expressions), False
-    if arguments and isinstance(arguments[-1], exp.Order):
-        if within and name in _QUANTILES:
-            raise refusal(node, "it is ordered twice")
-        order = arguments[-1]
-        arguments[-1] = order.this
-    if arguments and isinstance(arguments[0], exp.Distinct):
-        arguments, distinct = arguments[0].expressions, True
-    call = _Call(node, name, arguments, order, distinct, within, scope)
-    call.check(function)
-    made = function.make(call)
-    if condition is not None:
-        entry, counts = made.entry, condition
-        made = attrs.evolve(made, entry=lambda row: entry(row) if counts(row) else None)
-    return attrs.evolve(made, distinct=distinct and not isinstance(made.form, First))
+    def of_functions(self, functions: Sequence[Function]) -> Function:
+        """Return the same where its parts are compiled."""
+        count = len(self.inputs)
+        entry, conditions = self.entry(*functions[:count]), functions[count:]
+        if not conditions:
+            return entry
+        (counts,) = conditions
+        return lambda row: entry(row) if counts(row) else None
 
 
 @attrs.frozen
-class _Call:
-    """An aggregate as it is written."""
+class Written:
+    """An aggregate as it is written: ``star`` for ``count(*)``, and an order that is that of ``WITHIN GROUP``, or not."""
 
-    node: exp.Expr
     name: str
-    arguments: list[exp.Expr]
-    order: exp.Order | None
-    distinct: bool
-    within: bool
-    scope: NameScope
+    arguments: tuple[Expr, ...]
+    star: bool = False
+    order: tuple[SortKey, ...] | None = None
+    within: bool = False
+    distinct: bool = False
+    condition: Expr | None = None
+    at: Any = None
 
     def check(self, function: AggregateFunction) -> None:
         """Refuse what the function does not take."""
-        takes = (1,) if self.within else function.takes
-        if self.distinct and (len(self.arguments) not in takes or self.is_star):
-            raise refusal(self.node, "DISTINCT in an aggregate takes one expression")
+        takes, count = (1,) if self.within else function.takes, len(self.arguments) + self.star
+        if self.distinct and (count not in takes or self.star):
+            raise SqlError("DISTINCT in an aggregate takes one expression")
         for part, there in (("DISTINCT", self.distinct), ("WITHIN GROUP", self.within), ("ORDER BY", self.order is not None)):
-            if there and (part in function.refuses or self.is_star):
+            if there and (part in function.refuses or self.star):
                 advice = ": write ORDER BY behind its argument" if part == "WITHIN GROUP" else ""
-                raise refusal(self.node, f"{self.name} takes no {part}{advice}")
-        if len(self.arguments) not in takes:
-            raise refusal(self.node, f"{self.name} takes {COUNTS[takes]}")
-        self.ordering()
+                raise SqlError(f"{self.name} takes no {part}{advice}")
+        if count not in takes or (self.star and self.name != "count"):
+            raise SqlError(f"{self.name} takes {COUNTS[takes]}")
+
+    def value(self, place: int = 0) -> Expr:
+        """Return an argument."""
+        return self.known(self.arguments[place])
+
+    def known(self, argument: Expr) -> Expr:
+        if argument.kind is Kind.NULL:
+            raise SqlError("NULL has no kind here: cast it")
+        return argument
+
+    def number(self, place: int = 0) -> Expr:
+        """Return an argument that is a number."""
+        argument = self.value(place)
+        if argument.kind.base not in NUMBERS:
+            raise SqlError(f"{self.name} takes numbers, not {argument.kind.value}")
+        return argument
+
+    def condition_value(self) -> Expr:
+        """Return an argument that is a condition."""
+        return as_kind(self.arguments[0], Kind.BOOLEAN)
 
     @property
-    def is_star(self) -> bool:
-        return bool(self.arguments) and isinstance(self.arguments[0], exp.Star)
-
-    def scalar(self, place: int = 0) -> Scalar:
-        """Return an argument."""
-        return self.compiled(self.arguments[place])
-
-    def compiled(self, node: exp.Expr) -> Scalar:
-        argument = compile_scalar(node, self.scope)
-        if argument.kind is Kind.NULL:
-            raise refusal(self.node, "NULL has no kind here: cast it")
-        return argument
-
-    def number(self, place: int = 0) -> Scalar:
-        """Return an argument that is a number."""
-        argument = self.scalar(place)
-        if argument.kind.base not in NUMBERS:
-            raise refusal(self.node, f"{self.name} takes numbers, not {argument.kind.value}")
-        return argument
-
-    def condition(self) -> Function:
-        return compile_condition(self.arguments[0], self.scope)
+    def ordered_by(self) -> tuple[Expr, ...]:
+        return tuple(key.value for key in self.order or ())
 
     def ordering(self) -> Ordering | None:
-        return None if self.order is None else ordering(self.order.expressions, self.scope)
+        return None if self.order is None else Ordering.of_keys(self.order)
 
-    def made(self, kind: Kind, form: Sums | First | Whole, entry: Function, empty: Any = None) -> Aggregation:
-        return Aggregation(self.node, Column(self.name, kind, empty is None), form, entry, empty)
+    def made(
+        self,
+        kind: Kind,
+        form: Sums | First | Whole,
+        inputs: Sequence[Expr],
+        empty: Any = None,
+        entry: Callable[..., Function] | None = None,
+        parameters: tuple[Any, ...] = (),
+    ) -> AggregateCall:
+        """Return the aggregate: of its one input, if there is no other ``entry``."""
+        distinct = self.distinct and not isinstance(form, First)
+        flags = tuple((key.descending, key.nulls_first) for key in self.order or ())
+        parameters = (*parameters, flags)
+        entry = entry or _only
+        return AggregateCall(kind, self.name, tuple(inputs), parameters, distinct, self.condition, form, entry, empty, at=self.at)
+
+
+def _only(function: Function) -> Function:
+    return function
+
+
+def aggregate(call: Written) -> AggregateCall:
+    """Return an aggregate; ``SqlError`` for those that are not supported."""
+    function = AGGREGATES.get(call.name)
+    if function is None:
+        raise SqlError(f"{call.name} is no aggregate")
+    if call.within and call.order is not None and len(call.order) > 1 and call.name in QUANTILES:
+        raise SqlError("WITHIN GROUP orders by one expression here")
+    call.check(function)
+    return function.make(call)
 
 
 @attrs.frozen
@@ -175,7 +174,7 @@ class AggregateFunction:
     What DuckDB decides by an order where values tie takes no order here.
     """
 
-    make: Callable[[_Call], Aggregation]
+    make: Callable[[Written], AggregateCall]
     takes: tuple[int, ...] = (1,)
     refuses: tuple[str, ...] = ("WITHIN GROUP",)
 
@@ -229,38 +228,36 @@ def _first_of(sums: Sequence[Any]) -> Any:
 _OF_SUM: Final[dict[Kind, Callable[[Any], Any]]] = {Kind.INTEGER: int, Kind.DECIMAL: decimal_of}
 
 
-def _count(call: _Call) -> Aggregation:
-    if call.is_star:
-        only(call.arguments[0])
-    if call.is_star or not call.arguments:
-        return call.made(Kind.INTEGER, Sums(1, _one, _first_of), lambda row: True, 0)
-    return call.made(Kind.INTEGER, Sums(1, _one, _first_of), call.scalar().function, 0)
+def _count(call: Written) -> AggregateCall:
+    if call.star or not call.arguments:
+        return call.made(Kind.INTEGER, Sums(1, _one, _first_of), (), 0, lambda: lambda row: True)
+    return call.made(Kind.INTEGER, Sums(1, _one, _first_of), [call.value()], 0)
 
 
-def _count_if(call: _Call) -> Aggregation:
-    return call.made(Kind.INTEGER, Sums(2, _summand, lambda sums: sums[1] if sums[0] else None), call.condition())
+def _count_if(call: Written) -> AggregateCall:
+    form = Sums(2, _summand, lambda sums: sums[1] if sums[0] else None)
+    return call.made(Kind.INTEGER, form, [call.condition_value()])
 
 
-def _sum(call: _Call) -> Aggregation:
-    argument = call.scalar()
-    if argument.kind is Kind.BOOLEAN:
-        argument = attrs.evolve(argument, kind=Kind.INTEGER)
-    if argument.kind.base not in NUMBERS:
-        raise refusal(call.node, f"sum takes numbers, not {argument.kind.value}")
-    if argument.kind is Kind.DOUBLE:
+def _sum(call: Written) -> AggregateCall:
+    argument = call.value()
+    kind = Kind.INTEGER if argument.kind is Kind.BOOLEAN else argument.kind
+    if kind.base not in NUMBERS:
+        raise SqlError(f"sum takes numbers, not {kind.value}")
+    if kind is Kind.DOUBLE:
         of_doubles = Sums(3, _summand_of_double, lambda sums: _sum_of_doubles(sums) if sums[0] else None)
-        return call.made(argument.kind, of_doubles, argument.function)
-    convert = _OF_SUM[argument.kind.base]
-    fit: Callable[[Any], Any] = _same if argument.kind.scale is None else fitting(38, argument.kind.scale)
-    return call.made(argument.kind, Sums(2, _summand, lambda sums: fit(convert(sums[1])) if sums[0] else None), argument.function)
+        return call.made(kind, of_doubles, [argument])
+    convert = _OF_SUM[kind.base]
+    fit: Callable[[Any], Any] = _same if kind.scale is None else fitting(38, kind.scale)
+    return call.made(kind, Sums(2, _summand, lambda sums: fit(convert(sums[1])) if sums[0] else None), [argument])
 
 
-def _avg(call: _Call) -> Aggregation:
+def _avg(call: Written) -> AggregateCall:
     argument = call.number()
     form = Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None)
     if argument.kind is Kind.DOUBLE:
         form = Sums(3, _summand_of_double, lambda sums: canonical_float(_sum_of_doubles(sums) / sums[0]) if sums[0] else None)
-    return call.made(Kind.DOUBLE, form, argument.function)
+    return call.made(Kind.DOUBLE, form, [argument])
 
 
 def _is_finite(value: Any) -> bool:
@@ -274,7 +271,7 @@ def _squares(entry: Any) -> tuple[Any, ...]:
     return 1, value, value * value, 0
 
 
-def _spread(call: _Call) -> Aggregation:
+def _spread(call: Written) -> AggregateCall:
     sample, root = 0 if call.name.endswith("_pop") else 1, call.name.startswith("stddev")
 
     def result(sums: Sequence[Any]) -> Any:
@@ -286,7 +283,7 @@ def _spread(call: _Call) -> Aggregation:
         variance = _float(Fraction(sums[2] - Fraction(sums[1] * sums[1]) / n) / (n - sample))
         return math.sqrt(variance) if root else variance
 
-    return call.made(Kind.DOUBLE, Sums(4, _squares, result), call.number().function)
+    return call.made(Kind.DOUBLE, Sums(4, _squares, result), [call.number()])
 
 
 def _products(entry: Any) -> tuple[Any, ...]:
@@ -304,8 +301,8 @@ def _pair(one: Function, other: Function) -> Function:
     return pair
 
 
-def _covariance(call: _Call) -> Aggregation:
-    y, x = call.number().function, call.number(1).function
+def _covariance(call: Written) -> AggregateCall:
+    y, x = call.number(), call.number(1)
     sample = 1 if call.name == "covar_samp" else 0
 
     def result(sums: Sequence[Any]) -> Any:
@@ -314,16 +311,16 @@ def _covariance(call: _Call) -> Aggregation:
             return None
         return NAN if sums[4] else _float((Fraction(sums[3]) - Fraction(sums[1] * sums[2]) / n) / (n - sample))
 
-    return call.made(Kind.DOUBLE, Sums(5, _products, result), _pair(y, x))
+    return call.made(Kind.DOUBLE, Sums(5, _products, result), (y, x), entry=_pair)
 
 
-def _quantifier(call: _Call) -> Aggregation:
+def _quantifier(call: Written) -> AggregateCall:
     every = call.name == "bool_and"
 
     def result(sums: Sequence[Any]) -> Any:
         return None if not sums[0] else sums[1] == sums[0] if every else sums[1] > 0
 
-    return call.made(Kind.BOOLEAN, Sums(2, _summand, result), call.condition())
+    return call.made(Kind.BOOLEAN, Sums(2, _summand, result), [call.condition_value()])
 
 
 # -- the first in an order -----------------------------------------------------------------------------------------
@@ -338,89 +335,93 @@ def _order(kind: Kind, descending: bool = False) -> Callable[[Any], Any]:
     return turned(kind, descending) or _same
 
 
-def _extreme(call: _Call) -> Aggregation:
-    argument = call.scalar()
+def _extreme(call: Written) -> AggregateCall:
+    argument = call.value()
     order = _order(argument.kind, call.name == "max")
-    return call.made(argument.kind, First(order, _same), argument.function)
+    return call.made(argument.kind, First(order, _same), [argument])
 
 
-def _extreme_by(call: _Call) -> Aggregation:
-    value, by = call.scalar(), call.scalar(1)
+def _extreme_by(call: Written) -> AggregateCall:
+    value, by = call.value(), call.value(1)
     wrap, of_value = _order(by.kind, "max" in call.name), _order(value.kind)
 
     form = First(lambda entry: (wrap(entry[1]), of_value(entry[0])), lambda entry: entry[0])
-    return call.made(value.kind, form, _pair(value.function, by.function))
+    return call.made(value.kind, form, (value, by), entry=_pair)
 
 
-def _ordered_first(call: _Call) -> Aggregation:
+def _with_order(skips: bool) -> Callable[..., Function]:
+    """Return the entry of a value and of what it is ordered by; ``skips`` leaves out values that are ``None``."""
+
+    def entry(value: Function, *orders: Function) -> Function:
+        def entries(row: Row) -> Any:
+            own = value(row)
+            return None if skips and own is None else (own, *[order(row) for order in orders])
+
+        return entries
+
+    return entry
+
+
+def _ordered_first(call: Written) -> AggregateCall:
     order = call.ordering()
     if order is None:
-        raise refusal(call.node, f"{call.name} needs ORDER BY inside: which value it takes is unspecified")
-    value = call.scalar()
-    skips, last = call.name == "any_value", call.name == "last"
-
-    def entry(row: Row) -> Any:
-        own = value.function(row)
-        return None if skips and own is None else (own, *order.values(row))
+        raise SqlError(f"{call.name} needs ORDER BY inside: which value it takes is unspecified")
+    value, last = call.value(), call.name == "last"
 
     def key(entry: Any) -> Any:
         place = order.key(entry[1:]), sortable(entry[0])
         return Descending(place) if last else place
 
-    return call.made(value.kind, First(key, lambda entry: entry[0]), entry)
+    form = First(key, lambda entry: entry[0])
+    return call.made(value.kind, form, (value, *call.ordered_by), entry=_with_order(call.name == "any_value"))
 
 
 # -- all values ----------------------------------------------------------------------------------------------------
 
 
-def _mode(call: _Call) -> Aggregation:
-    argument = call.scalar()
+def _mode(call: Written) -> AggregateCall:
+    argument = call.value()
 
     def result(entries: list[Any]) -> Any:
         counts = Counter(entries)  # in ascending order, so that of equally frequent values the least is found first
         return max(counts, key=counts.__getitem__)
 
-    return call.made(argument.kind, Whole(_order(argument.kind), result), argument.function)
+    return call.made(argument.kind, Whole(_order(argument.kind), result), [argument])
 
 
-def _quantile(call: _Call) -> Aggregation:
+def _quantile(call: Written) -> AggregateCall:
     """Return a quantile: ``(value, position)``, or ``(position)`` with the value in ``WITHIN GROUP``."""
     position, value, descending = Fraction(1, 2), call.arguments[0], False
     if call.name != "median":
         written = call.arguments[-1]
-        position = Fraction(str(written.this)) if isinstance(written, exp.Literal) and not written.is_string else Fraction(-1)
+        is_number = isinstance(written, Literal) and written.kind.base in NUMBERS
+        position = Fraction(str(written.value)) if is_number and isinstance(written, Literal) else Fraction(-1)
         if not 0 <= position <= 1:
-            raise refusal(call.node, "the quantile is a literal number from 0 to 1")
+            raise SqlError("the quantile is a literal number from 0 to 1")
     if call.within and call.order is not None:
-        if len(call.order.expressions) != 1:
-            raise refusal(call.node, "WITHIN GROUP orders by one expression here")
-        ordered = call.order.expressions[0]
-        value, descending = ordered.this, bool(ordered.args.get("desc"))
-    argument = call.compiled(value)
+        value, descending = call.order[0].value, call.order[0].descending
+    argument = call.known(value)
     order = _order(argument.kind, descending)
     if call.name in ("quantile", "quantile_disc", "percentile_disc"):
 
         def pick(entries: list[Any]) -> Any:
             return entries[max(math.ceil(position * len(entries)) - 1, 0)]
 
-        return call.made(argument.kind, Whole(order, pick), argument.function)
+        return call.made(argument.kind, Whole(order, pick), [argument], parameters=(position,))
     if argument.kind not in (Kind.INTEGER, Kind.DOUBLE):
-        raise refusal(
-            call.node, f"{call.name} of {argument.kind.value} is not supported: cast it to DOUBLE, or use quantile_disc"
-        )
-    argument = as_kind(argument, Kind.DOUBLE, call.node)
+        raise SqlError(f"{call.name} of {argument.kind.value} is not supported: cast it to DOUBLE, or use quantile_disc")
 
     def between(entries: list[Any]) -> Any:
         place = position * (len(entries) - 1)
         low, high = entries[math.floor(place)], entries[math.ceil(place)]
         return low if low == high else canonical_float(low + (high - low) * float(place - math.floor(place)))
 
-    return call.made(Kind.DOUBLE, Whole(order, between), argument.function)
+    return call.made(Kind.DOUBLE, Whole(order, between), [as_kind(argument, Kind.DOUBLE)], parameters=(position,))
 
 
-def _check_distinct_order(call: _Call) -> None:
-    if call.order is not None and call.distinct and [part.this for part in call.order.expressions] != call.arguments[:1]:
-        raise refusal(call.node, "with DISTINCT it is ordered by its argument")
+def _check_distinct_order(call: Written) -> None:
+    if call.order is not None and call.distinct and call.ordered_by != call.arguments[:1]:
+        raise SqlError("with DISTINCT it is ordered by its argument")
 
 
 def _by(order: Ordering | None) -> Callable[[Any], Any] | None:
@@ -428,35 +429,27 @@ def _by(order: Ordering | None) -> Callable[[Any], Any] | None:
     return None if order is None else lambda entry: (order.key(entry[1:]), sortable(entry[0]))
 
 
-def _text(call: _Call) -> Aggregation:
+def _text(call: Written) -> AggregateCall:
     between = ","
     if len(call.arguments) > 1:
         separator = call.arguments[1]
-        if not isinstance(separator, exp.Literal) or not separator.is_string:
-            raise refusal(call.node, "the separator is a literal text")
-        between = str(separator.this)
-    text = as_kind(call.scalar(), Kind.TEXT, call.node).function
-    order = call.ordering()
+        if not isinstance(separator, Literal) or separator.text is None:
+            raise SqlError("the separator is a literal text")
+        between = separator.text
     _check_distinct_order(call)
-
-    def entry(row: Row) -> Any:
-        own = text(row)
-        return None if own is None else (own, *(() if order is None else order.values(row)))
-
-    return call.made(Kind.TEXT, Whole(_by(order), lambda entries: joined(between, [entry[0] for entry in entries])), entry)
+    form = Whole(_by(call.ordering()), lambda entries: joined(between, [entry[0] for entry in entries]))
+    inputs = (as_kind(call.value(), Kind.TEXT), *call.ordered_by)
+    return call.made(Kind.TEXT, form, inputs, entry=_with_order(True), parameters=(between,))
 
 
-def _list(call: _Call) -> Aggregation:
-    argument, order = call.scalar(), call.ordering()
+def _list(call: Written) -> AggregateCall:
+    argument = call.value()
     _check_distinct_order(call)
-
-    def entry(row: Row) -> Any:
-        return argument.function(row), *(() if order is None else order.values(row))
-
-    return call.made(list_of(argument.kind), Whole(_by(order), lambda entries: tuple(entry[0] for entry in entries)), entry)
+    form = Whole(_by(call.ordering()), lambda entries: tuple(entry[0] for entry in entries))
+    return call.made(list_of(argument.kind), form, (argument, *call.ordered_by), entry=_with_order(False))
 
 
-_QUANTILES: Final = ("quantile", "quantile_cont", "quantile_disc", "percentile_cont", "percentile_disc")
+QUANTILES: Final = ("quantile", "quantile_cont", "quantile_disc", "percentile_cont", "percentile_disc")
 _QUANTILE: Final = AggregateFunction(_quantile, (2,), ())
 _SPREAD: Final = AggregateFunction(_spread)
 _COVARIANCE: Final = AggregateFunction(_covariance, (2,), ("WITHIN GROUP", "DISTINCT"))
@@ -476,13 +469,14 @@ AGGREGATES: Final[dict[str, AggregateFunction]] = {
     **dict.fromkeys(("first", "last", "any_value"), AggregateFunction(_ordered_first)),
     "mode": AggregateFunction(_mode, refuses=("WITHIN GROUP", "ORDER BY")),
     "median": AggregateFunction(_quantile),
-    **dict.fromkeys(_QUANTILES, _QUANTILE),
+    **dict.fromkeys(QUANTILES, _QUANTILE),
     **dict.fromkeys(("string_agg", "group_concat", "listagg"), _TEXT),
     **dict.fromkeys(("list", "array_agg"), AggregateFunction(_list)),
 }
 """The aggregates, by their names as written."""
 
-_ADVICE: Final = {
+ADVICE: Final = {
     "corr": ": divide covar_pop(y, x) by nullif(stddev_pop(y) * stddev_pop(x), 0)",
     "approx_count_distinct": ": count(DISTINCT ...) is exact, and costs little here",
 }
+"""What to write instead of aggregates of DuckDB that are not here."""

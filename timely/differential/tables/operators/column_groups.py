@@ -12,10 +12,11 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
+from timely.differential.tables.expressions.bound import NamedExpr
 from timely.differential.tables.expressions.column_compiler import Expressions, column_expressions
-from timely.differential.tables.expressions.scalar_compiler import NameScope, compile_scalar
+from timely.differential.tables.expressions.scalar_compiler import RowScope
+from timely.differential.tables.operators.aggregations import AggregateCall
 from timely.differential.tables.values.kinds import Kind
 from timely.differential.updates.rings import Vector
 from timely.differential.updates.row_columns import Fixed, RowColumns, values_of
@@ -31,35 +32,31 @@ class _Argument:
     counts: bool
 
 
-def _argument(node: exp.Expr, scope: NameScope) -> _Argument | None:
-    inner, condition = node, None
-    if isinstance(inner, exp.Filter):
-        condition = column_expressions([inner.expression.this], scope, [Kind.BOOLEAN])
+def _argument(call: AggregateCall, scope: RowScope) -> _Argument | None:
+    condition = None
+    if call.condition is not None:
+        condition = column_expressions([call.condition], scope)
         if condition is None:
             return None
-        inner = inner.this
-    name, arguments = inner.name.lower(), inner.expressions
-    if not isinstance(inner, exp.AggFunc) or name not in ("count", "sum", "avg"):
+    if call.name not in ("count", "sum", "avg"):
         return None
-    if not arguments or isinstance(arguments[0], exp.Star):
+    if not call.inputs:
         return _Argument(None, condition, True)
-    if isinstance(arguments[0], exp.Distinct | exp.Order):
+    counts = call.name == "count"
+    if not counts and call.inputs[0].kind.base not in (Kind.INTEGER, Kind.DECIMAL):
         return None
-    counts = name == "count"
-    if not counts and compile_scalar(arguments[0], scope).kind.base not in (Kind.INTEGER, Kind.DECIMAL):
-        return None
-    value = column_expressions(arguments, scope)
+    value = column_expressions(call.inputs, scope)
     return None if value is None else _Argument(value, condition, counts)
 
 
 def measures_of(
-    keys: Sequence[exp.Expr], measures: Sequence[exp.Expr], scope: NameScope
+    keys: Sequence[NamedExpr], measures: Sequence[AggregateCall], scope: RowScope
 ) -> Callable[[RowColumns], list[Any] | None] | None:
     """Return what adds columns up to pairs ``(key, Vector)``; the first coordinate counts rows, unless there are no keys.
 
     A count has one coordinate, a sum the count and the sum. ``None`` where rows have to be gone through.
     """
-    expressions = column_expressions(keys, scope)
+    expressions = column_expressions([key.value for key in keys], scope)
     arguments = [argument for measure in measures if (argument := _argument(measure, scope)) is not None]
     if expressions is None or len(arguments) < len(measures):
         return None

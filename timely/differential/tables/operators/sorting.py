@@ -8,29 +8,29 @@ from operator import neg, not_
 from typing import Any, Final
 
 import attrs
-from sqlglot import exp
 
 from timely.differential.collections import Collection
 from timely.differential.operators.aggregates import Descending, Top
-from timely.differential.tables.expressions.scalar_compiler import Function, NameScope, Row, compile_scalar
+from timely.differential.tables.expressions.bound import SortKey
+from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
 from timely.differential.tables.values.kinds import Kind, sortable
-from timely.differential.tables.values.refusals import refusal
 
 
 @attrs.frozen
 class Ordering:
-    """The expressions of ``ORDER BY``: their values of a row, and the key that such values are sorted by."""
+    """How values of some kinds are sorted."""
 
     kinds: tuple[Kind, ...]
-    functions: tuple[Function, ...]
     descending: tuple[bool, ...]
     nulls_first: tuple[bool, ...]
     turns: tuple[Callable[[Any], Any] | None, ...]
     """What makes of each value one that sorts in its direction."""
 
-    def values(self, row: Row) -> tuple[Any, ...]:
-        """Return the values of the expressions."""
-        return tuple([function(row) for function in self.functions])
+    @classmethod
+    def of_keys(cls, keys: Sequence[SortKey]) -> Ordering:
+        """Return the order of the expressions of ``ORDER BY``."""
+        kinds, descending = tuple(key.value.kind for key in keys), tuple(key.descending for key in keys)
+        return cls(kinds, descending, tuple(key.nulls_first for key in keys), tuple(map(turned, kinds, descending)))
 
     def key(self, values: Iterable[Any]) -> tuple[Any, ...]:
         """Return what orders rows with these values; equal keys are peers."""
@@ -42,9 +42,21 @@ class Ordering:
                 parts += (first, value if turn is None else turn(value))
         return tuple(parts)
 
+
+@attrs.frozen
+class RowOrdering:
+    """The expressions of ``ORDER BY``, as functions of a row, and how their values are sorted."""
+
+    by: Ordering
+    functions: tuple[Function, ...]
+
+    def values(self, row: Row) -> tuple[Any, ...]:
+        """Return the values of the expressions."""
+        return tuple([function(row) for function in self.functions])
+
     def of(self, row: Row) -> tuple[Any, ...]:
         """Return the key of a row."""
-        return self.key([function(row) for function in self.functions])
+        return self.by.key([function(row) for function in self.functions])
 
 
 def turned(kind: Kind, descending: bool) -> Callable[[Any], Any] | None:
@@ -64,24 +76,14 @@ _NEGATED: Final[dict[Kind, Callable[[Any], Any]]] = {
 """Numbers compare four times as fast as objects of a class of ours."""
 
 
-def ordering(orders: Sequence[exp.Expr], scope: NameScope) -> Ordering:
+def ordering(keys: Sequence[SortKey], scope: RowScope) -> RowOrdering:
     """Return the compiled expressions of ``ORDER BY``."""
-    scalars, descending, first = [], [], []
-    for ordered in orders:
-        place = ordered.this
-        if isinstance(place, exp.Literal | exp.Null):
-            raise refusal(ordered, "ORDER BY of this value has no effect: name the column")
-        scalars.append(compile_scalar(place, scope))
-        descending.append(bool(ordered.args.get("desc")))
-        first.append(bool(ordered.args.get("nulls_first")))
-    kinds = tuple(scalar.kind for scalar in scalars)
-    functions = tuple(scalar.function for scalar in scalars)
-    return Ordering(kinds, functions, tuple(descending), tuple(first), tuple(map(turned, kinds, descending)))
+    return RowOrdering(Ordering.of_keys(keys), tuple(compile_scalar(key.value, scope).function for key in keys))
 
 
-def sort_key(orders: Sequence[exp.Expr], scope: NameScope, width: int) -> Callable[[Row], Any]:
+def sort_key(keys: Sequence[SortKey], scope: RowScope, width: int) -> Callable[[Row], Any]:
     """Return the key that rows are sorted by: the expressions, then the first ``width`` columns, so that no two rows tie."""
-    order = ordering(orders, scope)
+    order = ordering(keys, scope)
     return lambda row: (order.of(row), sortable(row[:width]))
 
 

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
-from sqlglot import exp
 
 from timely.differential.collections import Collection
 from timely.differential.operators.join_results import JoinResult
+from timely.differential.tables.expressions.bound import Call, Expr, has_query, ids_in
 from timely.differential.tables.expressions.column_stages import (
     Keys,
     Predicate,
@@ -26,10 +27,8 @@ from timely.differential.tables.expressions.column_stages import (
     pruned,
     unkeyed,
 )
-from timely.differential.tables.expressions.join_order import columns_in
 from timely.differential.tables.expressions.relation import Relation, beside
-from timely.differential.tables.expressions.scalar_compiler import NameScope, Row, compile_scalar, unify
-from timely.differential.tables.expressions.tree_nodes import has_query
+from timely.differential.tables.expressions.scalar_compiler import Row
 from timely.differential.updates.row_columns import Columns, RowColumns
 
 
@@ -53,45 +52,48 @@ def _beside_columns(keys: Any, left: Columns, right: Columns, diff: int) -> RowC
 BESIDE: Final = JoinResult(_collect_beside, None, _beside_columns)
 
 
-def match_of(left: Relation, right: Relation, conditions: Sequence[exp.Expr]) -> Match:
+def match_of(left: Relation, right: Relation, conditions: Sequence[Expr]) -> Match:
     """Return how the rows of two relations match when all ``conditions`` are to be true."""
-    both = NameScope((*left.columns, *right.columns), beside(left, right, left.collection).places)
-    pairs, compared, rest, strict = [], [], [], []
+    both = beside(left, right, left.collection).scope
+    lefts, rights, strict, rest = list[Expr](), list[Expr](), list[bool](), list[Predicate]()
     for condition in conditions:
-        pair = _sides(condition, left, right)
-        if pair is None:
+        sides = sides_of(condition, left.ids, right.ids, EQUALITIES)
+        if sides is None:
             rest.append(condition_of(condition, both))
             continue
-        pairs.append(pair)
-        strict.append(isinstance(_inside(condition), exp.EQ))  # IS NOT DISTINCT FROM has NULL match NULL
-        compared.append(unify(pair, [compile_scalar(pair[0], left.scope), compile_scalar(pair[1], right.scope)], condition))
-    kinds = [one.kind for one, _ in compared]
-    lefts = keys_of([one.function for one, _ in compared], [one for one, _ in pairs], kinds, strict, left.scope)
-    rights = keys_of([other.function for _, other in compared], [other for _, other in pairs], kinds, strict, right.scope)
-    return Match(lefts, rights, tuple(rest))
+        lefts.append(sides[0])
+        rights.append(sides[1])
+        strict.append(sides[2] == "=")  # IS NOT DISTINCT FROM has NULL match NULL
+    return Match(keys_of(lefts, strict, left.scope), keys_of(rights, strict, right.scope), tuple(rest))
 
 
-def _inside(condition: exp.Expr) -> exp.Expr:
-    while isinstance(condition, exp.Paren):
-        condition = condition.this
-    return condition
+EQUALITIES: Final = ("=", "is not distinct from")
 
 
-def _sides(condition: exp.Expr, left: Relation, right: Relation) -> tuple[exp.Expr, exp.Expr] | None:
-    """Return the sides of an equality that are of ``left`` and of ``right``, or ``None`` for other conditions."""
-    condition = _inside(condition)
-    if not isinstance(condition, exp.EQ | exp.NullSafeEQ):
+def sides_of(
+    condition: Expr, left: abc.Collection[int], right: abc.Collection[int], names: Sequence[str]
+) -> tuple[Expr, Expr, str] | None:
+    """Return the sides of a comparison that read columns of ``left`` and of ``right``, and its name with them in this order.
+
+    ``None`` for conditions of other ``names``, or of other columns.
+    """
+    if not isinstance(condition, Call) or condition.name not in names:
         return None
-    one, other = condition.this, condition.expression
-    for first, second in ((one, other), (other, one)):
-        if _belongs(first, left) and _belongs(second, right):
-            return first, second
+    one, other = condition.arguments
+    if _belongs(one, left) and _belongs(other, right):
+        return one, other, condition.name
+    if _belongs(other, left) and _belongs(one, right):
+        return other, one, MIRRORED.get(condition.name, condition.name)
     return None
 
 
-def _belongs(node: exp.Expr, relation: Relation) -> bool:
-    tables = columns_in(node)
-    return bool(tables) and tables <= relation.tables and not has_query(node)
+MIRRORED: Final = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
+"""Comparisons as they are with the sides exchanged."""
+
+
+def _belongs(expression: Expr, columns: abc.Collection[int]) -> bool:
+    ids = ids_in(expression)
+    return bool(ids) and ids.issubset(columns) and not has_query(expression)
 
 
 def matches(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:
@@ -115,29 +117,21 @@ def unmatched(left: Relation, right: Relation, match: Match) -> Collection[Any, 
     return minus(left.collection, matched(left, right, match))
 
 
-def mirrored(left: Relation, right: Relation, conditions: Sequence[exp.Expr]) -> Collection[Any, Row]:
+def mirrored(left: Relation, right: Relation, conditions: Sequence[Expr]) -> Collection[Any, Row]:
     """Return the rows of ``right`` that match none of ``left``."""
     return unmatched(right, left, match_of(right, left, conditions))
 
 
-def join(left: Relation, right: Relation, conditions: Sequence[exp.Expr], how: str) -> Relation:
-    """Return the join of two relations: ``how`` is inner, left, right, full, semi or anti."""
+def join(left: Relation, right: Relation, conditions: Sequence[Expr], how: str) -> Relation:
+    """Return the join of two relations: ``how`` is inner, left, right or full."""
     match = match_of(left, right, conditions)
-    if how == "semi":
-        return left.with_collection(matched(left, right, match))
-    if how == "anti":
-        return left.with_collection(unmatched(left, right, match))
     rows = matches(left, right, match)
     if how in ("left", "full"):
         rows = rows.concat(padded(unmatched(left, right, match), [column.kind for column in right.columns], after=True))
     if how in ("right", "full"):
         rows = rows.concat(padded(mirrored(left, right, conditions), [column.kind for column in left.columns], after=False))
     if how in ("left", "full"):
-        right = _optional(right)
+        right = right.optional()
     if how in ("right", "full"):
-        left = _optional(left)
+        left = left.optional()
     return beside(left, right, rows)
-
-
-def _optional(relation: Relation) -> Relation:
-    return attrs.evolve(relation, columns=tuple(attrs.evolve(column, nullable=True) for column in relation.columns))

@@ -10,15 +10,14 @@ from itertools import groupby
 from typing import Any
 
 import attrs
-from sqlglot import exp
 
 from timely.differential.operators.aggregates import Descending
+from timely.differential.tables.expressions.bound import Literal
 from timely.differential.tables.expressions.scalar_compiler import Row
-from timely.differential.tables.operators.sorting import Ordering
+from timely.differential.tables.operators.sorting import Ordering, RowOrdering
 from timely.differential.tables.values import moment_functions, scalars
 from timely.differential.tables.values.kinds import MOMENTS, NUMBERS, Kind, canonical_float, start_of_day
-from timely.differential.tables.values.refusals import refusal
-from timely.differential.tables.values.written_calls import interval_of
+from timely.errors import SqlError
 
 Ranges = tuple[tuple[int, int], ...]
 """Rows of a frame: from the first number of each pair to before the second, in ascending order."""
@@ -34,29 +33,47 @@ class Partition:
     ends: list[int]
 
     @classmethod
-    def of(cls, rows: list[Row], order: Ordering) -> Partition:
+    def of(cls, rows: list[Row], order: RowOrdering) -> Partition:
         """Return the partition of rows that are sorted by ``order``."""
         values = [order.values(row) for row in rows]
         starts: list[int] = []
         ends: list[int] = []
-        for _, peers in groupby(map(order.key, values)):
+        for _, peers in groupby(map(order.by.key, values)):
             start, size = len(starts), sum(1 for _ in peers)
             starts += [start] * size
             ends += [start + size] * size
         return cls(rows, values, starts, ends)
 
 
+@attrs.frozen
+class FrameEnd:
+    """One end of a frame: ``UNBOUNDED``, ``CURRENT ROW``, or a distance, ``PRECEDING`` or ``FOLLOWING``."""
+
+    bound: str | Literal
+    side: str = ""
+
+
+@attrs.frozen
+class WindowFrame:
+    """A frame as it is written: of ``ROWS``, ``GROUPS`` or ``RANGE``."""
+
+    kind: str
+    start: FrameEnd
+    end: FrameEnd
+    exclude: str = ""
+
+
+Frames = Callable[[Partition], list[Ranges]]
 Edge = Callable[[Partition], list[int]]
 
 
-def frames_of(spec: exp.Expr | None, order: Ordering, window: exp.Expr) -> Callable[[Partition], list[Ranges]]:
+def frames_of(frame: WindowFrame | None, order: Ordering) -> Frames:
     """Return what gives the frame of each row: by default all rows up to its last peer, or all without an order."""
-    if spec is None:
+    if frame is None:
         return lambda partition: [((0, end),) for end in partition.ends]
-    kind = str(spec.args.get("kind") or "").upper()
-    first = _edge(spec, kind, "start", order, window)
-    last = _edge(spec, kind, "end", order, window)
-    exclude = str(getattr(spec.args.get("exclude"), "name", "") or "").upper()
+    first = _edge(frame.start, frame.kind, True, order)
+    last = _edge(frame.end, frame.kind, False, order)
+    exclude = frame.exclude
 
     def frames(partition: Partition) -> list[Ranges]:
         by_row: list[Ranges] = []
@@ -73,7 +90,7 @@ def frames_of(spec: exp.Expr | None, order: Ordering, window: exp.Expr) -> Calla
         return by_row
 
     if exclude not in ("", "NO OTHERS", "CURRENT ROW", "GROUP", "TIES"):
-        raise refusal(window, f"EXCLUDE {exclude} is not supported")
+        raise SqlError(f"EXCLUDE {exclude} is not supported")
     return frames
 
 
@@ -82,32 +99,26 @@ def _without(ranges: Ranges, start: int, end: int) -> Ranges:
     return tuple((low, high) for low, high in parts if low < high)
 
 
-def _edge(spec: exp.Expr, kind: str, which: str, order: Ordering, window: exp.Expr) -> Edge:
+def _edge(end: FrameEnd, kind: str, start: bool, order: Ordering) -> Edge:
     """Return one end of a frame, for each row of a partition."""
-    bound, side = spec.args.get(which), str(spec.args.get(f"{which}_side") or "").upper()
-    start = which == "start"
-    if (bound is None and start) or (isinstance(bound, exp.Expr) and not side):
-        raise refusal(bound or window, f"PRECEDING or FOLLOWING is missing where the frame {which}s")
-    if not isinstance(bound, exp.Expr):
-        bound = str(bound or "CURRENT ROW").upper()
+    bound = end.bound
     if bound == "UNBOUNDED":
-        if side != ("PRECEDING" if start else "FOLLOWING"):
-            raise refusal(window, f"a frame cannot {which} with UNBOUNDED {side}")
+        if end.side != ("PRECEDING" if start else "FOLLOWING"):
+            raise SqlError(f"a frame cannot {'start' if start else 'end'} with UNBOUNDED {end.side}")
         return lambda partition: [0 if start else len(partition.rows)] * len(partition.rows)
-    if not order.functions and kind != "RANGE":
-        raise refusal(window, f"a frame of {kind} needs ORDER BY: the order of the rows is unspecified")
+    if not order.kinds and kind != "RANGE":
+        raise SqlError(f"a frame of {kind} needs ORDER BY: the order of the rows is unspecified")
     if bound == "CURRENT ROW":
         if kind == "ROWS":
             return lambda partition: list(range(0 if start else 1, len(partition.rows) + (0 if start else 1)))
         return lambda partition: partition.starts if start else partition.ends
-    while isinstance(bound, exp.Paren):
-        bound = bound.this
-    sign = -1 if side == "PRECEDING" else 1
+    assert isinstance(bound, Literal)
+    sign = -1 if end.side == "PRECEDING" else 1
     if kind == "RANGE":
-        return _distance(bound, sign, start, order, window)
-    if not isinstance(bound, exp.Literal) or not str(bound.this).isdigit():
-        raise refusal(window, f"a frame of {kind} has literal whole numbers")
-    moved = sign * int(str(bound.this))
+        return _distance(bound, sign, start, order)
+    if bound.kind is not Kind.INTEGER:
+        raise SqlError(f"a frame of {kind} has literal whole numbers")
+    moved = sign * bound.value
     return _rows_away(moved, start) if kind == "ROWS" else _groups_away(moved, start)
 
 
@@ -135,12 +146,12 @@ def _groups_away(moved: int, start: bool) -> Edge:
     return edge
 
 
-def _distance(bound: Any, sign: int, start: bool, order: Ordering, window: exp.Expr) -> Edge:
+def _distance(bound: Literal, sign: int, start: bool, order: Ordering) -> Edge:
     """Return the end of a frame that reaches up to a distance from the row's own value; nulls are near to nulls alone."""
-    if len(order.functions) != 1:
-        raise refusal(window, "a frame of RANGE with a distance needs ORDER BY of one expression")
+    if len(order.kinds) != 1:
+        raise SqlError("a frame of RANGE with a distance needs ORDER BY of one expression")
     descending = order.descending[0]
-    seen, move = _moves(bound, order.kinds[0], -sign if descending else sign, window)
+    seen, move = _moves(bound, order.kinds[0], -sign if descending else sign)
     wrap: Callable[[Any], Any] = Descending if descending else lambda value: value
     search = bisect_left if start else bisect_right
 
@@ -157,22 +168,20 @@ def _distance(bound: Any, sign: int, start: bool, order: Ordering, window: exp.E
     return edge
 
 
-def _moves(bound: Any, kind: Kind, sign: int, window: exp.Expr) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _moves(bound: Literal, kind: Kind, sign: int) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return how a value of the order is compared, and how it is moved by a distance."""
-    if isinstance(bound, exp.Interval) and kind in MOMENTS:
-        interval = interval_of(bound, sign)
-        if interval is not None:
-            months, delta = interval
-            if (months * sign, delta * sign) < (0, datetime.timedelta()):
-                raise refusal(window, "a distance is not negative")
-            seen: Callable[[Any], Any] = start_of_day if kind is Kind.DATE else lambda value: value
-            return seen, lambda value: moment_functions.add_interval(value, months, delta)
-    if isinstance(bound, exp.Literal) and not bound.is_string and kind.base in NUMBERS:
-        number = Decimal(str(bound.this)) * sign
+    if bound.kind in (Kind.INTERVAL, Kind.MONTHS) and kind in MOMENTS:
+        months, delta = bound.value if bound.kind is Kind.MONTHS else (0, bound.value)
+        if (months, delta) < (0, datetime.timedelta()):
+            raise SqlError("a distance is not negative")
+        seen: Callable[[Any], Any] = start_of_day if kind is Kind.DATE else lambda value: value
+        return seen, lambda value: moment_functions.add_interval(value, sign * months, sign * delta)
+    if bound.kind.base in NUMBERS and kind.base in NUMBERS:
+        number = Decimal(str(bound.value)) * sign
         if kind is Kind.DOUBLE:
             return lambda value: value, lambda value: canonical_float(value + float(number))
         return Decimal, lambda value: scalars.EXACT.add(value, number)
-    raise refusal(window, f"a frame of RANGE over {kind.value} has literal distances: numbers, or intervals for dates")
+    raise SqlError(f"a frame of RANGE over {kind.value} has literal distances: numbers, or intervals for dates")
 
 
 def values_in(frame: Ranges, values: Sequence[Any]) -> list[Any]:

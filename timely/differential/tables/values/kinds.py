@@ -452,13 +452,13 @@ _PLAIN: Final[tuple[tuple[tuple[Callable[[Any], bool], ...], Any], ...]] = (
 def kind_of(field: pa.Field) -> Kind:
     """Return the kind of an Arrow field; ``SchemaError`` for types that tables do not have."""
     kind = plain_type(field.type)
-    for test, plain in _KINDS_OF_TYPES:
-        if test(kind):
-            return plain
     if pa.types.is_decimal(kind):
         return decimal(max(kind.scale, 0))
     if pa.types.is_timestamp(kind):
         return Kind.TIMESTAMP if kind.tz is None else Kind.INSTANT
+    for plain, (_, _, test) in _REPRESENTED.items():
+        if plain is not Kind.NULL and test(kind):
+            return plain
     if pa.types.is_list(kind):
         return list_of(kind_of(kind.value_field.with_name(f"{field.name}[]")))
     if pa.types.is_struct(kind) and kind.num_fields:
@@ -472,44 +472,21 @@ def kind_of(field: pa.Field) -> Kind:
     )
 
 
-_KINDS_OF_TYPES: Final[tuple[tuple[Callable[[Any], bool], Kind], ...]] = (
-    (pa.types.is_boolean, Kind.BOOLEAN),
-    (pa.types.is_integer, Kind.INTEGER),
-    (pa.types.is_float64, Kind.DOUBLE),
-    (pa.types.is_string, Kind.TEXT),
-    (pa.types.is_binary, Kind.BLOB),
-    (pa.types.is_date32, Kind.DATE),
-    (pa.types.is_time64, Kind.TIME),
-    (pa.types.is_duration, Kind.INTERVAL),
-)
-
-_TYPES: Final[dict[Kind, Any]] = {
-    Kind.BOOLEAN: bool,
-    Kind.INTEGER: int,
-    Kind.DECIMAL: Decimal,
-    Kind.DOUBLE: float,
-    Kind.TEXT: str,
-    Kind.BLOB: bytes,
-    Kind.DATE: datetime.date,
-    Kind.TIME: datetime.time,
-    Kind.TIMESTAMP: datetime.datetime,
-    Kind.INSTANT: datetime.datetime,
-    Kind.INTERVAL: datetime.timedelta,
+_REPRESENTED: Final[dict[Kind, tuple[Any, Any, Callable[[Any], bool]]]] = {
+    Kind.NULL: (None, pa.null(), pa.types.is_null),
+    Kind.BOOLEAN: (bool, pa.bool_(), pa.types.is_boolean),
+    Kind.INTEGER: (int, pa.int64(), pa.types.is_integer),
+    Kind.DECIMAL: (Decimal, None, pa.types.is_decimal),
+    Kind.DOUBLE: (float, pa.float64(), pa.types.is_float64),
+    Kind.TEXT: (str, pa.string(), pa.types.is_string),
+    Kind.BLOB: (bytes, pa.binary(), pa.types.is_binary),
+    Kind.DATE: (datetime.date, pa.date32(), pa.types.is_date32),
+    Kind.TIME: (datetime.time, pa.time64("us"), pa.types.is_time64),
+    Kind.TIMESTAMP: (datetime.datetime, pa.timestamp("us"), pa.types.is_timestamp),
+    Kind.INSTANT: (datetime.datetime, pa.timestamp("us", "UTC"), pa.types.is_timestamp),
+    Kind.INTERVAL: (datetime.timedelta, pa.duration("us"), pa.types.is_duration),
 }
-
-_ARROW: Final[dict[Kind, Any]] = {
-    Kind.NULL: pa.null(),
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.INTEGER: pa.int64(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.TEXT: pa.string(),
-    Kind.BLOB: pa.binary(),
-    Kind.DATE: pa.date32(),
-    Kind.TIME: pa.time64("us"),
-    Kind.TIMESTAMP: pa.timestamp("us"),
-    Kind.INSTANT: pa.timestamp("us", "UTC"),
-    Kind.INTERVAL: pa.duration("us"),
-}
+"""The type of a kind's values, the widest type of its columns, and what says whether a column is one."""
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
@@ -528,7 +505,7 @@ def _arrow_type(kind: Kind) -> pa.DataType:
         return pa.list_(_arrow_type(kind.element))
     if kind.fields:
         return pa.struct([(name, _arrow_type(part)) for name, part in kind.fields])
-    return _ARROW[kind]
+    return _REPRESENTED[kind][1]
 
 
 # -- checks --------------------------------------------------------------------------------------------------------
@@ -575,7 +552,7 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
         return functools.partial(
             _checked_struct, kind, [_value_check(part, type_[i].type) for i, (_, part) in enumerate(kind.fields)]
         )
-    expected = _TYPES[kind.base]
+    expected = _REPRESENTED[kind.base][0]
     narrow: Conversion = _same
     if kind is Kind.INTEGER:
         narrow = within(type_.bit_width, pa.types.is_signed_integer(type_))
@@ -631,7 +608,7 @@ def comparable(kind: Kind, value: Any) -> bool:
             return kind is not Kind.DOUBLE and not value.is_nan()
         number = Real if kind.scale is None else Rational
         return not isinstance(value, bool) and isinstance(value, number) and value == value
-    if not isinstance(value, _TYPES.get(kind, ())):
+    if not isinstance(value, _REPRESENTED[kind][0] or ()):
         return False
     if isinstance(value, datetime.datetime):
         return kind is not Kind.DATE and (value.tzinfo is None) is (kind is Kind.TIMESTAMP)

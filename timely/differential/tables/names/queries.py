@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 from sqlglot import exp
 
 from timely.dataflow import ScopeBuilder
-from timely.differential.tables.expressions.column_stages import pruned
+from timely.differential.tables.expressions.bound import Expr, PlacedError, SortKey, has_query
 from timely.differential.tables.expressions.relation import Relation
-from timely.differential.tables.names.binder import bind
+from timely.differential.tables.expressions.scalar_compiler import RowScope
+from timely.differential.tables.names.aggregate_rules import sort_key
+from timely.differential.tables.names.binder import Binder
 from timely.differential.tables.names.clauses import check_clauses
-from timely.differential.tables.operators.row_limits import limit_inside
-from timely.differential.tables.translation import translate
-from timely.differential.tables.values.refusals import naming_the_line, parse, refusal, written
+from timely.differential.tables.names.grouping_rules import column_number
+from timely.differential.tables.names.refusals import naming_the_line, parse, refusal, written
+from timely.differential.tables.plan.build import build
+from timely.differential.tables.plan.decorrelate import decorrelated
+from timely.differential.tables.plan.nodes import Project, TableScan
+from timely.differential.tables.plan.push_down import pushed_down
+from timely.differential.tables.values.kinds import Column
 from timely.errors import SqlError, brief
 
 Expression = str | exp.Expr
@@ -78,18 +85,39 @@ def statement_of(text: str) -> exp.Expr:
     return trees[0]
 
 
+def values_over(columns: Sequence[Column], expressions: Sequence[exp.Expr]) -> tuple[list[Expr], RowScope]:
+    """Return expressions over a table, which is called ``this``, and what they are compiled against."""
+    binder = Binder({"this": columns})
+    query = binder.query(exp.select(*expressions).from_("this"), None, binder.tables).plan
+    rows = query.input if isinstance(query, Project) else query
+    if not isinstance(query, Project) or not isinstance(rows, TableScan) or any(map(has_query, query.expressions)):
+        raise SqlError("it is an expression of one row here, without subqueries, aggregates and windows")
+    return list(query.expressions), RowScope(tuple(columns), {ref.id: place for place, ref in enumerate(rows.columns)})
+
+
+def sort_keys_over(columns: Sequence[Column], orders: Sequence[exp.Expr]) -> tuple[list[SortKey], RowScope]:
+    """Return the parts of an order of a table, of which numbers are its columns."""
+    values = [part.this for part in orders]
+    for place, value in enumerate(values):
+        number = column_number(value)
+        if number is not None and number > len(columns):
+            raise refusal(value, f"there are only {len(columns)} columns")
+        if number is not None:
+            values[place] = exp.column(columns[number - 1].name, "this", quoted=True)
+    bound, scope = values_over(columns, values)
+    return [sort_key(part, value) for part, value in zip(orders, bound)], scope
+
+
 @naming_the_line
 def relation_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
-    """Return the rows of a query over ``tables``; the tree is changed."""
+    """Return the rows of a query over ``tables``."""
     check_clauses(tree)
-    reads = bind(tree, {name: [column.name for column in relation.columns] for name, relation in tables.items()})
-    limit_inside(tree)
-    return translate(tree, scope, {name: _pruned(tables[name], columns) for name, columns in reads.items()})
-
-
-def _pruned(relation: Relation, names: Collection[str]) -> Relation:
-    """Return the columns of a table that a query reads."""
-    places = [place for place, column in enumerate(relation.columns) if column.name in names]
-    if len(places) == len(relation.columns):
-        return relation
-    return Relation(pruned(relation.collection, places), tuple(relation.columns[place] for place in places))
+    binder = Binder({name: relation.columns for name, relation in tables.items()})
+    try:
+        query = binder.query(tree, None, binder.tables)
+        plan = pushed_down(decorrelated(query.plan, binder.fresh))
+    except PlacedError as error:
+        raise refusal(error.at or tree, str(error)) from None
+    relation = build(plan, scope, tables)
+    columns = tuple(attrs.evolve(column, name=name) for column, name in zip(relation.columns, query.names, strict=True))
+    return attrs.evolve(relation, columns=columns)

@@ -5,7 +5,6 @@ SQLGlot reads some texts as something else, or leaves parts of them out.
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 from bisect import bisect_left
@@ -14,35 +13,14 @@ from typing import Any, ClassVar, Final, TypeVar
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
-from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.parsers.duckdb import DuckDBParser
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # else its notes on a query go to the stderr of users
 
 E = TypeVar("E", bound=exp.Expr)
 
-_AGGREGATES: Final = (
-    *("any_value", "approx_count_distinct", "approx_quantile", "arbitrary", "arg_max", "arg_min", "argmax", "argmin"),
-    *("array_agg", "avg", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "corr", "count", "count_if", "countif"),
-    *("covar_pop", "covar_samp", "first", "group_concat", "kurtosis", "last", "list", "listagg", "max", "max_by", "median"),
-    *("min", "min_by", "mode", "percentile_cont", "percentile_disc", "quantile", "quantile_cont", "quantile_disc"),
-    *("regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy"),
-    *("skewness", "stddev", "stddev_pop", "stddev_samp", "string_agg", "sum", "var_pop", "var_samp", "variance"),
-)
-"""The aggregates of DuckDB: those that are not supported are refused as such."""
-
-WINDOWS: Final = (
-    *("cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile", "percent_rank", "rank"),
-    "row_number",
-)
-"""The functions that need ``OVER``."""
-
 _SPECIAL: Final = ("GROUPING", "GROUPING_ID", "UNNEST", "STRUCT_PACK")
 """Functions that have nodes of their own, as they stand at places of their own, or name their arguments."""
-
-
-def _aggregate(name: str, arguments: list[exp.Expr]) -> exp.Expr:
-    return exp.AnonymousAggFunc(this=name, expressions=arguments)
 
 
 def _typed_literal(parser: Any, value: exp.Expr, kind: exp.DataType) -> exp.Expr:
@@ -85,14 +63,8 @@ def _plus(parser: Any) -> exp.Expr:
 class _Written(DuckDB):
     INDEX_OFFSET = 0  # elsewhere the parser has literal numbers count from 0
 
-    class Generator(DuckDBGenerator):
-        IGNORE_RESPECT_NULLS_WINDOW_FUNCTIONS: ClassVar[Any] = (exp.AnonymousAggFunc,)
-
     class Parser(DuckDBParser):
-        FUNCTIONS: ClassVar = {
-            **{name: DuckDBParser.FUNCTIONS[name] for name in _SPECIAL},
-            **{name.upper(): functools.partial(_aggregate, name) for name in (*_AGGREGATES, *WINDOWS)},
-        }
+        FUNCTIONS: ClassVar = {name: DuckDBParser.FUNCTIONS[name] for name in _SPECIAL}
         FUNCTION_PARSERS: ClassVar = {
             **{name: DuckDBParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "TRIM", "SUBSTRING")},
             "EXTRACT": _extract,

@@ -11,11 +11,11 @@ from typing import Any, Final, ParamSpec, TypeVar
 import attrs
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.errors import ParseError, TokenError
 
 from timely.dataflow.origin import origin
-from timely.differential.tables.values.dialect import WRITTEN, tokens_of, trees_of
-from timely.errors import SqlError, TimelyError, brief
+from timely.differential.tables.names.dialect import WRITTEN, tokens_of, trees_of
+from timely.errors import SqlError, brief
 
 _PLACE: Final = "timely_place"
 
@@ -73,7 +73,7 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
     except SqlError:
         raise
     except Exception as error:
-        raise unread(error, begin) from None
+        raise _unread(error, begin) from None
     statements = [tree for tree in trees if isinstance(tree, exp.Expr)]
     following: list[Token | None] = [*tokens[1:], None]
     for token, after, third in zip(tokens, following, [*following[1:], None]):
@@ -279,47 +279,25 @@ def no_table(node: exp.Expr, names: Iterable[str]) -> SqlError:
     return refusal(node, f"there is no table {node.name}; there are: {', '.join(sorted(names)) or 'none'}")
 
 
-def only(node: exp.Expr, *allowed: str) -> None:
-    """Raise ``SqlError`` if the node has parts other than ``allowed``: what is not translated is never left out in silence."""
-    for name, value in node.args.items():
-        if name in allowed or value is None or value == [] or (value is False and name in _ALWAYS.get(type(node), ())):
-            continue
-        part = value[0] if isinstance(value, list) else value
-        what = _WORDS.get(name) or name.rstrip("_").replace("_", " ").upper()
-        raise refusal(part if isinstance(part, exp.Expr) and _PLACE in part.meta else node, f"{what} is not supported here")
+def has_place(node: exp.Expr) -> bool:
+    """Return whether a node stands in a text."""
+    return _PLACE in node.meta
 
 
-_ALWAYS: Final[dict[Any, tuple[str, ...]]] = {
-    exp.DataType: ("nested",),
-    exp.Lateral: ("view", "outer"),
-    exp.Unnest: ("offset",),
-}
-"""What the parser sets to ``False`` in each node of a class. Elsewhere ``False`` means something: ``GROUP BY DISTINCT``."""
-
-_WORDS: Final = {
-    "db": "a schema",
-    "except_": "EXCLUDE",
-    "expression": "a second argument",
-    "expressions": "a list",
-    "joins": "a join in parentheses",
-    "kind": "this kind",
-    "spec": "a frame",
-    "this": "an argument",
-}
+def text_of(node: exp.Expr) -> str:
+    """Return an expression as SQL, as columns without a name are called."""
+    try:
+        return node.sql(dialect=WRITTEN, comments=False)
+    except Exception as error:  # of trees that no text has
+        raise refusal(node, f"it cannot be written ({type(error).__name__})") from None
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FOREIGN: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, SqlglotError, TypeError, ValueError)
-"""What the parser, numbers and dates raise."""
-
 
 def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
-    """Return ``f``, whose errors are ``SqlError``, and say on which line of the program somebody asked for what is refused.
-
-    No error of the parser, of numbers or of dates reaches a user: each becomes one at the node that was read.
-    """
+    """Return ``f``, whose ``SqlError`` say on which line of the program somebody asked for what is refused."""
 
     @functools.wraps(f)
     def named(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -327,12 +305,9 @@ def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
             return f(*args, **kwargs)
         except SqlError as error:
             at = f"; at {origin()}"
-            inside = "" if " at line " in str(error) else _innermost(error)
-            raise error if str(error).endswith(at) else SqlError(f"{error}{inside and f'; in {inside}'}{at}") from None
-        except TimelyError:
-            raise
-        except _FOREIGN as error:
-            raise SqlError(f"{unread(error)}; at {origin()}") from error
+            raise error if str(error).endswith(at) else SqlError(f"{error}{at}") from None
+        except RecursionError:
+            raise SqlError(f"the query at line 1, column 1: it is nested too deeply; at {origin()}") from None
 
     return named
 
@@ -347,23 +322,10 @@ def _why_unparsed(error: ParseError, begin: int) -> str:
     return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}"
 
 
-def unread(error: Exception, begin: int = 0) -> SqlError:
-    """Return the error of a query that cannot be read because of ``error``: at the innermost node that was looked at."""
+def _unread(error: Exception, begin: int) -> SqlError:
+    """Return the error of a text that the parser does not read: whatever it raises is its own affair."""
     if isinstance(error, ParseError) and error.errors:
         return SqlError(_why_unparsed(error, begin))
-    deep = isinstance(error, RecursionError)
-    cause = "" if isinstance(error, SqlglotError) else f" ({type(error).__name__}: {brief(str(error))})"
-    why = "it is nested too deeply" if deep else f"it is not supported here{cause}"
-    return SqlError(f"{(not deep and _innermost(error)) or 'the query at line 1, column 1'}: {why}")
-
-
-def _innermost(error: Exception) -> str:
-    """Return the last node that was looked at before an error, and where it stands."""
-    innermost, trace = "", error.__traceback__
-    while trace is not None:
-        for name in ("node", "output"):
-            node = trace.tb_frame.f_locals.get(name)
-            if isinstance(node, exp.Expr) and position_of(node):
-                innermost = f"{written(node)}{position_of(node)}"
-        trace = trace.tb_next
-    return innermost
+    cause = f"{type(error).__name__}: {brief(str(error))}"
+    why = "it is nested too deeply" if isinstance(error, RecursionError) else f"the query cannot be parsed ({cause})"
+    return SqlError(f"the query at line 1, column 1: {why}")

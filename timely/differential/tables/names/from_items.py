@@ -1,0 +1,292 @@
+"""``FROM``: the rows of its tables, subqueries and lists, joined, and what their columns are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+from sqlglot import exp
+
+from timely.differential.tables.expressions.bound import Expr, Literal, NamedExpr, Ref, has_query, ids_in
+from timely.differential.tables.expressions.calls import as_kind, call
+from timely.differential.tables.names.clauses import is_comma
+from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, NameBinder, QueryScope, distinct_names
+from timely.differential.tables.names.reader import listed, name_in, read
+from timely.differential.tables.names.refusals import no_table, refusal
+from timely.differential.tables.names.scalar_rules import element_of
+from timely.differential.tables.operators.asof_joins import INEQUALITIES
+from timely.differential.tables.operators.set_operations import merged
+from timely.differential.tables.operators.table_joins import sides_of
+from timely.differential.tables.plan import nodes
+from timely.differential.tables.plan.nodes import ONE_ROW, QueryPlan, free
+from timely.differential.tables.plan.predicates import conjuncts
+from timely.differential.tables.values.kinds import Kind
+from timely.errors import SqlError
+
+_JOINS: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
+
+
+def source(binder: NameBinder, clause: exp.Expr | None, joins: Sequence[exp.Expr], scope: QueryScope) -> QueryPlan:
+    """Return the rows of ``FROM`` and its joins."""
+    if clause is None:
+        return ONE_ROW
+    (first,) = read(clause, "this")
+    return _joined(binder, _item(binder, first, scope), joins, scope)
+
+
+def _joined(binder: NameBinder, plan: QueryPlan, joins: Sequence[exp.Expr], scope: QueryScope) -> QueryPlan:
+    """Return more joins; those behind a comma are of the item behind it, where that matters: RIGHT, FULL and NATURAL."""
+    groups: list[list[exp.Expr]] = []
+    for join in joins:
+        if is_comma(join) or not groups:
+            groups.append([])
+        groups[-1].append(join)
+    for group in groups:
+        first, *others = group
+        words = {str(join.args.get(name) or "").upper() for join in others for name in ("side", "method")}
+        if is_comma(first) and words & {"RIGHT", "FULL", "NATURAL"}:
+            nested = QueryScope(scope.around, scope.tables, scope.names)
+            (item,) = read(first, "this")
+            right = _item(binder, item, nested)
+            for join in others:
+                right = _join(binder, right, join, nested)
+            scope.items += nested.items
+            scope.merged.update(nested.merged)
+            plan = _beside(plan, right, "inner", (), first)
+            continue
+        for join in group:
+            plan = _join(binder, plan, join, scope)
+    return plan
+
+
+def _join(binder: NameBinder, left: QueryPlan, node: exp.Expr, scope: QueryScope) -> QueryPlan:
+    item, side, kind, method, on, using = read(node, "this", "side", "kind", "method", "on", "using")
+    side, kind, method = (str(part or "").upper() for part in (side, kind, method))
+    before = list(scope.items)
+    right = _item(binder, item, scope)
+    after = scope.items[len(before) :]
+    conditions: list[Expr] = []
+    names: list[tuple[str, exp.Expr]] = [(name_in(name), name) for name in listed(using)]
+    if method == "NATURAL":
+        names = [(name, node) for name, _ in scope.columns(before) if scope.sources(name, after)]
+        method = ""
+        if not names:
+            raise refusal(node, "a NATURAL JOIN needs columns of one name on both sides")
+    if names:
+        conditions = _using(scope, names, before, after, None if kind in ("SEMI", "ANTI") else side, method == "ASOF")
+    elif on is not None:
+        conditions = [part for part in conjuncts([binder.plain_value(on, scope)], scope.owners()) if not _always(part)]
+        for condition in conditions:
+            if has_query(condition):
+                raise refusal(condition.at, "a subquery in ON is not supported: put it into WHERE")
+    if kind in ("SEMI", "ANTI"):
+        del scope.items[len(before) :]
+    how: str | None = _JOINS.get(side)
+    if kind in ("SEMI", "ANTI") and not side:
+        how = kind.lower()
+    elif kind not in ("", "INNER", "OUTER", "CROSS"):
+        how = None
+    if how is None or method not in ("", "ASOF") or (method == "ASOF" and how not in ("inner", "left")):
+        raise refusal(node, f"{method} {side} {kind} JOIN is not supported".replace("  ", " ").strip())
+    if method == "ASOF":
+        return _as_of(left, right, conditions, node, optional=how == "left")
+    return _beside(left, right, how, tuple(conditions), node)
+
+
+def _beside(left: QueryPlan, right: QueryPlan, how: str, conditions: tuple[Expr, ...], node: exp.Expr) -> QueryPlan:
+    if isinstance(right, nodes.Unnest) and right.input is ONE_ROW:
+        if how not in ("inner", "left"):
+            raise refusal(node, "UNNEST in FROM has one list, and stands in an inner or left join")
+        if conditions and how == "left":
+            raise refusal(node, "a LEFT JOIN of UNNEST is ON TRUE")
+        unnest = attrs.evolve(right, input=left, optional=how == "left")
+        return nodes.FilterRows(unnest, conditions) if conditions else unnest
+    if how in ("semi", "anti"):
+        if free(right).intersection(ref.id for ref in left.columns):
+            raise refusal(node, _LATERAL)
+        return nodes.Mark(left, right, conditions, negated=how == "anti")
+    return nodes.JoinRows(left, right, how, conditions, at=node)
+
+
+_LATERAL: Final = "a LATERAL subquery stands in an inner or left join"
+
+
+def _always(condition: Expr) -> bool:
+    return isinstance(condition, Literal) and condition.value is True
+
+
+def _using(
+    scope: QueryScope,
+    names: Sequence[tuple[str, exp.Expr]],
+    left: Sequence[FromItem],
+    right: Sequence[FromItem],
+    side: str | None,
+    ordered: bool,
+) -> list[Expr]:
+    """Return the conditions on columns of one name, which are one column from here on; the last may be an order."""
+    conditions: list[Expr] = []
+    for place, (name, at) in enumerate(names):
+        sides = []
+        for items in (left, right):
+            sources = scope.sources(name, items)
+            if not sources:
+                raise refusal(at, f"there is no column of this name in {' or '.join(item.name for item in items)}")
+            sides.append(scope.only(sources, name, at))
+        one, other = sides[0].value(name), sides[1].value(name)
+        if side is not None:
+            before = sides[0] if isinstance(sides[0], MergedColumn) else MergedColumn(one)
+            merged_column = before.joined(other, side.lower())
+            for item in (*left, *right):
+                if name in item.columns and scope.merged.get((item, name), item) in sides:
+                    scope.merged[item, name] = merged_column
+        conditions.append(call(">=" if ordered and place == len(names) - 1 else "=", [one, other], at))
+    return conditions
+
+
+def _as_of(left: QueryPlan, right: QueryPlan, conditions: Sequence[Expr], node: exp.Expr, *, optional: bool) -> QueryPlan:
+    """Return an as-of join, of equalities and one inequality."""
+    one, other = ([ref.id for ref in side.columns] for side in (left, right))
+    if free(right).intersection(one):
+        raise refusal(node, _LATERAL)
+    equal = [condition for condition in conditions if getattr(condition, "name", "") == "="]
+    others = [condition for condition in conditions if condition not in equal]
+    if len(others) != 1:
+        raise refusal(node, "an as-of join has equalities and one inequality of an expression of each side")
+    if getattr(others[0], "name", "") not in INEQUALITIES:
+        raise refusal(others[0].at or node, "the inequality of an as-of join is >=, >, <= or <")
+    nearest = sides_of(others[0], one, other, tuple(INEQUALITIES))
+    if nearest is None:
+        raise refusal(others[0].at or node, "the inequality of an as-of join compares an expression of each side")
+    if any(sides_of(condition, one, other, ("=",)) is None for condition in equal):
+        raise refusal(node, "an equality of an as-of join compares an expression of each side")
+    return nodes.AsOf(left, right, tuple(equal), nearest[:2], nearest[2], optional)
+
+
+# -- items ---------------------------------------------------------------------------------------------------------
+
+
+def _item(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> QueryPlan:
+    """Return an item, which may read those before it, and its joins."""
+    joins = listed(node.args.get("joins"))
+    inner = _joined_in(node)
+    alias = node.args.get("alias") if inner is not None else None
+    if not joins and inner is None:
+        return _ITEMS.get(type(node), _unknown)(binder, node, scope)
+    nested = QueryScope(scope.around, scope.tables, scope.names if alias is None else set())
+    if inner is None:
+        plan = _ITEMS.get(type(node), _unknown)(binder, node, nested)
+    else:
+        read(node, "this", "alias", "joins")
+        plan = _item(binder, inner, nested)
+    if alias is not None:  # the join has a name, so it is a table of its own
+        columns = nested.columns()
+        plan = nodes.Project(plan, tuple(NamedExpr(binder.fresh(), each.value(name)) for name, each in columns))
+        nested = QueryScope(scope.around, scope.tables, scope.names)
+        plan = _named(nested, alias, "", [name for name, _ in columns], plan)
+    plan = _joined(binder, plan, joins, nested)
+    scope.items += nested.items
+    scope.merged.update(nested.merged)
+    return plan
+
+
+def _joined_in(item: exp.Expr) -> exp.Expr | None:
+    """Return what stands in the parentheses of an item of ``FROM`` that are a join, or ``None`` for other items."""
+    inner = item.this if isinstance(item, exp.Subquery) else None
+    joined = isinstance(inner, exp.Table) or (isinstance(inner, exp.Subquery) and (inner.args.get("joins") or _joined_in(inner)))
+    return inner if joined else None
+
+
+def _unknown(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> QueryPlan:
+    raise refusal(node, "this in FROM is not supported: tables, subqueries, VALUES and UNNEST are")
+
+
+def _table(binder: NameBinder, node: exp.Table, scope: QueryScope) -> QueryPlan:
+    this, alias, _ = read(node, "this", "alias", "joins")
+    if not isinstance(this, exp.Identifier):
+        return _unknown(binder, node, scope)
+    name = name_in(this)
+    rows = scope.tables.get(name)
+    if rows is None:
+        raise no_table(node, scope.tables)
+    return _named(scope, alias, name, rows.columns, rows.plan(node), this)
+
+
+def _of_query(binder: NameBinder, node: exp.Expr, alias: exp.Expr | None, scope: QueryScope) -> QueryPlan:
+    query = binder.query(node, scope, scope.tables)
+    return _named(scope, alias, "unnamed_subquery", query.names, query.plan)
+
+
+def _lateral(binder: NameBinder, node: exp.Lateral, scope: QueryScope) -> QueryPlan:
+    this, alias = read(node, "this", "alias")
+    if isinstance(this, exp.Unnest):
+        return _elements(binder, this, node, alias, scope)
+    if isinstance(this, exp.Subquery):
+        return _of_query(binder, this, alias, scope)
+    return _unknown(binder, node, scope)
+
+
+def _values(binder: NameBinder, node: exp.Values, scope: QueryScope) -> QueryPlan:
+    rows, alias = read(node, "expressions", "alias")
+    bound: list[list[Expr]] = []
+    for row in rows:
+        parts = read(row, "expressions")[0] if isinstance(row, exp.Tuple) else [row]
+        bound.append([binder.plain_value(part, scope) for part in parts])
+        for value in bound[-1]:
+            if ids_in(value) or has_query(value):
+                raise refusal(value.at, "no such column here; VALUES has no columns to read")
+    names = [f"col{place}" for place in range(len(bound[0]))]
+    kinds = [value.kind for value in bound[0]]
+    try:
+        for values in bound[1:]:
+            kinds = list(merged(kinds, [value.kind for value in values], names))
+    except SqlError as error:
+        raise refusal(node, str(error)) from None
+    refs = tuple(Ref(kind, binder.fresh()) for kind in kinds)
+    converted = tuple(tuple(map(as_kind, values, kinds)) for values in bound)
+    return _named(scope, alias, "valueslist", names, nodes.ConstantRows(converted, refs))
+
+
+def _elements(binder: NameBinder, node: exp.Unnest, item: exp.Expr, alias: exp.Expr | None, scope: QueryScope) -> QueryPlan:
+    lists, _, offset = read(node, "expressions", "alias", "offset")
+    if len(lists) != 1:
+        raise refusal(item, "UNNEST in FROM has one list, and stands in an inner or left join")
+    values = binder.plain_value(lists[0], scope)
+    elements, names = [Ref(element_of(values, lists[0]), binder.fresh())], ["unnest"]
+    if offset:
+        elements.append(Ref(Kind.INTEGER, binder.fresh()))
+        names.append(name_in(offset) if isinstance(offset, exp.Identifier) else "ordinality")
+    return _named(scope, alias, "unnest", names, nodes.Unnest(ONE_ROW, (values,), tuple(elements)))
+
+
+_ITEMS: Final[dict[Any, Callable[[NameBinder, Any, QueryScope], QueryPlan]]] = {
+    exp.Table: _table,
+    exp.Subquery: lambda binder, node, scope: _of_query(binder, node, node.args.get("alias"), scope),
+    exp.Lateral: _lateral,
+    exp.Values: _values,
+    exp.Unnest: lambda binder, node, scope: _elements(binder, node, node, node.args.get("alias"), scope),
+}
+
+
+def _named(
+    scope: QueryScope, alias: exp.Expr | None, name: str, columns: Sequence[str], plan: QueryPlan, table: exp.Expr | None = None
+) -> QueryPlan:
+    """Give an item of FROM its name, and names to its columns; return its plan."""
+    this, written = (None, None) if alias is None else read(alias, "this", "columns")
+    this = table if this is None else this
+    if this is not None:
+        name = name_in(this)
+        if name in scope.names:
+            raise refusal(this, "there are two of this table here: rename one")
+        scope.names.add(name)
+    names = renamed(listed(written), columns)
+    refs = plan.columns[-len(names) :] if isinstance(plan, nodes.Unnest) else plan.columns
+    scope.items.append(FromItem(name, dict(zip(names, refs, strict=True))))
+    return plan
+
+
+def renamed(written: Sequence[exp.Expr], columns: Sequence[str]) -> Sequence[str]:
+    """Return the names that the columns of an item have: those that it gives them first, and each only once."""
+    if len(written) > len(columns):
+        raise refusal(written[len(columns)], f"the names are more than the {len(columns)} columns")
+    return distinct_names([*(name_in(name) for name in written), *columns[len(written) :]])

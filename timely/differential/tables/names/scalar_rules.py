@@ -1,0 +1,418 @@
+"""Rules of expressions: what each node of the parser is as a bound expression. What has no rule is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlglot import exp
+
+from timely.differential.tables.expressions.bound import (
+    Call,
+    Element,
+    Expr,
+    Literal,
+    Membership,
+    PlacedError,
+    ScalarQuery,
+    has_query,
+)
+from timely.differential.tables.expressions.calls import as_kind, call, checked
+from timely.differential.tables.names.name_scopes import NameBinder, QueryScope
+from timely.differential.tables.names.reader import identifier, listed, read
+from timely.differential.tables.names.refusals import refusal
+from timely.differential.tables.names.types import type_of
+from timely.differential.tables.operators.aggregations import ADVICE
+from timely.differential.tables.operators.grouping_sets import GroupingCall
+from timely.differential.tables.plan.nodes import free
+from timely.differential.tables.values import moment_functions as moments
+from timely.differential.tables.values import parsing
+from timely.differential.tables.values.casts import cast_of, tried
+from timely.differential.tables.values.functions import FUNCTIONS
+from timely.differential.tables.values.kinds import Kind, decimal
+from timely.differential.tables.values.overloads import NO_LENGTH, Overload
+from timely.errors import SqlError
+
+Rule = Callable[[NameBinder, Any, QueryScope], Expr]
+
+
+def argument(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Expr:
+    """Return an argument of a call, which may be an interval of months: functions of moments take it."""
+    inner = node
+    while isinstance(inner, exp.Paren):
+        (inner,) = read(inner, "this")
+    return _any_interval(binder, inner, scope) if isinstance(inner, exp.Interval) else binder.value(node, scope)
+
+
+def arguments(binder: NameBinder, nodes: Sequence[exp.Expr], scope: QueryScope) -> list[Expr]:
+    """Return the arguments of a call."""
+    return [argument(binder, node, scope) for node in nodes]
+
+
+# -- literals ------------------------------------------------------------------------------------------------------
+
+
+def _literal(binder: NameBinder, node: exp.Literal, scope: QueryScope) -> Expr:
+    text, is_string = read(node, "this", "is_string")
+    if is_string:
+        return Literal(Kind.TEXT, text, text, at=node)
+    return number(text, node)
+
+
+def number(text: str, node: exp.Expr) -> Literal:
+    """Return the number that a literal is."""
+    value: Any
+    whole, _, fraction = text.partition(".")
+    try:
+        if text.isdecimal():
+            kind, value = Kind.INTEGER, parsing.integer_of(text)
+        elif "e" in text.lower() or len(whole) + len(fraction) > 38:
+            kind, value = Kind.DOUBLE, parsing.float_of(text)
+        else:
+            kind, value = decimal(len(fraction)), parsing.decimal_of(text)
+    except SqlError as error:
+        raise refusal(node, str(error)) from None
+    return Literal(kind, value, at=node)
+
+
+def _boolean(binder: NameBinder, node: exp.Boolean, scope: QueryScope) -> Expr:
+    (value,) = read(node, "this")
+    return Literal(Kind.BOOLEAN, bool(value), at=node)
+
+
+def _interval(binder: NameBinder, node: exp.Interval, scope: QueryScope) -> Expr:
+    interval = _any_interval(binder, node, scope)
+    if interval.kind is Kind.MONTHS:
+        raise refusal(node, NO_LENGTH)
+    return interval
+
+
+def _any_interval(binder: NameBinder, node: exp.Interval, scope: QueryScope) -> Expr:
+    length, unit = read(node, "this", "unit")
+    unit = str(unit or "")
+    if isinstance(length, exp.Literal):
+        text, _ = read(length, "this", "is_string")
+        months, delta = checked(lambda text: moments.interval_of(text, unit), text, node)
+        return Literal(Kind.MONTHS, (months, delta), at=node) if months else Literal(Kind.INTERVAL, delta, at=node)
+    name = moments.unit_of(unit)
+    if name is None:
+        raise refusal(node, "an interval has a unit: years to microseconds")
+    factor, step = moments.UNITS[name]
+    count = as_kind(binder.value(length, scope), Kind.INTEGER)
+    if factor:
+        made = Overload((Kind.INTEGER,), Kind.MONTHS, lambda number: (number * factor, timedelta()))
+    else:
+        made = Overload((Kind.INTEGER,), Kind.INTERVAL, lambda number: moments.duration(number * step))
+    return Call(made.result, f"interval of {name}", (count,), made, at=node)
+
+
+# -- casts ---------------------------------------------------------------------------------------------------------
+
+
+def _cast(binder: NameBinder, node: exp.Cast, scope: QueryScope) -> Expr:
+    inner, target = read(node, "this", "to")
+    value, of_type = binder.value(inner, scope), type_of(target, node)
+    try:
+        cast = cast_of(value.kind, of_type.kind, of_type.narrow)
+        if isinstance(node, exp.TryCast):
+            return Call(cast.result, f"try_cast to {of_type.text}", (value,), tried(cast), at=node)
+    except SqlError as error:
+        raise refusal(node, str(error)) from None
+    if isinstance(value, Literal) and value.text is not None:
+        checked(cast.f, value.text, value.at)
+    return Call(cast.result, f"cast to {of_type.text}", (value,), cast, at=node)
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
+
+
+def _column(binder: NameBinder, node: exp.Column, scope: QueryScope) -> Expr:
+    parts = [part for part in read(node, "catalog", "db", "table", "this") if part is not None]
+    if isinstance(parts[-1], exp.Star):
+        raise refusal(node, "this is not supported here")
+    return scope.column(node, [identifier(part) for part in parts])
+
+
+def _dot(binder: NameBinder, node: exp.Dot, scope: QueryScope) -> Expr:
+    value, field = read(node, "this", "expression")
+    name = identifier(field)
+    return call("struct_extract", [binder.value(value, scope), Literal(Kind.TEXT, name, name, at=field)], node)
+
+
+# -- what the parser has syntax for --------------------------------------------------------------------------------
+
+
+def _is(binder: NameBinder, node: exp.Is, scope: QueryScope) -> Expr:
+    value, what = read(node, "this", "expression")
+    if isinstance(what, exp.Null):
+        return call("is null", [binder.value(value, scope)], node)
+    if isinstance(what, exp.Boolean):
+        (truth,) = read(what, "this")
+        return call("is true" if truth else "is false", [binder.value(value, scope)], node)
+    raise refusal(node, "IS is supported with NULL, TRUE and FALSE")
+
+
+def _between(binder: NameBinder, node: exp.Between, scope: QueryScope) -> Expr:
+    value, low, high = arguments(binder, read(node, "this", "low", "high"), scope)
+    return call("and", [call(">=", [value, low], node), call("<=", [value, high], node)], node)
+
+
+def _like(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Expr:
+    inner, escapes = node, list[exp.Expr]()
+    if isinstance(node, exp.Escape):
+        inner, escape = read(node, "this", "expression")
+        if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(escape, exp.Literal):
+            raise refusal(node, "ESCAPE takes one character, after LIKE")
+        escapes = [escape]
+    value, pattern, negated = read(inner, "this", "expression", "negate")
+    name = "ilike" if isinstance(inner, exp.ILike) else "like"
+    name = f"{'not ' if negated else ''}{name}{' escape' if escapes else ''}"
+    return call(name, arguments(binder, [value, pattern, *escapes], scope), node)
+
+
+def _case(binder: NameBinder, node: exp.Case, scope: QueryScope) -> Expr:
+    operand, branches, default = read(node, "this", "ifs", "default")
+    subject = None if operand is None else binder.value(operand, scope)
+    parts: list[Expr] = []
+    for branch in branches:
+        test, result = (binder.value(part, scope) for part in read(branch, "this", "true"))
+        parts += [test if subject is None else call("=", [subject, test], branch), result]
+    parts.append(Literal(Kind.NULL, None) if default is None else binder.value(default, scope))
+    return call("case", parts, node)
+
+
+def _if(binder: NameBinder, node: exp.If, scope: QueryScope) -> Expr:
+    parts = read(node, "this", "true", "false")
+    if parts[2] is None:
+        raise refusal(node, "if takes a condition and two values")
+    return call("case", [binder.value(part, scope) for part in parts], node)
+
+
+def _extract(binder: NameBinder, node: exp.Extract, scope: QueryScope) -> Expr:
+    unit, value = read(node, "this", "expression")
+    name = str(unit.name or unit)
+    return call("date_part", [Literal(Kind.TEXT, name, name, at=unit), argument(binder, value, scope)], node)
+
+
+def _trim(binder: NameBinder, node: exp.Trim, scope: QueryScope) -> Expr:
+    value, position, letters = read(node, "this", "position", "expression")
+    position = str(position or "both").upper()
+    if position not in _TRIMS:
+        raise refusal(node, "trim takes away LEADING, TRAILING or BOTH")
+    return call(_TRIMS[position], [binder.value(part, scope) for part in (value, letters) if part is not None], node)
+
+
+_TRIMS: Final = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim"}
+
+
+def _struct(binder: NameBinder, node: exp.Struct, scope: QueryScope) -> Expr:
+    (fields,) = read(node, "expressions")
+    parts: list[Expr] = []
+    for field in listed(fields):
+        if not isinstance(field, exp.PropertyEQ):
+            raise refusal(node, "the fields of a struct have names")
+        name, value = read(field, "this", "expression")
+        text = identifier(name)
+        parts += [Literal(Kind.TEXT, text, text, at=name), binder.value(value, scope)]
+    return call("struct_pack", parts, node)
+
+
+def _bracket(binder: NameBinder, node: exp.Bracket, scope: QueryScope) -> Expr:
+    value, indices = read(node, "this", "expressions")
+    if len(indices) != 1:
+        raise refusal(node, "[] takes one number, name, or range")
+    (index,), inner = indices, binder.value(value, scope)
+    if isinstance(index, exp.Slice):
+        ends = [
+            default if end is None else binder.value(end, scope) for end, default in zip(read(index, "this", "expression"), _ENDS)
+        ]
+        return call("list_slice", [inner, *ends], node)
+    at = binder.value(index, scope)
+    return call("struct_extract" if isinstance(at, Literal) and at.text is not None else "list_extract", [inner, at], node)
+
+
+_ENDS: Final = (Literal(Kind.INTEGER, 1), Literal(Kind.INTEGER, -1))
+
+
+def _element(binder: NameBinder, node: exp.Explode, scope: QueryScope) -> Expr:
+    (inner,) = read(node, "this")
+    values = binder.value(inner, scope)
+    return Element(element_of(values, inner), values, at=node)
+
+
+def element_of(values: Expr, node: exp.Expr) -> Kind:
+    """Return the kind of the elements of a list."""
+    if values.kind.element is None:
+        raise refusal(node, f"UNNEST takes a list, not {values.kind.value}")
+    return values.kind.element
+
+
+def _grouping(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Expr:
+    (keys,) = read(node, "expressions")
+    return GroupingCall(Kind.INTEGER, tuple(binder.value(key, scope) for key in listed(keys)), at=node)
+
+
+# -- subqueries ----------------------------------------------------------------------------------------------------
+
+
+def _scalar_query(binder: NameBinder, node: exp.Subquery, scope: QueryScope) -> Expr:
+    plan = binder.subquery(node, scope)
+    if len(plan.columns) != 1:
+        raise refusal(node, "a scalar subquery has one column")
+    error = str(refusal(node, "this subquery has more than one row where it stands for a value"))
+    return ScalarQuery(plan.columns[0].kind, plan, frozenset(free(plan)), error=error, at=node)
+
+
+def _exists(binder: NameBinder, node: exp.Exists, scope: QueryScope) -> Expr:
+    (query,) = read(node, "this")
+    if not isinstance(query, exp.Query):
+        raise refusal(query, "this is not a query")
+    plan = binder.subquery(query, scope, exists=True)
+    return Membership(Kind.BOOLEAN, plan, frozenset(free(plan)), (), (), at=node)
+
+
+def _in(binder: NameBinder, node: exp.In, scope: QueryScope) -> Expr:
+    value, options, query = read(node, "this", "expressions", "query")
+    if query is not None:
+        return _membership(binder, node, value, query, scope)
+    return call("in", arguments(binder, [value, *listed(options)], scope), node)
+
+
+def _compared(name: str, quantifier: type[exp.Expr], negated: bool) -> Rule:
+    def rule(binder: NameBinder, node: Any, scope: QueryScope) -> Expr:
+        one, other = read(node, "this", "expression")
+        if isinstance(other, quantifier):
+            (query,) = read(other, "this")
+            while isinstance(query, exp.Paren):
+                (query,) = read(query, "this")
+            if isinstance(query, exp.Query):
+                return _membership(binder, node, one, query, scope, negated=negated)
+        query = _query_of_all(other) if negated else None
+        if query is not None:
+            return _membership(binder, node, one, query, scope, negated=negated)
+        return call(name, arguments(binder, [one, other], scope), node)
+
+    return rule
+
+
+def _query_of_all(node: exp.Expr) -> exp.Expr | None:
+    """Return the query of ``ALL ((...) UNION (...))``, which the parser takes for a function."""
+    if not isinstance(node, exp.Anonymous) or node.name.upper() != "ALL":
+        return None
+    parts = read(node, "this", "expressions")[1]
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], exp.Query) else None
+
+
+def _membership(
+    binder: NameBinder, node: exp.Expr, value: exp.Expr, query: exp.Expr, scope: QueryScope, *, negated: bool = False
+) -> Expr:
+    """Return whether values are in the rows of a query, or not."""
+    parts = read(value, "expressions")[0] if isinstance(value, exp.Tuple) else [value]
+    asked = tuple(binder.value(part, scope) for part in parts)
+    if any(map(has_query, asked)):
+        raise refusal(node, "a subquery on the left of IN is not supported")
+    plan = binder.subquery(query, scope)
+    if len(plan.columns) != len(asked):
+        raise refusal(node, f"it compares {len(asked)} expressions with a query of {len(plan.columns)} columns")
+    equal = tuple(call("=", pair, node) for pair in zip(asked, plan.columns))
+    return Membership(Kind.BOOLEAN, plan, frozenset(free(plan)), asked, equal, negated, at=node)
+
+
+# -- calls ---------------------------------------------------------------------------------------------------------
+
+
+def _function(binder: NameBinder, node: exp.Anonymous, scope: QueryScope) -> Expr:
+    name, parts = read(node, "this", "expressions")
+    name = str(name).lower()
+    if name not in FUNCTIONS:
+        raise refusal(node, f"this is not supported here{_advice(node)}")
+    return call(name, arguments(binder, listed(parts), scope), node)
+
+
+def _operator(name: str, *names: str) -> Rule:
+    def rule(binder: NameBinder, node: Any, scope: QueryScope) -> Expr:
+        parts = [part for value in read(node, *names) for part in listed(value)]
+        return call(name, arguments(binder, parts, scope), node)
+
+    return rule
+
+
+_VOLATILE: Final = ("now", "today", "random", "uuid", "gen_random_uuid", "get_current_time", "get_current_timestamp", "nextval")
+
+
+def _advice(node: exp.Expr) -> str:
+    volatile = isinstance(node, exp.Anonymous) and str(node.this).lower() in _VOLATILE
+    if volatile or node.key.startswith("current") or isinstance(node, exp.Rand | exp.Uuid):
+        return ": its value changes while the data does not, so no view can keep it"
+    if isinstance(node, exp.Anonymous):
+        name = str(node.this).lower()
+        return ADVICE.get(name, f": there is no function {name} here")
+    if isinstance(node, exp.Unnest):
+        return ": UNNEST stands in FROM, or among the selected columns"
+    if isinstance(node, exp.Parameter | exp.Placeholder):
+        return ": parameters have no values here"
+    return ""
+
+
+def scalar(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Expr:
+    """Return an expression that is no aggregate and no window function; ``SqlError`` for what has no rule."""
+    rule = _RULES.get(type(node))
+    if rule is None:
+        raise refusal(node, f"this is not supported here{_advice(node)}")
+    try:
+        return rule(binder, node, scope)
+    except PlacedError as error:
+        raise refusal(error.at or node, str(error)) from None
+
+
+_BINARY: Final[tuple[tuple[Any, str], ...]] = (
+    *((exp.Add, "+"), (exp.Sub, "-"), (exp.Mul, "*"), (exp.Div, "/"), (exp.IntDiv, "//"), (exp.Mod, "%")),
+    *((exp.Pow, "pow"), (exp.LT, "<"), (exp.LTE, "<="), (exp.GT, ">"), (exp.GTE, ">=")),
+    *((exp.NullSafeEQ, "is not distinct from"), (exp.NullSafeNEQ, "is distinct from"), (exp.And, "and")),
+    *((exp.Or, "or"), (exp.DPipe, "||"), (exp.BitwiseAnd, "&"), (exp.BitwiseOr, "|"), (exp.BitwiseXor, "xor")),
+    *((exp.ArrayOverlaps, "list_has_any"), (exp.StartsWith, "starts_with"), (exp.SimilarTo, "regexp_full_match")),
+    *((exp.RegexpFullMatch, "regexp_full_match"), (exp.RegexpLike, "regexp_matches")),
+)
+
+_RULES: Final[dict[Any, Rule]] = {
+    **{kind: _operator(name, "this", "expression") for kind, name in _BINARY},
+    exp.Literal: _literal,
+    exp.Null: lambda binder, node, scope: Literal(Kind.NULL, None, at=node),
+    exp.Boolean: _boolean,
+    exp.Interval: _interval,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Column: _column,
+    exp.Dot: _dot,
+    exp.Paren: lambda binder, node, scope: binder.value(read(node, "this")[0], scope),
+    exp.Is: _is,
+    exp.Between: _between,
+    exp.Like: _like,
+    exp.ILike: _like,
+    exp.Escape: _like,
+    exp.Case: _case,
+    exp.If: _if,
+    exp.Extract: _extract,
+    exp.Trim: _trim,
+    exp.Struct: _struct,
+    exp.Bracket: _bracket,
+    exp.Explode: _element,
+    exp.Grouping: _grouping,
+    exp.GroupingId: _grouping,
+    exp.Subquery: _scalar_query,
+    exp.Exists: _exists,
+    exp.In: _in,
+    exp.EQ: _compared("=", exp.Any, False),
+    exp.NEQ: _compared("<>", exp.All, True),
+    exp.Anonymous: _function,
+    exp.Neg: _operator("-", "this"),
+    exp.Abs: _operator("abs", "this"),
+    exp.Not: _operator("not", "this"),
+    exp.BitwiseNot: _operator("~", "this"),
+    exp.Coalesce: _operator("coalesce", "this", "expressions"),
+    exp.Array: _operator("list_value", "expressions"),
+    exp.Substring: _operator("substring", "this", "start", "length"),
+    exp.StrPosition: _operator("strpos", "this", "substr"),
+    exp.AtTimeZone: _operator("at time zone", "this", "zone"),
+}
