@@ -214,25 +214,16 @@ def test_a_dataflow_that_is_dropped_keeps_nothing_that_its_scopes_have_not_read(
 # -- what takes no records ---------------------------------------------------------------------------------------------
 
 
-class Unseeing:
+class Unseeing(Stubborn):
     """A scope of the protocol alone: no record ever reaches it. It may report as consumed what was reported as sent."""
 
-    inputs, outputs = 1, 1
-
-    def __init__(self, claimed: int = 0) -> None:
-        self._claimed = claimed
+    inputs = outputs = 1
 
     def get_internal_summary(self) -> Any:
         return [[Antichain([Step(0)])]], [[]]
 
-    def set_external_summary(self, summaries: Any, external: Any) -> None:
-        pass
-
-    def push_external_progress(self, external: Batches) -> None:
-        pass
-
     def pull_internal_progress(self, internal: Batches, consumed: Batches, produced: Batches) -> bool:
-        count, self._claimed = self._claimed, 0
+        count, self.left = self.left, 0
         consumed[0].update(0, count)
         return False
 
@@ -243,7 +234,7 @@ def test_what_comes_to_a_scope_that_takes_no_records_is_dropped_and_consumed(wor
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             with scope.region("box") as box:
-                [output] = box.add_scope(Unseeing(), [(stream.enter(box), Exchange(lambda x: x))])
+                [output] = box.add_scope(Unseeing(0), [(stream.enter(box), Exchange(lambda x: x))])
             out = output.leave()
             probe, seen = out.probe(), out.capture()
         for epoch in range(3):

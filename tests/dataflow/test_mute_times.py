@@ -66,7 +66,7 @@ def a_delay_that_goes_back() -> None:
     with timely.Worker() as worker:
         with worker.dataflow(Mute) as scope:
             numbers, stream = scope.new_input()
-            stream.delay(lambda record, time: Mute(time.n - 1))
+            stream.delay(lambda record, time: Mute(time.at - 1))
         numbers.advance_to(Mute(3))
         numbers.send(1)
         numbers.close()

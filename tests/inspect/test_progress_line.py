@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
-import pty
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 import timely
+from tests.support.terminal import Terminal
 from timely.inspect import ProgressLine
 
 
 @pytest.fixture
-def terminal() -> Iterator[tuple[io.TextIOWrapper, int]]:
-    master, slave = pty.openpty()
-    with os.fdopen(slave, "w") as written:
-        yield written, master
-    os.close(master)
-
-
-def shown(terminal: tuple[io.TextIOWrapper, int]) -> str:
-    """All that has been written since it was last asked; a mark behind it says that it has come through."""
-    written, master = terminal
-    os.write(written.fileno(), b"\x05")
-    result = b""
-    while b"\x05" not in result:
-        result += os.read(master, 10_000)
-    return result.replace(b"\x05", b"").decode()
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal()
+    yield terminal
+    terminal.close()
 
 
 def working() -> tuple[timely.Worker, timely.InputHandle[int, int]]:
@@ -47,30 +35,30 @@ def working() -> tuple[timely.Worker, timely.InputHandle[int, int]]:
     return worker, numbers
 
 
-def test_it_names_the_epoch_and_the_round_and_what_is_under_way(terminal: tuple[io.TextIOWrapper, int]) -> None:
+def test_it_names_the_epoch_and_the_round_and_what_is_under_way(terminal: Terminal) -> None:
     worker, _ = working()
     clock = itertools.count(0, 2)
-    line = ProgressLine(terminal[0], clock=lambda: next(clock))
+    line = ProgressLine(terminal.stream, clock=lambda: next(clock))
     line.watch(worker)
     line.show()
-    message = shown(terminal)
+    message = terminal.shown()
     assert "df: epoch 0, round " in message
     assert "2 records under way" in message
     assert "| 2 s" in message
     worker.close()
 
 
-def test_it_waits_for_a_moment_and_leaves_an_empty_line(terminal: tuple[io.TextIOWrapper, int]) -> None:
+def test_it_waits_for_a_moment_and_leaves_an_empty_line(terminal: Terminal) -> None:
     worker, _ = working()
-    with ProgressLine(terminal[0], clock=lambda: 0.0) as line:
+    with ProgressLine(terminal.stream, clock=lambda: 0.0) as line:
         line.watch(worker)
         line.show()
-        assert shown(terminal) == ""
+        assert terminal.shown() == ""
     clock = itertools.count(0, 2)
-    with ProgressLine(terminal[0], clock=lambda: next(clock)) as line:
+    with ProgressLine(terminal.stream, clock=lambda: next(clock)) as line:
         line.watch(worker)
         line.show()
-    assert shown(terminal).endswith("\r\x1b[K")
+    assert terminal.shown().endswith("\r\x1b[K")
     worker.close()
 
 
@@ -84,10 +72,10 @@ def test_it_is_quiet_where_nobody_reads_a_terminal() -> None:
     worker.close()
 
 
-def test_it_shows_again_in_a_second_block(terminal: tuple[io.TextIOWrapper, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_shows_again_in_a_second_block(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, _ = working()
     shows, clock = threading.Event(), itertools.count(0, 2)
-    line = ProgressLine(terminal[0], clock=lambda: next(clock))
+    line = ProgressLine(terminal.stream, clock=lambda: next(clock))
     line.watch(worker)
     with line:
         pass

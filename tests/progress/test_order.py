@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 from datetime import UTC, datetime
-from functools import total_ordering
 from typing import Any, get_args, get_origin
 from unittest.mock import ANY
 
@@ -15,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.timestamps.lexicographic_pair import LogTime
+from tests.progress.times import Clock
+from tests.testing import kits
 from timely.errors import TimestampError
 from timely.operators.results import Err, Ok
 from timely.order import Product, less_equal, linear_extension, reaches, sort_key
@@ -49,43 +50,6 @@ SPECS: list[Any] = [
 ]
 
 
-@attrs.frozen(order=False)
-class Tags:
-    """A partially ordered time type of one's own: sets of letters by inclusion, with nothing optional."""
-
-    letters: frozenset[str] = frozenset()
-
-    def __le__(self, other: Tags) -> bool:
-        return self.letters <= other.letters
-
-    def __lt__(self, other: Tags) -> bool:
-        return self.letters < other.letters
-
-    @classmethod
-    def minimum(cls) -> Tags:
-        return cls()
-
-    @classmethod
-    def identity(cls) -> AddTags:
-        return AddTags(frozenset())
-
-
-@attrs.frozen(order=False)
-class AddTags:
-    """The summary of :class:`Tags`: adds letters."""
-
-    letters: frozenset[str]
-
-    def __le__(self, other: AddTags) -> bool:
-        return self.letters <= other.letters
-
-    def results_in(self, time: Tags) -> Tags | None:
-        return Tags(time.letters | self.letters)
-
-    def followed_by(self, other: AddTags) -> AddTags | None:
-        return AddTags(self.letters | other.letters)
-
-
 class Bits(int):
     """Sets of small numbers as bits: whole numbers, and ordered by inclusion."""
 
@@ -110,58 +74,16 @@ class Latest(Product[int, int]):
         return bool(self[0] >= other[0] and self[1] <= other[1])
 
 
-@total_ordering
-@attrs.frozen(order=False)
-class Day:
-    """A totally ordered time type of one's own that refines integers: each has 24 hours."""
-
-    hour: int = 0
-
-    def __lt__(self, other: Day) -> bool:
-        return self.hour < other.hour
-
-    @classmethod
-    def minimum(cls) -> Day:
-        return cls(0)
-
-    @classmethod
-    def identity(cls) -> Hours:
-        return Hours(0)
+class Quarter(kits.Quarter):
+    """A quarter of an hour: a totally ordered time type of one's own that refines whole numbers."""
 
     @classmethod
     def is_total(cls) -> bool:
         return True
 
-    def sort_key(self) -> int:
-        return self.hour
-
-    @classmethod
-    def to_inner(cls, outer: int) -> Day:
-        return cls(24 * outer)
-
-    def to_outer(self) -> int:
-        return self.hour // 24
-
-    @classmethod
-    def summarize(cls, summary: Hours) -> Step:
-        return Step(summary.hours // 24)
-
-
-@attrs.frozen(order=True)
-class Hours:
-    """The summary of :class:`Day`."""
-
-    hours: int
-
-    def results_in(self, time: Day) -> Day | None:
-        return Day(time.hour + self.hours)
-
-    def followed_by(self, other: Hours) -> Hours | None:
-        return Hours(self.hours + other.hours)
-
 
 TIMES: dict[str, st.SearchStrategy[Any]] = {str(spec): times(spec) for spec in SPECS}
-TIMES["Tags"] = st.builds(Tags, st.frozensets(st.sampled_from("abc")))
+TIMES["Clock"] = st.builds(Clock, NATURALS, NATURALS, NATURALS)
 STEPS = st.builds(Step, NATURALS, st.none() | st.integers(-1, 7))
 """Steps whose limits are reached, and some that nothing passes."""
 
@@ -379,9 +301,9 @@ def test_T4_a_subclass_that_compares_as_numbers_do_has_a_key() -> None:
         (Product[int, int], "Product[int, int]", False),
         (Product[Product[Unit, int], int], "Product[Product[Unit, int], int]", False),
         (Product[int, Product[int, Unit]], "Product[int, Product[int, Unit]]", False),
-        (Product[Tags, Unit], "Product[Tags, Unit]", False),
-        (Day, "Day", True),
-        (Tags, "Tags", False),
+        (Product[Clock, Unit], "Product[Clock, Unit]", False),
+        (Quarter, "Quarter", True),
+        (Clock, "Clock", False),
     ],
 )
 def test_time_domain_describes(spec: Any, name: str, total: bool) -> None:
@@ -402,8 +324,8 @@ def test_time_domain_describes(spec: Any, name: str, total: bool) -> None:
         (Product[int, int], 3, "of type int, not Product"),
         (Product[int, int], (0, 0), "of type tuple, not Product"),
         (Product[int, Product[int, int]], Product(0, Product(0, -2)), "-2 is before the minimum"),
-        (Tags, 3, "of type int, not Tags"),
-        (Day, Day(-1), "not beyond the minimum"),
+        (Clock, 3, "of type int, not Clock"),
+        (Quarter, Quarter(-1), "before the minimum|not beyond the minimum"),
     ],
 )
 def test_check_refuses(spec: Any, time: object, says: str) -> None:
@@ -417,13 +339,13 @@ def test_times_of_loops_are_sorted_by_epoch_and_then_by_counters() -> None:
     assert linear_extension(rounds) == [rounds[2], rounds[1], rounds[3], rounds[0]]
 
 
-class NoHash(Day):
+class NoHash(Quarter):
     """Times need a hash."""
 
     __hash__ = None  # type: ignore[assignment]  # what the test is about
 
 
-class WrongMinimum(Day):
+class WrongMinimum(Quarter):
     """Its minimum is of another type."""
 
 
@@ -476,39 +398,39 @@ def test_values_travel(value: object) -> None:
 
 
 def test_a_type_of_ones_own_refines() -> None:
-    into = refinement(int, Day)
-    assert (into.outer, into.inner, into.identity) == (time_domain(int), time_domain(Day), False)
-    assert into.to_inner(2) == Day(48)
-    assert into.to_outer(Day(50)) == 2
-    assert into.summarize(Hours(30)) == Step(1)
+    into: Any = refinement(int, Quarter)
+    assert (into.outer, into.inner, into.identity) == (time_domain(int), time_domain(Quarter), False)
+    assert into.to_inner(2) == Quarter(8)
+    assert into.to_outer(Quarter(9)) == 2
+    assert into.summarize(kits.Quarters(5)) == Step(1)
 
 
-class StaticDay(Day):
-    """A day whose refinement is written as static methods, as the protocol spells them."""
-
-    @staticmethod
-    def to_inner(outer: int) -> Day:
-        return StaticDay(24 * outer)
+class StaticQuarter(Quarter):
+    """One whose refinement is written as static methods, as the protocol spells them."""
 
     @staticmethod
-    def to_outer(inner: Day) -> int:  # type: ignore[override]
-        return inner.hour // 24
+    def to_inner(outer: int) -> Quarter:
+        return StaticQuarter(4 * outer)
+
+    @staticmethod
+    def to_outer(inner: Quarter) -> int:  # type: ignore[override]
+        return inner.n // 4
 
 
-class ClassDay(Day):
+class ClassQuarter(Quarter):
     """The same, as class methods."""
 
     @classmethod
-    def to_outer(cls, inner: Day) -> int:  # type: ignore[override]
-        return inner.hour // 24
+    def to_outer(cls, inner: Quarter) -> int:  # type: ignore[override]
+        return inner.n // 4
 
 
-@pytest.mark.parametrize("day", [StaticDay, ClassDay])
-def test_a_type_of_ones_own_refines_by_functions_of_its_class(day: Any) -> None:
-    into: Any = refinement(int, day)
-    assert into.to_inner(2) == day(48)
-    assert into.to_outer(day(50)) == 2
-    assert into.summarize(Hours(30)) == Step(1)
+@pytest.mark.parametrize("kind", [StaticQuarter, ClassQuarter])
+def test_a_type_of_ones_own_refines_by_functions_of_its_class(kind: Any) -> None:
+    into: Any = refinement(int, kind)
+    assert into.to_inner(2) == kind(8)
+    assert into.to_outer(kind(9)) == 2
+    assert into.summarize(kits.Quarters(5)) == Step(1)
 
 
 def test_no_refinement() -> None:

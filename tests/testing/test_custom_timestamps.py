@@ -94,11 +94,6 @@ def test_a_summary_is_at_most_another_exactly_if_no_time_ends_up_later(p: LoopSu
     assert (p < q) == (p <= q and p != q)
 
 
-@given(SUMMARIES)
-def test_the_identity_leaves_every_summary_as_it_is(summary: LoopSummary) -> None:
-    assert LoopSummary().followed_by(summary) == summary == summary.followed_by(LoopTime.identity())
-
-
 def one(summary: LoopSummary, observes: bool = True) -> NodeSpec:
     return NodeSpec(1, 1, {(0, 0): (summary,)}, (0,) if observes else ())
 

@@ -236,7 +236,7 @@ def test_T9_a_summary_that_breaks_one_law_is_found_by_its_name(law: str) -> None
 
 def test_T9_a_violation_has_simple_values_also_where_the_first_ones_broke_the_law() -> None:
     wrong, simplest = WRONG_SUMMARIES["monotone composition"]
-    assert {numbers(against(wrong, st.builds(wrong, NUMBERS))) for _ in range(5)} == {simplest}
+    assert {numbers(against(wrong, st.builds(wrong, NUMBERS))) for _ in range(3)} == {simplest}
 
 
 def against(wrong: Any, summaries: st.SearchStrategy[Any]) -> LawViolation:

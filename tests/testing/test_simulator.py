@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
+from tests.dataflow.own_scopes import Batches, Stubborn
 from tests.testing.programs import loops, nested_loops, rounds
 from timely.errors import ConfigurationError, GraphError, InvariantViolation, OperatorError, StalledError
 from timely.progress import Source
@@ -109,25 +110,16 @@ def test_conformance(test: Callable[..., None], workers: int, monkeypatch: pytes
 # -- scopes of one's own -----------------------------------------------------------------------------------------------
 
 
-class Ticks:
-    """A scope of somebody else's, with one output: it holds its capability for so many pulls, and downgrades it at each."""
+class Ticks(Stubborn):
+    """A scope of the protocol alone, with one output: it holds its capability for so many pulls, and downgrades it at each."""
 
-    inputs, outputs = 0, 1
-
-    def __init__(self, ticks: int) -> None:
-        self.left = ticks
-        self.time = 0
+    outputs = 1
+    time = 0
 
     def get_internal_summary(self) -> Any:
         return [], [[(0, 1)]]
 
-    def set_external_summary(self, summaries: Any, external: Any) -> None:
-        """There is no input."""
-
-    def push_external_progress(self, external: Any) -> None:
-        """There is no input."""
-
-    def pull_internal_progress(self, internal: Any, consumed: Any, produced: Any) -> bool:
+    def pull_internal_progress(self, internal: Batches, consumed: Batches, produced: Batches) -> bool:
         if self.left:
             internal[0].update(self.time, -1)
             self.left -= 1

@@ -1,4 +1,6 @@
-"""What tests of several workers and processes share: a dataflow that waits for its peers, interruptions, and other Pythons."""
+"""What tests of several workers and processes share: a dataflow that waits for its peers, interruptions, other Pythons, and
+messages that cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +40,17 @@ def python(*arguments: str, **more: Any) -> subprocess.Popen[str]:
     """Start another Python that finds what this one does; its output can be read."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | more.pop("environment", {})
     return subprocess.Popen([sys.executable, *arguments], env=environment, stdout=subprocess.PIPE, text=True, **more)
+
+
+class Unreadable:
+    """Can be pickled, and raises where it is read back."""
+
+    def __init__(self, kind: type[Exception]) -> None:
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _raise, (self.kind,)
+
+
+def _raise(kind: type[Exception]) -> None:
+    raise kind("it cannot be read")

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import timely
 from timely.memory import MemoryBudget
 from timely.memory.paged_file import PagedFile
+from timely.monitor.memory import resident_memory
 from timely.worker.peer_pressure import PATIENCE, FlowControl
 from timely.worker.send_queue import SendQueue
 
@@ -167,11 +168,11 @@ def test_what_one_activation_sends_goes_to_disk() -> None:
     def burst(capability: Any, info: timely.OperatorInfo) -> Callable[..., None]:
         def logic(output: Any) -> None:
             if capability.held:
-                before = resident()
+                before = resident_memory()
                 for number in range(many):
                     output.session(capability).give_batch([bytes([number]) * size])
                 capability.drop()
-                counts[0] = resident() - before
+                counts[0] = resident_memory() - before
                 counts[1] = 1
 
         return logic
@@ -188,11 +189,6 @@ def test_what_one_activation_sends_goes_to_disk() -> None:
     counts = shared(2)
     assert timely.execute(program, processes=2, memory=bound()) == [[], list(range(many))]
     assert counts[0] < many * size // 2
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @given(st.lists(st.one_of(st.lists(st.binary(max_size=9), max_size=3), st.integers(1, 20)), max_size=40), st.integers(0, 30))

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.worker.processes import Unreadable
 from timely.errors import UnsendableError
 from timely.worker import secure_link
 from timely.worker.process_link import Link
@@ -19,23 +20,12 @@ from timely.worker.wire import encode
 from timely.worker.worker_messages import DataMessage, pack
 
 
-class Unreadable:
-    """Can be sent, and raises where it arrives."""
-
-    def __reduce__(self) -> Any:
-        return _raise, ()
-
-
-def _raise() -> None:
-    raise LookupError("no such class here")
-
-
 def test_after_what_cannot_be_read_nothing_more_is() -> None:
     near, far = socket.socketpair()
     receiver = Link(far)
     got: list[Any] = []
     with near, far:
-        near.sendall(b"".join(encode([Unreadable()])))
+        near.sendall(b"".join(encode([Unreadable(LookupError)])))
         with pytest.raises(LookupError):
             receiver.read(got)
         assert (receiver.gone, receiver.fault) == (True, "")

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
+from tests.worker.processes import Unreadable
 from timely.dataflow import pickled
 from timely.errors import PeerLostError, ProgressError, RoutingError, UnsendableError
 from timely.progress import ProgressBatch, ProgressExchange
@@ -141,20 +142,6 @@ def test_a_step_that_waits_takes_in_what_came_once() -> None:
     assert steps > 50
     assert {transport.received for transport in transports} == {steps + 1}
     close_all(list(transports))
-
-
-class Unreadable:
-    """Can be pickled, and raises when it is read back."""
-
-    def __init__(self, kind: type[Exception]) -> None:
-        self.kind = kind
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return raise_at_reading, (self.kind,)
-
-
-def raise_at_reading(kind: type[Exception]) -> None:
-    raise kind("it cannot be read")
 
 
 # -- encrypted ---------------------------------------------------------------------------------------------------------

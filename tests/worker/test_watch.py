@@ -10,7 +10,6 @@ import io
 import logging
 import multiprocessing
 import os
-import pty
 import signal
 import sys
 import threading
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 
 import timely
+from tests.support.terminal import Terminal
 from timely.errors import ConfigurationError
 from timely.execution import run_monitor
 from timely.execution.local_run import execute_watched
@@ -30,28 +30,6 @@ from timely.monitor.local_workers import local_workers_of
 from timely.monitor.terminal import StatusLine
 from timely.monitor.watch_settings import WatchSettings
 from timely.worker.internals import tracers
-
-
-class Terminal:
-    """A terminal of one's own; what is written to it can be read."""
-
-    def __init__(self) -> None:
-        self._master, slave = pty.openpty()
-        self.stream = os.fdopen(slave, "w")
-        self._found = b""
-        self._marks = 0
-
-    def shown(self) -> str:
-        """All that has been written to it so far; a mark behind it says that it has come through."""
-        os.write(self.stream.fileno(), b"\x05")
-        self._marks += 1
-        while self._found.count(b"\x05") < self._marks:
-            self._found += os.read(self._master, 10_000)
-        return self._found.replace(b"\x05", b"").decode()
-
-    def close(self) -> None:
-        self.stream.close()
-        os.close(self._master)
 
 
 @pytest.fixture
