@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import timely
+from timely.testing import simulate
 
 
 def feed(worker: timely.Worker, epochs: list[list[int]], build: Callable[[Any, Any], Any]) -> Any:
@@ -31,3 +32,8 @@ def merged(results: list[list[tuple[Any, list[Any]]]]) -> dict[Any, list[Any]]:
         for time, records in result:
             groups[time] += records
     return {time: sorted(records) for time, records in groups.items()}
+
+
+def simulated(build: Callable[[Any, Any], Any], epochs: list[list[Any]], workers: int, seed: int) -> dict[Any, list[Any]]:
+    """What comes out of ``build(scope, stream)`` on all simulated workers, by time."""
+    return merged(simulate(lambda worker: feed(worker, epochs, build), workers=workers, seed=seed).results)

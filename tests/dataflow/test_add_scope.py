@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from tests.dataflow.epochs import feed, merged
+from tests.dataflow.epochs import merged, simulated
 from tests.dataflow.own_scopes import Batches, Doubler, Own, Stubborn, Total
 from timely import (
     ChangeBatch,
@@ -55,8 +55,8 @@ def test_a_scope_that_waits_for_its_frontier(epochs: list[list[int]], kinds: str
         key = Exchange(lambda x: 0)
         return inner.add_scope(Total(2, stay), [(stream, key), (stream.map(lambda x: 100 * x), key)])[0]
 
-    run = simulate(lambda worker: feed(worker, epochs, lambda s, t: at_depth(s, t, kinds, place)), workers=workers, seed=seed)
-    assert merged(run.results) == {n: [101 * sum(records)] for n, records in enumerate(epochs) if records}
+    sums = simulated(lambda s, t: at_depth(s, t, kinds, place), epochs, workers, seed)
+    assert sums == {n: [101 * sum(records)] for n, records in enumerate(epochs) if records}
 
 
 @given(epochs=EPOCHS, workers=WORKERS, seed=SEEDS)
@@ -76,8 +76,9 @@ def test_a_scope_in_a_loop(epochs: list[list[int]], workers: int, seed: int) -> 
         return x
 
     positive = [[x for x in records if x > 0] for records in epochs]
-    run = simulate(lambda worker: feed(worker, epochs, build), workers=workers, seed=seed)
-    assert merged(run.results) == {n: sorted(map(expected, records)) for n, records in enumerate(positive) if records}
+    assert simulated(build, epochs, workers, seed) == {
+        n: sorted(map(expected, records)) for n, records in enumerate(positive) if records
+    }
 
 
 # -- staying alive -----------------------------------------------------------------------------------------------------

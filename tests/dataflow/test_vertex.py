@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from tests.dataflow.epochs import feed, merged
+from tests.dataflow.epochs import feed, simulated
 from timely import Exchange, Product, Vertex
 from timely.operators.vertices import pending
 from timely.testing import simulate
@@ -43,12 +43,8 @@ class Sum(Vertex[int]):
 
 @given(workers=WORKERS, epochs=EPOCHS, seed=SEEDS)
 def test_a_sum_sent_on_notification(workers: int, epochs: list[list[int]], seed: int) -> None:
-    run = simulate(
-        lambda worker: feed(worker, epochs, lambda scope, stream: stream.vertex(Sum, pact=Exchange(lambda x: 0))),
-        workers=workers,
-        seed=seed,
-    )
-    assert merged(run.results) == {epoch: [sum(records)] for epoch, records in enumerate(epochs) if records}
+    sums = simulated(lambda scope, stream: stream.vertex(Sum, pact=Exchange(lambda x: 0)), epochs, workers, seed)
+    assert sums == {epoch: [sum(records)] for epoch, records in enumerate(epochs) if records}
 
 
 class Witness(Vertex[Any]):
@@ -82,7 +78,7 @@ def test_nothing_comes_after_its_notification(workers: int, epochs: list[list[in
         witnesses.append(witness)
         return stream.vertex(witness, pact=Exchange(lambda x: x), others=[(stream, Exchange(lambda x: x + 1)), stream])
 
-    simulate(lambda worker: feed(worker, epochs, build), workers=workers, seed=seed)
+    simulated(build, epochs, workers, seed)
     for witness in witnesses:
         assert witness.notified == sorted(witness.asked)
 
@@ -100,7 +96,7 @@ def test_notifications_in_a_loop(workers: int, epochs: list[list[int]], seed: in
             seen.filter(lambda x: x > 0).map(lambda x: x // 2).connect_loop(handle)
             return seen.leave()
 
-    simulate(lambda worker: feed(worker, epochs, build), workers=workers, seed=seed)
+    simulated(build, epochs, workers, seed)
     for witness in witnesses:
         assert set(witness.notified) == witness.asked
         assert len(witness.notified) == len(witness.asked)
@@ -174,13 +170,12 @@ def test_components_by_a_vertex_in_a_loop(workers: int, reentrancy: int, edges: 
             offers.connect_loop(handle)
             return labels.leave()
 
-    run = simulate(lambda worker: feed(worker, edges, build), workers=workers, seed=seed)  # type: ignore[arg-type]
     expected = {}
     for epoch, pairs in enumerate(edges):
         if pairs:
             components = nx.connected_components(nx.Graph(pairs))
             expected[epoch] = sorted((node, min(component)) for component in components for node in component)
-    assert merged(run.results) == expected
+    assert simulated(build, edges, workers, seed) == expected
 
 
 class Counter(Vertex[int]):
