@@ -17,7 +17,7 @@ import pyarrow as pa
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream, scope_of
 from timely.graphs.stages.contraction import contract
 from timely.graphs.stages.edge_input import edge_columns, next_time, vertex_columns
-from timely.graphs.stages.gathering import gather
+from timely.graphs.stages.gathering import gather, optional
 from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import Column, Rows, distinct, grow, join_rows
 from timely.graphs.structures.dictionary import Dictionary, Values, ranks
@@ -58,7 +58,7 @@ def connected_components(
         return contract(edges, src, dst, vertices)
     linking, naming = _Links(src, dst), _Components("src", "dst")
     finish = linking.finish if scope_of(edges, "connected_components").allocator.peers > 1 else linking.forward
-    (links,) = gather("components: link", [(edges, Pipeline), (vertices, Pipeline)], 1, finish, keep=linking.register)
+    (links,) = gather("components: link", [(edges, Pipeline), *optional(vertices, Pipeline)], 1, finish, keep=linking.register)
     (named,) = gather("components: name", [(links, Exchange("to"))], 1, naming.finish, keep=naming.register)
     return named
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias
 import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Stream
-from timely.graphs.stages.gathering import Collected, drained, gather_loop
+from timely.graphs.stages.gathering import Collected, drained, gather_loop, optional
 from timely.graphs.stages.repartitioned_state import register_parts
 from timely.graphs.structures.adjacency import Adjacency
 from timely.graphs.structures.arrays import MISSING, Column, Rows, distinct, first, join_rows, joined_blocks, last_of_equals
@@ -43,8 +43,7 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any] | Seeds[T], name: str
     [(0, [[0, 10], [1, 30], [2, 30], [3, 30]])]
     """
     propagating: _Propagating[T] = _Propagating(None if isinstance(seeds, Stream) else seeds)
-    first_values = seeds if isinstance(seeds, Stream) else None
-    inputs = [(edges, Exchange(first)), (first_values, Exchange(first))]
+    inputs = [(edges, Exchange(first)), *optional(seeds if isinstance(seeds, Stream) else None, Exchange(first))]
     return gather_loop(name, inputs, Exchange(first), propagating.finish, keep=propagating.register, ended=propagating.values)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.graphs.stages.gathering import Collected, drained, gather
+from timely.graphs.stages.gathering import Collected, drained, gather, optional
 from timely.graphs.stages.repartitioned_state import register_parts, register_state
 from timely.graphs.structures.arrays import BLOCK, MISSING, Column, first, grow, look_up
 from timely.memory import MemoryBudget, Spool
@@ -42,7 +42,7 @@ def name_components(names: Stream[T, Any], members: Stream[T, Any], *, lasting: 
     naming: _Naming[T] = _Naming(lasting is not None)
     (least,) = gather(
         "name: least here",
-        [(names, Pipeline), (members, Exchange(first)), (lasting, Pipeline)],
+        [(names, Pipeline), (members, Exchange(first)), *optional(lasting, Pipeline)],
         1,
         naming.least_here,
         keep=naming.register,

@@ -21,10 +21,10 @@ from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.graphs.stages.component_names import name_components
 from timely.graphs.stages.edge_encoding import encode
 from timely.graphs.stages.edge_input import edge_columns, vertex_columns
-from timely.graphs.stages.gathering import Collected, blocks, drained, gather, gather_loop
+from timely.graphs.stages.gathering import Collected, blocks, drained, gather, gather_loop, optional
 from timely.graphs.stages.priorities import node_of, priority
 from timely.graphs.stages.repartitioned_state import register_state
-from timely.graphs.structures.arrays import BLOCK, MISSING, Column, Rows, both_ways, first, joined_blocks, sorted_distinct
+from timely.graphs.structures.arrays import BLOCK, MISSING, Column, Rows, both_ways, first, joined_blocks, owned, sorted_distinct
 from timely.graphs.structures.dictionary import Dictionary, Values, as_integers
 from timely.graphs.structures.union_find import UnionFind
 from timely.memory import MemoryBudget
@@ -41,7 +41,7 @@ _ROOM: Final = 1 << 25
 
 def contract(edges: Stream[T, Any], src: str, dst: str, vertices: Stream[T, Any] | None) -> Stream[T, Any]:
     """Return the same as ``connected_components``, on the workers of the nodes."""
-    inputs = [(edges, Pipeline), (vertices, Pipeline)]
+    inputs = [(edges, Pipeline), *optional(vertices, Pipeline)]
     forest = _Forest()
     done: ProbeHandle[T] = ProbeHandle()  # the forest is of one time: a time waits for the one before
     links, ticks = gather("components: link", inputs, 2, lambda info, _, collected: _links(info, collected, src, dst), after=done)
@@ -278,10 +278,7 @@ class _Forest:
             self._parents[places] = rows[:, 1]
             self._changed[places] = rows[:, 2]
 
-        def repartition(rows: Rows, *_: int) -> Iterator[Rows]:
-            yield rows[rows[:, 0] % info.peers == info.worker]
-
-        register_state(info, save, load, repartition, logged=False)
+        register_state(info, save, load, lambda rows, *_: [owned(info, rows)], logged=False)
 
 
 def _distinct(rows: Rows) -> Rows:

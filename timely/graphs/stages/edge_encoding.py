@@ -21,7 +21,7 @@ import pyarrow as pa
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.dataflow.containers.partition_arrays import rows_by_worker
 from timely.graphs.stages.edge_input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
-from timely.graphs.stages.gathering import Collected, blocks, drained, gather
+from timely.graphs.stages.gathering import Collected, blocks, drained, gather, optional
 from timely.graphs.stages.node_parts import PARTS, NodeParts, by_part
 from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import Column, bits, grow
@@ -58,7 +58,7 @@ def encode(
     parts = 1 if MemoryBudget.current().limit is None else PARTS
     requester, owner = _Requester(src, dst, weight, lasting, parts), _Owner(src, lasting, parts)
     translator = _Translator(narrow and weight is None)
-    coded, requests = gather("encode: request", [(edges, Pipeline), (vertices, Pipeline)], 2, requester.finish)
+    coded, requests = gather("encode: request", [(edges, Pipeline), *optional(vertices, Pipeline)], 2, requester.finish)
     replies, names = gather("encode: number", [(requests, Exchange(_receiver))], 2, owner.finish, keep=owner.register)
     (numbers,) = gather("encode: translate", [(coded, Pipeline), (replies, Exchange(_receiver))], 1, translator.finish)
     return numbers, names

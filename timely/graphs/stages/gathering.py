@@ -77,6 +77,11 @@ def drained(collected: Collected) -> Iterator[Any]:
             yield collected.pop()
 
 
+def optional(stream: Stream[T, Any] | None, pact: Pact) -> list[tuple[Stream[T, Any], Pact]]:
+    """Return the input of a stream that may be absent, in a list."""
+    return [] if stream is None else [(stream, pact)]
+
+
 def blocks(batches: Collected) -> Iterator[list[Any]]:
     """Yield batches, of a spool as many at a time as have about ``BLOCK`` rows, and let go of them."""
     some: list[Any] = []
@@ -311,7 +316,7 @@ class _Gather(Generic[T]):
 
 def gather(
     name: str,
-    inputs: Sequence[tuple[Stream[T, Any] | None, Pact]],
+    inputs: Sequence[tuple[Stream[T, Any], Pact]],
     outputs: int,
     finish: Finish,
     *,
@@ -323,13 +328,13 @@ def gather(
 ) -> list[Stream[T, Any]]:
     """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each complete time.
 
-    An input whose stream is ``None`` is left out. Times finish in an order that extends theirs. ``collected`` has a list of
-    containers for each input. ``finish`` returns a container for each output, or an iterator of such; an empty one sends nothing.
-    With a memory budget, ``collected`` has spools, which can be iterated over, or drained. What was collected is part of a
-    checkpoint. If ``finish`` has state across times, ``keep(info)`` registers it, once on each worker. ``whole(info, time,
-    collected)`` may declare a time complete before the frontiers do. ``meanwhile(info, time, collected)`` runs once for a time
-    that is incomplete when its first containers come, to work while others still send. A time waits until the probe ``after`` has
-    passed all before it. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
+    Times finish in an order that extends theirs. ``collected`` has a list of containers for each input. ``finish`` returns a
+    container for each output, or an iterator of such; an empty one sends nothing. With a memory budget, ``collected`` has spools,
+    which can be iterated over, or drained. What was collected is part of a checkpoint. If ``finish`` has state across times,
+    ``keep(info)`` registers it, once on each worker. ``whole(info, time, collected)`` may declare a time complete before the
+    frontiers do. ``meanwhile(info, time, collected)`` runs once for a time that is incomplete when its first containers come, to
+    work while others still send. A time waits until the probe ``after`` has passed all before it. Source: the operators of Naiad
+    section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
@@ -341,17 +346,16 @@ def gather(
     >>> timely.example(build)
     [(0, [6])]
     """
-    present = [(stream, pact) for stream, pact in inputs if stream is not None]
-    builder = OperatorBuilder(scope_of(present[0][0], name), name)
-    for stream, pact in present:
+    builder = OperatorBuilder(scope_of(inputs[0][0], name), name)
+    for stream, pact in inputs:
         builder.new_input(stream, pact)
     streams = [builder.new_output() for _ in range(outputs)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> _Gather[T]:
-        logic: _Gather[T] = _Gather(info, len(present), outputs, finish, whole, meanwhile, after, outer_times())
+        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole, meanwhile, after, outer_times())
         if after is not None:
             after.wake(info.activator)
-        logic.register_state(capabilities, [pact for _, pact in present])
+        logic.register_state(capabilities, [pact for _, pact in inputs])
         if keep is not None:
             keep(info)
         return logic
@@ -362,7 +366,7 @@ def gather(
 
 def gather_loop(
     name: str,
-    inputs: Sequence[tuple[Stream[T, Any] | None, Pact]],
+    inputs: Sequence[tuple[Stream[T, Any], Pact]],
     again: Pact,
     finish: Finish,
     *,
@@ -378,10 +382,9 @@ def gather_loop(
     ``keep(info)`` registers what it remembers from round to round. ``ended(info, outer)`` returns what leaves when all rounds of
     an outer time are over, on the workers where it had any. With ``in_order`` an outer time begins when those before it are over.
     """
-    present = [(stream, pact) for stream, pact in inputs if stream is not None]
-    with scope_of(present[0][0], name).iterative(name) as loop:
+    with scope_of(inputs[0][0], name).iterative(name) as loop:
         handle, sent = loop.feedback()
-        entered = [(enter(stream, loop), pact) for stream, pact in present]
+        entered = [(enter(stream, loop), pact) for stream, pact in inputs]
         next_round, leaving = gather(
             name,
             [*entered, (sent, Pipeline)],
