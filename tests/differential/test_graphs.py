@@ -203,7 +203,7 @@ def check(name: str, node: Callable[[random.Random], Any], size: int, epochs: in
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("at_once", [False, True])
 def test_three_workers(name: str, at_once: bool) -> None:
-    check(name, lambda chance: chance.randrange(15), 30, 12, workers=3, at_once=at_once)
+    check(name, lambda chance: chance.randrange(15), 30, 8, workers=3, at_once=at_once)
 
 
 @pytest.mark.parametrize("workers", [1, 3])

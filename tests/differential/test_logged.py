@@ -53,7 +53,7 @@ def changes(seed: int) -> list[list[tuple[int, list[tuple[int, int]], int, int]]
     for _ in range(EPOCHS):
         batches = []
         for side in (0, 1):
-            more = [(chance.randrange(400), chance.randrange(20)) for _ in range(chance.choice([1, 5, 300, 900]))]
+            more = [(chance.randrange(400), chance.randrange(20)) for _ in range(chance.choice([1, 5, 200, 500]))]
             batches.append((side, more, 1, 0))
             gone = chance.sample(held, len(held) // chance.choice([3, 50]))
             gone = [record for record in gone if record[0] == side]
