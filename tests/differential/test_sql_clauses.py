@@ -20,6 +20,7 @@ from timely.differential.tables.names.queries import query_of, relation_of
 from timely.differential.tables.table_class import relations
 
 MEANT = {
+    "sql-2 having": "select -amount as amount, count(*) from orders group by all having -amount > -9",
     "sql-1": "select id from orders union by name select id from orders order by id",
     "sql-2": "select id, (select count(*) from (select o.id from lines group by grouping sets ((o.id), ())) s) from orders o",
     "sql-10": "select distinct(id) from orders order by id limit 2",
@@ -177,6 +178,9 @@ REFUSED = {
         "select id, () in (select order_id, n from lines) from orders": "these parentheses have no value",
         "select (id as x) from orders": "id as x at line 1, column 9: AS gives names to columns only",
         "select if(true, id as x, 2) from orders": "id as x at line 1, column 17: AS gives names to columns only",
+        "as select 1": "as at line 1, column 1: the query cannot be parsed: this is one too many here",
+        "select id filter, customer from orders": "filter at line 1, column 11: this is a word of SQL",
+        "select {('a'): id} from orders": "column 14: the query cannot be parsed: one name stands before it",
         "select as id from orders": "as at line 1, column 8: the query cannot be parsed: this is one too many",
         "with o as (as select 1) select * from o": "as at line 1, column 12: the query cannot be parsed: this is one",
         "select 1 from (lines, orders)": "column 16: parentheses in FROM are around a query or a join",

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlglot import exp
 from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder, warn
 from timely.differential.collections import Collection
-from timely.differential.tables.names.queries import query_of, relation_of
-from timely.differential.tables.names.refusals import naming_the_line, position_of
+from timely.differential.tables.names.queries import query_of, relation_of, useless_order
+from timely.differential.tables.names.refusals import naming_the_line
 from timely.differential.tables.sources import table
 from timely.differential.tables.table_class import Table, relations, table_of
 from timely.differential.tables.values.kinds import lower_case
@@ -54,7 +53,7 @@ def query_over(
 ) -> Table[T]:
     """Return what ``sql`` does, which also ``warns`` of an order that decides nothing."""
     tree = query_of(query)
-    order = _useless_order(tree) if warns else None
+    order = useless_order(tree) if warns else None
     result = table_of(relation_of(scope, tree, relations({lower_case(name): _as_table(each) for name, each in tables.items()})))
     if order is not None:
         _warn(order, "")
@@ -67,16 +66,10 @@ def _as_table(rows: Any) -> Any:
 
 def warn_of_order(query: str, view: str) -> None:
     """Warn of an ``ORDER BY`` that decides nothing: neither which rows there are, nor in which order they are read."""
-    order = _useless_order(query_of(query))
+    order = useless_order(query_of(query))
     if order is not None:
         _warn(order, view)
 
 
-def _useless_order(tree: exp.Query) -> exp.Expr | None:
-    order, distinct = tree.args.get("order"), tree.args.get("distinct")
-    on = isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None  # of a set operation it is a bool
-    return None if tree.args.get("limit") or tree.args.get("offset") or on else order
-
-
-def _warn(order: exp.Expr, view: str) -> None:
-    warn(f"{view}a view has no order: ORDER BY{position_of(order)} has no effect without LIMIT; sort when you read")
+def _warn(position: str, view: str) -> None:
+    warn(f"{view}a view has no order: ORDER BY{position} has no effect without LIMIT; sort when you read")

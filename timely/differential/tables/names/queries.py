@@ -16,7 +16,7 @@ from timely.differential.tables.names.aggregate_rules import sort_key
 from timely.differential.tables.names.binder import Binder
 from timely.differential.tables.names.clauses import check_clauses
 from timely.differential.tables.names.grouping_rules import column_number
-from timely.differential.tables.names.refusals import naming_the_line, parse, refusal, written
+from timely.differential.tables.names.refusals import naming_the_line, parse, position_of, refusal, written
 from timely.differential.tables.plan.build import build
 from timely.differential.tables.plan.decorrelate import decorrelated
 from timely.differential.tables.plan.nodes import Project, TableScan
@@ -83,6 +83,13 @@ def statement_of(text: str) -> exp.Expr:
     if len(trees) > 1:
         raise refusal(trees[1], f"a view is one query, and here are {len(trees)}")
     return trees[0]
+
+
+def useless_order(tree: exp.Query) -> str | None:
+    """Return where an ``ORDER BY`` stands that decides nothing: neither which rows there are, nor how they are read."""
+    order, distinct = tree.args.get("order"), tree.args.get("distinct")
+    on = isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None  # of a set operation it is a bool
+    return None if order is None or tree.args.get("limit") or tree.args.get("offset") or on else position_of(order)
 
 
 def values_over(columns: Sequence[Column], expressions: Sequence[exp.Expr]) -> tuple[list[Expr], RowScope]:

@@ -75,6 +75,8 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
     except Exception as error:
         raise _unread(error, begin) from None
     statements = [tree for tree in trees if isinstance(tree, exp.Expr)]
+    if tokens and tokens[0].token_type is TokenType.ALIAS:
+        raise _unparsed(source, tokens[0], "this is one too many here")
     following: list[Token | None] = [*tokens[1:], None]
     for token, after, third in zip(tokens, following, [*following[1:], None]):
         kind = after.token_type if after is not None else None
@@ -155,6 +157,8 @@ _NEED_MORE: Final[dict[TokenType, tuple[TokenType | None, ...]]] = {
 
 
 _RESERVED: Final = frozenset(DuckDB.Generator.RESERVED_KEYWORDS)
+_NEED_AS: Final = _RESERVED | {"filter", "ignore", "over", "respect", "within"}
+"""Words that are no name of a selected column without ``AS``."""
 
 
 def _check_aliases(tree: exp.Expr, source: _Text) -> None:
@@ -164,7 +168,8 @@ def _check_aliases(tree: exp.Expr, source: _Text) -> None:
         for name in (node.args.get("alias"), node.args.get("this"), *(node.args.get("columns") or [])):
             if not isinstance(name, exp.Identifier) or name.quoted:
                 continue
-            if name.name.lower() not in _RESERVED and not name.name[:1].isdigit():
+            words = _NEED_AS if isinstance(node, exp.Alias) else _RESERVED
+            if name.name.lower() not in words and not name.name[:1].isdigit():
                 continue
             start = name.meta.get("start", -1)
             if start in before and (isinstance(node, exp.TableAlias) or before[start].token_type is not TokenType.ALIAS):

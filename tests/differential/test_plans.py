@@ -1,0 +1,40 @@
+"""Plans of queries: every column that is read is there, equal queries have equal plans, and no subquery is left to build.
+
+White box: what a view holds does not show which plan it has.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.differential.sql_epochs import QUERIES, SCHEMAS
+from timely.differential.tables.expressions.bound import Subquery, ids_in, parts_in
+from timely.differential.tables.names.binder import Binder
+from timely.differential.tables.names.queries import query_of
+from timely.differential.tables.plan.decorrelate import decorrelated
+from timely.differential.tables.plan.nodes import QueryPlan, free, ids, plans_in
+from timely.differential.tables.plan.push_down import pushed_down
+from timely.differential.tables.values.kinds import columns_of
+
+
+def bound(query: str) -> tuple[QueryPlan, Binder]:
+    binder = Binder({name: columns_of(schema) for name, schema in SCHEMAS.items()})
+    return binder.query(query_of(query), None, binder.tables).plan, binder
+
+
+@pytest.mark.parametrize("query", QUERIES[::7])
+def test_every_column_that_a_plan_reads_is_one_of_its_inputs(query: str) -> None:
+    plan, binder = bound(query)
+    assert not free(plan)
+    flat = decorrelated(plan, binder.fresh)
+    for changed in (flat, pushed_down(flat)):
+        assert [ref.id for ref in changed.columns] == [ref.id for ref in plan.columns]
+        for node in plans_in(changed):
+            assert not any(isinstance(part, Subquery) for part in parts_in(node.expressions))
+            assert ids_in(*node.expressions) <= {number for inner in node.inputs for number in ids(inner)}
+
+
+def test_equal_queries_have_equal_plans() -> None:
+    one, other, another = (bound(f"select id, sum(amount) as s from orders where id > {n} group by id")[0] for n in (1, 1, 2))
+    assert one == other != another
+    assert bound("select (ID), sum(orders.amount) S from orders where (id > 1) group by 1")[0] == one
