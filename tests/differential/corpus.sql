@@ -760,6 +760,7 @@ select o.id, n, u.x from orders o left join (lines l cross join unnest([1, 2]) u
 select id, (select max(e.w) from (lines l join edges e on e.src = l.n) where l.order_id = o.id) from orders o;
 select l.n from lines l where exists (select 1 from (lines m join edges l on m.n = l.src) where m.order_id = l.w);
 select l.n from lines l where exists (select 1 from (lines m join edges e on m.n = e.src) where m.order_id = l.order_id);
+select id from orders o where exists ((select n from lines where order_id = o.id) union (select dst from edges where src = o.id));
 select count(*) from orders o semi join (lines l join edges e on e.src = l.n) on o.id = l.order_id;
 with recursive r as (select src from edges union (with x as (select src from r) select src from x)) select * from r;
 with recursive r as (select src from edges union (with x as (select src from r) select dst from x join edges on x.src = edges.src)) select * from r;

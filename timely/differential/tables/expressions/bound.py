@@ -24,7 +24,7 @@ class Expr:
     @property
     def parts(self) -> tuple[Expr, ...]:
         """The expressions that it is made of, over the same rows."""
-        return expressions_of(self, self._made_of)
+        return expressions_of(self, self._made_of) if self._made_of else ()
 
     def with_parts(self, parts: Sequence[Expr]) -> Expr:
         """Return the same of other parts."""
@@ -127,13 +127,14 @@ class Membership(Subquery):
 
 def expressions_of(record: Any, names: Iterable[str]) -> tuple[Expr, ...]:
     """Return the expressions in some fields of a record: alone, in tuples, named, or as keys of an order."""
-    return tuple(part for name in names for part in _flat(getattr(record, name)))
-
-
-def _flat(value: Any) -> Iterable[Expr]:
-    if isinstance(value, tuple):
-        return [value if isinstance(value, Expr) else value.value for value in value]
-    return () if value is None else (value,)
+    parts: list[Expr] = []
+    for name in names:
+        value = getattr(record, name)
+        if isinstance(value, tuple):
+            parts += [part if isinstance(part, Expr) else part.value for part in value]
+        elif value is not None:
+            parts.append(value)
+    return tuple(parts)
 
 
 R = TypeVar("R")

@@ -190,10 +190,12 @@ def _mark_positions(tree: exp.Expr, source: _Text) -> None:
     unused: dict[str, list[Token]] = {}
     for token in tokens:
         unused.setdefault(token.text.upper(), []).append(token)
-    for node in reversed(list(tree.walk(bfs=False))):  # what stands last comes first
-        places = [child.meta[_PLACE] for child in node.iter_expressions() if _PLACE in child.meta]
+    places_of: dict[int, _Place] = {}
+    for node, children in reversed(_with_children(tree)):  # what stands last comes first
+        places = [places_of[id(child)] for child in children if id(child) in places_of]
         starts, ends = [place.start for place in places], [place.end for place in places]
-        own, end = node.meta.get("start"), node.meta.get("end", 0)
+        meta = node.meta
+        own, end = meta.get("start"), meta.get("end", 0)
         spelled = [unused[name] for name in _spelled(node) if unused.get(name)] if own is None else []
         if spelled:
             token = max(spelled, key=lambda left: left[-1].start).pop()
@@ -206,7 +208,22 @@ def _mark_positions(tree: exp.Expr, source: _Text) -> None:
         elif isinstance(node, exp.Func) and starts and min(starts) in calls:
             starts.append(calls[min(starts)].start)
         if starts or node is tree:
-            node.meta[_PLACE] = _Place(source, min(starts, default=tokens[0].start), max(ends, default=tokens[0].end))
+            place = _Place(source, min(starts, default=tokens[0].start), max(ends, default=tokens[0].end))
+            node.meta[_PLACE] = places_of[id(node)] = place
+
+
+def _with_children(tree: exp.Expr) -> list[tuple[exp.Expr, list[exp.Expr]]]:
+    """Return the nodes of a tree, each before what stands in it, in one call: the parser's generators take several a node."""
+    nodes: list[tuple[exp.Expr, list[exp.Expr]]] = []
+    left = [tree]
+    while left:
+        node = left.pop()
+        children: list[exp.Expr] = []
+        for value in node.args.values():
+            children += [part for part in (value if isinstance(value, list) else (value,)) if isinstance(part, exp.Expr)]
+        nodes.append((node, children))
+        left += reversed(children)
+    return nodes
 
 
 def _opens(token: Token | None) -> bool:

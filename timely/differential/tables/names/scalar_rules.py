@@ -268,6 +268,10 @@ def _exists(binder: NameBinder, node: exp.Exists, scope: QueryScope) -> Expr:
     (query,) = read(node, "this")
     if not isinstance(query, exp.Query):
         raise refusal(query, "this is not a query")
+    return _there_is(binder, query, node, scope)
+
+
+def _there_is(binder: NameBinder, query: exp.Expr, node: exp.Expr, scope: QueryScope) -> Expr:
     plan = binder.subquery(query, scope, exists=True)
     return Membership(Kind.BOOLEAN, plan, frozenset(free(plan)), (), (), at=node)
 
@@ -288,7 +292,7 @@ def _compared(name: str, quantifier: type[exp.Expr], negated: bool) -> Rule:
                 (query,) = read(query, "this")
             if isinstance(query, exp.Query):
                 return _membership(binder, node, one, query, scope, negated=negated)
-        query = _query_of_all(other) if negated else None
+        query = _query_of(other, "ALL") if negated else None
         if query is not None:
             return _membership(binder, node, one, query, scope, negated=negated)
         return call(name, arguments(binder, [one, other], scope), node)
@@ -296,9 +300,9 @@ def _compared(name: str, quantifier: type[exp.Expr], negated: bool) -> Rule:
     return rule
 
 
-def _query_of_all(node: exp.Expr) -> exp.Expr | None:
-    """Return the query of ``ALL ((...) UNION (...))``, which the parser takes for a function."""
-    if not isinstance(node, exp.Anonymous) or node.name.upper() != "ALL":
+def _query_of(node: exp.Expr, name: str) -> exp.Expr | None:
+    """Return the query of ``ALL ((...) UNION (...))`` or the same of ``EXISTS``, which the parser takes for functions."""
+    if not isinstance(node, exp.Anonymous) or node.name.upper() != name:
         return None
     parts = read(node, "this", "expressions")[1]
     return parts[0] if len(parts) == 1 and isinstance(parts[0], exp.Query) else None
@@ -324,7 +328,9 @@ def _membership(
 
 def _function(binder: NameBinder, node: exp.Anonymous, scope: QueryScope) -> Expr:
     name, parts = read(node, "this", "expressions")
-    name = str(name).lower()
+    query, name = _query_of(node, "EXISTS"), str(name).lower()
+    if query is not None:
+        return _there_is(binder, query, node, scope)
     if name not in FUNCTIONS:
         raise refusal(node, f"this is not supported here{_advice(node)}")
     return call(name, arguments(binder, listed(parts), scope), node)
