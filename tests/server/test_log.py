@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.simulated_disk import PowerLost, SimulatedDisk
 from timely.errors import CheckpointError, DiskFullError, ViewError
-from timely.server.log import Frame, LocalDisk, LogReader, LogWriter, SegmentEnd, segments_before
+from timely.server.log import Disk, Frame, LogReader, LogWriter, SegmentEnd, segments_before
 
 ID = "0123456789abcdef"
 RUN = "00000001-0123abcd"
@@ -223,7 +223,7 @@ def test_frames_of_a_fenced_server_are_void() -> None:
 
 
 def test_segments_on_a_local_disk(tmp_path: Path) -> None:
-    disk = LocalDisk(tmp_path)
+    disk = Disk(tmp_path)
     writer = LogWriter(disk, ID, RUN, 1, None)
     writer.append(Frame(1, ["one", (1, 2.5)]))
     first = writer.end

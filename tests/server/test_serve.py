@@ -156,4 +156,4 @@ def test_what_clients_write_stays_in_a_directory(tmp_path: Path, capsys: pytest.
         assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 3}]
         again = ask(port, "/tables/orders", "POST", {"insert": [{"customer": "ada", "price": 3}]}, Idempotency_Key="a")
         assert again.content == {"time": 2}
-    assert printed[0] == f"timely: {data}: epoch 2 was restored: 0 epochs of the log were repeated"
+    assert printed[0] == f"timely: {data}: epoch 2 was restored, 0 epochs of it by the log"

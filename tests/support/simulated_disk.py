@@ -13,6 +13,8 @@ from typing import Final
 
 import attrs
 
+from timely.server.log import Disk, LogFile
+
 _SECTOR: Final = 64
 """Bytes that are written whole or not at all, in a small log."""
 
@@ -55,8 +57,8 @@ def _applied(data: bytes, at: int, written: bytes | None) -> bytes:
     return data[:at].ljust(at, b"\0") + written + data[at + len(written) :]
 
 
-class SimulatedDisk:
-    """A ``timely.server.log.Disk``. At the ``lost``-th of its ``steps`` the power goes, each of ``failing`` raises ``OSError``.
+class SimulatedDisk(Disk):
+    """A disk. At the ``lost``-th of its ``steps`` the power goes, each of ``failing`` raises ``OSError``.
 
     A failed write may have happened or not. ``space`` bounds the bytes of all files.
 
@@ -136,7 +138,7 @@ class SimulatedDisk:
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
-class SimulatedFile:
+class SimulatedFile(LogFile):
     """A file of a :class:`SimulatedDisk`."""
 
     def __init__(self, disk: SimulatedDisk, inode: _Inode) -> None:

@@ -91,9 +91,9 @@ def verify_checkpoints(place: str, name: str | None, say: Say) -> None:
             good.append(each)
     data = _directory(place)
     if data is not None:
-        from timely.server.log import LocalDisk, LogReader
+        from timely.server.log import Disk, LogReader
 
-        reader = LogReader(LocalDisk(data / "log"), (data / "id").read_text(encoding="ascii").strip())
+        reader = LogReader(Disk(data / "log"), (data / "id").read_text(encoding="ascii").strip())
         count = sum(1 for _ in reader.frames(good[0].time if good else 1))
         torn = f", and {_counted(reader.torn, 'byte')} of one that was not whole" if reader.torn else ""
         say(f"the log behind them: {_counted(count, 'epoch')}{torn}")

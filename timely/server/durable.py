@@ -30,7 +30,7 @@ from timely.recovery.store import make_directory, write_file
 from timely.server.catalog import Catalog
 from timely.server.checkpoints import CheckpointPart, TableCheckpoints
 from timely.server.contents import Change, EpochChanges, Row
-from timely.server.log import Frame, LocalDisk, LogReader, LogWriter, segments_before
+from timely.server.log import Disk, Frame, LogReader, LogWriter, segments_before
 from timely.server.requests import Decision, Request, RequestKey, RequestKeys
 from timely.worker.gc_control import collector_paused
 
@@ -139,7 +139,7 @@ class Durable:
             for layer in self._checkpoints.items(_KEYS):
                 for key, epoch, seconds in layer:
                     self.keys.note(RequestKey(*key), epoch, seconds)
-        disk = LocalDisk(self._directory / "log")
+        disk = Disk(self._directory / "log")
         reader = LogReader(disk, self.id)
         with collector_paused():
             for frame in reader.frames(self._saved + 1):
@@ -152,7 +152,8 @@ class Durable:
         if not time:
             return None
         torn = f", and {reader.torn} bytes of an epoch that was not whole were cut" if reader.torn else ""
-        return f"epoch {time} was restored: {time - self._saved} epochs of the log were repeated{torn}"
+        repeated = time - self._saved
+        return f"epoch {time} was restored, {repeated} {'epoch' if repeated == 1 else 'epochs'} of it by the log{torn}"
 
     def _states(self, catalog: Catalog, same_version: bool) -> Iterator[RelationState]:
         for name, definition in catalog.definitions.items():
@@ -243,14 +244,13 @@ class Durable:
         earlier: dict[str, dict[Row, int]] = {}
         decision = Decision({})
         accepted: dict[Future[int], RequestKey | None] = {}
+        keys: set[bytes] = set()
         size = taken = 0
         for request, future in waiting:
-            if size > CHANGES or decision.catalog is not None:
-                break
+            if size > CHANGES or decision.catalog is not None or (request.key is not None and request.key.key in keys):
+                break  # one with the same key waits for the first
             try:
                 self._views.check_whole()
-                if request.key is not None and (request.key in accepted.values() or self._another(request.key, accepted)):
-                    break  # it waits for the first
                 epoch = self.keys.first(request.key)
                 own = Decision({}) if epoch is not None else request.prepare(earlier)
             except Exception as error:
@@ -264,6 +264,8 @@ class Durable:
                 future.set_result(epoch)
                 continue
             accepted[future] = request.key
+            if request.key is not None:
+                keys.add(request.key.key)
             if own.catalog is not None:
                 decision = own
                 continue
@@ -278,10 +280,6 @@ class Durable:
                 decision = Decision(changed)
             self._decide(decision, accepted)
         return waiting[taken:]
-
-    @staticmethod
-    def _another(key: RequestKey, accepted: dict[Future[int], RequestKey | None]) -> bool:
-        return any(other is not None and other.key == key.key for other in accepted.values())
 
     def _decide(self, decision: Decision, accepted: dict[Future[int], RequestKey | None]) -> None:
         """Have an epoch be durable, compute it, and answer its requests."""

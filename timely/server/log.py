@@ -15,7 +15,7 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from timely.dataflow.containers.pickling import dumps
 from timely.errors import CheckpointError, DiskFullError, ViewError, file_error_text
@@ -28,44 +28,6 @@ _NAME: Final = re.compile(r"[0-9]{8}-[0-9a-f]{8}-[0-9]{8}\.log")
 _STEP: Final = 4 << 20
 """Bytes that are reserved at once: a full disk shows before a frame is begun, and a sync writes no metadata."""
 _FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
-
-
-class LogFile(Protocol):
-    """A segment that is written. Each method raises ``OSError`` where it fails."""
-
-    def reserve(self, begin: int, end: int) -> None:
-        """Have the disk provide the bytes from ``begin`` to ``end``, which are zero."""
-
-    def write(self, at: int, data: bytes) -> None:
-        """Write bytes at a place, which are durable after ``sync``."""
-
-    def sync(self) -> None:
-        """Have what was written be durable; the name is once the disk's ``sync`` has returned."""
-
-    def truncate(self, size: int) -> None:
-        """Give back what was reserved behind ``size``."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-class Disk(Protocol):
-    """What a log needs of a directory. Each method raises ``OSError`` where it fails."""
-
-    def names(self) -> list[str]:
-        """Return the names of all files."""
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file."""
-
-    def create(self, name: str) -> LogFile:
-        """Make a file that is not there yet."""
-
-    def delete(self, name: str) -> None:
-        """Delete a file; a missing one is no error."""
-
-    def sync(self) -> None:
-        """Have names be durable."""
 
 
 class Frame(NamedTuple):
@@ -91,8 +53,39 @@ class _Segment(NamedTuple):
     begin: int
 
 
-class LocalDisk:
-    """A directory of this machine."""
+class LogFile:
+    """A segment that is written. Each method raises ``OSError`` where it fails."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+
+    def reserve(self, begin: int, end: int) -> None:
+        """Have the disk provide the bytes from ``begin`` to ``end``, which are zero."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._file, begin, end - begin)
+
+    def write(self, at: int, data: bytes) -> None:
+        """Write bytes at a place, which are durable after ``sync``."""
+        rest = memoryview(data)
+        os.lseek(self._file, at, os.SEEK_SET)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+
+    def sync(self) -> None:
+        """Have what was written be durable; the name is once the disk's ``sync`` has returned."""
+        getattr(os, "fdatasync", os.fsync)(self._file)
+
+    def truncate(self, size: int) -> None:
+        """Give back what was reserved behind ``size``."""
+        os.ftruncate(self._file, size)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+class Disk:
+    """The directory of a log. Each method raises ``OSError`` where it fails."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -106,40 +99,16 @@ class LocalDisk:
         return (self._directory / name).read_bytes()
 
     def create(self, name: str) -> LogFile:
-        """Make a file for its owner only."""
-        return _LocalFile(self._directory / name)
+        """Make a file that is not there yet, for its owner only."""
+        return LogFile(self._directory / name)
 
     def delete(self, name: str) -> None:
-        """Delete a file."""
+        """Delete a file; a missing one is no error."""
         (self._directory / name).unlink(missing_ok=True)
 
     def sync(self) -> None:
         """Have names be durable."""
         sync_directory(os.fspath(self._directory))
-
-
-class _LocalFile:
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-
-    def reserve(self, begin: int, end: int) -> None:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._file, begin, end - begin)
-
-    def write(self, at: int, data: bytes) -> None:
-        rest = memoryview(data)
-        os.lseek(self._file, at, os.SEEK_SET)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
-
-    def sync(self) -> None:
-        getattr(os, "fdatasync", os.fsync)(self._file)
-
-    def truncate(self, size: int) -> None:
-        os.ftruncate(self._file, size)
-
-    def close(self) -> None:
-        os.close(self._file)
 
 
 class LogReader:
