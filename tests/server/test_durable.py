@@ -307,6 +307,22 @@ def test_checkpoints_write_what_has_changed_and_are_read_as_one(data: Path, tmp_
         assert ", 1 epoch of it by the log" in (again.restored or "") and [rows(again, name) for name in "tu"] == expected
 
 
+def test_a_checkpoint_adds_up_the_epochs_since_the_one_before(data: Path) -> None:
+    with Views(data=data) as views:
+        for name in "tu":
+            views.table(name, "k string, n long", [("a", n) for n in range(300)])
+    with Views(data=data) as views:
+        for diff in (1, 1, -1, 1):
+            views.commit({"t": {("x", 0): diff}})
+        views.drop("u")
+        views.table("u", "k string, n long", [("a", n) for n in range(100)])
+        views.commit({"u": {("d", 2): 1}})
+        expected = [rows(views, name) for name in "tu"]
+    with Views(data=data) as again:
+        assert [rows(again, name) for name in "tu"] == expected
+        assert expected[0].count(("x", 0)) == 2 and len(expected[1]) == 101
+
+
 def test_clients_repeat_requests_and_follow_over_a_restart(data: Path, tmp_path: Path) -> None:
     def served(views: Views) -> ViewServer:
         return ViewServer(views, writable=True)
