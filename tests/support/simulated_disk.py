@@ -2,6 +2,8 @@
 
 ``SimulatedDisk.survivors`` yields each content that the disk may have after a loss of power: any names that were made or deleted
 since the directory was synced, and any of the writes to a file since that was synced, whole, torn, or with a hole of zeros.
+
+White box: it stands in for the disk of a log, which nobody outside the server uses.
 """
 
 from __future__ import annotations
