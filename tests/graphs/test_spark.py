@@ -43,6 +43,16 @@ def test_columns_of_any_name_and_whole_numbers(session: SparkSession) -> None:
     assert sorted(tuple(row) for row in components.collect()) == [(1, 1), (2, 1), (3, 3)]
 
 
+def test_rows_that_change_are_warned_of(session: SparkSession) -> None:
+    edges = session.range(9).select(F.col("id").alias("src"), (F.rand() * 9).cast("long").alias("dst"))
+    with pytest.warns(UserWarning, match=r"the edges of connected_components are computed by rand\(\), .* cache it"):
+        connected_components(edges)
+    stored = edges.persist()
+    stored.count()
+    assert connected_components(stored).count() == 9  # warnings are errors here
+    stored.unpersist()
+
+
 def test_columns_that_differ_in_case_alone(session: SparkSession) -> None:
     edges = session.createDataFrame([(1, 2, 3, 0.5, 9.0)], "src long, SRC long, dst long, Weight double, weight double")
     vertices = session.createDataFrame([(7, "seven", 0.0, "x")], "node long, Node string, state double, STATE string")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -117,10 +118,10 @@ def test_an_output_that_there_is_not(edges: DataFrame) -> None:
 
 
 def failure_of(result: ts.Result, name: str) -> str:
-    """What Spark says when an output is asked for, and cannot be had."""
+    """What is raised when an output is asked for, and cannot be had, with its class and notes."""
     with pytest.raises(Exception) as caught:
         result[name].collect()
-    return str(caught.value)
+    return "".join(traceback.format_exception_only(caught.value))
 
 
 def attempts_of(session: SparkSession, since: list[int]) -> int:
@@ -155,6 +156,14 @@ def test_another_dictionary_than_promised(numbers: DataFrame) -> None:
     assert "build must return a dictionary with the streams ['others']; it returned ['numbers']" in text
     assert attempts_of(numbers.sparkSession, before) == 1
     assert isinstance(result.failure, ConfigurationError)
+
+
+def test_actions_raise_the_error_of_the_worker_also_on_what_is_made_of_an_output(numbers: DataFrame) -> None:
+    result = ts.run(applying(failing("no seventeens", 17)), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    for action in (result["numbers"].toPandas, result["numbers"].groupBy("day").count().collect):
+        with pytest.raises(OperatorError, match="'map_batch · fail' .* raised ValueError: no seventeens") as raised:
+            action()
+        assert raised.value.path and "Traceback" in "".join(raised.value.__notes__)
 
 
 def test_a_worker_that_wants_to_end_the_program_is_named(numbers: DataFrame) -> None:

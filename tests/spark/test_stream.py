@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import timely
 from tests.spark.streams import (
@@ -306,6 +307,11 @@ def test_arguments_that_cannot_be(
 def test_an_input_that_is_no_stream(session: SparkSession, words: Folder, where: str) -> None:
     with pytest.raises(ConfigurationError, match=r"none of the inputs \(words\) is a streaming DataFrame: read one with"):
         start(session, words, where, nothing, inputs={"words": session.range(3)})
+
+
+def test_an_aggregation_before_the_stream(session: SparkSession, words: Folder, where: str) -> None:
+    with pytest.raises(ConfigurationError, match="hand over the rows of 'words' .* An aggregation belongs into build"):
+        start(session, words, where, nothing, inputs={"words": words.read(session).groupBy("word").agg(F.sum("n").alias("n"))})
 
 
 def test_another_stream_than_the_checkpoint_is_of(session: SparkSession, words: Folder, where: str) -> None:

@@ -5,6 +5,8 @@ White box: which branch runs depends on the installed version; both are shown on
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,13 @@ from timely.spark import versions
 def test_other_versions_are_refused_with_what_is_installed(version: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"needs Spark 4.0 or later, before 5.0; this is PySpark {version}"):
         versions.check_version(version)
+
+
+def test_another_version_is_refused_at_import() -> None:
+    """Before anything is imported that it lacks, as 3.5 lacks ``pyspark.util``'s ``is_remote_only``."""
+    program = "import sys, pyspark\npyspark.__version__ = '3.5.9'\nsys.modules['pyspark.util'] = None\nimport timely.graphs.spark"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stderr.splitlines()[-1].endswith("timely.spark needs Spark 4.0 or later, before 5.0; this is PySpark 3.5.9")
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.2.0.dev1", "4.3.0"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from timely.errors import ConfigurationError
 
 try:
+    from timely.spark import versions as versions  # first: it refuses a PySpark in which the others would miss a module
     from timely.spark.batch import Result, run
     from timely.spark.gathered_rendezvous import RendezvousMode, failure_of
     from timely.spark.jdbc import JdbcSink

@@ -23,6 +23,7 @@ from timely.errors import OutputError as OutputError  # where it was before
 from timely.memory import MemoryBudget, bytes_of
 from timely.progress import ProgressGroups, ProgressMode
 from timely.recovery.store import is_uri
+from timely.spark.action_errors import note_failure, raise_typed_errors
 from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
 from timely.spark.gathered_rendezvous import GatheredRendezvous, ObservedReports, RendezvousMode, rendezvous_mode
@@ -203,7 +204,7 @@ def run(
     executor must be able to import ``timely`` and whatever ``build`` uses. Raises before any job starts:
     :class:`~timely.errors.ConfigurationError` for an argument that cannot be, :class:`~timely.errors.SchemaError` for a schema
     that cannot be read or a missing column, :class:`~timely.errors.SparkError` for too few slots. What a worker raises ends its
-    stage, is retried by Spark a few times, and is then quoted in what the action raises; see :attr:`Result.failure`.
+    stage, is retried by Spark a few times, and is then raised by the action; see :attr:`Result.failure`.
 
     >>> from timely.spark import local_session, run
     >>> session = local_session(2)
@@ -259,6 +260,7 @@ def run(
     server = driver_rendezvous(*addresses(context))
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)
     FailurePolicy(context, entry)
+    raise_typed_errors()
     listen_for_page(entry, None if live is None else live.open(name))
     shipped = build, plan.inputs, declared, server.invitation(entry), rows, log_to_spark(context), checkpoints, progress
     task = Task(*shipped, look=None if live is None else live.look, memory=memory)
@@ -359,6 +361,7 @@ class FailurePolicy:
 
     def _receive(self, worker: int, generation: int, message: Failed) -> None:
         error = revive(message.error)
+        note_failure(error, message.error)
         if self.is_final(error, message.error, message.stage, generation):
             reason = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
             threading.Thread(target=self._cancel, args=(message.stage, reason), name="timely-cancel", daemon=True).start()

@@ -7,7 +7,7 @@ methods run always.
 from __future__ import annotations
 
 import itertools
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import networkx as nx
@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.storagelevel import StorageLevel
 
 from tests.graphs.graph_frame.graphs import KNOWS, PEOPLE, column, graph_of, people, rows
 from timely import ConfigurationError, SchemaError
 from timely.graphs.spark import AggregateMessages as AM
 from timely.graphs.spark import AggregateNeighbors as AN
-from timely.graphs.spark import GraphFrame
+from timely.graphs.spark import GraphFrame, connected_components
 
 pytestmark = pytest.mark.spark
 
@@ -190,6 +191,13 @@ def test_shortest_paths_to_ids_of_another_type(session: SparkSession) -> None:
         ConfigurationError, match="shortestPaths: of landmarks, the source is 3, and the nodes in column 'id' are of type date32"
     ):
         g.shortestPaths([3])
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_landmarks_of_before_the_gregorian_calendar(session: SparkSession, kind: str) -> None:
+    old, new = (date(999, 5, 5), date(2024, 1, 1)) if kind == "date" else (datetime(999, 5, 5, 7), datetime(2024, 1, 1))
+    g = graph_of(session, [old, new], [(new, old)], kind)
+    assert column(g.shortestPaths([old]), "distances") == {old: {old: 0}, new: {old: 1}}
 
 
 @pytest.mark.soak
@@ -463,7 +471,7 @@ def test_parameters_that_are_refused(session: SparkSession) -> None:
 def test_ids_that_are_null_are_an_error(session: SparkSession) -> None:
     with pytest.raises(Exception, match="column 'dst' of the edges is null in a row"):
         graph_of(session, [1, 2], [(1, None)]).connectedComponents().collect()
-    with pytest.raises(Exception, match="column 'node' has 1 nulls"):
+    with pytest.raises(Exception, match="column 'id' of the vertices is null in a row"):
         graph_of(session, [1, None], [(1, 1)]).k_core().collect()
 
 
@@ -471,6 +479,17 @@ def test_ids_that_are_null_are_an_error(session: SparkSession) -> None:
 def test_two_vertices_of_one_id_are_an_error(session: SparkSession) -> None:
     with pytest.raises(Exception, match="there are two vertices 1"):
         graph_of(session, [1, 1, 2], [(1, 2)]).k_core().collect()
+
+
+@pytest.mark.parametrize(("ids", "ends"), [("int", "long"), ("long", "short"), ("byte", "int")])
+def test_whole_numbers_are_of_the_widest_type(session: SparkSession, ids: str, ends: str) -> None:
+    vertices = session.createDataFrame([(1,), (2,), (7,)], f"id {ids}")
+    edges = session.createDataFrame([(1, 2)], f"src {ends}, dst int")
+    g = GraphFrame(vertices, edges)
+    widest = {"byte": T.IntegerType()}.get(ids, T.LongType())
+    assert g.vertices.schema["id"].dataType == g.edges.schema["src"].dataType == g.edges.schema["dst"].dataType == widest
+    assert column(g.shortestPaths([2]), "distances") == {1: {2: 1}, 2: {2: 0}, 7: {}}
+    assert rows(connected_components(edges, vertices=vertices.toDF("node"))) == [(1, 1), (2, 1), (7, 7)]
 
 
 def test_types_and_names_that_are_refused(session: SparkSession) -> None:

@@ -97,6 +97,15 @@ def test_vertices_vote_to_halt(session: SparkSession, skip: bool) -> None:
     assert column(result, "far") == {1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: None}
 
 
+def test_names_with_dots_and_backticks(session: SparkSession) -> None:
+    vertices = session.createDataFrame([(1, 4.0), (2, 9.0), (3, 2.0)], "id long, `x.y` double")
+    edges = session.createDataFrame([(1, 2, 1.0), (2, 3, 0.5)], "src long, dst long, `a``b` double")
+    program = GraphFrame(vertices, edges).pregel.setMaxIter(2)
+    program = program.withVertexColumn("most.`of", F.col("`x.y`"), F.greatest(F.col("`most.``of`"), Pregel.msg()))
+    result = program.sendMsgToDst(Pregel.src("`most.``of`") * Pregel.edge("`a``b`")).aggMsgs(F.max(Pregel.msg())).run()
+    assert {row.id: row["most.`of"] for row in result.collect()} == {1: 4.0, 2: 9.0, 3: 4.5}
+
+
 @pytest.mark.soak
 def test_edges_attributes_structs_and_several_aggregates(session: SparkSession) -> None:
     """Of each vertex, how many likes and how many names it gets; a loop sends as any edge."""

@@ -57,6 +57,14 @@ def test_degrees(session: SparkSession) -> None:
     assert rows(g.degrees) == [(1, 4), (2, 4), (3, 4), (4, 3), (5, 1)]
 
 
+@pytest.mark.parametrize("name", ["how.much", "a`b"])
+def test_degrees_by_a_type_whose_column_has_any_name(session: SparkSession, name: str) -> None:
+    g = people(session)
+    renamed = GraphFrame(g.vertices, g.edges.withColumnRenamed("how", name))
+    assert rows(renamed.type_out_degree(name, ["likes"])) == [(1, (1,)), (2, (1,)), (3, (0,)), (4, (1,))]
+    assert rows(renamed.type_degree(name, ["likes"])) == [(1, (2,)), (2, (2,)), (3, (0,)), (4, (2,)), (5, (0,))]
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("types", [None, ["likes", "hates", "follows"]])
 def test_degrees_by_type(session: SparkSession, types: list[str] | None) -> None:

@@ -8,7 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from timely.errors import ConfigurationError, SchemaError
-from timely.graphs.graphframes.structs import condition, quoted
+from timely.graphs.graphframes.structs import condition
+from timely.graphs.spark.graph_columns import quoted
 
 _STOPPED = "_timely_stopped"
 

@@ -7,8 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
 
 from timely.graphs.graphframes.graph_tables import DST, ID, SRC, GraphTables
-from timely.graphs.graphframes.structs import quoted
-from timely.graphs.spark.graph_columns import column_type
+from timely.graphs.spark.graph_columns import column_type, quoted
 
 
 def clusters(tables: GraphTables, k: int, rounds: int, weight: str | None) -> DataFrame:

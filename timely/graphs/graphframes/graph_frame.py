@@ -33,9 +33,9 @@ from timely.graphs.graphframes.pregel.svd_plus_plus import Factorization
 from timely.graphs.graphframes.pregel_builder import Pregel
 from timely.graphs.graphframes.ranks import ranked, ranks
 from timely.graphs.graphframes.ratings import factorized
-from timely.graphs.graphframes.structs import condition, nested, quoted
+from timely.graphs.graphframes.structs import condition, nested
 from timely.graphs.spark import algorithms
-from timely.graphs.spark.graph_columns import column_type
+from timely.graphs.spark.graph_columns import column_type, quoted, widened
 from timely.graphs.spark.result import GraphResult, RunOptions, check_algorithm, check_positive, derived_result
 from timely.spark.connect import check_functions
 
@@ -43,8 +43,9 @@ from timely.spark.connect import check_functions
 class GraphFrame:
     """A graph: ``v`` has a row for each vertex, with its ``id``; ``e`` a row for each edge, with the ids ``src`` and ``dst``.
 
-    Further columns are attributes. Ids are of one type, any that is not nested. ``workers`` says how many workers the loops of
-    this graph, and of graphs made of it, run on; without it, as many as there are slots. ``SchemaError`` for a missing column.
+    Further columns are attributes. Ids are of one type, any that is not nested; of whole numbers it is the widest. ``workers``
+    says how many workers the loops of this graph, and of graphs made of it, run on; without it, as many as there are slots.
+    ``SchemaError`` for a missing column.
 
     Methods with a loop take the ``options`` of graph functions, as ``checkpoint=``, ``checkpoint_every=`` and ``memory=``, and
     return a :class:`~timely.graphs.spark.GraphResult`.
@@ -72,9 +73,7 @@ class GraphFrame:
     def __init__(self, v: DataFrame, e: DataFrame, *, workers: int | None = None) -> None:
         for what, frame in (("vertices", v), ("edges", e)):
             check_functions(f"the DataFrame of {what}", frame)
-        column_type(v, self.ID, "vertices")
-        for name in (self.SRC, self.DST):
-            column_type(e, name, "edges")
+        v, e = widened((v, "vertices", (self.ID,)), (e, "edges", (self.SRC, self.DST)))
         self._tables = GraphTables(v, e, workers)
 
     def _derived(self, vertices: DataFrame, edges: DataFrame, *, whole: bool = False) -> GraphFrame:
@@ -160,7 +159,7 @@ class GraphFrame:
         return _by_type(self._ends(edge_type_col), edge_type_col, edge_types, "degrees")
 
     def _ends(self, *columns: str) -> DataFrame:
-        return self.edges.select(F.explode(F.array(self.SRC, self.DST)).alias(self.ID), *columns)
+        return self.edges.select(F.explode(F.array(self.SRC, self.DST)).alias(self.ID), *map(quoted, columns))
 
     # -- graphs made of this one -----------------------------------------------------------------------------------------
 
@@ -684,7 +683,7 @@ class GraphFrame:
 
 def _by_type(ends: DataFrame, column: str, values: Sequence[Any] | None, name: str) -> DataFrame:
     """Return ``(id, name)``, where ``name`` is a struct of counts of rows by the value of a column."""
-    grouped = ends.groupBy(GraphFrame.ID).pivot(column, None if values is None else list(values))
+    grouped = ends.groupBy(GraphFrame.ID).pivot(quoted(column), None if values is None else list(values))
     counted = grouped.agg(F.count(F.lit(1))).na.fill(0)
     fields = [F.col(quoted(field)).cast("int").alias(field) for field in counted.columns if field != GraphFrame.ID]
     return counted.select(GraphFrame.ID, F.struct(*fields).alias(name))

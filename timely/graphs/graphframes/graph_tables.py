@@ -6,6 +6,7 @@ been validated.
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -16,12 +17,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegralType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
-from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow import Stream
 from timely.errors import ConfigurationError, SchemaError
-from timely.graphs.graphframes.structs import quoted
-from timely.graphs.spark.graph_columns import column_type, node_type, source_value
-from timely.graphs.spark.result import GraphResult, RunOptions, derived_result, graph_result
-from timely.spark import Result, run
+from timely.graphs.spark.graph_columns import column_type, node_type, quoted, source_value
+from timely.graphs.spark.result import GraphResult, RunOptions, derived_result, graph_run
+from timely.spark import Result
 from timely.spark.connect import parsed_ddl
 
 ID: Final = "id"
@@ -87,7 +87,8 @@ class GraphTables:
 
     def node_column(self, *columns: Column) -> DataFrame:
         """Return the ids as ``node``, and ``columns`` of the vertices."""
-        return self.vertices.select(F.col(ID).alias("node"), *columns)
+        node = F.col(ID) if self.whole else _without_null(ID, "vertices")
+        return self.vertices.select(node.alias("node"), *columns)
 
     def inner_edges(self, *columns: Column) -> DataFrame:
         """Return ``src``, ``dst`` and ``columns`` of the edges between vertices."""
@@ -130,14 +131,10 @@ class GraphTables:
         for field in columns:
             schema.add(field)
 
-        def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
-            return {"found": apply(**streams)}
-
-        build.__name__ = method  # what Spark's plans and descriptions of jobs say
         inputs = {"edges": edges, "vertices": vertices}
         settings: RunOptions = {"workers": self.workers, **options}
         digest = sha256(f"{sorted(apply.keywords.items())} {parameters}".encode()).hexdigest()  # a Pregel program is long
-        return graph_result(run(build, inputs, {"found": schema}, version=f"{method}({digest[:16]})", **settings))
+        return graph_run(method, apply, inputs, schema, f"{method}({digest[:16]})", settings)
 
     def path_column(self) -> str:
         """Return the column of a path: its ids."""
@@ -152,7 +149,7 @@ class GraphTables:
             raise ConfigurationError(f"{method}: of {what}, {error}") from error
         if any(value in checked[:at] for at, value in enumerate(checked)):
             raise ConfigurationError(f"{method}: {what} has an id twice: {values!r}")
-        return F.array(*(F.lit(value).cast(kind) for value in checked)).cast(ArrayType(kind))
+        return F.array(*(F.lit(_instant(value)).cast(kind) for value in checked)).cast(ArrayType(kind))
 
     def numbered(self, method: str, what: str, values: list[Any]) -> Column:
         """Return the place of a vertex's id among ``values``, from 0, or null."""
@@ -180,6 +177,13 @@ class GraphTables:
         chosen = map(quoted, [*self.vertices.columns, *names])
         joined = self.vertices.join(columns.withColumnRenamed(node, ID), ID, "left")
         return derived_result(joined.select(*chosen).persist(level), result)
+
+
+def _instant(value: Any) -> Any:
+    """Return a date or time as the text that Spark casts: of before 1582 it takes the object for another day's."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC)
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def _without_null(name: str, what: str) -> Column:

@@ -24,7 +24,7 @@ from timely.graphs.graphframes.pregel.column_pregel import (
     column_pregel,
     fields,
 )
-from timely.graphs.graphframes.structs import quoted
+from timely.graphs.spark.graph_columns import quoted
 from timely.graphs.spark.result import GraphResult, RunOptions
 from timely.spark.versions import arrow_type
 

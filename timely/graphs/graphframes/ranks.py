@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.graphframes.graph_tables import DEFAULT_LEVEL, DST, SRC, WEIGHT, GraphTables
 from timely.graphs.graphframes.pregel.personalized_rank import Dangling, check_rank_parameters, personalized_pagerank
-from timely.graphs.graphframes.structs import quoted
+from timely.graphs.spark.graph_columns import quoted
 from timely.graphs.spark.result import GraphResult, RunOptions, check_positive
 from timely.spark import Result
 

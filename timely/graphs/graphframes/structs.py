@@ -5,15 +5,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from timely.graphs.spark.graph_columns import quoted
+
 
 def nested(frame: DataFrame, name: str) -> DataFrame:
     """Return a frame whose one column is a struct of all columns of ``frame``."""
     return frame.select(F.struct(*map(quoted, frame.columns)).alias(name))
-
-
-def quoted(name: str) -> str:
-    """Return a column's name as an expression takes it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def field(struct: str, name: str) -> Column:

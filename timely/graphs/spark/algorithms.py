@@ -10,14 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DateType, DoubleType, LongType, NumericType, StructField, StructType, TimestampType
 
 from timely import graphs
-from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow import Stream
 from timely.errors import SchemaError
 from timely.graphs.labels import check_rounds
 from timely.graphs.rank import check_parameters
-from timely.graphs.spark.graph_columns import chosen_columns, column_type, node_type, source_value, vertex_columns
-from timely.graphs.spark.result import GraphResult, RunOptions, graph_result
+from timely.graphs.spark.graph_columns import chosen_columns, column_type, node_type, source_value, vertex_columns, widened
+from timely.graphs.spark.result import GraphResult, RunOptions, graph_run
 from timely.memory import MemoryEstimate, bytes_of
-from timely.spark import run
 
 _log = logging.getLogger(__name__)
 
@@ -168,6 +167,11 @@ def _run(
     weight: str | None = None,
 ) -> GraphResult:
     """Return ``(node, column)`` from ``apply(edges, vertices)``; the column is of type ``kind``, or else of the nodes'."""
+    ends_of = (edges, "edges", (src, dst))
+    if vertices is None:
+        (edges,) = widened(ends_of)
+    else:
+        edges, vertices = widened(ends_of, (vertices, "vertices", ("node",)))
     node = node_type(edges, src, dst)
     ends = {"src": src, "dst": dst}
     if weight is None:
@@ -178,18 +182,15 @@ def _run(
     if vertices is not None:
         inputs["vertices"] = vertex_columns(vertices, node)
 
-    def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
-        return {"found": apply(**streams)}
-
-    build.__name__ = apply.func.__name__  # what Spark's plans and descriptions of jobs say
+    name = apply.func.__name__
     rows = known_rows(edges)
     if rows is not None:
         memory = options.get("memory")
-        estimate = MemoryEstimate(build.__name__, rows, options.get("workers") or 1, _value_size(node))
+        estimate = MemoryEstimate(name, rows, options.get("workers") or 1, _value_size(node))
         _log.info("%s", estimate.describe(bytes_of(memory) if isinstance(memory, int | str) else None))
     schema = StructType([StructField("node", node), StructField(column, kind or node)])
-    version = f"{build.__name__}({', '.join(f'{name}={value!r}' for name, value in sorted(apply.keywords.items()))})"
-    return graph_result(run(build, inputs, {"found": schema}, version=version, **options))
+    version = f"{name}({', '.join(f'{name}={value!r}' for name, value in sorted(apply.keywords.items()))})"
+    return graph_run(name, apply, inputs, schema, version, options)
 
 
 def known_rows(frame: DataFrame) -> int | None:

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.distances import as_node
+from timely.spark.connect import functions_of
 from timely.spark.versions import arrow_type
+
+_INTEGERS: Final = (ByteType(), ShortType(), IntegerType(), LongType())
+
+
+def widened(*tables: tuple[DataFrame, str, tuple[str, ...]]) -> list[DataFrame]:
+    """Return frames with their columns of ids cast to the widest type, where all are whole numbers of several types.
+
+    A table is a frame, what it has, and its columns of ids. ``SchemaError`` where one is missing.
+    """
+    kinds = {column_type(frame, name, what) for frame, what, names in tables for name in names}
+    if len(kinds) == 1 or not kinds <= set(_INTEGERS):
+        return [frame for frame, _, _ in tables]
+    col, widest = functions_of(tables[0][0].sparkSession).col, max(kinds, key=_INTEGERS.index)
+    return [frame.withColumns({name: col(quoted(name)).cast(widest) for name in names}) for frame, _, names in tables]
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as an expression takes it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def vertex_columns(vertices: DataFrame, node: DataType, state: str | None = None) -> DataFrame:
@@ -28,6 +60,7 @@ def vertex_columns(vertices: DataFrame, node: DataType, state: str | None = None
 
 def node_type(edges: DataFrame, src: str, dst: str) -> DataType:
     """Return the type of both columns; ``SchemaError`` where one is missing, they differ, or it is none of a node's."""
+    (edges,) = widened((edges, "edges", (src, dst)))
     source, target = (column_type(edges, name, "edges") for name in (src, dst))
     if source != target:
         raise SchemaError(
@@ -92,7 +125,7 @@ def chosen_columns(frame: DataFrame, chosen: dict[str, str]) -> DataFrame:
     """
     plain = [name.lower() for name in frame.columns]
     if all(plain.count(column.lower()) == 1 for column in chosen.values()):
-        places = {column: "`" + column.replace("`", "``") + "`" for column in chosen.values()}
+        places = {column: quoted(column) for column in chosen.values()}
     else:
         numbered = [f"column_{at}" for at in range(len(frame.columns))]
         places = dict(zip(frame.columns, numbered, strict=True))

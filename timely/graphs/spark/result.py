@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
+from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError
 from timely.memory import MemoryBudget
 from timely.progress import ProgressMode
-from timely.spark import Metrics, Result, RunProgress
+from timely.spark import Metrics, Result, RunProgress, run
+from timely.spark.packing import TAG
 
 if TYPE_CHECKING:
     from timely.errors import TimelyError
@@ -67,10 +71,39 @@ class GraphResult(DataFrame):
         return self._result.resumed
 
 
-def graph_result(result: Result) -> GraphResult:
-    """Return the only output of a run as a ``GraphResult``, of whichever class Spark's DataFrame is."""
-    (frame,) = result.values()
-    return derived_result(frame, result)
+def graph_run(
+    name: str,
+    apply: Callable[..., Stream[Any, Any]],
+    inputs: Mapping[str, DataFrame],
+    schema: StructType,
+    version: str,
+    options: RunOptions,
+) -> GraphResult:
+    """Return what ``apply`` makes of the inputs; ``name`` is in Spark's plans. Warns of inputs that change with each action."""
+
+    def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
+        return {"found": apply(**streams)}
+
+    build.__name__ = name
+    for table, frame in inputs.items():
+        if not _is_repeatable(frame):
+            warnings.warn(
+                f"the {table} of {name} are computed by rand(), monotonically_increasing_id() or another expression whose values"
+                " change: each action, and each attempt after a failure, may get another graph. Save such a table and read it,"
+                " or cache it",
+                stacklevel=4,
+            )
+    result = run(build, inputs, {"found": schema}, version=version, **options)
+    return derived_result(result["found"], result)
+
+
+def _is_repeatable(frame: DataFrame) -> bool:
+    """Return whether Spark computes the same rows each time, what is cached left out; true where it does not say."""
+    try:
+        plan: Any = frame._jdf.queryExecution().withCachedData()
+        return bool(plan.deterministic()) or TAG in plan.toString()  # what reads a report is made not to move
+    except Exception:  # a frame of Spark Connect, or Spark's internals have changed
+        return True
 
 
 def derived_result(frame: DataFrame, result: Result) -> GraphResult:

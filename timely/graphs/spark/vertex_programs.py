@@ -23,12 +23,11 @@ from pyspark.sql.types import (
 )
 
 from timely import graphs
-from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow import Stream
 from timely.errors import ConfigurationError, SchemaError
-from timely.graphs.spark.graph_columns import chosen_columns, column_type, node_type, vertex_columns
-from timely.graphs.spark.result import GraphResult, RunOptions, graph_result
+from timely.graphs.spark.graph_columns import chosen_columns, column_type, node_type, vertex_columns, widened
+from timely.graphs.spark.result import GraphResult, RunOptions, graph_run
 from timely.graphs.supersteps import Compute
-from timely.spark import run
 from timely.spark.reporting import name_of
 from timely.spark.versions import arrow_type
 
@@ -75,6 +74,7 @@ def pregel(
     for name, function in {"compute": compute, "combine": combine}.items():
         if not callable(function) and (name, function) != ("combine", None):
             raise ConfigurationError(f"pregel: {name} must be a function, not {function!r}")
+    edges, vertices = widened((edges, "edges", (src, dst)), (vertices, "vertices", ("node",)))
     node = node_type(edges, src, dst)
     if not isinstance(node, _KEYS):
         raise SchemaError(f"pregel: the nodes are {node.simpleString()}, which a message cannot be sent to: cast them to string")
@@ -87,14 +87,12 @@ def pregel(
     }
     schema = StructType([StructField("node", node), StructField("state", kind)])
 
-    def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
-        states, along = streams["vertices"].map_batch(_states), streams["edges"].map_batch(_edges)
-        ended = graphs.pregel(states, along, compute, combine)
-        return {"found": ended.map_batch(lambda records: _table(records, schema))}
+    def apply(vertices: Stream[Any, Any], edges: Stream[Any, Any]) -> Stream[Any, Any]:
+        ended = graphs.pregel(vertices.map_batch(_states), edges.map_batch(_edges), compute, combine)
+        return ended.map_batch(lambda records: _table(records, schema))
 
-    build.__name__ = "pregel"
     version = f"pregel({name_of(compute)}, {name_of(combine)}, weight={weight!r})"
-    return graph_result(run(build, inputs, {"found": schema}, version=version, **options))
+    return graph_run("pregel", apply, inputs, schema, version, options)
 
 
 # -- pregel's records --------------------------------------------------------------------------------------------------

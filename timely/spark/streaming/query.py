@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
@@ -141,10 +142,16 @@ def stream(
         version=version,
         memory=defaults.memory,
     )
-    if is_connect(session):
-        return start_at_server(planned, rows, first, trigger or {})
-    handle = DriverStreamHandle(planned.open(StreamJobs(session, f"timely-{secrets.token_hex(4)}"), first, live))
-    handle.start(rows, trigger or {})
+    try:
+        if is_connect(session):
+            return start_at_server(planned, rows, first, trigger or {})
+        handle = DriverStreamHandle(planned.open(StreamJobs(session, f"timely-{secrets.token_hex(4)}"), first, live))
+        handle.start(rows, trigger or {})
+    except AnalysisException as error:
+        raise ConfigurationError(
+            f"Spark cannot hand over the rows of {', '.join(map(repr, inputs))} as they come: {error}. An aggregation belongs"
+            " into build, as group_by(...); or give its DataFrame a watermark (withWatermark) before it"
+        ) from error
     return handle
 
 
