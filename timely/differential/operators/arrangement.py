@@ -34,7 +34,6 @@ from timely.differential.updates.rings import Ring
 from timely.differential.updates.updates import ByUpdate, Container, Key, Update, by_key, by_record
 from timely.errors import GraphError
 from timely.operators.resuming import resume_time
-from timely.operators.state_registration import register_union_state
 from timely.order import PartialOrder
 from timely.progress import Lattice, lattice
 
@@ -252,13 +251,7 @@ def register_trace(
 
     ``more`` returns entries that belong to it but are kept elsewhere; they are loaded into the trace.
     """
-
-    def resume(items: Iterable[Sequence[Any]]) -> None:
-        for since in items:
-            trace.holds.resume(since)
-
     begins = resume_time(scope, info)
     if begins is not None:
         trace.holds.resume([begins.first])
-    register_union_state(info, lambda: [trace.holds.at_rest()], resume)
     TraceState(info, trace, key, more)

@@ -7,14 +7,15 @@ loads what belongs to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.dataflow import OperatorInfo
 from timely.differential.trace.deltas import Delta
 from timely.differential.trace.entries import Entry, compacted
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.updates import Key
-from timely.operators.state_registration import key_route
+from timely.errors import ChangedDataflowError
+from timely.operators.state_registration import key_route, register_union_state
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
@@ -26,6 +27,17 @@ T = TypeVar("T", bound=PartialOrder)
 
 Rows: TypeAlias = Iterable[tuple[object, Sequence[Entry]]]
 """Keys, and their entries."""
+
+
+FORMAT: Final = 1
+"""The format of a trace in checkpoints, which is raised when the items below change."""
+
+
+class History(NamedTuple):
+    """The format of a trace in a checkpoint, and where its history begins."""
+
+    format: int
+    since: list[Any]
 
 
 class Columns(NamedTuple):
@@ -56,6 +68,8 @@ class TraceState(Generic[T]):
         self._logged = 0
         self._least = trace.limits.logged
         self._limit = self._least
+        self._path = info.path
+        register_union_state(info, lambda: [History(FORMAT, trace.holds.at_rest())], self._resume)
         self._log = info.register_state(self.save, self.load, rescale=self._rescale, logged=True, at_rest=True)
         self._entries = self._log.entries
         if self._log.kept:
@@ -132,6 +146,17 @@ class TraceState(Generic[T]):
         self._limit = 2 * self._logged + self._least
 
     # -- restoring -------------------------------------------------------------------------------------------------
+
+    def _resume(self, items: Iterable[History]) -> None:
+        """Begin where the history of a checkpoint does; ``ChangedDataflowError`` for one of another format."""
+        for item in items:
+            number = item.format if isinstance(item, History) else 0
+            if number != FORMAT:
+                raise ChangedDataflowError(
+                    f"{self._path}: the checkpoint has its collection in format {number}, and this version of the library reads"
+                    f" format {FORMAT}: use the version that wrote it, or another directory to start anew"
+                )
+            self._trace.holds.resume(item.since)
 
     def load(self, items: Iterable[Any]) -> None:
         """Add the items of a checkpoint."""
