@@ -10,45 +10,25 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 from timely.dataflow.containers.pickling import pickled
 from timely.differential.trace.compaction_frontier import Move
 from timely.differential.trace.entries import Entry
-from timely.differential.trace.layouts import AnyChunk, Layout, cancels
+from timely.differential.trace.layouts import Layout, cancels
 from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget, size_text
 from timely.memory.paged_file import Page, PagedFile
 
 if TYPE_CHECKING:
+    from timely.differential.trace.chunk import Chunk
+    from timely.differential.trace.object_chunk import ObjectChunk
     from timely.differential.updates.int_columns import Array
 
-C = TypeVar("C", bound=AnyChunk)
-C_co = TypeVar("C_co", bound=AnyChunk, covariant=True)
+C = TypeVar("C", "Chunk[Any]", "ObjectChunk[Any, Any]")
 
 _LEAST: Final = 1 << 20
 """Bytes that the entries of one key may always take."""
-
-
-class Blocks(Protocol[C]):
-    """Where the blocks of a run are."""
-
-    def append(self, chunk: C) -> None:
-        """Add the next block; ``SpillError`` for a full disk."""
-
-    def block(self, number: int, whole: bool = False) -> C:
-        """Return a block; ``OutOfMemoryError`` if the ``whole`` of one key is needed at once, and exceeds the memory budget."""
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes in memory that count."""
-
-    @property
-    def cancels(self) -> bool:
-        """Whether entries have come to equal times, and may cancel."""
-
-    def advance(self, moved: Move) -> None:
-        """Advance all times."""
 
 
 @final
@@ -92,7 +72,7 @@ class DiskBlocks(Generic[C]):
     nbytes: Final = 0
 
     def __init__(self, layout: Layout[C], budget: MemoryBudget) -> None:
-        self._layout = layout
+        self._layout: Layout[C] = layout
         self._budget = budget
         self._codes_of: dict[object, int] = {}  # of the times as they were when blocks were written
         self._times: list[Any] = []
@@ -143,9 +123,9 @@ class BlockRun(Generic[C]):
 
     def __init__(self, layout: Layout[C], budget: MemoryBudget | None) -> None:
         """Begin empty, on disk with a budget."""
-        self._layout = layout
+        self._layout: Layout[C] = layout
         self.on_disk = budget is not None
-        self._blocks: Blocks[C] = MemoryBlocks() if budget is None else DiskBlocks(layout, budget)
+        self._blocks: MemoryBlocks[C] | DiskBlocks[C] = MemoryBlocks() if budget is None else DiskBlocks(layout, budget)
         self._first = array("q")  # numbers of the first keys of blocks
         self._entries = 0
         self._keys = 0
@@ -229,9 +209,9 @@ class RunWriter(Generic[C]):
     """Makes a run of parts, in order of the numbers of their keys; on disk with a budget."""
 
     def __init__(self, layout: Layout[C], budget: MemoryBudget | None, block: int) -> None:
-        self._layout = layout
+        self._layout: Layout[C] = layout
         self._block = block
-        self._run = BlockRun(layout, budget)
+        self._run: BlockRun[C] = BlockRun(layout, budget)
         self._waiting: list[C] = []  # less than a block
         self._entries = 0  # of those
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
 
-import attrs
 import numpy as np
 
 from timely.differential.trace.entries import Entry
-from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
+from timely.differential.trace.layouts import Layout
 from timely.differential.updates.int_columns import Array, integers, order_and_starts, summed
 from timely.operators.keyed.sorted_keys import spread
 
@@ -47,7 +47,7 @@ class RowValues(Protocol):
         """The columns."""
 
     @property
-    def kind(self) -> object:
+    def kind(self) -> tuple[object, ...]:
         """What columns have to have in common to be concatenated."""
 
     def __getitem__(self, rows: slice | Array) -> Self:
@@ -161,9 +161,9 @@ class Chunk(Generic[T]):
         return self.values
 
     @property
-    def layout(self) -> ColumnLayout:
+    def layout(self) -> Layout[Chunk[T]]:
         """What it shares with the chunks that it can be added up with."""
-        return INTS if self.values is None or isinstance(self.values, np.ndarray) else ColumnLayout(self.values.kind)
+        return INTS if self.values is None or isinstance(self.values, np.ndarray) else _row_layout(self.values.kind)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Chunk(Generic[T]):
         """Return the values of some entries."""
         return None if self.values is None else self.values[rows]
 
-    def part(self, keys: Iterable[int]) -> Chunk[T]:
+    def part(self, keys: Iterable[Any]) -> Chunk[T]:
         """Return the entries of some keys."""
         wanted = np.array(sorted(keys), np.int64)
         index, rows = self.select(wanted)
@@ -300,10 +300,6 @@ class Chunk(Generic[T]):
         """Return the same entries with differences negated."""
         return Chunk(self.keys, self.offsets, self.values, self.codes, -self.row_diffs(), self.times)
 
-    def block(self, codes: Array) -> tuple[Any, ...]:
-        """Return its columns with other codes, to be pickled."""
-        return self.keys, self.offsets, self.values, codes if codes.any() else None, self.diffs
-
     def work(self, size: int) -> int:
         """Return about how many bytes its entries take in memory while they are read; as a pickle they take ``size``."""
         return _WORK * len(self)
@@ -359,13 +355,12 @@ def whole_numbers(keys: Iterable[Any]) -> Array:
 # -- sums ----------------------------------------------------------------------------------------------------------
 
 
-def _common(chunks: Sequence[Chunk[T]], moved: Callable[[T], T] | None = None) -> tuple[list[T], Array | None]:
+def _common(chunks: Sequence[Chunk[T]]) -> tuple[list[T], Array | None]:
     """Return the times of chunks, and the code that each entry has among them."""
     codes_of: dict[T, int] = {}
     tables = []
     for chunk in chunks:
-        times = chunk.times if moved is None else map(moved, chunk.times)
-        tables.append(np.array([codes_of.setdefault(time, len(codes_of)) for time in times], np.int32))
+        tables.append(np.array([codes_of.setdefault(time, len(codes_of)) for time in chunk.times], np.int32))
     if len(codes_of) < 2:
         return list(codes_of), None
     codes = [table[chunk.row_codes()] for table, chunk in zip(tables, chunks, strict=True)]
@@ -383,11 +378,11 @@ def _columns(chunks: Sequence[Chunk[T]]) -> tuple[Values | None, Array | None]:
     return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0].concatenated(values[1:]), diffs
 
 
-def concatenated(chunks: Sequence[Chunk[T]], moved: Callable[[T], T] | None = None) -> Chunk[T]:
-    """Return chunks of ascending ranges of keys as one, at the times that theirs have become."""
-    if len(chunks) == 1 and moved is None:
+def concatenated(chunks: Sequence[Chunk[T]]) -> Chunk[T]:
+    """Return chunks of ascending ranges of keys as one."""
+    if len(chunks) == 1:
         return chunks[0]
-    times, codes = _common(chunks, moved)
+    times, codes = _common(chunks)
     values, diffs = _columns(chunks)
     ends = np.cumsum([len(chunk) for chunk in chunks]).tolist()
     shifted = [chunk.offsets[1:] + (end - len(chunk)) for chunk, end in zip(chunks, ends, strict=True)]
@@ -435,46 +430,25 @@ def _rows_left(keys: Array, values: RowValues, codes: Array | None, diffs: Array
     return rows[again], diffs[again]
 
 
-@attrs.frozen
-class ColumnLayout:
-    """Chunks that can be added up: of whole numbers, or of rows of one ``kind``."""
-
-    kind: object
-    numbers_keys: ClassVar[bool] = True
-
-    def sizes(self, limits: TraceLimits) -> ChunkSizes:
-        """Return how many entries are merged at once, and how many make a block."""
-        return limits.row_chunks if self.has_rows else limits.int_chunks
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether values are Arrow rows."""
-        return self.kind is not None
-
-    def number(self, key: object) -> int | None:
-        """Return the number by which chunks are sorted, or ``None`` where they cannot have the key."""
-        return key if type(key) is int and -_END <= key < _END else whole(key)
-
-    def merged(self, chunks: Sequence[Chunk[T]]) -> Chunk[T]:
-        """Return the sum of chunks."""
-        return merged(chunks)
-
-    def concatenated(self, chunks: Sequence[Chunk[T]], moved: Callable[[T], T] | None = None) -> Chunk[T]:
-        """Return chunks of ascending ranges of keys as one, at the times that theirs have become."""
-        return concatenated(chunks, moved)
-
-    def encoded(self, chunk: Chunk[T], codes_of: dict[T, int]) -> object:
-        """Return a chunk to be pickled, with codes of these times, to which its own are added."""
-        table = np.array([codes_of.setdefault(time, len(codes_of)) for time in chunk.times], np.int32)
-        return chunk.block(table[chunk.row_codes()])
-
-    def decoded(self, block: Any, times: list[T]) -> Chunk[T]:
-        """Return what was encoded."""
-        keys, offsets, values, codes, diffs = block
-        return Chunk(keys, offsets, values, codes, diffs, times)
+def _number(key: object) -> int | None:
+    return key if type(key) is int and -_END <= key < _END else whole(key)
 
 
-INTS: Final = ColumnLayout(None)
+def _encoded(chunk: Chunk[T], codes_of: dict[T, int]) -> object:
+    table = np.array([codes_of.setdefault(time, len(codes_of)) for time in chunk.times], np.int32)
+    codes = table[chunk.row_codes()]
+    return chunk.keys, chunk.offsets, chunk.values, codes if codes.any() else None, chunk.diffs
+
+
+def _decoded(block: tuple[Array, Array, Values | None, Array | None, Array | None], times: list[T]) -> Chunk[T]:
+    return Chunk(*block, times)
+
+
+def _row_layout(kind: tuple[object, ...]) -> Layout[Chunk[T]]:
+    return Layout(kind, _number, merged, concatenated, _encoded, _decoded, attrgetter("row_chunks"))
+
+
+INTS: Final[Layout[Chunk[Any]]] = Layout("ints", _number, merged, concatenated, _encoded, _decoded, attrgetter("int_chunks"))
 
 
 # -- whole numbers --------------------------------------------------------------------------------------------------

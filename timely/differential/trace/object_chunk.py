@@ -9,11 +9,12 @@ import pickle
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, ClassVar, Final, Generic, TypeVar, final
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar, final
 
 from timely.differential.trace.entries import Entry
+from timely.differential.trace.layouts import Layout
 from timely.differential.trace.state_memory import ENTRY, OBJECTS
-from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -159,54 +160,33 @@ def _comes_back(rows: dict[K, list[Entry]]) -> bool:
         return False
 
 
-class ObjectLayout:
-    """Chunks of objects: all can be added up."""
-
-    has_rows: ClassVar[bool] = False
-    numbers_keys: ClassVar[bool] = False
-
-    def sizes(self, limits: TraceLimits) -> ChunkSizes:
-        """Return how many entries are merged at once, and how many make a block."""
-        return limits.object_chunks
-
-    def number(self, key: object) -> int:
-        """Return the number by which chunks are sorted."""
-        return hash(key)
-
-    def merged(self, chunks: Sequence[ObjectChunk[K, T]]) -> ObjectChunk[K, T]:
-        """Return the sum of chunks."""
-        together: dict[K, dict[tuple[Any, int], Any]] = {}
-        codes_of: dict[T, int] = {}
-        for chunk in chunks:
-            table = [codes_of.setdefault(time, len(codes_of)) for time in chunk.times]
-            for key, coded in chunk.rows.items():
-                sums = together.setdefault(key, {})
-                for value, code, diff in coded:
-                    place = (value, table[code])
-                    sums[place] = sums[place] + diff if place in sums else diff
-        left = ((key, [(*place, diff) for place, diff in sums.items() if diff]) for key, sums in together.items())
-        rows = {key: coded for key, coded in left if coded}
-        return ObjectChunk({key: rows[key] for key in sorted(rows, key=hash)}, list(codes_of))
-
-    def concatenated(self, chunks: Sequence[ObjectChunk[K, T]], moved: Callable[[T], T] | None = None) -> ObjectChunk[K, T]:
-        """Return chunks of ascending ranges of hashes as one, at the times that theirs have become."""
-        codes_of: dict[T, int] = {}
-        rows: dict[K, list[Entry]] = {}
-        for chunk in chunks:
-            times = chunk.times if moved is None else map(moved, chunk.times)
-            table = [codes_of.setdefault(time, len(codes_of)) for time in times]
-            for key, coded in chunk.rows.items():
-                rows[key] = [(value, table[code], diff) for value, code, diff in coded]
-        return ObjectChunk(rows, list(codes_of))
-
-    def encoded(self, chunk: ObjectChunk[K, T], codes_of: dict[T, int]) -> dict[K, list[Entry]]:
-        """Return a chunk to be pickled, with codes of these times, to which its own are added."""
-        table = [codes_of.setdefault(time, len(codes_of)) for time in chunk.times]
-        return {key: [(value, table[code], diff) for value, code, diff in coded] for key, coded in chunk.rows.items()}
-
-    def decoded(self, block: dict[K, list[Entry]], times: list[T]) -> ObjectChunk[K, T]:
-        """Return what was encoded."""
-        return ObjectChunk(block, times)
+def _merged(chunks: Sequence[ObjectChunk[K, T]]) -> ObjectChunk[K, T]:
+    together: dict[K, dict[tuple[Any, int], Any]] = {}
+    codes_of: dict[T, int] = {}
+    for chunk in chunks:
+        for key, coded in _encoded(chunk, codes_of).items():
+            sums = together.setdefault(key, {})
+            for value, code, diff in coded:
+                place = (value, code)
+                sums[place] = sums[place] + diff if place in sums else diff
+    left = ((key, [(*place, diff) for place, diff in sums.items() if diff]) for key, sums in together.items())
+    rows = {key: coded for key, coded in left if coded}
+    return ObjectChunk({key: rows[key] for key in sorted(rows, key=hash)}, list(codes_of))
 
 
-OBJECT_LAYOUT: Final = ObjectLayout()
+def _concatenated(chunks: Sequence[ObjectChunk[K, T]]) -> ObjectChunk[K, T]:
+    codes_of: dict[T, int] = {}
+    rows: dict[K, list[Entry]] = {}
+    for chunk in chunks:
+        rows.update(_encoded(chunk, codes_of))
+    return ObjectChunk(rows, list(codes_of))
+
+
+def _encoded(chunk: ObjectChunk[K, T], codes_of: dict[T, int]) -> dict[K, list[Entry]]:
+    table = [codes_of.setdefault(time, len(codes_of)) for time in chunk.times]
+    return {key: [(value, table[code], diff) for value, code, diff in coded] for key, coded in chunk.rows.items()}
+
+
+OBJECT_LAYOUT: Final[Layout[ObjectChunk[Any, Any]]] = Layout(
+    "objects", hash, _merged, _concatenated, _encoded, ObjectChunk, attrgetter("object_chunks"), numbers_keys=False
+)

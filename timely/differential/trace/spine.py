@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Generic, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, final
 
 from timely.differential.trace.block_run import BlockRun, RunWriter
 from timely.differential.trace.compaction_frontier import Move
 from timely.differential.trace.entries import Entry
-from timely.differential.trace.layouts import AnyChunk, Layout, cancels
+from timely.differential.trace.layouts import Layout, cancels
 from timely.differential.trace.trace_limits import TraceLimits
 from timely.memory import MemoryBudget
 
-C = TypeVar("C", bound=AnyChunk)
+if TYPE_CHECKING:
+    from timely.differential.trace.chunk import Chunk
+    from timely.differential.trace.object_chunk import ObjectChunk
+
+C = TypeVar("C", "Chunk[Any]", "ObjectChunk[Any, Any]")
 
 Run: TypeAlias = C | BlockRun[C]
 
@@ -28,7 +32,7 @@ class Spine(Generic[C]):
 
     def __init__(self, layout: Layout[C], budget: MemoryBudget, limits: TraceLimits, moved: Move) -> None:
         """Begin empty; ``moved(time)`` is a time as it was last advanced."""
-        self.layout = layout
+        self.layout: Layout[C] = layout
         self._moved = moved
         self._numbered = layout.numbers_keys
         self.changed = False  # since there was last nothing to merge
@@ -209,9 +213,9 @@ class _Merge(Generic[C]):
     """The merge of runs, a range of keys at a time."""
 
     def __init__(self, layout: Layout[C], sources: list[Run[C]], portion: int, writer: RunWriter[C]) -> None:
-        self.sources = sources
-        self._parts = _ranges(layout, sources, portion)
-        self._writer = writer
+        self.sources: list[Run[C]] = sources
+        self._parts: Iterator[C] = _ranges(layout, sources, portion)
+        self._writer: RunWriter[C] = writer
 
     def work(self) -> bool:
         """Merge the next range; return whether that was the last one."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 from timely.dataflow import OperatorInfo
 from timely.differential.trace.deltas import Delta
 from timely.differential.trace.entries import Entry, compacted
+from timely.differential.trace.layouts import Layout
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.updates import Key
 from timely.errors import ChangedDataflowError
@@ -20,7 +21,7 @@ from timely.order import PartialOrder
 
 if TYPE_CHECKING:
     from timely.dataflow.operator_state import Piece
-    from timely.differential.trace.chunk import Chunk, ColumnLayout, Values
+    from timely.differential.trace.chunk import Chunk, Values
     from timely.differential.updates.int_columns import Array
 
 T = TypeVar("T", bound=PartialOrder)
@@ -129,7 +130,7 @@ class TraceState(Generic[T]):
         """Add up what was logged: without checkpoints a log would grow for ever."""
         since, advanced = self._trace.holds.at_rest(), dict[T, T]()
         rows: dict[object, list[Entry]] = {}
-        chunks: dict[ColumnLayout, list[Chunk[T]]] = {}  # by layout
+        chunks: dict[Layout[Chunk[T]], list[Chunk[T]]] = {}  # by layout
         for _, item in self._entries:
             if isinstance(item, Columns):
                 from timely.differential.trace.chunk import Chunk
