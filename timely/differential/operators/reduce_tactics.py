@@ -56,13 +56,16 @@ class RowReduce(Generic[T]):
     def __init__(self, input: ReadInput[T], sent: Cursor[T]) -> None:
         self.input = input
         self.sent = sent
+        self._trace = sent.trace
 
     def changes(self, time: T, keys: Sequence[Keys], wait: Wait[T]) -> list[Update]:
         """Return the updates that turn what was sent for keys into what is to be at ``time``."""
         changes: list[Update] = []
-        input, history, trace = self.input, self.sent.history, self.sent.trace
+        input, history, trace = self.input, self.sent.history, self._trace
         result, lub, pairs = input.result, trace.lattice.lub, trace.pairs
-        each = dict.fromkeys(chain.from_iterable(part if isinstance(part, dict) else part.tolist() for part in keys))
+        each = keys[0]
+        if len(keys) > 1 or not isinstance(each, dict):
+            each = dict.fromkeys(chain.from_iterable(part if isinstance(part, dict) else part.tolist() for part in keys))
         for key in sorted(each, key=hash) if input.trace.reads_disk or trace.reads_disk else each:
             later: set[T] = set()
             left = counts_at(history(key), time, lub, later)

@@ -108,6 +108,7 @@ class _SharedTrace(Generic[T]):
 
     def __init__(self, cursor: Cursor[T], pairs: bool, f: Function) -> None:
         self._cursor = cursor
+        self.trace = cursor.trace
         self.pairs = pairs
         self.restore = cursor.restore
         self._rows = f.rows
@@ -132,16 +133,13 @@ class _SharedTrace(Generic[T]):
     def maintain(self, portion: int) -> bool:
         return False  # its arrangement does that
 
-    @property
-    def trace(self) -> Trace[T]:
-        return self._cursor.trace
-
 
 class _Grouped(_Own, Generic[T]):
     """The input is the groups of an aggregate."""
 
     def __init__(self, groups: Groups[T]) -> None:
         self._groups = groups
+        self.trace = groups.trace
         self.pairs = True
         self.result = groups.result
         self.large = groups.large  # type: ignore[method-assign]
@@ -152,11 +150,7 @@ class _Grouped(_Own, Generic[T]):
             yield self._groups.append(time, delta)
 
     def gather(self, keys: Array) -> Gathered | None:
-        return self._groups.trace.gather(keys)
-
-    @property
-    def trace(self) -> Trace[T]:
-        return self._groups.trace
+        return self.trace.gather(keys)
 
 
 class Restored(NamedTuple):
