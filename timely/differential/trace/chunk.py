@@ -397,16 +397,25 @@ def merged(chunks: Sequence[Chunk[T]]) -> Chunk[T]:
     values, diffs = _columns(chunks)
     keys = np.concatenate([chunk.row_keys() for chunk in chunks])
     if values is None or isinstance(values, np.ndarray):
-        columns = [keys, *([] if values is None else [values]), *([] if codes is None else [codes])]
-        rows, diffs = summed(columns, diffs, runs=True)
-        codes = None if codes is None else rows.pop()
-        keys, values = rows[0], rows[1] if len(rows) > 1 else None
-    else:
-        chosen, diffs = _rows_left(keys, values, codes, diffs)
-        keys, values, codes = keys[chosen], values[chosen].loaded(), None if codes is None else codes[chosen]
+        return _summed(keys, values, codes, diffs, times, runs=True)
+    chosen, diffs = _rows_left(keys, values, codes, diffs)
+    return _chunk(keys[chosen], values[chosen].loaded(), None if codes is None else codes[chosen], diffs, times)
+
+
+def _summed(
+    keys: Array, values: Array | None, codes: Array | None, diffs: Array | None, times: list[T], runs: bool = False
+) -> Chunk[T]:
+    """Return the sum of entries of whole numbers; ``runs`` are sorted."""
+    columns = [column for column in (keys, values, codes) if column is not None]
+    rows, diffs = summed(columns, diffs, runs)
+    return _chunk(rows[0], None if values is None else rows[1], None if codes is None else rows[-1], diffs, times)
+
+
+def _chunk(keys: Array, values: Values | None, codes: Array | None, diffs: Array | None, times: list[T]) -> Chunk[T]:
+    """Return sorted entries as a chunk, without times that nothing is left of."""
     if diffs is not None and (diffs == 1).all():
         diffs = None
-    if codes is not None:  # times that nothing is left of
+    if codes is not None:
         used = np.unique(codes)
         if len(used) < len(times):
             times = [times[code] for code in used.tolist()]
@@ -478,18 +487,6 @@ def by_time(chunks: Sequence[Chunk[T]], times: Iterable[T], moved: Callable[[T],
     }
 
 
-def _columns_of(rows: Sequence[tuple[int, Any, Any, Any]], pairs: bool) -> Gathered | None:
-    codes_of: dict[Any, int] = {}
-    codes = np.array([codes_of.setdefault(row[2], len(codes_of)) for row in rows], np.int32)
-    values = integers([row[1] for row in rows]) if pairs and rows else None
-    diffs = integers([row[3] for row in rows]) if rows else np.zeros(0, np.int64)
-    if diffs is None or (pairs and rows and values is None):
-        return None
-    if pairs and values is None:
-        values = np.zeros(0, np.int64)
-    return Gathered(np.array([row[0] for row in rows], np.int64), values, codes, diffs, list(codes_of))
-
-
 def one(parts: Sequence[Gathered], pairs: bool) -> Gathered:
     """Return the sum of parts."""
     if len(parts) == 1:
@@ -509,16 +506,22 @@ def one(parts: Sequence[Gathered], pairs: bool) -> Gathered:
     )
 
 
-def chunk_of_rows(entries: Mapping[Any, Sequence[Any]], moved: Callable[[T], T] | None, pairs: bool) -> Chunk[T] | None:
-    """Return the entries of a dictionary as a chunk of whole numbers, or ``None`` unless all are such."""
+def chunk_of_rows(entries: Mapping[Any, Sequence[Entry]], moved: Callable[[T], T] | None, pairs: bool) -> Chunk[T] | None:
+    """Return the sum of the entries of a dictionary, at the times that ``moved`` takes theirs to.
+
+    ``None`` unless all are whole numbers.
+    """
     keys = integers(list(entries))
-    if keys is None:
-        return None
     rows = [(number, *entry) for number, key in enumerate(entries) for entry in entries[key]]
-    columns = _columns_of(rows, pairs)
-    if columns is None:
+    values = integers([row[1] for row in rows]) if pairs else None
+    diffs = integers([row[3] for row in rows])
+    if keys is None or diffs is None or (pairs and values is None):
         return None
-    order = np.argsort(keys[columns.numbers], kind="stable")
-    values = None if columns.values is None else columns.values[order]
-    chunk = Chunk.of(keys[columns.numbers][order], values, columns.codes[order], columns.diffs[order], columns.times)
-    return chunk if moved is None else merged([chunk.at(list(map(moved, chunk.times)))])
+    codes_of: dict[T, int] = {}
+    codes = np.array([codes_of.setdefault(row[2], len(codes_of)) for row in rows], np.int32)
+    times = list(codes_of)
+    if moved is not None:
+        codes_of = {}
+        codes = np.array([codes_of.setdefault(moved(time), len(codes_of)) for time in times], np.int32)[codes]
+        times = list(codes_of)
+    return _summed(keys[[row[0] for row in rows]], values, None if len(times) < 2 else codes, diffs, times)
