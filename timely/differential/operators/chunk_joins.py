@@ -34,8 +34,9 @@ def chunk_pairs(
     """Collect the pairs of a delta and its matches by time in ``results_by_time``, and yield how many, now and then."""
     for some, other in matches.chunks:
         sorted_keys = SortedKeys(mine.keys[some], mine.offsets[some.start : some.stop + 1])
-        bounds = [lub(time, when) for when in other.times]
+        bounds: list[T] = []
         for keys, first, second in pairs(sorted_keys, SortedKeys(other.keys, other.offsets), 10 * limit):
+            bounds = bounds or [lub(time, when) for when in other.times]  # most runs have none of a few keys
             diffs = _products(mine, first, other, second)
             for bound, rows in _by_bound(bounds, None if other.codes is None else other.codes[second]):
                 here = slice(None) if rows is None else rows
