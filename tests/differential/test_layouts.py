@@ -8,20 +8,26 @@ from __future__ import annotations
 from contextlib import ExitStack
 from decimal import Decimal
 from itertools import chain
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import attrs
 import pytest
 
+import timely
 from timely import Product
+from timely import differential as dd
+from timely.differential.trace import trace_state
 from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.entries import accumulate
 from timely.differential.trace.trace import Trace
 from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
+from timely.errors import ChangedDataflowError
 from timely.operators.keyed.merge_policy import EVERYTHING, GEOMETRIC, MergePolicy
 from timely.progress import lattice
+from timely.recovery import Recovery
 from timely.testing.differential import accumulated, small_columns, tiny_memory
 
 PAIR: Any = Product[int, int]
@@ -148,3 +154,26 @@ def test_no_step_of_a_merge_copies_all_of_it(monkeypatch: pytest.MonkeyPatch) ->
     matches = trace.matches(keys, trace.number, set())
     chosen = [chunk.keys[np.isin(chunk.keys, keys[some])].tolist() for some, chunk in matches.chunks]
     assert sorted(chain.from_iterable(chosen)) == [5, 998, 1_003, 9_999]
+
+
+def test_a_trace_of_another_format_is_refused_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def counted(epoch: int) -> Any:
+        """Insert a word at an epoch, and return the counts then."""
+        worker = timely.Worker()
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                session, words = dd.new_collection(scope)
+                output = words.count().output()
+            session.advance_to(epoch)
+            session.insert("word")
+            session.advance_to(epoch + 1)
+            recovery.checkpoint(epoch + 1)
+            return output.at(epoch)
+
+    assert counted(0) == {("word", 1): 1}
+    number = trace_state.FORMAT
+    monkeypatch.setattr(trace_state, "FORMAT", number + 1)
+    with pytest.raises(ChangedDataflowError, match=rf"count#\d+: .* format {number}, and this .* format {number + 1}: use"):
+        counted(1)
+    monkeypatch.undo()
+    assert counted(1) == {("word", 2): 1}

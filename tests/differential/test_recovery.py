@@ -15,8 +15,6 @@ import timely
 from tests.differential.test_sharing import J6_ANSWERS, J6_EDGES, J6_QUERIES
 from tests.differential.test_upserts import CALLS, EXPECTED, call
 from timely import differential as dd
-from timely.differential.trace import trace_state
-from timely.errors import ChangedDataflowError
 from timely.recovery import Recovery
 from timely.testing.differential import run as run_once
 from timely.testing.differential import run_resumed, small_columns
@@ -451,28 +449,3 @@ def test_DD_I1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int
     for peers, end in zip(workers, (stop, 20), strict=True):
         results += timely.execute(lambda worker: program(worker, end), workers=peers)[0]  # noqa: B023
     assert results == EXPECTED
-
-
-def test_a_trace_of_another_format_is_refused_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """White box: no released version has written another format."""
-
-    def counted(epoch: int) -> Any:
-        """Insert a word at an epoch, and return the counts then."""
-        worker = timely.Worker()
-        with Recovery(worker, tmp_path) as recovery:
-            with worker.dataflow(int) as scope:
-                session, words = dd.new_collection(scope)
-                output = words.count().output()
-            session.advance_to(epoch)
-            session.insert("word")
-            session.advance_to(epoch + 1)
-            recovery.checkpoint(epoch + 1)
-            return output.at(epoch)
-
-    assert counted(0) == {("word", 1): 1}
-    number = trace_state.FORMAT
-    monkeypatch.setattr(trace_state, "FORMAT", number + 1)
-    with pytest.raises(ChangedDataflowError, match=rf"count#\d+: .* format {number}, and this .* format {number + 1}: use"):
-        counted(1)
-    monkeypatch.undo()
-    assert counted(1) == {("word", 2): 1}

@@ -34,7 +34,7 @@ FORMAT: Final = 1
 """The format of a trace in checkpoints, which is raised when the items below change."""
 
 
-class History(NamedTuple):
+class TraceHistory(NamedTuple):
     """The format of a trace in a checkpoint, and where its history begins."""
 
     format: int
@@ -51,7 +51,7 @@ class Columns(NamedTuple):
     times: list[Any]
 
     @classmethod
-    def of(cls, chunk: Chunk[Any]) -> Columns:
+    def of(cls, chunk: Chunk[T]) -> Columns:
         """Return the entries of a chunk."""
         return cls(chunk.row_keys(), chunk.values, chunk.codes, chunk.diffs, chunk.times)
 
@@ -70,7 +70,7 @@ class TraceState(Generic[T]):
         self._least = trace.limits.logged
         self._limit = self._least
         self._path = info.path
-        register_union_state(info, lambda: [History(FORMAT, trace.holds.at_rest())], self._resume)
+        register_union_state(info, lambda: [TraceHistory(FORMAT, trace.holds.at_rest())], self._resume)
         self._log = info.register_state(self.save, self.load, rescale=self._rescale, logged=True, at_rest=True)
         self._entries = self._log.entries
         if self._log.kept:
@@ -148,10 +148,10 @@ class TraceState(Generic[T]):
 
     # -- restoring -------------------------------------------------------------------------------------------------
 
-    def _resume(self, items: Iterable[History]) -> None:
+    def _resume(self, items: Iterable[TraceHistory]) -> None:
         """Begin where the history of a checkpoint does; ``ChangedDataflowError`` for one of another format."""
         for item in items:
-            number = item.format if isinstance(item, History) else 0
+            number = item.format if isinstance(item, TraceHistory) else 0
             if number != FORMAT:
                 raise ChangedDataflowError(
                     f"{self._path}: the checkpoint has its collection in format {number}, and this version of the library reads"
