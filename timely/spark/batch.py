@@ -29,7 +29,7 @@ from timely.spark.defaults import RunDefaults
 from timely.spark.gathered_rendezvous import GatheredRendezvous, ObservedReports, RendezvousMode, rendezvous_mode
 from timely.spark.logs import LogPlan, log_to_spark
 from timely.spark.packing import FAILED, REPORT, TAG, column_name, struct_name
-from timely.spark.plan import ColumnOf, InputPlan, check_build, check_names, session_of, struct_type
+from timely.spark.plan import ColumnOf, InputPlan, Partitioning, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import RunEntry
 from timely.spark.rendezvous import rendezvous as driver_rendezvous
 from timely.spark.reporting import Metrics, Monitor, ReportPage, RunProgress, check_page, listen_for_page, monitor, name_of
@@ -169,6 +169,7 @@ def run(
     workers: int | None = None,
     epoch: ColumnOf | None = None,
     key: ColumnOf | None = None,
+    partitioning: Partitioning = "even",
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | timedelta = timedelta(seconds=10),
     patience: float | None = None,
@@ -183,8 +184,10 @@ def run(
     Without ``workers``, a run has as many as the session has slots that no stream holds. ``build(scope, **streams)`` is called in
     every worker. It gets a stream of Arrow batches for each of ``inputs``, under its name, and returns a dictionary of such
     streams, one for each of ``outputs``, whose values are schemas: DDL strings or a ``StructType``. Rows are partitioned evenly,
-    or by the hash of the column ``key``. They enter at time 0, or at the time in the integer column ``epoch``, in ascending order
-    in each worker. Both may be one column that every input has, or a dictionary from inputs to columns.
+    or by the hash of the column ``key``. With ``partitioning="hash"`` rows without a key go by the hash of all their columns,
+    which Spark does several times faster; the partitions are uneven where many rows are equal. Rows enter at time 0, or at the
+    time in the integer column ``epoch``, in ascending order in each worker. Both may be one column that every input has, or a
+    dictionary from inputs to columns.
 
     With ``checkpoint``, the state of the operators and the outputs so far are written there, after every ``checkpoint_every``
     epochs that have rows, or that much time; when all rows are in, also in the middle of a loop, with the messages in flight. It
@@ -233,7 +236,7 @@ def run(
             )
     check_build(build, inputs)
     check_names("outputs", outputs)
-    plan = InputPlan.of(inputs, epoch, key)
+    plan = InputPlan.of(inputs, epoch, key, partitioning)
     schemas = {name: struct_type(session, name, schema) for name, schema in outputs.items()}
     by_worker = rendezvous_mode(session, rendezvous) == "all_gather"
     if by_worker and live is not None:

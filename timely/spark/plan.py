@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Container, Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, Literal, get_args
 
 import attrs
 from pyspark.errors import PySparkException
@@ -36,6 +36,9 @@ from timely.spark.versions import arrow_type
 
 ColumnOf = str | Mapping[str, str]
 """A column of every input, or of each input that is named."""
+
+Partitioning = Literal["even", "hash"]
+"""How rows without keys reach workers: as many each, or by the hash of the row."""
 
 _KEY = "timely_key"
 _EXISTS = "timely_there"
@@ -104,15 +107,24 @@ class InputPlan:
     frames: Mapping[str, DataFrame]
     epochs: Mapping[str, int]
     keys: Mapping[str, int]
+    partitioning: Partitioning = "even"
 
     @classmethod
-    def of(cls, frames: Mapping[str, DataFrame], epoch: ColumnOf | None, key: ColumnOf | None) -> InputPlan:
+    def of(
+        cls,
+        frames: Mapping[str, DataFrame],
+        epoch: ColumnOf | None,
+        key: ColumnOf | None,
+        partitioning: Partitioning = "even",
+    ) -> InputPlan:
         """Check the columns. Raises SchemaError for one that cannot be carried, is missing, or cannot be an epoch or a key."""
+        if partitioning not in get_args(Partitioning):
+            raise ConfigurationError(f"partitioning must be 'even' or 'hash', not {partitioning!r}")
         for name, frame in frames.items():
             if not frame.columns:
                 raise SchemaError(f"input {name!r} has no columns, so its rows cannot be distinguished: give it one")
             check_types(f"input {name!r}", frame.schema)
-        plan = cls(frames, _columns("epoch", frames, epoch), _columns("key", frames, key))
+        plan = cls(frames, _columns("epoch", frames, epoch), _columns("key", frames, key), partitioning)
         for name in plan.epochs:
             _check_epoch(name, plan.field(name, plan.epochs))
         for name in plan.keys:
@@ -134,13 +146,21 @@ class InputPlan:
         """Return the rows of all inputs in ``workers`` partitions, each in ascending order of epoch."""
         if len(self.frames) > 1:
             packed = self._packed(bool(self.epochs))
-            return _partitioned(session, packed, workers, [_KEY] if self.keys else [], EPOCH if self.epochs else None)
+            by = [_KEY] if self.keys else self._hashed(packed)
+            return _partitioned(session, packed, workers, by, EPOCH if self.epochs else None)
         ((name, original),) = self.frames.items()
         frame = _by_position(original)
         if not self.keys and not self.epochs and (cached := cached_partitions(session, frame, workers)) is not None:
             return cached
-        key = [column_name(self.keys[name])] if self.keys else []
-        return _partitioned(session, frame, workers, key, column_name(self.epochs[name]) if self.epochs else None)
+        by = [column_name(self.keys[name])] if self.keys else self._hashed(frame)
+        return _partitioned(session, frame, workers, by, column_name(self.epochs[name]) if self.epochs else None)
+
+    def _hashed(self, frame: DataFrame) -> list[str]:
+        """Return the columns by whose hash rows are partitioned; none where each worker gets as many.
+
+        Spark sorts before it deals rows evenly, so that a task that runs again deals them as before. A hash is the same anyway.
+        """
+        return [field.name for field in frame.schema if can_hash(field.dataType)] if self.partitioning == "hash" else []
 
     def whole(self, chosen: Container[str] | None = None) -> DataFrame:
         """Return the rows of all inputs, or of the ``chosen`` ones, as one DataFrame, in the partitions that they have."""

@@ -93,7 +93,7 @@ def graph_run(
                 " or cache it",
                 stacklevel=4,
             )
-    result = run(build, inputs, {"found": schema}, version=version, **options)
+    result = run(build, inputs, {"found": schema}, partitioning="hash", version=version, **options)
     return derived_result(result["found"], result)
 
 
