@@ -14,7 +14,7 @@ import pytest
 
 import timely
 from tests.differential.beside_duckdb import Tables
-from timely import GraphError, SqlError
+from timely import GraphError, OperatorError, SqlError
 from timely import differential as dd
 from timely.testing import differential
 
@@ -106,6 +106,43 @@ WINDOWS: dict[str, tuple[Callable[[Any], Any], str]] = {
 def test_windows_are_those_of_duckdb_at_every_epoch(name: str) -> None:
     build, query = WINDOWS[name]
     TABLES.check(build, query)
+
+
+def by_rows_and_by_columns(build: Callable[[Any], Any], schema: pa.Schema, rows: list[Any]) -> list[Any]:
+    """What a table of windows holds at the end: of rows that a session inserts, and of an Arrow table of them."""
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            inserted = dd.table(scope, schema)
+            arrow = pa.Table.from_pylist([dict(zip(schema.names, row)) for row in rows], schema)
+            outputs = [build(table).output() for table in (inserted, dd.table(scope, arrow))]
+        for row in rows:
+            inserted.session.insert(row)
+        inserted.session.close()
+        return [output.at(0) for output in outputs]
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_columns_are_those_of_rows(name: str) -> None:
+    source = random.Random(11)
+    one, other = by_rows_and_by_columns(WINDOWS[name][0], CLICKS, [click(source) for _ in range(200)])
+    assert one == other and len(one) > 20
+
+
+@pytest.mark.parametrize("size", [7, 1 << 62, 1 << 70])
+def test_windows_of_numbers_that_are_large(size: int) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    numbers = [(n,) for n in (0, -1, 6, 1 << 40, -(1 << 40), None, 5, 5)]
+    one, other = by_rows_and_by_columns(lambda table: table.sliding("n", size, size), schema, numbers)
+    assert one == other and sum(one.values()) == 7
+
+
+def test_windows_at_the_ends_of_time() -> None:
+    schema = pa.schema([("m", pa.timestamp("us"))])
+    moments = [(datetime.datetime(year, 1, 2),) for year in (1, 1900, 9999, 1969)] * 2
+    one, other = by_rows_and_by_columns(lambda table: table.tumbling("m", "1 day"), schema, moments)
+    assert one == other and sum(one.values()) == 8
+    with pytest.raises(OperatorError, match="9999-12-31"):
+        by_rows_and_by_columns(lambda table: table.tumbling("m", "1 day"), schema, [(datetime.datetime(9999, 12, 31, 1),)])
 
 
 @pytest.mark.parametrize("name", ["tumbling counted", "sliding", "sessions", "sessions of all"])

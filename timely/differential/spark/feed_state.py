@@ -13,9 +13,12 @@ import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route
 from timely.differential.collections import Collection
-from timely.differential.spark.decoding import ChangeTypes, Debezium, FeedDecoder, FeedTable, Item, Row, Upserted
+from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Item, Row, Upserted
 from timely.differential.tables import Table
+from timely.differential.tables.arrow_rows import plain_schema
+from timely.differential.tables.expressions.column_stages import checked
 from timely.differential.tables.values.kinds import columns_of
+from timely.differential.updates.row_columns import rows_of_batch
 from timely.differential.updates.updates import Update, by_record
 from timely.errors import FeedError
 from timely.operators.generic import unary_frontier
@@ -190,6 +193,8 @@ class TableBuilder:
     def build(self, changes: Stream[int, Any], snapshot: Stream[int, Any] | None = None) -> Table[int]:
         """Return the table."""
         name = self.table.name
+        if isinstance(self.decoder, Appended):
+            return self._appended(changes if snapshot is None else changes.concat(snapshot))
         stream = changes.map_batch(self.decoder.decode(self.table))
         if snapshot is not None:
             before = attrs.evolve(self.decoder, snapshot=True) if isinstance(self.decoder, Upserted) else self.decoder
@@ -200,3 +205,10 @@ class TableBuilder:
             keys = self.decoder.keys
             stream = fold_by_key(stream, unique_rows(self.table, keys) if keys else count_rows(self.table), f"changes: {name}")
         return Table(Collection(stream), columns_of(self.table.schema))
+
+    def _appended(self, batches: Stream[int, Any]) -> Table[int]:
+        """Return the table of rows that are only added, whose columns stay columns where its types have kernels."""
+        schema = plain_schema(self.table.schema)
+        rows = batches.map_batch(lambda batch: rows_of_batch(batch.select(schema.names).cast(schema)))
+        columns = columns_of(self.table.schema)
+        return Table(checked(Collection(rows), self.table.reader(), columns, schema, self.table.name), columns)

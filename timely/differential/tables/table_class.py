@@ -16,6 +16,7 @@ from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession
 from timely.differential.outputs import Output, output
 from timely.differential.tables.arrow_rows import by_batches
+from timely.differential.tables.expressions.column_compiler import column_expressions
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import Scalar, compile_scalar
 from timely.differential.tables.names.queries import Expression, ordered, parsed, relation_of, sort_keys_over, values_over
@@ -183,8 +184,10 @@ class Table(Generic[T]):
         recent, late = recent_rows(self.collection, axis, length, "keep_recent")
         return Table(recent, self.columns), Table(late, self.columns)
 
+    @naming_the_line
     def _axis(self, operator: str, column: Expression) -> Axis:
-        return axis_of(self._scalar(column), operator)
+        (value,), scope = values_over(self.columns, [self._parsed(column)])
+        return axis_of(compile_scalar(value, scope), operator, column_expressions([value], scope))
 
     @naming_the_line
     def _scalar(self, expression: Expression) -> Scalar:

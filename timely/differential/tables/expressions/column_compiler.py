@@ -111,6 +111,8 @@ def canonical(column: Any, kind: Kind) -> Any:
         return column.cast(pa.large_string())
     if kind is Kind.TIMESTAMP:
         return column.cast(pa.timestamp("us"))
+    if kind is Kind.INSTANT:
+        return column.cast(pa.timestamp("us", "UTC"))
     if kind.scale is not None:
         return _fixed(column)
     if kind is Kind.DOUBLE:

@@ -8,12 +8,18 @@ from operator import itemgetter
 from typing import Any, Final
 
 import attrs
+import numpy as np
+import pyarrow as pa
 
 from timely.differential.collections import Collection
+from timely.differential.tables.expressions.column_compiler import Expressions
+from timely.differential.tables.expressions.column_stages import staged
 from timely.differential.tables.expressions.scalar_compiler import Row, Scalar
 from timely.differential.tables.values.kinds import MOMENTS, Column, Kind
-from timely.differential.tables.values.moment_functions import add_interval, bucket, interval_of, naive
+from timely.differential.tables.values.moment_functions import MONDAY, add_interval, bucket, interval_of, naive
 from timely.differential.tables.values.zones import to_utc
+from timely.differential.updates.row_columns import LazyColumn, RowColumns
+from timely.differential.updates.updates import Update
 from timely.errors import GraphError, SqlError, brief
 
 Length = str | datetime.timedelta | int
@@ -29,6 +35,8 @@ class Axis:
 
     kind: Kind
     moment: Callable[[Row], Any]
+    kernel: Expressions | None = None
+    """The same of columns, where there is a kernel."""
 
     @property
     def columns(self) -> tuple[Column, Column]:
@@ -36,7 +44,7 @@ class Axis:
         return Column("window_start", self.kind, False), Column("window_end", self.kind, False)
 
 
-def axis_of(scalar: Scalar, place: str) -> Axis:
+def axis_of(scalar: Scalar, place: str, kernel: Expressions | None = None) -> Axis:
     """Return the axis of an expression; ``GraphError`` where its values are no moments."""
     of = scalar.function
     if scalar.kind is Kind.DATE:
@@ -45,10 +53,10 @@ def axis_of(scalar: Scalar, place: str) -> Axis:
             value = of(row)
             return None if value is None else naive(value)
 
-        return Axis(Kind.TIMESTAMP, start_of_day)
+        return Axis(Kind.TIMESTAMP, start_of_day, kernel)
     if scalar.kind not in (*MOMENTS, Kind.INTEGER):
         raise GraphError(f"{place}: windows are of timestamps, dates or whole numbers, not of {scalar.kind.value}")
-    return Axis(scalar.kind, of)
+    return Axis(scalar.kind, of, kernel)
 
 
 @attrs.frozen
@@ -125,7 +133,56 @@ def sliding(
             yield (*row, begin, end)
             begin = step.before(begin)
 
-    return rows.flat_map(windows, name=place)
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
+        return [(window, diff) for row, diff in updates for window in windows(row)]
+
+    kernel = axis.kernel
+    if kernel is None or step.months or size.months:
+        return staged(rows, place, by_rows, None)
+    lengths = _number(size.delta), _number(step.delta)
+    if axis.kind is Kind.INTEGER:
+        first = origin or 0
+    else:
+        first = _number((MONDAY if origin is None else naive(origin)) - _EPOCH)
+    return staged(rows, place, by_rows, lambda table: _windows(table, kernel, first, *lengths))
+
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_ERA: Final = (datetime.datetime.min - _EPOCH) // _MICROSECOND, (datetime.datetime.max - _EPOCH) // _MICROSECOND
+"""The first and the last timestamp."""
+
+_FAR: Final = 1 << 61
+"""A whole number of which the double has 64 bits."""
+
+
+def _number(length: Any) -> int:
+    return length if type(length) is int else int(length // _MICROSECOND)
+
+
+def _windows(table: RowColumns, kernel: Expressions, first: int, size: int, step: int) -> RowColumns | None:
+    """Return each row with its windows, ``None`` where a moment is too far from others."""
+    columns = kernel(table)
+    if columns is None:
+        return None
+    moments: Any = columns[0].cast(pa.timestamp("us")) if pa.types.is_date(columns[0].type) else columns[0]
+    rows = np.flatnonzero(moments.is_valid().to_numpy(zero_copy_only=False))
+    at = moments.drop_null().cast(pa.int64()).to_numpy()
+    least, most = (-_FAR, _FAR) if pa.types.is_integer(moments.type) else _ERA
+    if max(abs(first), size, step) > _FAR or (len(at) and (int(at.min()) - size - step < least or int(at.max()) + size > most)):
+        return None
+    begin = at - (at - first) % step
+    chosen, begins = [], []
+    while len(rows):
+        inside = begin + size > at
+        rows, at, begin = rows[inside], at[inside], begin[inside]
+        chosen.append(rows)
+        begins.append(begin)
+        begin = begin - step
+    rows, begin = np.concatenate([rows, *chosen]), np.concatenate([begin, *begins])
+    ends = (LazyColumn(pa.array(side).cast(moments.type)) for side in (begin, begin + size))
+    spread = table.chosen(rows)
+    return spread.with_columns((*spread.columns, *ends))
 
 
 def sessions(

@@ -190,7 +190,7 @@ def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
 
 _PARTS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 
-_MONDAY: Final = datetime.datetime(2000, 1, 3)
+MONDAY: Final = datetime.datetime(2000, 1, 3)
 _JANUARY: Final = datetime.datetime(2000, 1, 1)
 
 
@@ -215,7 +215,7 @@ def bucket(months: int, delta: datetime.timedelta) -> Callable[..., Any]:
                 passed = (moment.year - first.year) * 12 + moment.month - first.month
                 begin = add_interval(start_of_day(first), passed // months * months, datetime.timedelta())
             else:
-                first = _MONDAY if origin is None else naive(origin)
+                first = MONDAY if origin is None else naive(origin)
                 begin = moment - (moment - first) % delta
         except OverflowError as error:
             raise SqlError(f"{value}: {error}") from None
