@@ -42,7 +42,7 @@ def batches(epoch: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[pa.Re
 
 
 def run(
-    decoder: FeedDecoder,
+    decoder: FeedDecoder | Appended,
     epochs: Epochs,
     feed: pa.Schema,
     *,
@@ -168,7 +168,7 @@ def test_a_row_that_is_there_several_times(render: Callable[..., Any]) -> None:
         assert tables == {0: [(1, None)] * 3, 1: [(1, None)] * 3, 2: [(1, None)] * 2}
 
 
-def refused(decoder: FeedDecoder, epochs: Epochs, feed: pa.Schema) -> str:
+def refused(decoder: FeedDecoder | Appended, epochs: Epochs, feed: pa.Schema) -> str:
     with pytest.raises(FeedError) as error:
         run(decoder, epochs, feed)
     assert "input 'orders' given at program.py:1, row " in str(error.value)

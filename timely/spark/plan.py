@@ -111,11 +111,7 @@ class InputPlan:
 
     @classmethod
     def of(
-        cls,
-        frames: Mapping[str, DataFrame],
-        epoch: ColumnOf | None,
-        key: ColumnOf | None,
-        partitioning: Partitioning = "even",
+        cls, frames: Mapping[str, DataFrame], epoch: ColumnOf | None, key: ColumnOf | None, partitioning: Partitioning = "even"
     ) -> InputPlan:
         """Check the columns. Raises SchemaError for one that cannot be carried, is missing, or cannot be an epoch or a key."""
         if partitioning not in get_args(Partitioning):

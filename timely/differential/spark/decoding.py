@@ -79,11 +79,6 @@ class FeedDecoder(Protocol):
 class Appended:
     """Every row is one more row of the table."""
 
-    def decode(self, table: FeedTable) -> Callable[[pa.RecordBatch], list[Item]]:
-        """Return the function from a batch to changes."""
-        read, names = table.reader(), table.schema.names
-        return lambda batch: [(read(row), 1) for row in _rows(batch, names)]
-
 
 @attrs.frozen
 class ChangeTypes:

@@ -188,7 +188,7 @@ class TableBuilder:
     """Makes the table of a feed in a worker, from the streams of its DataFrames."""
 
     table: FeedTable
-    decoder: FeedDecoder
+    decoder: FeedDecoder | Appended
 
     def build(self, changes: Stream[int, Any], snapshot: Stream[int, Any] | None = None) -> Table[int]:
         """Return the table."""

@@ -33,7 +33,7 @@ class Feed:
     frame: DataFrame
     snapshot: DataFrame | None
     rows: StructType
-    decoder: FeedDecoder
+    decoder: FeedDecoder | Appended
     place: str
 
     def going_on(self, name: str, stored: StructType | None, snapshot: StructType | None) -> Feed:
@@ -166,7 +166,11 @@ def as_feed(name: str, source: object) -> Feed:
 
 
 def _feed(
-    frame: DataFrame, snapshot: DataFrame | None, rows: StructType, decoder: FeedDecoder, alike: Callable[[DataFrame], DataFrame]
+    frame: DataFrame,
+    snapshot: DataFrame | None,
+    rows: StructType,
+    decoder: FeedDecoder | Appended,
+    alike: Callable[[DataFrame], DataFrame],
 ) -> Feed:
     """Return the feed, whose snapshot ``alike`` brings into the form of its changes."""
     for key in getattr(decoder, "keys", ()):

@@ -139,11 +139,9 @@ def sliding(
     kernel = axis.kernel
     if kernel is None or step.months or size.months:
         return staged(rows, place, by_rows, None)
-    lengths = _number(size.delta), _number(step.delta)
-    if axis.kind is Kind.INTEGER:
-        first = origin or 0
-    else:
-        first = _number((MONDAY if origin is None else naive(origin)) - _EPOCH)
+    unit: Any = 1 if axis.kind is Kind.INTEGER else _MICROSECOND
+    first = origin or 0 if unit == 1 else ((MONDAY if origin is None else naive(origin)) - _EPOCH) // unit
+    lengths = size.delta // unit, step.delta // unit
     return staged(rows, place, by_rows, lambda table: _windows(table, kernel, first, *lengths))
 
 
@@ -154,10 +152,6 @@ _ERA: Final = (datetime.datetime.min - _EPOCH) // _MICROSECOND, (datetime.dateti
 
 _FAR: Final = 1 << 61
 """A whole number of which the double has 64 bits."""
-
-
-def _number(length: Any) -> int:
-    return length if type(length) is int else int(length // _MICROSECOND)
 
 
 def _windows(table: RowColumns, kernel: Expressions, first: int, size: int, step: int) -> RowColumns | None:
