@@ -49,7 +49,8 @@ def test_a_query_resumes_from_a_checkpoint_on_another_number_of_workers(query: s
 
 def test_random_queries_give_what_duckdb_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timely.differential.tables.expressions.column_stages.FEW", 1)  # a few rows go by columns too
-    assert sum(check_random_query(number) for number in range(12)) > 9
+    refused_once = [170_120]  # a clause was taken to stand before FROM, by a word of another query
+    assert sum(check_random_query(number) for number in [*range(11), *refused_once]) > 9
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------

@@ -263,13 +263,15 @@ def position_of(node: exp.Expr | None) -> str:
 
 def stands_before(node: exp.Expr, other: exp.Expr) -> bool:
     """Return whether the names and literals of a node stand before those of another in one text."""
-    first, second = _first_place(node), _first_place(other)
-    return first is not None and second is not None and first.text is second.text and first.start < second.start
+    first, second = _first_leaf(node), _first_leaf(other)
+    return first is not None and second is not None and first[0] is second[0] and first[1] < second[1]
 
 
-def _first_place(node: exp.Expr) -> _Place | None:
-    places = (part.meta[_PLACE] for part in node.walk() if "start" in part.meta and _PLACE in part.meta)
-    return min(places, key=lambda place: int(place.start), default=None)
+def _first_leaf(node: exp.Expr) -> tuple[_Text, int] | None:
+    """Return where a node's first name or literal stands, which the parser notes itself."""
+    leaves = [part.meta for part in node.walk() if "start" in part.meta and _PLACE in part.meta]
+    first = min(leaves, key=lambda meta: int(meta["start"]), default=None)
+    return None if first is None else (first[_PLACE].text, first["start"])
 
 
 def written(node: exp.Expr) -> str:
