@@ -183,10 +183,10 @@ class Fields:
             for kind, column in zip(self.schema.types, batch.columns, strict=True)
         )
 
-    def rows(self, batch: Container) -> list[tuple[Any, ...]]:
+    def rows(self, batch: Container) -> list[tuple[object, ...]]:
         """Return the records of a batch."""
         return list(zip(*(map(canonical, column.to_pylist()) for column in batch.columns), strict=True))
 
 
-def _described(fields: Sequence[tuple[str, Any]]) -> str:
+def _described(fields: Sequence[tuple[str, object]]) -> str:
     return ", ".join(f"{name}: {kind}" for name, kind in fields) or "no columns"

@@ -57,14 +57,14 @@ def values_of(column: Any) -> list[Any]:
     if pa.types.is_floating(kind) and has_nan(column):
         return list(map(canonical, column.to_pylist()))
     if kind in (pa.int64(), pa.float64(), pa.int32()) and not column.null_count:
-        values: list[Any] = column.to_numpy().tolist()
+        values: list[object] = column.to_numpy().tolist()
         return values
     if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind) or kind in (pa.string(), pa.large_string())):
         return list(column.to_pylist())
     return _through_dictionary(column, lambda values: values.to_pylist())
 
 
-def _through_dictionary(column: Any, convert: Callable[[Any], list[Any]]) -> list[Any]:
+def _through_dictionary(column: Any, convert: Callable[[Any], list[Any]]) -> list[object]:
     if len(column) < _FEW:
         return convert(column)
     try:
@@ -77,7 +77,7 @@ def _through_dictionary(column: Any, convert: Callable[[Any], list[Any]]) -> lis
     values[:-1] = convert(encoded.dictionary)
     values[-1] = None
     numbers = encoded.indices.fill_null(len(encoded.dictionary)) if encoded.indices.null_count else encoded.indices
-    rows: list[Any] = values[numbers.to_numpy()].tolist()
+    rows: list[object] = values[numbers.to_numpy()].tolist()
     return rows
 
 
@@ -133,7 +133,7 @@ class RowColumns:
         self.columns = columns
         self.count = count
         self.diff = diff
-        self._rows: list[Any] | None = None
+        self._rows: list[tuple[object, ...]] | None = None
 
     def __len__(self) -> int:
         return self.count
@@ -151,7 +151,7 @@ class RowColumns:
         """Return whether ``parts`` exchanges it as its rows are."""
         return False
 
-    def rows(self) -> list[tuple[Any, ...]]:
+    def rows(self) -> list[tuple[object, ...]]:
         """Return the rows as tuples."""
         if self._rows is None:
             self._rows = list(zip(*(values_of(column.get()) for column in self.columns), strict=True)) or [()] * self.count
