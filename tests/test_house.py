@@ -64,9 +64,9 @@ def test_tests_that_look_inside_explain_why(known: dict[str, Module], tests: dic
     assert unexplained_white_boxes(ROOT, known, tests.values()) == []
 
 
-def test_the_library_keeps_its_budget(known: dict[str, Module]) -> None:
-    title = "lines of timely/"
-    assert sizes(ROOT, known)[title] <= BUDGETS[title]
+def test_the_house_keeps_its_budgets(known: dict[str, Module]) -> None:
+    past = {title: size for title, size in sizes(ROOT, known).items() if size > BUDGETS[title]}
+    assert set(past) <= {"lines of tests/"}, past  # the one that is not met yet
 
 
 def test_folders_are_small(known: dict[str, Module]) -> None:
