@@ -123,7 +123,7 @@ def test_ci_runs_the_tests_of_the_readme_then_the_tools(tmp_path: Path) -> None:
     status, output = checks(tmp_path, test="echo tested && : pytest")
     assert status == 0
     assert output.index("\ntested\n") < output.index("\nruff check .\n") < output.index("\nmypy --strict\n")
-    assert output.endswith("passed: tests, lint, prose, types, programs, site\n")
+    assert output.endswith("passed: tests, spark, lint, prose, types, programs, site\n")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_ci_says_that_counts_have_grown_and_passes(tmp_path: Path) -> None:
     status, output = checks(tmp_path, test=": pytest", python='[ "$2" = benchmarks ] || exit 0\necho barrier GREW\nexit 1')
     assert status == 0
     assert output.index("python -m benchmarks counts --compare") < output.index("barrier GREW") < output.index("not a failure")
-    assert output.endswith("passed: tests, lint, prose, types, programs, site\n")
+    assert output.endswith("passed: tests, spark, lint, prose, types, programs, site\n")
 
 
 @pytest.mark.parametrize("test", ["ls", ": pytest\n: pytest again"])

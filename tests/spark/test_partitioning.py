@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import random
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from pyspark import BarrierTaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 import timely
+from tests.spark.lost_map_outputs import ROWS, WORKERS
 from tests.spark.runs import Streams
 from timely import spark as ts
 from timely.errors import ConfigurationError
@@ -24,57 +23,17 @@ from timely.graphs.spark import connected_components
 
 pytestmark = pytest.mark.spark
 
-WORKERS = 3
-ROWS = 3000
 
+def test_rows_come_once_where_a_task_runs_again_and_has_them_in_another_order(tmp_path: Path) -> None:
+    """A worker fails, and what a task before it has written is gone: Spark runs that task again, then all workers.
 
-def unordered(session: SparkSession, runs: Path) -> DataFrame:
-    """Numbers whose tasks have them in another order each time that they run, and leave a file then."""
-    runs.mkdir()
-
-    def in_another_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        (runs / uuid4().hex).touch()
-        table = pa.Table.from_batches(list(batches))
-        yield from table.take(random.SystemRandom().sample(range(len(table)), len(table))).combine_chunks().to_batches()
-
-    numbers = session.range(0, ROWS, 1, WORKERS).select("id", F.col("id").cast("string").alias("text"))
-    return numbers.mapInArrow(in_another_order, "id long, text string")
-
-
-def losing_a_map_output(mark: Path) -> Callable[..., Streams]:
-    """A build that passes rows through, and once deletes what a task has written for the workers, and fails."""
-
-    def build(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:
-        def lose(batch: pa.RecordBatch) -> pa.RecordBatch:
-            context = BarrierTaskContext.get()
-            assert context is not None
-            if context.partitionId() == 0 and not mark.exists():
-                mark.touch()
-                folders = os.environ["SPARK_LOCAL_DIRS"].split(",")
-                written = [file for folder in folders for file in Path(folder).rglob("shuffle_*.data")]
-                max(written, key=lambda file: file.stat().st_mtime_ns).unlink()
-                raise RuntimeError("a map output is lost")
-            return batch
-
-        first, *others = streams.values()
-        return {"rows": first.map_batch(lose), **{f"rows{place}": stream for place, stream in enumerate(others)}}
-
-    return build
-
-
-@pytest.mark.parametrize("inputs", [1, 2])
-@pytest.mark.parametrize("partitioning", ["even", "hash"])
-def test_rows_come_once_where_a_task_runs_again_and_has_them_in_another_order(
-    session: SparkSession, tmp_path: Path, partitioning: ts.plan.Partitioning, inputs: int
-) -> None:
-    """A worker fails, and what a task before it has written is gone: Spark runs that task again, then all workers."""
-    frames = {f"input{place}": unordered(session, tmp_path / str(place)) for place in range(inputs)}
-    outputs = {"rows": "id long, text string", **{f"rows{place}": "id long, text string" for place in range(inputs - 1)}}
-    result = ts.run(losing_a_map_output(tmp_path / "lost"), frames, outputs, workers=WORKERS, partitioning=partitioning)
-    for output in result.values():
-        assert sorted(row.id for row in output.collect()) == list(range(ROWS))
-    assert sum(len(list((tmp_path / str(place)).iterdir())) for place in range(inputs)) > inputs * WORKERS
-    result.unpersist()
+    In a session of its own, since Spark takes the executor that lost an output for lost itself, with the results that it keeps.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    command = [sys.executable, "-m", "tests.spark.lost_map_outputs", str(tmp_path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-4:] == ["even, 1 inputs", "even, 2 inputs", "hash, 1 inputs", "hash, 2 inputs"]
 
 
 def plan_of(frame: DataFrame) -> str:
