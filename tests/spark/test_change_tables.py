@@ -25,8 +25,15 @@ def commits(shop: Shop, number: int) -> list[dict[str, Any]]:
     return [{**row, "_commit_timestamp": f"2026-01-01 00:{row['_commit_version']:02}:00"} for row in shop.order_changes(number)]
 
 
-@pytest.mark.parametrize("version", ["long", "string"])
-@pytest.mark.parametrize("keys", [[], ["id"]], ids=["rows", "keys"])
+@pytest.mark.parametrize(
+    ("version", "keys"),
+    [
+        pytest.param("long", [], id="rows-long"),
+        pytest.param("string", ["id"], id="keys-string"),
+        pytest.param("string", [], id="rows-string", marks=pytest.mark.soak),
+        pytest.param("long", ["id"], id="keys-long", marks=pytest.mark.soak),
+    ],
+)
 def test_a_view_over_the_changes_of_a_table_and_over_those_of_before(
     session: SparkSession, tmp_path: Path, version: str, keys: list[str]
 ) -> None:

@@ -120,7 +120,9 @@ def line(kind: str, op: str, row: Mapping[str, Any] | None, before: Mapping[str,
     return [{**side, "_change_type": change} for side, change in sides if side is not None]
 
 
-@pytest.mark.parametrize("kind", FEEDS)
+@pytest.mark.parametrize(
+    "kind", ["append", "debezium", "upserts", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("delta", "keys"))]
+)
 def test_a_view_keeps_its_state_where_a_source_gains_moves_and_widens_columns(
     session: SparkSession, tmp_path: Path, kind: str
 ) -> None:
