@@ -17,9 +17,9 @@ from timely.dataflow.origin import origin
 from timely.differential.inputs import InputSession
 from timely.differential.operators.aggregates import Aggregate, Count, Sum, Top, greatest
 from timely.differential.operators.arrangement import Arrangement, arrange, pact_for
+from timely.differential.operators.collection_bases import CollectionBase
 from timely.differential.operators.growing_sums import GrowingSums
 from timely.differential.operators.join_results import LEFT, PAIR, JoinResult, mapped
-from timely.differential.operators.methods import CollectionBase
 from timely.differential.operators.reductions import Function, by_value, reduce_stream
 from timely.differential.operators.trace_joins import join_arrangements
 from timely.differential.outputs import Output, output

@@ -11,7 +11,7 @@ from timely.dataflow import ScopeBuilder, Stream
 from timely.differential.batches import to_batches
 from timely.differential.collections import Collection, Pairs
 from timely.differential.iteration import Body, iterate_from
-from timely.differential.operators import methods
+from timely.differential.operators import collection_bases
 from timely.differential.operators.arrangement import Arrangement
 from timely.differential.operators.handles import TraceHandle
 from timely.differential.operators.imports import import_trace
@@ -165,6 +165,6 @@ def _assemble(source: type, base: Any) -> None:
             setattr(base, name, value)
 
 
-_assemble(CollectionMethods, methods.CollectionBase)
-_assemble(ArrangementMethods, methods.ArrangementBase)
-_assemble(TraceHandleMethods, methods.TraceHandleBase)
+_assemble(CollectionMethods, collection_bases.CollectionBase)
+_assemble(ArrangementMethods, collection_bases.ArrangementBase)
+_assemble(TraceHandleMethods, collection_bases.TraceHandleBase)

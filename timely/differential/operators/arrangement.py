@@ -22,7 +22,7 @@ from timely.dataflow import (
     Stream,
     SyncActivator,
 )
-from timely.differential.operators.methods import ArrangementBase
+from timely.differential.operators.collection_bases import ArrangementBase
 from timely.differential.operators.scope_lattice import bounds_in
 from timely.differential.trace.compaction_frontier import Hold, Move
 from timely.differential.trace.cursors import Cursor, Keep

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from typing_extensions import TypeVar
 
 from timely.differential.operators.arrangement import Index
-from timely.differential.operators.methods import TraceHandleBase
+from timely.differential.operators.collection_bases import TraceHandleBase
 from timely.differential.trace.cursors import Keep
 from timely.differential.trace.entries import Entry, accumulate
 from timely.differential.updates.updates import Diff

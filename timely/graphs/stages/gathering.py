@@ -7,6 +7,7 @@ anything came there, after nothing more can come. The order of the collected con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeAlias
 
 import attrs
@@ -112,9 +113,9 @@ class _OuterTimes:
     in_order: bool
     capabilities: dict[Any, Capability[Any]] = attrs.field(factory=dict)
 
-    def begin(self, capability: InputCapability[Any]) -> None:
-        if capability.time.outer not in self.capabilities:
-            self.capabilities[capability.time.outer] = capability.retain(1)
+    def begin(self, time: Any, retained: Callable[[], Capability[Any]]) -> None:
+        if time.outer not in self.capabilities:
+            self.capabilities[time.outer] = retained()
 
     def candidates(self, times: Iterable[Any], frontiers: Sequence[Antichain[Any]]) -> list[Any]:
         """Return those of ``times`` that need not wait for an outer time before theirs that is under way anywhere."""
@@ -176,7 +177,7 @@ class _Gather(Generic[T]):
                     self.times[capability.time] = self.gathered([capability] * self.outputs)
                     new.append(capability)
                     if self.outer_times is not None:
-                        self.outer_times.begin(capability)
+                        self.outer_times.begin(capability.time, partial(capability.retain, 1))
                 self.times[capability.time].containers[index].append(container)
                 self.rows += len(container)
         if self.sending is not None:
@@ -288,8 +289,8 @@ class _Gather(Generic[T]):
             if index == _RESULTS:
                 self.sending = iter(container), [capability.delayed(time) for capability in initial]
                 return
-            if self.outer_times is not None and time.outer not in self.outer_times.capabilities:  # type: ignore[attr-defined]
-                self.outer_times.capabilities[time.outer] = initial[1].delayed(time)  # type: ignore[attr-defined]
+            if self.outer_times is not None:
+                self.outer_times.begin(time, partial(initial[1].delayed, time))
             if index == _BEGUN:
                 return
             if time not in self.times:

@@ -1,6 +1,6 @@
 """The bases of classes that receive, from ``timely.differential.method_table``, the methods that need modules above theirs.
 
-Type checkers read ``methods.pyi`` instead, since the types refer to each other.
+Type checkers read ``collection_bases.pyi`` instead, since the types refer to each other.
 """
 
 from __future__ import annotations
