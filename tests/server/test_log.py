@@ -125,6 +125,20 @@ def test_a_crash_while_a_log_is_opened_again_loses_nothing_either() -> None:
     assert len(checked) > 30
 
 
+def test_a_kill_at_any_system_call_and_a_loss_of_power_after_the_restart_lose_nothing() -> None:
+    """A restart reads what was written and not synced yet, and goes on from there."""
+    whole = Program(SimulatedDisk())
+    write_three_segments(whole)
+    for lost in range(1, whole.disk.steps + 1):
+        program = Program(SimulatedDisk(lost=lost))
+        with pytest.raises(PowerLost):
+            write_three_segments(program)
+        program.disk.lost = None
+        program.acknowledged = texts(program.disk.contents())
+        program.write(program.start("00000003-0123abcd"), "next")
+        assert {tuple(texts(files)) for files in program.disk.survivors()} == {tuple(program.acknowledged)}
+
+
 @pytest.mark.parametrize("failures", [1, 2])
 def test_a_failed_call_and_then_a_crash_at_any_later_one(failures: int) -> None:
     whole = Program(SimulatedDisk())
@@ -235,7 +249,7 @@ def test_segments_on_a_local_disk(tmp_path: Path) -> None:
         writer.append(Frame(3, "three"))
     log = LogReader(disk, ID)
     assert list(log.frames(1)) == [(1, ["one", (1, 2.5)]), (2, "two")]
-    assert log.end == writer.end == SegmentEnd(f"{RUN}-00000001.log", writer.size)
+    assert log.end == writer.end == SegmentEnd(f"{RUN}-00000001.log", writer.end.size)
     for name in segments_before(disk.names(), writer.end.name):
         disk.delete(name)
     assert [frame.epoch for frame in LogReader(disk, ID).frames(2)] == [2]

@@ -81,7 +81,7 @@ class SimulatedDisk(Disk):
     ) -> None:
         self.steps = 0
         self.space = space
-        self._lost = lost
+        self.lost = lost
         self._failing = failing
         self._durable = {name: _Inode(data) for name, data in (files or {}).items()}
         self._present = dict(self._durable)
@@ -89,7 +89,7 @@ class SimulatedDisk(Disk):
     def step(self) -> None:
         """Begin a system call that changes something."""
         self.steps += 1
-        if self.steps == self._lost:
+        if self.steps == self.lost:
             raise PowerLost
         if self.steps in self._failing:
             raise OSError(errno.EIO, "the disk has failed")
@@ -128,6 +128,12 @@ class SimulatedDisk(Disk):
         """Delete a file."""
         self.step()
         self._present.pop(name, None)
+
+    def cut(self, name: str, size: int) -> None:
+        """Have a file end at ``size``, durably."""
+        file = SimulatedFile(self, self._present[name])
+        file.truncate(size)
+        file.sync()
 
     def sync(self) -> None:
         """Have names be durable."""

@@ -147,8 +147,6 @@ class Durable:
         time = self._views.time
         self._writer = LogWriter(disk, self.id, self._checkpoints.owner.run, time + 1, reader.end)
         self._disk = disk
-        if reader.end is not None:
-            os.truncate(self._directory / "log" / reader.end.name, reader.end.size)
         if not time:
             return None
         torn = f", and {reader.torn} bytes of an epoch that was not whole were cut" if reader.torn else ""
@@ -203,7 +201,7 @@ class Durable:
                 if not future.done():
                     known = "it is not known whether this was written" if before is None else "nothing was changed"
                     future.set_exception(ViewError(f"{known}: {self._failure}"))
-            if self._seconds > self._most_seconds * self._postponed or self._writer.size > BYTES * self._postponed:
+            if self._seconds > self._most_seconds * self._postponed or self._writer.end.size > BYTES * self._postponed:
                 self._protected(self._checkpoint)
         if self._views.time > self._saved:
             self._protected(self._checkpoint)

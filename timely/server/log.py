@@ -106,6 +106,12 @@ class Disk:
         """Delete a file; a missing one is no error."""
         (self._directory / name).unlink(missing_ok=True)
 
+    def cut(self, name: str, size: int) -> None:
+        """Have a file end at ``size``, durably."""
+        with open(self._directory / name, "r+b") as file:
+            file.truncate(size)
+            os.fsync(file.fileno())
+
     def sync(self) -> None:
         """Have names be durable."""
         sync_directory(os.fspath(self._directory))
@@ -236,6 +242,8 @@ class LogWriter:
         self._previous = previous
         self._file: LogFile | None = None
         self._name = ""
+        if previous is not None:
+            disk.cut(*previous)  # its last frame may have been written by a server that was killed before the sync
         self._begin(epoch)
 
     def _begin(self, epoch: int) -> None:
@@ -279,11 +287,6 @@ class LogWriter:
         return SegmentEnd(self._name, self._size)
 
     @property
-    def size(self) -> int:
-        """Bytes of the present segment."""
-        return self._size
-
-    @property
     def closed(self) -> bool:
         """Whether nothing can be written any more."""
         return self._file is None
@@ -294,22 +297,21 @@ class LogWriter:
         A failed write is not tried again in the same file, since the kernel may have dropped what it has not written. A new
         segment leaves the frame out. Where that cannot be made either, nothing is written any more.
         """
-        if self._file is None:
-            raise ViewError("nothing was changed: the log cannot be written any more; repair the disk, and start again")
+        file = self._open_file()
         data = _encoded(self._number, tuple(frame))
         end = self._size + len(data)
         try:
             if end > self._reserved:
                 reserved = -(-end // self._step) * self._step
-                self._file.reserve(self._reserved, reserved)
+                file.reserve(self._reserved, reserved)
                 self._reserved = reserved
         except OSError as error:
             if error.errno in _FULL:
                 raise DiskFullError(f"the disk of the log is full, and nothing was changed: {file_error_text(error)}") from error
             self._replace(frame.epoch, error)
         try:
-            self._file.write(self._size, data)
-            self._file.sync()
+            file.write(self._size, data)
+            file.sync()
         except OSError as error:
             self._replace(frame.epoch, error)
         self._size, self._number = end, self._number + 1
@@ -330,7 +332,7 @@ class LogWriter:
 
     def begin_segment(self, epoch: int) -> None:
         """Begin a segment for the frames from ``epoch`` on. ``OSError`` where there is no space: then the present one goes on."""
-        self._check_open()
+        self._open_file()
         before, self._previous = self._previous, self.end
         try:
             self._begin(epoch)
@@ -338,9 +340,10 @@ class LogWriter:
             self._previous = before
             raise
 
-    def _check_open(self) -> None:
+    def _open_file(self) -> LogFile:
         if self._file is None:
             raise ViewError("nothing was changed: the log cannot be written any more; repair the disk, and start again")
+        return self._file
 
     def close(self) -> None:
         """Close the log; a no-op when it is closed."""
