@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,25 @@ def test_a_table_that_follows_files_is_not_dropped(tmp_path: Path) -> None:
     path.write_text("k,n\na,1\n")
     views = Views()
     InputWatcher(views, [WatchedInput("t", path)])
-    with pytest.raises(ConfigurationError, match="table t follows files, and cannot be dropped"):
-        views.drop("t")
+    for script in ("drop table t", "drop table t; create view t as select 1 as n"):
+        with pytest.raises(ConfigurationError, match="table t follows files, and cannot be dropped"):
+            views.run_script(script)
+
+
+@pytest.mark.parametrize("columns", ["k varchar, n bigint", "k bigint"])
+def test_a_table_that_is_dropped_and_made_again_is_empty(columns: str, tmp_path: Path) -> None:
+    """In one request too, where a restart reads the table from a checkpoint, and where it reads the request from the log."""
+    with Views(data=tmp_path / "data") as views:
+        views.run_script(SCRIPT)
+        views.write("t", insert=[("a", 1), ("b", 2)])
+    with Views(data=tmp_path / "data") as views:
+        views.run_script(f"drop table t cascade; create table t ({columns}); create view v as select k from t")
+        shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+        assert rows(views, "t") == rows(views, "v") == {}
+    for place in ("data", "crashed"):
+        with Views(data=tmp_path / place) as again:
+            assert rows(again, "t") == rows(again, "v") == {}
+            assert [column.name for column in again.describe("t").columns] == [each.split()[0] for each in columns.split(", ")]
 
 
 def test_a_definition_that_fails_has_no_result_and_is_right_when_it_is_replaced() -> None:

@@ -6,6 +6,7 @@ Invariant: definitions are in an order in which each reads earlier ones only, an
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self
 
@@ -17,8 +18,8 @@ from timely.errors import ConfigurationError, OutputError, SqlError
 from timely.server.runtime import result_columns
 from timely.server.script import DropStatement, Statement, TableDefinition, ViewDefinition, checked_name, tables_read
 
-Encoded = tuple[list[tuple[str, bytes | None, str]], dict[str, str]]
-"""A catalog as plain data: names with schemas or queries, and the views of the script."""
+Encoded = tuple[list[tuple[str, bytes | None, str, str]], dict[str, str]]
+"""A catalog as plain data: names with schemas, queries and marks, and the views of the script."""
 
 
 @attrs.frozen
@@ -30,6 +31,7 @@ class Definition:
     schema: pa.Schema | None = None
     query: str = attrs.field(default="", eq=str.strip)
     reads: frozenset[str] = frozenset()
+    made: str = ""  # the mark of a table: one that is dropped and made again has another one
 
 
 @attrs.frozen
@@ -47,9 +49,9 @@ class Catalog:
     script: Mapping[str, str] = {}
 
     @property
-    def tables(self) -> set[str]:
-        """The names of the tables."""
-        return {name for name, each in self.definitions.items() if each.schema is not None}
+    def tables(self) -> dict[str, str]:
+        """The marks of the tables, by their names."""
+        return {name: each.made for name, each in self.definitions.items() if each.schema is not None}
 
     def with_table(self, name: str, schema: pa.Schema) -> Self:
         """Add a table; one that is there already with the same columns stays."""
@@ -60,7 +62,7 @@ class Catalog:
         if there is not None:
             other = "" if there.schema is None else ", with other columns"
             raise ConfigurationError(f"there is a table or view {name} already{other}: give another name, or drop it first")
-        return self._with([Definition(name, columns, schema)])
+        return self._with([Definition(name, columns, schema, made=secrets.token_hex(8))])
 
     def with_view(self, name: str, query: str, *, replace: bool = False) -> Self:
         """Add a view of earlier tables and views. One that is there is replaced, and what reads it compiled anew."""
@@ -174,7 +176,7 @@ class Catalog:
     def encode(self) -> Encoded:
         """Return it as plain data."""
         definitions = [
-            (each.name, None if each.schema is None else each.schema.serialize().to_pybytes(), each.query)
+            (each.name, None if each.schema is None else each.schema.serialize().to_pybytes(), each.query, each.made)
             for each in self.definitions.values()
         ]
         return definitions, dict(self.script)
@@ -184,11 +186,12 @@ class Catalog:
         """Return an encoded catalog, whose queries are compiled."""
         definitions, script = encoded
         catalog = cls()
-        for name, schema, query in definitions:
+        for name, schema, query, made in definitions:
             if schema is None:
                 catalog = catalog._added({name: query})
             else:
-                catalog = catalog.with_table(name, pa.ipc.read_schema(pa.py_buffer(schema)))
+                table = pa.ipc.read_schema(pa.py_buffer(schema))
+                catalog = catalog._with([Definition(name, columns_of(table), table, made=made)])
         return attrs.evolve(catalog, script=script)
 
 

@@ -96,7 +96,7 @@ class Durable:
         self._views = views
         self.keys = RequestKeys()
         self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
-        self._tables: set[str] = set()
+        self._tables: dict[str, str] = {}
         self._unsaved: dict[str, dict[Row, int] | None] = {}  # changes of tables since the checkpoint; None is all of one
         self._seconds = 0.0  # of computing, since the checkpoint
         self._most_seconds = most_seconds
@@ -316,7 +316,7 @@ class Durable:
         for key in keys:
             self.keys.note(key, epoch, seconds)
         if decision.catalog is not None:
-            new = decision.catalog.tables - self._tables
+            new = dict(decision.catalog.tables.items() - self._tables.items())
             self._tables = decision.catalog.tables
             self._unsaved.update(dict.fromkeys(new))
             return failure

@@ -258,7 +258,7 @@ class Views:
     ) -> Decision:
         if self._catalog is not base:
             raise _Outdated
-        for name in sorted(self._fed - changed.definitions.keys()):
+        for name in sorted(self._fed - changed.tables.keys()):
             raise ConfigurationError(f"table {name} follows files, and cannot be dropped: start the server without that input")
         for name, definition in changed.definitions.items():
             for read in sorted(definition.reads):
