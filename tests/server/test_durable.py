@@ -192,6 +192,21 @@ def test_groups_are_what_one_request_after_another_would_be(data: Path) -> None:
             assert rows(views, "t") == rows(alone, "t")
 
 
+def test_a_listener_that_would_wait_for_its_own_change_is_refused(data: Path) -> None:
+    refused: list[str] = []
+
+    def change() -> None:
+        with pytest.raises(ViewError, match="have another thread change tables") as error:
+            views.write("t", insert=[("c", 3)])
+        refused.append(str(error.value))
+
+    with numbers(data) as views:
+        end = views.listen(change)
+        views.write("t", insert=[("b", 2)])
+        end()
+        assert len(refused) == 1 and rows(views) == [("a", 1), ("b", 2)]
+
+
 def test_a_second_server_is_refused_by_name(data: Path) -> None:
     with numbers(data) as views:
         with pytest.raises(ConfigurationError, match=f"a server \\(process {os.getpid()} on host .*\\) has '.*data'"):

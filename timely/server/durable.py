@@ -177,6 +177,8 @@ class Durable:
 
     def submit(self, request: Request) -> Future[int]:
         """Have a request happen in an epoch with those that wait with it, and return its future epoch."""
+        if threading.current_thread() is self._thread:
+            raise ViewError("a listener would wait for itself: have another thread change tables, views or definitions")
         future: Future[int] = Future()
         with self._submitting:
             if self._closed:
