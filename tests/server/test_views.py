@@ -102,6 +102,8 @@ def test_a_row_that_is_refused_changes_nothing() -> None:
         views.commit({"u": {("x", 1): 1}, "t": {("a", 9): -1}})
     with pytest.raises(SchemaError, match="column 'n': it is BIGINT"):
         views.commit({"u": {("x", 1): 1}, "t": {("a", "z"): 1}})
+    with pytest.raises(ConfigurationError, match="T, t: give all changes of a table under one name"):
+        views.commit({"T": {("a", 9): 1}, "t": {("b", 9): 1}})
     with pytest.raises(DifferenceError, match=r"whole number, not 1\.5"):
         views.commit({"u": {("x", 1): 1.5}})  # type: ignore[dict-item]
     with pytest.raises(OutputError, match="there are t, u"):

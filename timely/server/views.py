@@ -125,10 +125,6 @@ class _Relation:
     def kind(self) -> Literal["table", "view"]:
         return "view" if self.definition.schema is None else "table"
 
-    @property
-    def reads(self) -> frozenset[str]:
-        return self.definition.reads
-
 
 class Views:
     """Tables, views and queries; may be used from any thread. Reading never waits for an epoch that is computed.
@@ -280,7 +276,7 @@ class Views:
                     self.decided(request.prepare({}))
                     self._keys.note(request.key, epoch := self._time, clock.time())
             future.set_result(epoch)
-        except BaseException as error:
+        except Exception as error:
             future.set_exception(error)
         return future
 
@@ -313,7 +309,7 @@ class Views:
         }
         try:
             for name, each in result.items():
-                broken = [read for read in sorted(each.reads) if not result[read].live]
+                broken = [read for read in sorted(each.definition.reads) if not result[read].live]
                 if name in affected and broken:
                     each.live, each.error = False, _broken_below(result[broken[0]])
                 elif name in affected:
@@ -356,7 +352,7 @@ class Views:
         if each.kind == "table":
             self._runtime.add_table(each.name, each.contents.columns, rows)
         else:
-            self._runtime.add_view(each.name, each.definition.query, each.reads)
+            self._runtime.add_view(each.name, each.definition.query, each.definition.reads)
 
     def query(self, query: str) -> Query:
         """Return a view that lives until it is closed, in a process of its own.
@@ -431,8 +427,7 @@ class Views:
 
     def begin_commit(self, changes: Mapping[str, Changes], *, idempotency_key: str | None = None) -> Future[int]:
         """Begin what ``commit`` does, and return its future result."""
-
-        listed = {checked_name(name): list(_pairs(changed)) for name, changed in changes.items()}
+        listed = _listed(changes)
 
         def prepare(earlier: Mapping[str, Mapping[Row, int]]) -> Decision:
             return Decision({name: self.check(name, changed, earlier.get(name)) for name, changed in listed.items()})
@@ -503,10 +498,10 @@ class Views:
             return
         with self._running:
             self.check_whole()
-            checked = {checked_name(name): self.check(name, changed) for name, changed in changes.items()}
+            checked = {name: self.check(name, changed) for name, changed in _listed(changes).items()}
             for name, rows in checked.items():
                 table = self._relations[name]
-                if table.contents.rows or any(name in each.reads for each in self._relations.values()):
+                if table.contents.rows or any(name in each.definition.reads for each in self._relations.values()):
                     raise ConfigurationError(f"table {name} has rows, or is read already: commit changes it")
                 self._runtime.remove(name)
                 self._start(table, rows)
@@ -595,14 +590,14 @@ class Views:
             if each.name in names and each.kind == "table":
                 runtime.add_table(each.name, each.contents.columns, [*each.contents.rows.items(), *changes.get(each.name, ())])
             elif each.name in names:
-                runtime.add_view(each.name, each.definition.query, each.reads)
+                runtime.add_view(each.name, each.definition.query, each.definition.reads)
         return runtime
 
     def _give_up(self, failed: _Relation, reason: str) -> None:
         with self._reading:
             failed.error, failed.live = reason, False
             for other in self._relations.values():  # in the order of their definition
-                broken = [read for read in sorted(other.reads) if not self._relations[read].live]
+                broken = [read for read in sorted(other.definition.reads) if not self._relations[read].live]
                 if broken and other.live:
                     other.live = False
                     other.error = _broken_below(self._relations[broken[0]])
@@ -630,7 +625,7 @@ class Views:
         return None
 
     def _needed(self, name: str) -> frozenset[str]:
-        return frozenset([name]).union(*(self._needed(read) for read in self._relations[name].reads))
+        return frozenset([name]).union(*(self._needed(read) for read in self._relations[name].definition.reads))
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -925,6 +920,13 @@ def _state(each: _Relation) -> TableState:
 
 def _pairs(changes: Changes) -> Iterable[Change]:
     return changes.items() if isinstance(changes, Mapping) else changes
+
+
+def _listed(changes: Mapping[str, Changes]) -> dict[str, list[Change]]:
+    listed = {checked_name(name): list(_pairs(changed)) for name, changed in changes.items()}
+    if len(listed) < len(changes):
+        raise ConfigurationError(f"{', '.join(changes)}: give all changes of a table under one name, in lower case")
+    return listed
 
 
 def _whole(diff: int) -> int:
