@@ -83,7 +83,7 @@ def verify_checkpoints(place: str, name: str | None, say: Say) -> None:
     damaged = list(history.damaged)
     good: list[Manifest] = []
     for each in manifests:
-        damage = damage_of(each, store) if name in (None, each.name) else ""
+        damage = damage_of(each.files, store) if name in (None, each.name) else ""
         say(f"{each.name}: {damage or 'good'}")
         if damage:
             damaged.append(f"checkpoint {each.name}: {damage}")

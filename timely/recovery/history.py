@@ -8,11 +8,11 @@ checkpoint of the newest lineage; garbage collection never deletes what a retain
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from timely.errors import ChangedDataflowError, CheckpointError, file_error_text
-from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, Manifest, run_of
+from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, FileInfo, Manifest, run_of
 from timely.recovery.ownership import records
 from timely.recovery.state_file import StateFile
 from timely.recovery.store import Store, is_lost
@@ -120,13 +120,13 @@ def garbage(names: Iterable[str], retained: Sequence[Manifest], run: str) -> lis
     return sorted(unneeded, key=lambda name: (not name.endswith((CLAIM, FENCE)), not name.endswith(MANIFEST), name))
 
 
-def damage_of(manifest: Manifest, store: Store) -> str:
+def damage_of(files: Mapping[str, FileInfo], store: Store) -> str:
     """Return what is wrong with the files of a checkpoint, or ``""``; ``CheckpointError`` where they cannot be read now."""
     try:
-        for name, info in sorted(manifest.files.items()):
+        for name, info in sorted(files.items()):
             StateFile(name, store.open, info.size, info.digest).check()
     except CheckpointError as error:
         if isinstance(error.__cause__, OSError) and not is_lost(error.__cause__):
-            raise CheckpointError(f"{error} ({file_error_text(error.__cause__)})") from error
+            raise  # they may be good
         return str(error)
     return ""

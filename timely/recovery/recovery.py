@@ -30,14 +30,14 @@ from timely.errors import (
     file_error_text,
     out_of_files,
 )
-from timely.recovery.history import garbage, retained
+from timely.recovery.history import damage_of, garbage, retained
 from timely.recovery.in_flight import MessagesInFlight
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, generation_of, state_name
 from timely.recovery.ownership import Ownership
 from timely.recovery.quiesce import check_time, pause, quiesce
-from timely.recovery.state_file import Key, Known, StateFile, StateWriter
+from timely.recovery.state_file import Key, Known, StateWriter
 from timely.recovery.state_registry import FLOOR, LAYERS, RegisteredState, WorkerState
-from timely.recovery.store import Store, is_lost, open_store
+from timely.recovery.store import Store, open_store
 from timely.recovery.takeover import Takeover, end_line
 from timely.worker import Worker, internals
 from timely.worker.gc_control import collector_paused
@@ -212,19 +212,9 @@ class Recovery:
 
     def _find_damage(self, manifest: Manifest) -> str:
         """Verify the files of a checkpoint, divided among the workers; return what is wrong with one of them."""
-        mine = sorted(manifest.files.items())[self._worker.index :: self._worker.peers]
-
-        def check() -> str:
-            try:
-                for name, info in mine:
-                    StateFile(name, self._store.open, info.size, info.digest).check()
-            except CheckpointError as error:
-                if isinstance(error.__cause__, OSError) and not is_lost(error.__cause__):
-                    raise  # it may be good
-                return str(error)
-            return ""
-
-        return next((damage for damage in self._on_all("reading the checkpoints", check) if damage), "")
+        mine = dict(sorted(manifest.files.items())[self._worker.index :: self._worker.peers])
+        damages = self._on_all("reading the checkpoints", lambda: damage_of(mine, self._store))
+        return next((damage for damage in damages if damage), "")
 
     def checkpoint(self, time: Any, notes: Any = None, *, in_flight: bool = False) -> Checkpoint:
         """Take a durable checkpoint of everything before ``time``.

@@ -48,7 +48,7 @@ class TableCheckpoints:
         try:
             while taken is None:
                 left = takeover.read()
-                while left and (damage := damage_of(left[0], store)):
+                while left and (damage := damage_of(left[0].files, store)):
                     takeover.report_damage(f"checkpoint {left[0].name}: {damage}")
                     left = left[1:]
                 taken = takeover.take(left)
