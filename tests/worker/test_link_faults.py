@@ -23,15 +23,15 @@ from timely.worker.worker_messages import DataMessage, pack
 def test_after_what_cannot_be_read_nothing_more_is() -> None:
     near, far = socket.socketpair()
     receiver = Link(far)
-    got: list[Any] = []
+    received: list[Any] = []
     with near, far:
         near.sendall(b"".join(encode([Unreadable(LookupError)])))
         with pytest.raises(LookupError):
-            receiver.read(got)
+            receiver.read(received)
         assert (receiver.gone, receiver.fault) == (True, "")
         near.sendall(b"".join(encode([("relies on it",)])))
-        receiver.read(got)
-    assert got == []
+        receiver.read(received)
+    assert received == []
 
 
 class Socket:
@@ -64,10 +64,10 @@ class Socket:
 def test_a_connection_that_is_lost_in_a_frame_is_gone(received: int) -> None:
     frame = b"".join(bytes(piece) for piece in encode([pack(DataMessage(0, 1, 0, [bytes(100)]))]))
     broken: Any = Socket(*([frame[:received]] if received else []))
-    receiver, got = Link(broken), list[Any]()
+    receiver, arrived = Link(broken), list[Any]()
     for _ in range(2):
-        receiver.read(got)
-    assert (receiver.gone, got) == (True, [])
+        receiver.read(arrived)
+    assert (receiver.gone, arrived) == (True, [])
 
 
 @pytest.mark.parametrize(("behind", "expected"), [(0, 5), (9, 9)])
@@ -76,9 +76,9 @@ def test_a_peer_that_never_stops_does_not_starve_others(behind: int, expected: i
     frames = [b"".join(encode([pack(("number", number))])) for number in range(100)]
     monkeypatch.setattr(secure_link, "TAKEN", 5 * len(frames[0]))
     endless: Any = Socket(*frames, behind=behind)
-    got: list[Any] = []
-    SecureLink(endless).read(got)
-    assert got == [("number", number) for number in range(expected)]
+    received: list[Any] = []
+    SecureLink(endless).read(received)
+    assert received == [("number", number) for number in range(expected)]
 
 
 class Once:
@@ -123,15 +123,15 @@ class Interrupted(socket.socket):
 
 def after_an_interruption(sender: Link, far: socket.socket, *first: Any) -> tuple[list[Any], bool, bool]:
     """Send a message and be interrupted, then another; return what arrives, whether the link is gone, and whether it is busy."""
-    receiver, got = Link(far), list[Any]()
+    receiver, received = Link(far), list[Any]()
     sender.pending += first
     with pytest.raises(KeyboardInterrupt):
         sender.flush()
     sender.pending.append(("second",))
     sender.flush()
     for _ in range(3):
-        receiver.read(got)
-    return got, receiver.gone, sender.busy
+        receiver.read(received)
+    return received, receiver.gone, sender.busy
 
 
 @pytest.mark.parametrize("pieces", [1, 2], ids=["one piece", "two"])
@@ -139,8 +139,8 @@ def test_after_an_interruption_nothing_is_sent_twice_or_left_out(pieces: int) ->
     near, far = socket.socketpair()
     first = ("first", *[pickle.PickleBuffer(bytes(100_000))] * (pieces - 1))
     with Interrupted(fileno=near.detach()) as near, far:
-        got, gone, busy = after_an_interruption(Link(near), far, first)
-    assert ([kind for kind, *_ in got], gone, busy) == (["first"], True, False)
+        received, gone, busy = after_an_interruption(Link(near), far, first)
+    assert ([kind for kind, *_ in received], gone, busy) == (["first"], True, False)
 
 
 class Interrupting:
