@@ -100,14 +100,17 @@ class Binder:
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
-    def query(self, node: exp.Expr, around: QueryScope | None, tables: Tables, behind: _Behind | None = None) -> BoundQuery:
-        """Return a query; ``around`` is what it stands in, and ``behind`` what stands behind its parentheses."""
+    def query(
+        self, node: exp.Expr, around: QueryScope | None, tables: Tables, behind: _Behind | None = None, *, joins: bool = False
+    ) -> BoundQuery:
+        """Return a query in ``around``, with what stands ``behind`` its parentheses; ``FROM`` reads its ``joins``."""
         if isinstance(node, exp.Select):
             return self.select(node, around, tables, behind)
         if isinstance(node, exp.SetOperation):
             return self.set_operation(node, around, tables, behind)
         if isinstance(node, exp.Subquery):
-            inner, _, clause, order, limit, offset, _ = read(node, "this", "alias", "with_", "order", "limit", "offset", "joins")
+            names = ("this", "alias", "with_", "order", "limit", "offset")
+            inner, _, clause, order, limit, offset, *_ = read(node, *names, *(["joins"] if joins else []))
             tables = self.with_tables(clause, around, tables)
             return self.query(inner, around, tables, _Behind.of(order, limit, offset, behind))
         raise refusal(node, "this is not a query that a view can be")
@@ -356,7 +359,8 @@ class Binder:
         """Return the keys of ``GROUP BY``, and the sets of them."""
         if group is None:
             return [], [[]]
-        parts, every = read(group, "expressions", "all")
+        every = group.args.get("all")
+        (parts,) = read(group, "all" if every else "expressions")
         if every:
             sets = [list(dict.fromkeys(value for value in values if not _special([value], AggregateCall, GroupingCall)))]
         else:

@@ -212,8 +212,8 @@ def _table(binder: NameBinder, node: exp.Table, scope: QueryScope) -> QueryPlan:
     return _named(scope, alias, name, rows.columns, rows.plan(node), this)
 
 
-def _of_query(binder: NameBinder, node: exp.Expr, alias: exp.Expr | None, scope: QueryScope) -> QueryPlan:
-    query = binder.query(node, scope, scope.tables)
+def _of_query(binder: NameBinder, node: exp.Expr, alias: exp.Expr | None, scope: QueryScope, *, joins: bool) -> QueryPlan:
+    query = binder.query(node, scope, scope.tables, joins=joins)
     return _named(scope, alias, "unnamed_subquery", query.names, query.plan)
 
 
@@ -222,7 +222,7 @@ def _lateral(binder: NameBinder, node: exp.Lateral, scope: QueryScope) -> QueryP
     if isinstance(this, exp.Unnest):
         return _elements(binder, this, node, alias, scope)
     if isinstance(this, exp.Subquery):
-        return _of_query(binder, this, alias, scope)
+        return _of_query(binder, this, alias, scope, joins=False)
     return _unknown(binder, node, scope)
 
 
@@ -261,7 +261,7 @@ def _elements(binder: NameBinder, node: exp.Unnest, item: exp.Expr, alias: exp.E
 
 _ITEMS: Final[dict[Any, Callable[[NameBinder, Any, QueryScope], QueryPlan]]] = {
     exp.Table: _table,
-    exp.Subquery: lambda binder, node, scope: _of_query(binder, node, node.args.get("alias"), scope),
+    exp.Subquery: lambda binder, node, scope: _of_query(binder, node, node.args.get("alias"), scope, joins=True),
     exp.Lateral: _lateral,
     exp.Values: _values,
     exp.Unnest: lambda binder, node, scope: _elements(binder, node, node, node.args.get("alias"), scope),

@@ -199,8 +199,8 @@ class QueryScope:
 class NameBinder(Protocol):
     """What binds the parts of queries and expressions."""
 
-    def query(self, node: exp.Expr, around: QueryScope | None, tables: Tables) -> BoundQuery:
-        """Return a query."""
+    def query(self, node: exp.Expr, around: QueryScope | None, tables: Tables, *, joins: bool = False) -> BoundQuery:
+        """Return a query; ``FROM`` reads the ``joins`` behind its parentheses."""
 
     def subquery(self, node: exp.Expr, scope: QueryScope, *, exists: bool = False) -> QueryPlan:
         """Return the plan of a subquery of an expression."""

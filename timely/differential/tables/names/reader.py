@@ -75,7 +75,7 @@ _WORDS: Final = {
     "except_": "EXCLUDE",
     "expression": "a second argument",
     "expressions": "a list",
-    "joins": "a join in parentheses",
+    "joins": "a join",
     "kind": "this kind",
     "spec": "a frame",
     "this": "an argument",
