@@ -34,6 +34,13 @@ MEANT = {
     "sql-20 any": "select id from orders where amount = any((select n from lines order by n desc) limit 1)",
     "sql-20 scalar": "select ((select max(n) from lines) limit 0) from orders",
     "sql-21": "select * from (values (1, 2)) as v(x)",
+    **{
+        f"sql-23 {join}": f"select id, (select count(*) from edges e {join} (select n from lines where n < amount) l on e.src = l.n)"
+        " from orders"
+        for join in ("semi join", "anti join")
+    },
+    "sql-23 asof": "select id, (select sum(e.src + l.n) from edges e asof left join (select * from lines where n < amount) l"
+    " on e.dst = l.order_id and e.src >= l.n) from orders",
     "sql-22": "select quantile_disc((select percentile_disc(0.5) within group (order by n desc) from lines), 0.3) from orders",
 }
 

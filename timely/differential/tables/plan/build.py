@@ -203,7 +203,7 @@ def _single(builder: _Builder, plan: nodes.Single) -> Relation:
 
 def _asof(builder: _Builder, plan: nodes.AsOf) -> Relation:
     left, right = builder.build(plan.left), builder.build(plan.right)
-    return asof_join(left, right, plan.equal, plan.nearest, plan.comparison, optional=plan.optional)
+    return asof_join(left, right, plan.conditions, plan.nearest, plan.comparison, optional=plan.optional)
 
 
 def _mark(builder: _Builder, plan: nodes.Mark) -> Relation:

@@ -131,7 +131,9 @@ class _Decorrelation:
 
     @_flat.register
     def _left(self, plan: nodes.AsOf | nodes.Mark, domain: QueryPlan | None) -> QueryPlan:
-        return attrs.evolve(plan, left=self.flat(plan.left, domain), right=self.flat(plan.right))
+        left = self.flat(plan.left, domain)
+        right, same = self.dependent(left, plan.right)
+        return attrs.evolve(plan, left=left, right=right, conditions=(*same, *plan.conditions))
 
     @_flat.register
     def _set_operation(self, plan: nodes.SetOperation, domain: QueryPlan | None) -> QueryPlan:

@@ -189,15 +189,18 @@ class JoinRows(QueryPlan):
 
 @attrs.frozen
 class AsOf(QueryPlan):
-    """An as-of join: of ``nearest``, the sides are of the left and the right row; ``optional`` keeps rows without a match."""
+    """An as-of join: ``conditions`` are equalities, and the sides of ``nearest`` are of the left and the right row.
+
+    ``optional`` keeps rows without a match.
+    """
 
     left: QueryPlan
     right: QueryPlan
-    equal: tuple[Expr, ...]
+    conditions: tuple[Expr, ...]
     nearest: tuple[Expr, Expr]
     comparison: str
     optional: bool = False
-    _computed = ("equal", "nearest")
+    _computed = ("conditions", "nearest")
 
 
 @attrs.frozen

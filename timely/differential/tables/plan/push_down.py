@@ -83,11 +83,10 @@ class _PushDown:
         inner = self.filtered(source, early)
         if isinstance(plan, nodes.Unnest):
             return nodes.filtered(attrs.evolve(plan, input=inner), late)
-        right, of_match = plan.right, list[Expr]()
-        if not isinstance(plan, nodes.AsOf):  # what is asked of the right side alone decides which of its rows match
-            of_match, both = _split(plan.conditions, nodes.ids(right))
-            plan = attrs.evolve(plan, conditions=tuple(both))
-        return nodes.filtered(attrs.evolve(plan, left=inner, right=self.filtered(right, of_match)), late)
+        # what is asked of the right side alone decides which of its rows match
+        of_match, both = _split(plan.conditions, nodes.ids(plan.right))
+        right = self.filtered(plan.right, of_match)
+        return nodes.filtered(attrs.evolve(plan, left=inner, right=right, conditions=tuple(both)), late)
 
     def joined(self, plan: nodes.JoinRows, conditions: Sequence[Expr]) -> QueryPlan:
         """Return inner joins, each with the conditions that it is the first to have the columns of."""
