@@ -143,7 +143,7 @@ class Queries:
     def _item(self, depth: int, outer: list[Item]) -> tuple[str, list[Item]]:
         alias = self._alias()
         if depth > 0 and self._chance(0.2):
-            text, kinds = self._query(depth - 1, [])
+            text, kinds = self._query(depth - 1, outer if self._chance(0.5) else [])
             return f"({text}) {alias}", [Item(f"{alias}.o{index}", kind) for index, kind in enumerate(kinds)]
         table = self._pick(list(TABLES))
         return f"{table} {alias}", [Item(f"{alias}.{name}", kind) for name, kind in TABLES[table]]

@@ -35,7 +35,7 @@ MEANT = {
     "sql-20 scalar": "select ((select max(n) from lines) limit 0) from orders",
     "sql-21": "select * from (values (1, 2)) as v(x)",
     **{
-        f"sql-23 {join}": f"select id, (select count(*) from edges e {join} (select n from lines where n < amount) l on e.src = l.n)"
+        f"sql-23 {join}": f"select id, (select count(*) from edges {join} (select n from lines where n < amount) on src = n)"
         " from orders"
         for join in ("semi join", "anti join")
     },

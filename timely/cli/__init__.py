@@ -335,8 +335,8 @@ def parser() -> argparse.ArgumentParser:
     checkpoint = commands.add_parser(
         "checkpoint",
         help="look at the checkpoints of a program or a server",
-        description="Lists the checkpoints that a run could resume from, the newest first, or shows what one holds. Verifies all of"
-        " them, and the log of a server behind them. The status is 1 where something is damaged.",
+        description="Lists the checkpoints that a run could resume from, the newest first, or shows what one holds. Verifies all"
+        " of them, and the log of a server behind them. The status is 1 where something is damaged.",
     )
     checkpoint.add_argument("action", choices=("list", "show", "verify"))
     checkpoint.add_argument("place", metavar="DIR", help="directory or URI of the checkpoints, or the data of a server")
