@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from pyspark.errors.exceptions import captured
 
 from timely.errors import CycleError, OperatorError, PeerLostError, SchemaError, TimelyError, WorkerError
+from timely.spark.action_errors import note_failure, raise_typed_errors
 from timely.spark.batch import FailurePolicy
 from timely.spark.stage_messages import describe
 from timely.spark.task import _reason
@@ -102,3 +104,38 @@ def test_an_error_of_ones_own_is_reported() -> None:
         registered = Registered(first)
         assert _reason(cast(Any, registered), 0, mine) is mine
         assert registered.told == [mine]
+
+
+class ReadWhileOthersFail(str):
+    """The text of an exception of Java, which another worker fails beside whenever a quote is looked for."""
+
+    def __str__(self) -> str:
+        return self
+
+    def __contains__(self, quote: str) -> bool:  # type: ignore[override]
+        note_failure(PeerLostError("worker 1 has gone away"), describe(PeerLostError("worker 1 has gone away"), 2))
+        return super().__contains__(quote)
+
+    def toString(self) -> str:
+        return self
+
+
+def test_an_error_is_told_apart_while_and_after_hundreds_of_other_workers_fail() -> None:
+    raise_typed_errors()
+    first = SchemaError("there is no column 'looked_for'")
+    note_failure(first, describe(first, 0))
+    for worker in range(1, 300):
+        lost = PeerLostError(f"worker 0 has gone away from {worker}")
+        note_failure(lost, describe(lost, worker))
+    text: Any = ReadWhileOthersFail(f"Job aborted: SchemaError: {first}\n\tat org.apache.spark")
+    error: object = captured.convert_exception(text)
+    assert isinstance(error, SchemaError) and str(error) == str(first)
+
+
+def test_what_another_library_makes_of_exceptions_stays_when_more_runs_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_typed_errors()
+    theirs: Any = ValueError("of another library")
+    monkeypatch.setattr(captured, "convert_exception", lambda e: theirs)
+    raise_typed_errors()
+    converted: object = captured.convert_exception(cast(Any, None))
+    assert converted is theirs

@@ -7,7 +7,7 @@ this module first. The invariant: an exception that quotes no error of a worker 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from pyspark.errors.exceptions import captured
@@ -16,7 +16,7 @@ from timely.errors import TimelyError
 from timely.spark.gathered_rendezvous import failure_of
 from timely.spark.stage_messages import revive
 
-_RECENT: Final[deque[tuple[str, dict[str, Any]]]] = deque(maxlen=64)
+_RECENT: Final[deque[tuple[str, dict[str, Any]]]] = deque(maxlen=1024)
 """The last errors of workers: the text by which Spark's exception quotes one, and its description."""
 
 
@@ -25,16 +25,14 @@ def note_failure(error: TimelyError, description: dict[str, Any]) -> None:
     _RECENT.append((f"{type(error).__name__}: {error}", description))
 
 
+@cache
 def raise_typed_errors() -> None:
     """Have the actions of this process raise the typed errors of workers. Another call changes nothing."""
-    captured.convert_exception = _converted
+    spark_converted = captured.convert_exception
+    captured.convert_exception = lambda e: _typed_error(str(e.toString())) or spark_converted(e)
 
 
-_spark_converted: Final[Callable[[Any], Any]] = captured.convert_exception
-
-
-def _converted(e: Any) -> Any:
-    """Return Python's exception for an error of Java."""
-    text = str(e.toString())
-    quoted = next((description for quote, description in reversed(_RECENT) if quote in text), None)
-    return (failure_of(RuntimeError(text)) if quoted is None else revive(quoted)) or _spark_converted(e)
+def _typed_error(text: str) -> Any:
+    """Return the error that an exception of Java quotes. Others may come meanwhile, from the thread of the rendezvous."""
+    quoted = next((description for quote, description in reversed(_RECENT.copy()) if quote in text), None)
+    return failure_of(RuntimeError(text)) if quoted is None else revive(quoted)
