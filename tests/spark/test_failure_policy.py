@@ -120,7 +120,7 @@ class ReadWhileOthersFail(str):
         return self
 
 
-def test_an_error_is_told_apart_while_and_after_hundreds_of_other_workers_fail() -> None:
+def test_an_action_raises_its_error_while_and_after_hundreds_of_other_workers_fail() -> None:
     raise_typed_errors()
     first = SchemaError("there is no column 'looked_for'")
     note_failure(first, describe(first, 0))

@@ -43,22 +43,23 @@ def plan_of(frame: DataFrame) -> str:
 
 
 def test_edges_go_by_the_hash_of_their_ends_and_spread_evenly(session: SparkSession) -> None:
-    edges = session.range(0, ROWS, 1, 5).selectExpr("id % 700 as src", "id % 900 as dst")
+    edges = session.range(0, ROWS, 1, 5).selectExpr("id % 700 as src", "id % 900 as dst", "map(id, id) as tags")
     assert "hashpartitioning" in plan_of(connected_components(edges, workers=WORKERS))
     assert "RoundRobinPartitioning" not in plan_of(connected_components(edges, workers=WORKERS))
 
-    def counted(scope: timely.ScopeBuilder[int], edges: timely.Stream[int, Any]) -> Streams:
+    def counted(scope: timely.ScopeBuilder[int], **tables: timely.Stream[int, Any]) -> Streams:
         def place(batch: pa.RecordBatch) -> pa.RecordBatch:
             context = BarrierTaskContext.get()
             assert context is not None
             return pa.record_batch({"worker": [context.partitionId()] * batch.num_rows})
 
-        return {"worker": edges.map_batch(place)}
+        return {"worker": tables["edges"].map_batch(place)}
 
-    placed = ts.run(counted, {"edges": edges}, {"worker": "worker long"}, workers=WORKERS, partitioning="hash")["worker"]
-    counts = Counter(row.worker for row in placed.collect())
-    assert sum(counts.values()) == ROWS and len(counts) == WORKERS
-    assert min(counts.values()) > ROWS / WORKERS * 0.8
+    for inputs in ({"edges": edges}, {"edges": edges, "vertices": edges.select("src")}):
+        placed = ts.run(counted, inputs, {"worker": "worker long"}, workers=WORKERS, partitioning="hash")["worker"]
+        counts = Counter(row.worker for row in placed.collect())
+        assert sum(counts.values()) == ROWS and len(counts) == WORKERS
+        assert min(counts.values()) > ROWS / WORKERS * 0.8
 
 
 def test_rows_of_all_types_go_by_the_hash_of_what_spark_can_hash(session: SparkSession) -> None:

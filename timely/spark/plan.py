@@ -142,21 +142,27 @@ class InputPlan:
         """Return the rows of all inputs in ``workers`` partitions, each in ascending order of epoch."""
         if len(self.frames) > 1:
             packed = self._packed(bool(self.epochs))
-            by = [_KEY] if self.keys else self._hashed(packed)
+            by = [_KEY] if self.keys else self._hashed()
             return _partitioned(session, packed, workers, by, EPOCH if self.epochs else None)
         ((name, original),) = self.frames.items()
         frame = _by_position(original)
         if not self.keys and not self.epochs and (cached := cached_partitions(session, frame, workers)) is not None:
             return cached
-        by = [column_name(self.keys[name])] if self.keys else self._hashed(frame)
+        by = [column_name(self.keys[name])] if self.keys else self._hashed()
         return _partitioned(session, frame, workers, by, column_name(self.epochs[name]) if self.epochs else None)
 
-    def _hashed(self, frame: DataFrame) -> list[str]:
+    def _hashed(self) -> list[str]:
         """Return the columns by whose hash rows are partitioned; none where each worker gets as many.
 
         Spark sorts before it deals rows evenly, so that a task that runs again deals them as before. A hash is the same anyway.
         """
-        return [field.name for field in frame.schema if can_hash(field.dataType)] if self.partitioning == "hash" else []
+        tables = [""] if len(self.frames) == 1 else [f"{struct_name(position)}." for position in range(len(self.frames))]
+        return [
+            table + column_name(position)
+            for table, frame in zip(tables, self.frames.values())
+            for position, field in enumerate(frame.schema)
+            if self.partitioning == "hash" and can_hash(field.dataType)
+        ]
 
     def whole(self, chosen: Container[str] | None = None) -> DataFrame:
         """Return the rows of all inputs, or of the ``chosen`` ones, as one DataFrame, in the partitions that they have."""

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, NullType, StringType, StructType, TimestampType
 
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.distances import as_node
 from timely.spark.connect import functions_of
 from timely.spark.versions import arrow_type
-
-_INTEGERS: Final = (ByteType(), ShortType(), IntegerType(), LongType())
 
 
 def widened(*tables: tuple[DataFrame, str, tuple[str, ...]]) -> list[DataFrame]:
@@ -36,9 +22,9 @@ def widened(*tables: tuple[DataFrame, str, tuple[str, ...]]) -> list[DataFrame]:
     A table is a frame, what it has, and its columns of ids. ``SchemaError`` where one is missing.
     """
     kinds = {column_type(frame, name, what) for frame, what, names in tables for name in names}
-    if len(kinds) == 1 or not kinds <= set(_INTEGERS):
+    if len(kinds) == 1 or not all(isinstance(kind, IntegralType) for kind in kinds):
         return [frame for frame, _, _ in tables]
-    col, widest = functions_of(tables[0][0].sparkSession).col, max(kinds, key=_INTEGERS.index)
+    col, widest = functions_of(tables[0][0].sparkSession).col, max(kinds, key=lambda kind: arrow_type(kind).bit_width)
     return [frame.withColumns({name: col(quoted(name)).cast(widest) for name in names}) for frame, _, names in tables]
 
 
