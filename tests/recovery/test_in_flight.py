@@ -5,9 +5,10 @@ White box: where a worker is in a loop is a matter of steps, so the workers are 
 
 from __future__ import annotations
 
-import inspect
 import itertools
+import pickle
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +26,8 @@ from tests.recovery.test_operators_graphs import BUILDS, _batches, edges
 from tests.recovery.test_operators_state import UNARY
 from timely import differential as dd
 from timely.errors import CheckpointError, StateError
-from timely.graphs import pagerank
+from timely.graphs import pagerank, rank
+from timely.graphs.stages.repartitioned_state import register_parts
 from timely.memory import MemoryBudget
 from timely.testing import pause
 
@@ -140,7 +142,7 @@ def test_a_checkpoint_in_a_loop_is_written_and_read(tmp_path: Path) -> None:
     assert sorted(itertools.chain(*parts)) == sorted(itertools.chain(*whole)) != []
 
 
-def test_another_version_of_a_graph_algorithm_does_not_go_on_in_its_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_format_of_a_loop_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ranks(numbers: Any) -> Any:
         edges = numbers.map_batch(lambda result: pa.record_batch({"src": result, "dst": [number // 2 for number in result]}))
         return pagerank(edges, rounds=9)
@@ -150,12 +152,72 @@ def test_another_version_of_a_graph_algorithm_does_not_go_on_in_its_loop(tmp_pat
 
     assert run(steps=6) == []
     with monkeypatch.context() as patch:
-        patch.setattr(inspect, "getsource", lambda module: "another version")
-        with pytest.raises(
-            StateError, match=r"pagerank#[0-9]: another version of the library wrote the checkpoint in the middle"
-        ):
+        patch.setattr(rank, "register_parts", lambda info, parts, format: register_parts(info, parts, "rank/7"))
+        with pytest.raises(StateError, match=r"pagerank#[0-9]: the checkpoint .* has format 'rank/1', and .* reads 'rank/7'"):
             run(steps=0)
     assert len(run(steps=0)) == 40
+
+
+FORMATS = {
+    "labels/1": {
+        "Adjacency": "_columns _limited _peers _segments _spooled _worker scanned",
+        "SortedBlocks": "_blocks _firsts _rows",
+        "_Part": "_by_neighbour _by_node _labels _peers _workers own",
+        "_Sorted": "rest sources starts table",
+    },
+    "names/1": {
+        "_Part": "named names roots",
+    },
+    "propagation/1": {
+        "Adjacency": "_columns _limited _peers _segments _spooled _worker scanned",
+        "Best": "_scratch values",
+        "Propagation": "_adjacency _best _offered _peers _worker",
+        "SortedBlocks": "_blocks _firsts _rows",
+        "_Sorted": "rest sources starts table",
+    },
+    "rank/1": {
+        "_Edges": "_adds _length _reads _slots _sources places",
+        "_Part": "_edges _given _incoming _loose _own _parts _scale _space _total _worker ranks",
+        "_SpooledEdges": "_blocks _length _peers places",
+    },
+    "supersteps/1": {
+        "_Part": "edges states",
+    },
+}
+"""The attributes of each class in the state of a loop, by format: who changes the one changes the other."""
+
+
+def attributes(value: Any, classes: dict[str, set[str]]) -> None:
+    """Add the attributes of the classes of ``timely.graphs`` that ``value`` is pickled with."""
+    parts = [*value.values()] if isinstance(value, dict) else [*value] if isinstance(value, list | tuple | set) else []
+    if type(value).__module__.startswith("timely.graphs"):
+        *_, state = value.__reduce_ex__(4)[:3]
+        fields: dict[str, Any] = {}
+        for part in state if isinstance(state, tuple) else (state,):
+            fields |= part or {}
+        classes.setdefault(type(value).__qualname__, set()).update(fields)
+        parts += fields.values()
+    for part in parts:
+        attributes(part, classes)
+
+
+def test_the_format_of_a_loop_changes_with_the_attributes_of_what_it_saves() -> None:
+    formats: dict[str, dict[str, set[str]]] = {}
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (2, 5)]
+    for name, kind, limit in ((name, *how) for name in BUILDS for how in (("numbers", 1000), ("names", None))):
+        with MemoryBudget(limit):
+            phase = Phase(lambda scope, stream: BUILDS[name](stream, 3 if kind == "numbers" else "n3"), 1, 1, [])  # noqa: B023
+            feed(phase, [_batches([[(0, pairs)], [], [], []], kind)], 0, EPOCHS)
+            phase.advance_to(EPOCHS)
+            while not phase.workers[0].idle:
+                pause(phase.workers, phase.network)
+                for pieces in phase.state_registries[0].snapshot(in_flight=True).values():
+                    for _, item in map(pickle.loads, pieces):
+                        if isinstance(item, tuple) and isinstance(item[0], str) and re.fullmatch(r"\w+/[0-9]+", item[0]):
+                            attributes(item[2], formats.setdefault(item[0], {}))
+                phase.workers[0].paused = False
+    seen = {format: {kind: " ".join(sorted(fields)) for kind, fields in of.items()} for format, of in formats.items()}
+    assert seen == FORMATS
 
 
 def test_only_as_many_workers_go_on_in_a_loop(tmp_path: Path) -> None:

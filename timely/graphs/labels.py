@@ -166,7 +166,7 @@ class _Voting(Generic[T]):
 
     def register(self, info: OperatorInfo) -> None:
         """Register the edges and labels of each outer time."""
-        register_parts(info, self._parts)
+        register_parts(info, self._parts, "labels/1")
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         edges, messages = collected

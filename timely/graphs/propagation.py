@@ -109,7 +109,7 @@ class _Propagating(Generic[T]):
 
     def register(self, info: OperatorInfo) -> None:
         """Register the edges and values of each outer time."""
-        register_parts(info, self._parts)
+        register_parts(info, self._parts, "propagation/1")
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Return offers."""

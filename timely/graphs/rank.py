@@ -349,7 +349,7 @@ class _Ranking(Generic[T]):
 
     def register(self, info: OperatorInfo) -> None:
         """Register the graph and the ranks of each outer time."""
-        register_parts(info, self._parts)
+        register_parts(info, self._parts, "rank/1")
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Return the shares to send, and the ranks if these are the last."""

@@ -95,7 +95,7 @@ class _Supersteps(Generic[T]):
 
     def register(self, info: OperatorInfo) -> None:
         """Register the vertices of each outer time."""
-        register_parts(info, self._parts)
+        register_parts(info, self._parts, "supersteps/1")
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Run a superstep; return the messages."""

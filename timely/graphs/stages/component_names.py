@@ -146,7 +146,7 @@ class _Naming(Generic[T]):
         if self._lasting:
             register_state(info, save, load, repartition, logged=False)
         else:
-            register_parts(info, self._parts)
+            register_parts(info, self._parts, "names/1")
 
     @staticmethod
     def _rows(info: OperatorInfo, table: Column) -> Any:

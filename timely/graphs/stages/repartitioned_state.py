@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import sys
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 from timely.dataflow import OperatorInfo
-from timely.errors import StateError
+from timely.errors import StateError, brief
 
 Log: TypeAlias = Callable[[Any], None]
 """Adds a change of an operator's state to the next checkpoint."""
@@ -42,28 +39,20 @@ def register_state(
     return (lambda item: log.append(None, item)) if log.kept else None
 
 
-def register_parts(info: OperatorInfo, parts: MutableMapping[Any, Any]) -> None:
+def register_parts(info: OperatorInfo, parts: MutableMapping[Any, Any], format: str) -> None:
     """Register what an operator in a loop has of each outer time, by time. It is there in the middle of a loop only, where no
-    other number of workers can resume. ``StateError`` for what another version of the class has written: it may be read wrongly.
+    other number of workers can resume. ``format`` changes with the attributes of the parts; ``StateError`` for another one.
     """
 
     def load(items: Iterable[Any]) -> None:
-        for written_by, *item in items:
-            if len(item) != 2 or written_by != _version(item[1]):
+        for written_as, *item in items:
+            if written_as != format:
                 raise StateError(
-                    f"{info.path}: another version of the library wrote the checkpoint in the middle of this loop, and this one"
-                    " cannot go on with it: finish the run with that version, or start anew in another directory"
+                    f"{info.path}: the checkpoint in the middle of this loop has format {brief(written_as)}, and this version of"
+                    f" the library reads {format!r}: finish the run with the version that wrote it, or start anew in another"
+                    " directory"
                 )
             time, part = item
             parts[time] = part
 
-    info.register_state(lambda: [(None, (_version(part), time, part)) for time, part in parts.items()], load)
-
-
-def _version(part: object) -> str:
-    """Return a digest of the source that a part's class is from: its attributes have no format of their own."""
-    try:
-        source = inspect.getsource(sys.modules[type(part).__module__])
-    except (OSError, TypeError):  # there is none, as of what is built in
-        return ""
-    return hashlib.sha256(source.encode()).hexdigest()
+    info.register_state(lambda: [(None, (format, time, part)) for time, part in parts.items()], load)
