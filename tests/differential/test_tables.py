@@ -215,3 +215,24 @@ def test_an_edge_without_an_end_is_named(algorithm: Any) -> None:
         timely.OperatorError, match=r"(components|count|core): edge \('a', None\) has no end: leave such edges out"
     ):
         timely.example(lambda scope: algorithm(dd.table(scope, edges).collection).stream)
+
+
+FIRST_VIEW = """
+import sys
+import timely
+from timely import differential as dd
+
+with timely.Worker() as worker:
+    with worker.dataflow(int) as scope:
+        words = dd.table(scope, "word string, n long")
+        totals = dd.sql(scope, "select word, sum(n) as n from words where n > 3 group by word", words=words).output()
+    words.session.insert(("a", 4))
+    words.session.close()
+    assert totals.at(0) == {("a", 4): 1}
+print(sorted({"pandas", "pyarrow.dataset"} & sys.modules.keys()))
+"""
+
+
+def test_a_first_view_of_rows_does_not_import_pandas() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_VIEW], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -17,10 +17,6 @@ from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.dataset
-import pyarrow.fs
-import pyarrow.parquet
 
 from timely.dataflow import OutputSchema, check_layout, check_moments, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
@@ -224,7 +220,9 @@ class _Blame:
 
 def _damaged_part(path: str, names: Sequence[str]) -> str:
     """Return the first row group and column of a file of Parquet that cannot be read, for errors."""
-    with pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             for name in names:
                 try:
@@ -236,27 +234,31 @@ def _damaged_part(path: str, names: Sequence[str]) -> str:
 
 def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
     """Return Arrow's fragment."""
+    import pyarrow.dataset as datasets  # imports pandas: a quarter of a second, which a view without files need not take
+    from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions
+    from pyarrow.fs import LocalFileSystem
+
     kind: Any
     if scan.format == "csv":
         how = scan.text_format(fragment.path)
-        kind = pa.dataset.CsvFileFormat(
-            read_options=pa.csv.ReadOptions(encoding=how.encoding or "utf8"),
-            parse_options=pa.csv.ParseOptions(
+        kind = datasets.CsvFileFormat(
+            read_options=ReadOptions(encoding=how.encoding or "utf8"),
+            parse_options=ParseOptions(
                 delimiter=how.delimiter,
                 quote_char=how.quote or False,
                 newlines_in_values=True,  # else a value is cut where a block ends in it
             ),
-            convert_options=pa.csv.ConvertOptions(
+            convert_options=ConvertOptions(
                 null_values=list(scan.null_values), strings_can_be_null=True, quoted_strings_can_be_null=False
             ),
         )
     elif scan.format == "ipc":
-        kind = pa.dataset.IpcFileFormat()
+        kind = datasets.IpcFileFormat()
     else:
-        kind = pa.dataset.ParquetFileFormat(pre_buffer=False, page_checksum_verification=True)
+        kind = datasets.ParquetFileFormat(pre_buffer=False, page_checksum_verification=True)
         if fragment.row_groups is not None:
-            return kind.make_fragment(fragment.path, filesystem=pa.fs.LocalFileSystem(), row_groups=list(fragment.row_groups))
-    return kind.make_fragment(fragment.path, filesystem=pa.fs.LocalFileSystem())
+            return kind.make_fragment(fragment.path, filesystem=LocalFileSystem(), row_groups=list(fragment.row_groups))
+    return kind.make_fragment(fragment.path, filesystem=LocalFileSystem())
 
 
 def check_columns(place: str, path: str, columns: Sequence[str], wanted: Sequence[str], *, exactly: bool) -> None:
@@ -508,10 +510,12 @@ def _key_type(values: Iterable[str | None]) -> pa.DataType:
 
 def _row_groups(scan: Scan, fragments: Sequence[Fragment]) -> Iterator[Fragment]:
     """Split files that are fewer than the workers could share by their row groups."""
+    from pyarrow.parquet import read_metadata
+
     number = 0
     for fragment in fragments:
         with scan.blaming(fragment.path):
-            metadata = pa.parquet.read_metadata(fragment.path)
+            metadata = read_metadata(fragment.path)
         rows = 0
         for group in range(metadata.num_row_groups):
             yield attrs.evolve(fragment, number=number, row_groups=(group,), rows_before=rows)

@@ -6,8 +6,8 @@ A kernel is made only where it gives the same values. Expressions without a kern
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any, Final
 
 import attrs
@@ -93,7 +93,7 @@ def column_expressions(expressions: Sequence[Expr], scope: RowScope) -> Expressi
 
 def chosen_rows(conditions: Sequence[Any]) -> Any:
     """Return the numbers of the rows for which all of several columns of booleans are true."""
-    chosen = reduce(pc.and_kleene, conditions)
+    chosen = functools.reduce(pc.and_kleene, conditions)
     return np.flatnonzero(chosen.fill_null(False).to_numpy(zero_copy_only=False))
 
 
@@ -179,16 +179,18 @@ _ARROW: Final = {
 
 
 def _constant(kind: Kind, value: Any) -> _Vectorized:
-    made: Any = None
-    if kind.scale is not None:
-        scale = 0 if value is None else max(0, -value.as_tuple().exponent)
-        number = None if value is None else int(scalars.EXACT.scaleb(value, scale))
-        made = Fixed(pa.scalar(number, pa.int64()), scale)
-    elif kind in _ARROW and value is not NAN:
-        made = pa.scalar(value, _ARROW[kind])
-    elif kind is not Kind.NULL:
+    if kind is not Kind.NULL and kind.scale is None and (kind not in _ARROW or value is NAN):
         raise NoKernel
-    return _Vectorized(kind, lambda columns: made, True, value)
+
+    @functools.cache
+    def made() -> Any:  # when columns come: PyArrow's first value imports pandas, a quarter of a second
+        if kind.scale is not None:
+            scale = 0 if value is None else max(0, -value.as_tuple().exponent)
+            number = None if value is None else int(scalars.EXACT.scaleb(value, scale))
+            return Fixed(pa.scalar(number, pa.int64()), scale)
+        return None if kind is Kind.NULL else pa.scalar(value, _ARROW[kind])
+
+    return _Vectorized(kind, lambda columns: made(), True, value)
 
 
 Compiler = Callable[[Call, Sequence[_Vectorized]], _Vectorized]
