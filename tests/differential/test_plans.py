@@ -12,7 +12,7 @@ from timely.differential.tables.expressions.bound import Subquery, ids_in, parts
 from timely.differential.tables.names.binder import Binder
 from timely.differential.tables.names.queries import query_of
 from timely.differential.tables.plan.decorrelate import decorrelated
-from timely.differential.tables.plan.nodes import QueryPlan, free, ids, plans_in
+from timely.differential.tables.plan.nodes import JoinRows, QueryPlan, free, ids, plans_in
 from timely.differential.tables.plan.push_down import pushed_down
 from timely.differential.tables.values.kinds import columns_of
 
@@ -38,3 +38,11 @@ def test_equal_queries_have_equal_plans() -> None:
     one, other, another = (bound(f"select id, sum(amount) as s from orders where id > {n} group by id")[0] for n in (1, 1, 2))
     assert one == other != another
     assert bound("select (ID), sum(orders.amount) S from orders where (id > 1) group by 1")[0] == one
+
+
+@pytest.mark.parametrize("join", ["left join", "right join"])
+def test_conditions_on_the_side_without_a_match_are_asked_below_the_join(join: str) -> None:
+    own = "o.amount" if join == "right join" else "l.n"
+    plan, binder = bound(f"select o.id from orders o {join} lines l on o.id = l.order_id and {own} = 1")
+    (made,) = [node for node in plans_in(pushed_down(decorrelated(plan, binder.fresh))) if isinstance(node, JoinRows)]
+    assert len(made.conditions) == 1

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import attrs
+from typing_extensions import TypeIs
 
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, ids_in
 from timely.differential.tables.operators.window_functions import rows_asked
@@ -25,6 +26,14 @@ Limits = Sequence[tuple[int, int]]
 def pushed_down(plan: QueryPlan) -> QueryPlan:
     """Return a plan without subqueries, whose conditions stand as far down as they can."""
     return _PushDown(plan).run(plan)
+
+
+_KeepsLeft = nodes.JoinRows | nodes.AsOf | nodes.Mark | nodes.Unnest
+
+
+def _keeps_left(plan: QueryPlan) -> TypeIs[_KeepsLeft]:
+    """Return whether rows of the plan are rows of its left side, with or without others beside them."""
+    return isinstance(plan, nodes.AsOf | nodes.Mark | nodes.Unnest) or (isinstance(plan, nodes.JoinRows) and plan.how == "left")
 
 
 class _PushDown:
@@ -58,6 +67,8 @@ class _PushDown:
         if isinstance(plan, nodes.JoinRows) and plan.how == "right":
             of_match, both = _split(plan.conditions, nodes.ids(plan.left))
             return nodes.JoinRows(self.filtered(plan.left, of_match), self.run(plan.right), "right", tuple(both))
+        if _keeps_left(plan):
+            return self.around(plan, ())
         if isinstance(plan, nodes.Windows):
             return attrs.evolve(plan, input=self.run(plan.input), most=rows_asked(plan.calls, limits))
         return with_inputs(plan, self.run)
@@ -70,13 +81,11 @@ class _PushDown:
                 return self.filtered(plan.input, (*plan.conditions, *conditions), limits)
             if isinstance(plan, nodes.JoinRows) and plan.how == "inner":
                 return self.joined(plan, conditions)
-            if isinstance(plan, nodes.AsOf | nodes.Mark | nodes.Unnest) or (
-                isinstance(plan, nodes.JoinRows) and plan.how == "left"
-            ):
+            if _keeps_left(plan):
                 return self.around(plan, conditions)
         return nodes.filtered(self.run(plan, limits), conditions)
 
-    def around(self, plan: nodes.JoinRows | nodes.AsOf | nodes.Mark | nodes.Unnest, conditions: Sequence[Expr]) -> QueryPlan:
+    def around(self, plan: _KeepsLeft, conditions: Sequence[Expr]) -> QueryPlan:
         """Return a join that keeps or drops rows of its left side, after the conditions on these."""
         source = plan.input if isinstance(plan, nodes.Unnest) else plan.left
         early, late = _split(conditions, nodes.ids(source))
