@@ -14,10 +14,10 @@ from typing import Final
 
 import attrs
 
+from timely.differential.tables.names.statements import TableDefinition, parse_script
 from timely.errors import ConfigurationError, TimelyWarning, file_error_text
 from timely.memory import bytes_of, return_freed_memory
 from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
-from timely.server.script import TableDefinition, parse_script
 from timely.worker.gc_control import collector_paused
 
 _END: Final = 4.0

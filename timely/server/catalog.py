@@ -13,10 +13,17 @@ from typing import Self
 import attrs
 import pyarrow as pa
 
+from timely.differential.tables.names.statements import (
+    DropStatement,
+    Statement,
+    TableDefinition,
+    ViewDefinition,
+    checked_name,
+    tables_read,
+)
 from timely.differential.tables.values.kinds import Column, columns_of
 from timely.errors import ConfigurationError, OutputError, SqlError
 from timely.server.runtime import result_columns
-from timely.server.script import DropStatement, Statement, TableDefinition, ViewDefinition, checked_name, tables_read
 
 Encoded = tuple[list[tuple[str, bytes | None, str, str]], dict[str, str]]
 """A catalog as plain data: names with schemas, queries and marks, and the views of the script."""

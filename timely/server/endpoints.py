@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ipaddress
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
@@ -22,6 +23,7 @@ from weakref import WeakMethod
 
 from aiohttp import web
 
+from timely.differential.tables.names.statements import ViewDefinition, parse_script, tables_read
 from timely.differential.tables.values.kinds import Column
 from timely.errors import (
     CompactedError,
@@ -49,7 +51,6 @@ from timely.server.row_encoding import (
     pieces,
     rows_of,
 )
-from timely.server.script import ViewDefinition, parse_script, position_in, tables_read
 from timely.server.views import Answer, Query, ViewDescription, Views
 
 T = TypeVar("T")
@@ -570,6 +571,6 @@ def _description(each: ViewDescription) -> dict[str, Any]:
 
 
 def _error(status: int, message: str) -> web.Response:
-    place = position_in(message)
-    where = {} if place is None else {"line": place[0], "column": place[1]}
+    place = re.search(r"at line ([0-9]+), column ([0-9]+)", message)
+    where = {} if place is None else {"line": int(place[1]), "column": int(place[2])}
     return web.json_response({"error": message, **where}, status=status)

@@ -26,15 +26,14 @@ import pyarrow as pa
 
 import timely
 from timely import differential as dd
-from timely.differential.tables.sql_views import query_over
+from timely.differential.tables.names.statements import tables_read
+from timely.differential.tables.sql_views import answer_over
 from timely.differential.tables.values.kinds import Column
 from timely.differential.updates.updates import consolidate
 from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text
 from timely.memory import MemoryBudget, size_text
-from timely.server.answer_order import AnswerOrder, SortColumn, answer_order
 from timely.server.contents import Change
-from timely.server.runtime import result_columns, without_line
-from timely.server.script import tables_read
+from timely.server.runtime import without_line
 
 try:
     import resource
@@ -70,6 +69,14 @@ class QueryRequest:
     rows: int
     once: bool = False
     ordered: bool = False
+
+
+class SortColumn(NamedTuple):
+    """A column that rows are sorted by, with where ``NULL`` stands."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
 
 
 class Started(NamedTuple):
@@ -245,9 +252,6 @@ class _Computation:
             columns[read] = tables[read].columns
             if tables[read].error is not None:
                 raise ViewError(f"view {read}, which it reads, has no result now: {tables[read].error}")
-        self._order: AnswerOrder | None = None
-        if request.once or request.ordered:
-            self._order = answer_order(text, lambda: result_columns(text, columns))
         self._worker = timely.Worker()
         self._time = 0
         self._sessions: dict[str, dd.InputSession[int, Any]] = {}
@@ -258,18 +262,15 @@ class _Computation:
             for read in columns:
                 self._sessions[read], collection = dd.new_collection(scope, name=read)
                 sources[read] = dd.Table(collection, columns[read])
-            result = query_over(scope, text if self._order is None else self._order.query, sources)
+            answer = answer_over(scope, text, sources, ordered=request.once or request.ordered)
+            result = dd.Table(answer.rows.collection, answer.rows.columns)
             self._probe = result.collection.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
-        self._arrived = arrived
-        self._columns = result.columns
-        width = len(self._columns) if self._order is None else self._order.width
-        shown = self._columns[:width] if request.once else self._columns
-        self.started = Started(shown, reads, self._sort_columns(), width)
+        self._arrived, self._width, self._sort_key = arrived, answer.width, answer.key()
+        names = [column.name for column in result.columns]
+        order = tuple(SortColumn(names[place], key.descending, key.nulls_first) for place, key in answer.order.items())
+        self.started = Started(result.columns[: answer.width if request.once else None], reads, order, answer.width)
         _bound_memory(request.memory - sum(_copied(tables[read].rows) for read in columns))
         self.begin({read: tables[read].rows for read in columns})
-
-    def _sort_columns(self) -> tuple[SortColumn, ...]:
-        return () if self._order is None else self._order.sort_columns(self._columns)
 
     def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
         for name, session in self._sessions.items():
@@ -293,11 +294,9 @@ class _Computation:
 
     def _first(self, rows: list[Change]) -> list[Change]:
         """Return the first rows, in the order of the query."""
-        order = self._order
-        if order is not None:
-            key = order.key(self._columns)
-            rows.sort(key=lambda counted: key(counted[0]))
-            rows = [(row[: order.width], count) for row, count in rows]
+        if self.started.order:
+            rows.sort(key=lambda counted: self._sort_key(counted[0]))
+            rows = [(row[: self._width], count) for row, count in rows]
         first, left = [], self._request.rows
         for row, count in rows:
             if left <= 0:

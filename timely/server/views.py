@@ -22,6 +22,7 @@ import attrs
 import pyarrow as pa
 
 from timely.dataflow import declared_schema
+from timely.differential.tables.names.statements import Statement, ViewDefinition, checked_name, parse_script
 from timely.differential.tables.sql_views import warn_of_order
 from timely.differential.tables.values.kinds import Column, columns_of, row_check
 from timely.differential.updates.updates import consolidate
@@ -38,14 +39,12 @@ from timely.errors import (
     error_text,
 )
 from timely.memory import MemoryBudget, system_memory_left
-from timely.server.answer_order import SortColumn
 from timely.server.catalog import Catalog, Definition
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 from timely.server.durable import Durable, RelationState
-from timely.server.query_process import LEAST, QueryProcess, QueryRequest, TableState
+from timely.server.query_process import LEAST, QueryProcess, QueryRequest, SortColumn, TableState
 from timely.server.requests import Decision, Request, RequestKey, RequestKeys
 from timely.server.runtime import Runtime
-from timely.server.script import Statement, ViewDefinition, checked_name, parse_script
 
 Changes = Mapping[Row, int] | Iterable[Change]
 """What happens to a table: rows with what their counts grow by."""

@@ -18,6 +18,7 @@ import attrs
 import pyarrow as pa
 
 from timely.dataflow import declared_schema
+from timely.differential.tables.names.statements import checked_name
 from timely.differential.tables.values.kinds import columns_of
 from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, error_text, file_error_text
 from timely.server.contents import Row
@@ -30,7 +31,6 @@ from timely.server.input_files import (
     read_table,
     rows_of_file,
 )
-from timely.server.script import checked_name
 from timely.server.views import Changes, Views
 
 

@@ -9,7 +9,8 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder, warn
 from timely.differential.collections import Collection
-from timely.differential.tables.names.queries import query_of, relation_of, useless_order
+from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.names.queries import OrderedRows, answer_of, query_of, relation_of, useless_order
 from timely.differential.tables.names.refusals import naming_the_line
 from timely.differential.tables.sources import table
 from timely.differential.tables.table_class import Table, relations, table_of
@@ -54,10 +55,19 @@ def query_over(
     """Return what ``sql`` does, which also ``warns`` of an order that decides nothing."""
     tree = query_of(query)
     order = useless_order(tree) if warns else None
-    result = table_of(relation_of(scope, tree, relations({lower_case(name): _as_table(each) for name, each in tables.items()})))
+    result = table_of(relation_of(scope, tree, _sources(tables)))
     if order is not None:
         _warn(order, "")
     return result
+
+
+def answer_over(scope: ScopeBuilder[Any], query: str, tables: Mapping[str, Table[Any]], *, ordered: bool) -> OrderedRows:
+    """Return the rows of a query, and if it is ``ordered``, its order, whose columns are behind its own."""
+    return answer_of(scope, query_of(query), _sources(tables), ordered=ordered)
+
+
+def _sources(tables: Mapping[str, Any]) -> dict[str, Relation]:
+    return relations({lower_case(name): _as_table(each) for name, each in tables.items()})
 
 
 def _as_table(rows: Any) -> Any:

@@ -8,7 +8,6 @@ from typing import Any, Generic
 
 import attrs
 import pyarrow as pa
-from sqlglot import exp
 from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream, declared_schema
@@ -19,8 +18,10 @@ from timely.differential.tables.arrow_rows import by_batches
 from timely.differential.tables.expressions.column_compiler import column_expressions
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import Scalar, compile_scalar
-from timely.differential.tables.names.queries import Expression, ordered, parsed, relation_of, sort_keys_over, values_over
-from timely.differential.tables.names.refusals import naming_the_line, written
+from timely.differential.tables.names import method_queries as queries
+from timely.differential.tables.names.method_queries import Expression, known_names, quoted
+from timely.differential.tables.names.queries import query_of, relation_of
+from timely.differential.tables.names.refusals import naming_the_line
 from timely.differential.tables.operators.recent_rows import recent_rows
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
@@ -186,36 +187,20 @@ class Table(Generic[T]):
 
     @naming_the_line
     def _axis(self, operator: str, column: Expression) -> Axis:
-        (value,), scope = values_over(self.columns, [self._parsed(column)])
+        (value,), scope = queries.values_over(self.columns, [column])
         return axis_of(compile_scalar(value, scope), operator, column_expressions([value], scope))
 
     @naming_the_line
     def _scalar(self, expression: Expression) -> Scalar:
         """Return an expression as a function of rows."""
-        (value,), scope = values_over(self.columns, [self._parsed(expression)])
+        (value,), scope = queries.values_over(self.columns, [expression])
         return compile_scalar(value, scope)
-
-    @naming_the_line
-    def _parsed(self, expression: Expression) -> exp.Expr:
-        """Return an expression; a text that is the name of a column is that column, also where it is no identifier of SQL."""
-        name = lower_case(expression) if isinstance(expression, str) else ""
-        names = [column.name for column in self.columns]
-        if name not in names or exp.to_identifier(name).quoted is False:
-            return parsed(expression)
-        try:
-            read = {lower_case(column.name) for column in parsed(expression).find_all(exp.Column)}
-        except SqlError:
-            read = set()
-        quoted = exp.to_identifier(name).sql(dialect="duckdb")
-        if read and read <= {*names}:
-            raise SqlError(f"{name} is a column, and an expression of others: write {quoted}, or the expression in parentheses")
-        return exp.column(name, "this")
 
     # -- the method chain ------------------------------------------------------------------------------------------
 
     def select(self, *expressions: Expression) -> Table[T]:
         """Return the table of ``expressions``, such as ``"price * n as total"``."""
-        return self._run(exp.select(*map(self._parsed, expressions)).from_("this"))
+        return self._run(queries.selection(self._column_names, expressions))
 
     @naming_the_line
     def with_columns(self, *expressions: Expression, **named: Expression) -> Table[T]:
@@ -231,62 +216,41 @@ class Table(Generic[T]):
         ...     more.at(0)
         {(2, 4, 'X', 6): 1, (5, 2, 'X', 5): 1}
         """
-        parts = [*map(self._parsed, expressions), *(exp.alias_(self._parsed(part), name) for name, part in named.items())]
-        new: dict[str, exp.Expr] = {}
-        for part in parts:
-            name = lower_case(part.alias_or_name)
-            if not name or part.is_star:
-                raise SqlError(f"{written(part)} of with_columns needs a name: add 'as name'")
-            if name in new:
-                raise SqlError(f"with_columns makes column {name!r} twice")
-            new[name] = part
-        selected = [new.pop(column.name) if column.name in new else exp.column(column.name, "this") for column in self.columns]
-        return self._run(exp.select(*selected, *new.values()).from_("this"))
+        return self._run(queries.replacing(self._column_names, expressions, named))
 
     @naming_the_line
     def rename(self, names: Mapping[str, str]) -> Table[T]:
         """Return the table with other names for some columns: ``{old: new}``."""
-        new = dict(zip(self._names("rename", names), names.values()))
-        selected = [exp.alias_(exp.column(column.name), new.get(column.name, column.name)) for column in self.columns]
-        renamed = [lower_case(part.alias) for part in selected]
-        for name in renamed:
-            if renamed.count(name) > 1:
+        new = dict(zip(known_names("rename", self._column_names, names), names.values()))
+        renamed = [new.get(name, name) for name in self._column_names]
+        lowered = [lower_case(name) for name in renamed]
+        for name in lowered:
+            if lowered.count(name) > 1:
                 raise SqlError(f"rename makes two columns {name!r}")
-        return self._run(exp.select(*selected).from_("this"))
+        return self._selected(f"{quoted(old)} as {quoted(name)}" for old, name in zip(self._column_names, renamed))
 
     @naming_the_line
     def cast(self, types: Mapping[str, str]) -> Table[T]:
         """Return the table with columns of other types: ``{name: type of SQL}``, such as ``{"price": "decimal(8, 2)"}``."""
-        new = dict(zip(self._names("cast", types), types.values()))
-        selected: list[exp.Expr] = []
-        for column in self.columns:
-            value: exp.Expr = exp.column(column.name)
-            if column.name in new:
-                value = exp.alias_(parsed(f"CAST(x AS {new[column.name]})"), column.name)
-                value.this.set("this", exp.column(column.name))
-            selected.append(value)
-        return self._run(exp.select(*selected).from_("this"))
+        new = dict(zip(known_names("cast", self._column_names, types), types.values()))
+        casts = {name: f"cast({quoted(name)} as {type_}) as {quoted(name)}" for name, type_ in new.items()}
+        return self._selected(casts.get(name, quoted(name)) for name in self._column_names)
 
     @naming_the_line
     def drop(self, *names: str) -> Table[T]:
         """Return the table without some columns."""
-        gone = self._names("drop", names)
-        selected = [exp.column(column.name) for column in self.columns if column.name not in gone]
-        if not selected:
+        gone = known_names("drop", self._column_names, names)
+        if len(set(gone)) == len(self.columns):
             raise SqlError("drop leaves no column")
-        return self._run(exp.select(*selected).from_("this"))
+        return self._selected(quoted(name) for name in self._column_names if name not in gone)
 
-    def _names(self, operator: str, names: Iterable[str]) -> list[str]:
-        """Return the names of columns in lower case; ``SqlError`` for those that are not there."""
-        here = [column.name for column in self.columns]
-        for name in names:
-            if not isinstance(name, str) or lower_case(name) not in here:
-                raise SqlError(f"{operator}: there is no column {brief(name)}; there are {', '.join(here)}")
-        return [lower_case(name) for name in names]
+    @property
+    def _column_names(self) -> list[str]:
+        return [column.name for column in self.columns]
 
     def where(self, *conditions: Expression) -> Table[T]:
         """Return the rows for which all conditions are true."""
-        return self._run(exp.select("*").from_("this").where(*map(parsed, conditions)))
+        return self._run(queries.filtering(conditions))
 
     @naming_the_line
     def join(self, other: Table[T], on: Expression | Sequence[Expression], how: str = "inner") -> Table[T]:
@@ -311,26 +275,7 @@ class Table(Generic[T]):
         """
         if how not in ("inner", "left", "right", "full", "semi", "anti", "asof", "asof left"):
             raise GraphError(f"how is inner, left, right, full, semi, anti, asof or asof left, not {brief(how)}")
-        condition = self._parsed(on) if isinstance(on, str | exp.Expr) else None
-        names = (
-            [condition.name] if isinstance(condition, exp.Column) else [] if condition is not None else [str(name) for name in on]
-        )
-        join = exp.Join(this=exp.to_table("other"))
-        if how.startswith("asof"):
-            join.set("method", "ASOF")
-            names = self._names("join", names)
-            other._names("join", names)
-        if how in ("left", "right", "full", "asof left"):
-            join.set("side", how.removeprefix("asof "))
-        elif how in ("inner", "semi", "anti"):
-            join.set("kind", how)
-        if names:
-            join.set("using", [exp.to_identifier(name) for name in names])
-        else:
-            join.set("on", condition)
-        query = exp.select("this.*" if how in ("semi", "anti") else "*").from_("this")
-        query.append("joins", join)
-        return self._run(query, other=other)
+        return self._run(queries.joining(self._column_names, other._column_names, on, how), other=other)
 
     def explode(self, column: str) -> Table[T]:
         """Return a row for each element of the lists of ``column``, which becomes the element; empty lists have no row.
@@ -345,8 +290,9 @@ class Table(Generic[T]):
         ...     tags.at(0)
         {(1, 'a'): 1, (1, 'b'): 1}
         """
-        (name,) = self._names("explode", [column])
-        return self.with_columns(exp.alias_(exp.Explode(this=exp.column(name, "this")), name))
+        (name,) = known_names("explode", self._column_names, [column])
+        lists = {name: f"unnest({quoted(name)}) as {quoted(name)}"}
+        return self._selected(lists.get(name, quoted(name)) for name in self._column_names)
 
     def map_rows(self, f: Callable[[tuple[Any, ...]], Any], schema: pa.Schema | str, *, name: str = "map_rows") -> Table[T]:
         """Return the table of ``f(row)``: a tuple of ``schema`` for each row, which is a tuple too.
@@ -396,41 +342,40 @@ class Table(Generic[T]):
 
     def distinct(self) -> Table[T]:
         """Return each row once."""
-        return self._run(exp.select("*").from_("this").distinct())
+        return self._sql("select distinct * from this")
 
     def union(self, other: Table[T]) -> Table[T]:
         """Return the rows that either table has, each once; columns go together by position, as in SQL."""
-        return self._combined(exp.union, other, distinct=True)
+        return self._combined("union", other)
 
     def union_all(self, other: Table[T]) -> Table[T]:
         """Return the rows of both."""
-        return self._combined(exp.union, other, distinct=False)
+        return self._combined("union all", other)
 
     def except_(self, other: Table[T]) -> Table[T]:
         """Return the rows that ``other`` does not have, each once."""
-        return self._combined(exp.except_, other, distinct=True)
+        return self._combined("except", other)
 
     def except_all(self, other: Table[T]) -> Table[T]:
         """Return the rows without those of ``other``, each taken away as often as it is there."""
-        return self._combined(exp.except_, other, distinct=False)
+        return self._combined("except all", other)
 
     def intersect(self, other: Table[T]) -> Table[T]:
         """Return the rows that both tables have, each once."""
-        return self._combined(exp.intersect, other, distinct=True)
+        return self._combined("intersect", other)
 
     def intersect_all(self, other: Table[T]) -> Table[T]:
         """Return the rows that both tables have, each as often as the table that has it less often."""
-        return self._combined(exp.intersect, other, distinct=False)
+        return self._combined("intersect all", other)
 
-    def _combined(self, operation: Callable[..., exp.Query], other: Table[T], *, distinct: bool) -> Table[T]:
-        return self._run(operation(exp.select("*").from_("this"), exp.select("*").from_("other"), distinct=distinct), other=other)
+    def _combined(self, operation: str, other: Table[T]) -> Table[T]:
+        return self._sql(f"select * from this {operation} select * from other", other=other)
 
     def limit(self, k: int, order_by: Expression | Sequence[Expression], *, offset: int = 0) -> Table[T]:
         """Return the first ``k`` rows in an order, after the first ``offset``; rows that tie are ordered by all their columns."""
         _check_number("limit", "k", k, 1)
         _check_number("limit", "offset", offset, 0)
-        query = exp.select("*").from_("this").order_by(*self._ordered(order_by)).limit(k)
-        return self._run(query.offset(offset) if offset else query)
+        return self._run(queries.limiting(self._column_names, _listed(order_by), k, offset))
 
     def top(self, k: int, order_by: Expression | Sequence[Expression], by: Sequence[Expression] = ()) -> Table[T]:
         """Return the first ``k`` rows in an order such as ``"price desc"``, of each group of equal ``by``; ties go by the row.
@@ -448,19 +393,19 @@ class Table(Generic[T]):
         """
         _check_number("top", "k", k, 1)
         keys = [self._scalar(part).function for part in _listed(by)]
-        orders, scope = sort_keys_over(self.columns, self._ordered(order_by))
+        orders, scope = queries.sort_keys_over(self.columns, _listed(order_by))
         order = sort_key(orders, scope, len(self.columns))
         rows = first_rows(self.collection, lambda row: tuple(key(row) for key in keys), order, k)
         return Table(rows, self.columns)
 
-    def _ordered(self, order: Expression | Sequence[Expression]) -> list[exp.Expr]:
-        """Return expressions of an order, which may have a direction."""
-        names = {column.name for column in self.columns}
-        named = [isinstance(part, str) and lower_case(part) in names for part in _listed(order)]
-        texts = [self._parsed(part) if name else part for part, name in zip(_listed(order), named)]
-        return [part for text in texts for part in ordered(text)]
+    def _selected(self, columns: Iterable[str]) -> Table[T]:
+        return self._sql(f"select {', '.join(columns)} from this")
 
-    def _run(self, query: exp.Query, **others: Table[T]) -> Table[T]:
+    @naming_the_line
+    def _sql(self, text: str, **others: Table[T]) -> Table[T]:
+        return self._run(query_of(text), **others)
+
+    def _run(self, query: Any, **others: Table[T]) -> Table[T]:
         return table_of(relation_of(self.scope, query, relations({"this": self, **others})))
 
 
@@ -473,11 +418,8 @@ class GroupedTable(Generic[T]):
 
     def agg(self, *aggregates: Expression) -> Table[T]:
         """Return the keys and ``aggregates``, such as ``"sum(price) as total"``, for each group."""
-        keys = [self._table._parsed(key) for key in self._keys]
-        query = exp.select(*keys, *map(parsed, aggregates)).from_("this")
-        if keys:
-            query = query.group_by(*(key.unalias() for key in keys))
-        return self._table._run(query)
+        table = self._table
+        return table._run(queries.grouping(table._column_names, self._keys, aggregates))
 
     def limit(self, k: int, order_by: Expression | Sequence[Expression]) -> Table[T]:
         """Return the first ``k`` rows of each group in an order, as ``Table.top`` does with ``by``."""
@@ -516,7 +458,7 @@ def _each_named_once(columns: tuple[Column, ...]) -> tuple[Column, ...]:
 
 
 def _listed(expressions: Expression | Sequence[Expression]) -> list[Expression]:
-    return [expressions] if isinstance(expressions, str | exp.Expr) else list(expressions)
+    return list(expressions) if isinstance(expressions, Sequence) and not isinstance(expressions, str) else [expressions]
 
 
 def _check_number(operator: str, name: str, number: int, least: int) -> None:

@@ -26,11 +26,10 @@ from timely.differential.tables.expressions.bound import (
 from timely.differential.tables.expressions.calls import as_kind
 from timely.differential.tables.names import from_items
 from timely.differential.tables.names.aggregate_rules import aggregated, is_aggregate, over, sort_key, windowed
-from timely.differential.tables.names.clauses import columns_of, star_of
 from timely.differential.tables.names.from_items import renamed
 from timely.differential.tables.names.grouping_rules import bare, column_number, key_sets
 from timely.differential.tables.names.name_scopes import BoundQuery, FromItem, QueryScope, TableRows, Tables
-from timely.differential.tables.names.reader import identifier, listed, name_in, read
+from timely.differential.tables.names.reader import columns_of, identifier, listed, name_in, read, star_of
 from timely.differential.tables.names.recursion import check_step, reads_table
 from timely.differential.tables.names.refusals import refusal, text_of
 from timely.differential.tables.names.scalar_rules import scalar
@@ -46,23 +45,24 @@ from timely.errors import SqlError
 
 
 @attrs.frozen
-class _Behind:
-    """What stands behind a query, or behind the parentheses around it."""
+class Behind:
+    """What stands behind a query, or behind the parentheses around it; ``shown`` is the order of rows that are shown in it."""
 
     orders: tuple[exp.Expr, ...] = ()
     limit: exp.Expr | None = None
     offset: exp.Expr | None = None
+    shown: bool = False
 
     @staticmethod
-    def of(order: exp.Expr | None, limit: exp.Expr | None, offset: exp.Expr | None, around: _Behind | None) -> _Behind:
+    def of(order: exp.Expr | None, limit: exp.Expr | None, offset: exp.Expr | None, around: Behind) -> Behind:
         """Return the clauses of a query: its own, and those behind the parentheses ``around`` it."""
-        own = _Behind(() if order is None else tuple(read(order, "this", "expressions")[1]), limit, offset)
-        if around is None or around == _Behind():
+        own = Behind(() if order is None else tuple(read(order, "this", "expressions")[1]), limit, offset, around.shown)
+        if around == Behind(shown=around.shown):
             return own
         if limit is not None or offset is not None:
             clause = around.limit or around.offset or around.orders[0]
             raise refusal(clause, "these parentheses have a LIMIT already: name them in FROM, and select from that")
-        return _Behind((*around.orders, *own.orders), around.limit, around.offset)
+        return Behind((*around.orders, *own.orders), around.limit, around.offset, around.shown)
 
 
 @attrs.frozen
@@ -101,7 +101,7 @@ class Binder:
     # -- queries ---------------------------------------------------------------------------------------------------
 
     def query(
-        self, node: exp.Expr, around: QueryScope | None, tables: Tables, behind: _Behind | None = None, *, joins: bool = False
+        self, node: exp.Expr, around: QueryScope | None, tables: Tables, behind: Behind = Behind(), *, joins: bool = False
     ) -> BoundQuery:
         """Return a query in ``around``, with what stands ``behind`` its parentheses; ``FROM`` reads its ``joins``."""
         if isinstance(node, exp.Select):
@@ -112,7 +112,7 @@ class Binder:
             names = ("this", "alias", "with_", "order", "limit", "offset")
             inner, _, clause, order, limit, offset, *_ = read(node, *names, *(["joins"] if joins else []))
             tables = self.with_tables(clause, around, tables)
-            return self.query(inner, around, tables, _Behind.of(order, limit, offset, behind))
+            return self.query(inner, around, tables, Behind.of(order, limit, offset, behind))
         raise refusal(node, "this is not a query that a view can be")
 
     def subquery(self, node: exp.Expr, scope: QueryScope, *, exists: bool = False) -> QueryPlan:
@@ -179,7 +179,7 @@ class Binder:
             return plan
         return nodes.Project(plan, tuple(NamedExpr(self.fresh(), as_kind(ref, kind)) for ref, kind in zip(plan.columns, kinds)))
 
-    def set_operation(self, node: exp.Expr, around: QueryScope | None, tables: Tables, behind: _Behind | None) -> BoundQuery:
+    def set_operation(self, node: exp.Expr, around: QueryScope | None, tables: Tables, behind: Behind) -> BoundQuery:
         """Return a set operation, whose order is of its columns."""
         first, second, distinct, order, limit, offset, clause, by_name = read(
             node, "this", "expression", "distinct", "order", "limit", "offset", "with_", "by_name"
@@ -203,12 +203,12 @@ class Binder:
             for place, name in enumerate(names):
                 places.setdefault(name, place)
         scope = QueryScope(None, {}, aliases={name: refs[place] for name, place in places.items()})
-        clauses = _Behind.of(order, limit, offset, behind)
+        clauses = Behind.of(order, limit, offset, behind)
         keys: list[SortKey] = []
         for part, value in self.orders(clauses.orders, scope, _Selected(list(left.names), list(refs), places)):
             keys.append(sort_key(part, refs[value] if isinstance(value, int) else value))
             self.refuse_special([keys[-1].value])
-        return BoundQuery(self.limited(node, plan, keys, clauses, len(refs)), left.names)
+        return BoundQuery(self.limited(node, plan, keys, clauses, len(refs)), left.names, keys)
 
     def by_name(self, query: BoundQuery, other: BoundQuery, node: exp.Expr, first: bool = True) -> BoundQuery:
         """Return a query with the columns of both in the order of the first; what it does not have is null."""
@@ -220,7 +220,7 @@ class Binder:
         outputs = (NamedExpr(self.fresh(), own.get(name, Literal(Kind.NULL, None))) for name in order)
         return BoundQuery(nodes.Project(query.plan, tuple(outputs)), list(order))
 
-    def limited(self, node: exp.Expr, plan: QueryPlan, keys: Sequence[SortKey], clauses: _Behind, width: int) -> QueryPlan:
+    def limited(self, node: exp.Expr, plan: QueryPlan, keys: Sequence[SortKey], clauses: Behind, width: int) -> QueryPlan:
         """Return the first rows in an order; an order alone changes nothing."""
         limit, offset = _whole(clauses.limit, "LIMIT"), _whole(clauses.offset, "OFFSET")
         if limit is None and offset is None:
@@ -230,7 +230,7 @@ class Binder:
             raise refusal(clause, "LIMIT and OFFSET need ORDER BY: which rows come first is unspecified")
         return nodes.TopK(plan, (), tuple(keys), width, offset or 0, limit)
 
-    def select(self, node: exp.Select, around: QueryScope | None, tables: Tables, behind: _Behind | None) -> BoundQuery:
+    def select(self, node: exp.Select, around: QueryScope | None, tables: Tables, behind: Behind) -> BoundQuery:
         """Return a ``SELECT``: its clauses are read in the order in which DuckDB gives names a meaning."""
         expressions, clause, joins, where, group, having, windows, qualify, distinct, order, limit, offset, with_ = read(
             node,
@@ -238,7 +238,7 @@ class Binder:
             *("distinct", "order", "limit", "offset", "with_"),
         )
         scope = QueryScope(around, self.with_tables(with_, around, tables))
-        clauses = _Behind.of(order, limit, offset, behind)
+        clauses = Behind.of(order, limit, offset, behind)
         plan = from_items.source(self, clause, listed(joins), scope)
         scope.windows.update((identifier(window.args["this"]), window) for window in listed(windows))
         selected = self.outputs(node, expressions, scope)
@@ -295,20 +295,23 @@ class Binder:
             plan = nodes.Unnest(plan, lists, refs)
             values = [substituted(value, dict(zip(elements, refs))) for value in values]
         self.refuse_special(values)
-        return BoundQuery(self.projected(node, plan, values, clauses, distinct, firsts, orders, final), selected.names)
+        plan, sort_keys = self.projected(node, plan, values, clauses, distinct, firsts, orders, final)
+        return BoundQuery(plan, selected.names, sort_keys)
 
     def projected(
         self,
         node: exp.Expr,
         plan: QueryPlan,
         values: Sequence[Expr],
-        clauses: _Behind,
+        clauses: Behind,
         distinct: exp.Expr | None,
         firsts: Sequence[Expr | int],
         orders: Sequence[tuple[exp.Expr, Expr | int]],
         final: Callable[[Expr], Expr],
-    ) -> QueryPlan:
-        """Return the selected columns: distinct, ordered and limited. What else is ordered by is dropped afterwards."""
+    ) -> tuple[QueryPlan, Sequence[SortKey]]:
+        """Return the selected columns: distinct, ordered and limited, and their order. What else is ordered by is dropped
+        afterwards, unless the order is shown.
+        """
         outputs = [NamedExpr(self.fresh(), value) for value in values]
         by_value: dict[Expr, Ref] = {}
         for output in outputs:
@@ -331,7 +334,8 @@ class Binder:
             if isinstance(part, Literal):
                 raise refusal(part.at, "DISTINCT ON takes names, not values")
         groups = [column(part, True) for part in firsts]
-        keys = [sort_key(part, column(value, bool(firsts or (limited and distinct is None)))) for part, value in orders]
+        read_later = bool(firsts) or ((limited or clauses.shown) and distinct is None)
+        keys = [sort_key(part, column(value, read_later)) for part, value in orders]
         unselected_ids = nodes.ids(plan)
         plan = nodes.Project(plan, (*outputs, *unselected))
         if distinct is not None and not firsts:
@@ -344,7 +348,9 @@ class Binder:
             self.refuse_columns([key.value for key in keys], unselected_ids)
         if limited or firsts:
             plan = self.limited(node, plan, keys, clauses, len(outputs))
-        return nodes.Project(plan, tuple(NamedExpr(self.fresh(), output.ref) for output in outputs)) if unselected else plan
+        if unselected and not clauses.shown:
+            plan = nodes.Project(plan, tuple(NamedExpr(self.fresh(), output.ref) for output in outputs))
+        return plan, keys
 
     def conditions(self, clause: exp.Expr | None, scope: QueryScope, owners: Mapping[int, int]) -> list[Expr]:
         """Return the conditions of a clause."""

@@ -137,6 +137,23 @@ def _moved(token: Token, spaces: int) -> Token:
     return Token(token.token_type, token.text, *place, token.comments)
 
 
+def nodes_in(root: exp.Expr) -> list[exp.Expr]:
+    """Return the nodes of a tree as they stand, in one call: the parser's own generators take several for each node."""
+    nodes: list[exp.Expr] = []
+    left = [root]
+    while left:
+        node = left.pop()
+        nodes.append(node)
+        inner: list[exp.Expr] = []
+        for value in node.args.values():
+            if isinstance(value, exp.Expr):
+                inner.append(value)
+            elif isinstance(value, list):
+                inner += [part for part in value if isinstance(part, exp.Expr)]
+        left += reversed(inner)
+    return nodes
+
+
 def trees_of(tokens: list[Token], text: str) -> list[exp.Expr | None]:
     """Return the trees of a text."""
     return list(WRITTEN.parser().parse(tokens, text))

@@ -10,9 +10,8 @@ from sqlglot import exp
 
 from timely.differential.tables.expressions.bound import Expr, Literal, NamedExpr, Ref, has_query, ids_in
 from timely.differential.tables.expressions.calls import as_kind, call
-from timely.differential.tables.names.clauses import is_comma
 from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, NameBinder, QueryScope, distinct_names
-from timely.differential.tables.names.reader import listed, name_in, read
+from timely.differential.tables.names.reader import is_comma, listed, name_in, read
 from timely.differential.tables.names.refusals import no_table, refusal
 from timely.differential.tables.names.scalar_rules import element_of
 from timely.differential.tables.operators.asof_joins import INEQUALITIES

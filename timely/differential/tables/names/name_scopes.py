@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import attrs
 from sqlglot import exp
 
-from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref
+from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, SortKey
 from timely.differential.tables.expressions.calls import call
 from timely.differential.tables.names.refusals import refusal
 from timely.differential.tables.plan.nodes import QueryPlan
@@ -31,10 +31,11 @@ Tables = Mapping[str, TableRows]
 
 @attrs.frozen
 class BoundQuery:
-    """The plan of a query, and the names of its columns."""
+    """The plan of a query, the names of its columns, and its order; columns behind those are of a shown order alone."""
 
     plan: QueryPlan
     names: Sequence[str]
+    order: Sequence[SortKey] = ()
 
 
 @attrs.define(eq=False)

@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import attrs
 from sqlglot import exp
 
 from timely.dataflow import ScopeBuilder
-from timely.differential.tables.expressions.bound import Expr, PlacedError, SortKey, has_query
+from timely.differential.tables.expressions.bound import PlacedError, Ref, SortKey
 from timely.differential.tables.expressions.relation import Relation
-from timely.differential.tables.expressions.scalar_compiler import RowScope
-from timely.differential.tables.names.aggregate_rules import sort_key
-from timely.differential.tables.names.binder import Binder
-from timely.differential.tables.names.clauses import check_clauses
-from timely.differential.tables.names.grouping_rules import column_number
+from timely.differential.tables.expressions.scalar_compiler import Row, RowScope
+from timely.differential.tables.names.binder import Behind, Binder
+from timely.differential.tables.names.reader import check_clauses
 from timely.differential.tables.names.refusals import naming_the_line, parse, position_of, refusal, written
+from timely.differential.tables.operators.sorting import sort_key as row_key
 from timely.differential.tables.plan.build import build
 from timely.differential.tables.plan.decorrelate import decorrelated
-from timely.differential.tables.plan.nodes import Project, TableScan
 from timely.differential.tables.plan.push_down import pushed_down
-from timely.differential.tables.values.kinds import Column
-from timely.errors import SqlError, brief
-
-Expression = str | exp.Expr
-"""An expression: a text of SQL, or sqlglot's."""
-
-
-@naming_the_line
-def parsed(expression: Expression) -> exp.Expr:
-    """Return an expression as a tree of its own."""
-    outputs = _listed(expression, "SELECT ", "expressions")
-    if len(outputs) != 1:
-        advice = ": give each as an argument of its own" if outputs else ""
-        raise SqlError(f"{brief(str(expression))} is not one expression of SQL{advice}")
-    tree: exp.Expr = outputs[0].pop()
-    return tree
-
-
-@naming_the_line
-def ordered(expression: Expression) -> list[exp.Expr]:
-    """Return the parts of an order, each with its direction."""
-    orders = _listed(expression, "SELECT * ORDER BY ", "order")
-    if not orders:
-        raise SqlError(f"{brief(str(expression))} is not an order of SQL")
-    return list(orders[0].expressions)
-
-
-def _listed(expression: Expression, before: str, argument: str) -> list[exp.Expr]:
-    """Return what an expression is as an argument of a ``SELECT``, which has nothing else then."""
-    text = expression.sql(dialect="duckdb") if isinstance(expression, exp.Expr) else expression  # as a user would write it
-    try:
-        trees = parse(before + text, begin=len(before))
-    except SqlError as error:
-        raise SqlError(f"{brief(text)}: {error}") from None
-    args = trees[0].args if len(trees) == 1 and isinstance(trees[0], exp.Select) else {}
-    if any(value for name, value in args.items() if name not in ("expressions", argument)):
-        return []
-    value = args.get(argument) or []
-    return value if isinstance(value, list) else [value]
+from timely.errors import SqlError
 
 
 def query_of(text: str) -> exp.Query:
@@ -92,39 +52,43 @@ def useless_order(tree: exp.Query) -> str | None:
     return None if order is None or tree.args.get("limit") or tree.args.get("offset") or on else position_of(order)
 
 
-def values_over(columns: Sequence[Column], expressions: Sequence[exp.Expr]) -> tuple[list[Expr], RowScope]:
-    """Return expressions over a table, which is called ``this``, and what they are compiled against."""
-    binder = Binder({"this": columns})
-    query = binder.query(exp.select(*expressions).from_("this"), None, binder.tables).plan
-    rows = query.input if isinstance(query, Project) else query
-    if not isinstance(query, Project) or not isinstance(rows, TableScan) or any(map(has_query, query.expressions)):
-        raise SqlError("it is an expression of one row here, without subqueries, aggregates and windows")
-    return list(query.expressions), RowScope(tuple(columns), {ref.id: place for place, ref in enumerate(rows.columns)})
+class OrderedRows(NamedTuple):
+    """The rows of a query, with columns of its order alone behind its ``width`` own ones; ``order`` is by places of columns."""
+
+    rows: Relation
+    width: int
+    order: dict[int, SortKey]
+
+    def key(self) -> Callable[[Row], Any]:
+        """Return what the rows are sorted by."""
+        columns = self.rows.columns
+        scope = RowScope(columns, {place: place for place in range(len(columns))})
+        return row_key(list(self.order.values()), scope, len(columns))
 
 
-def sort_keys_over(columns: Sequence[Column], orders: Sequence[exp.Expr]) -> tuple[list[SortKey], RowScope]:
-    """Return the parts of an order of a table, of which numbers are its columns."""
-    values = [part.this for part in orders]
-    for place, value in enumerate(values):
-        number = column_number(value)
-        if number is not None and number > len(columns):
-            raise refusal(value, f"there are only {len(columns)} columns")
-        if number is not None:
-            values[place] = exp.column(columns[number - 1].name, "this", quoted=True)
-    bound, scope = values_over(columns, values)
-    return [sort_key(part, value) for part, value in zip(orders, bound)], scope
+def relation_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
+    """Return the rows of a query over ``tables``."""
+    return answer_of(scope, tree, tables, ordered=False).rows
 
 
 @naming_the_line
-def relation_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
-    """Return the rows of a query over ``tables``."""
+def answer_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation], *, ordered: bool) -> OrderedRows:
+    """Return the rows of a query over ``tables``, and if it is ``ordered``, its order."""
     check_clauses(tree)
     binder = Binder({name: relation.columns for name, relation in tables.items()})
     try:
-        query = binder.query(tree, None, binder.tables)
+        query = binder.query(tree, None, binder.tables, Behind(shown=ordered))
         plan = pushed_down(decorrelated(query.plan, binder.fresh))
     except PlacedError as error:
         raise refusal(error.at or tree, str(error)) from None
-    relation = build(plan, scope, tables)
-    columns = tuple(attrs.evolve(column, name=name) for column, name in zip(relation.columns, query.names, strict=True))
-    return attrs.evolve(relation, columns=columns)
+    places = {ref: place for place, ref in enumerate(query.plan.columns)}
+    order: dict[int, SortKey] = {}
+    for key in query.order if ordered else ():
+        if not isinstance(key.value, Ref) or key.value not in places:
+            raise refusal(key.value.at, "an answer is put in the order of columns that it has: select this too")
+        place = places[key.value]
+        order.setdefault(place, attrs.evolve(key, value=Ref(key.value.kind, place)))
+    relation, width = build(plan, scope, tables), len(query.names)
+    names = (*query.names, *(f"order {number}" for number in range(len(places) - width)))
+    columns = tuple(attrs.evolve(column, name=name) for column, name in zip(relation.columns, names, strict=True))
+    return OrderedRows(attrs.evolve(relation, columns=columns), width, order)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from sqlglot import exp
 
 from timely.differential.tables.expressions.bound import Membership, Subquery, parts_in
-from timely.differential.tables.names.clauses import nodes_in
+from timely.differential.tables.names.dialect import nodes_in
 from timely.differential.tables.names.refusals import refusal
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import QueryPlan, TableScan, plans_in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import pairwise
@@ -14,7 +15,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
 
 from timely.dataflow.origin import origin
-from timely.differential.tables.names.dialect import WRITTEN, tokens_of, trees_of
+from timely.differential.tables.names.dialect import WRITTEN, nodes_in, tokens_of, trees_of
 from timely.errors import SqlError, brief
 
 _PLACE: Final = "timely_place"
@@ -190,9 +191,9 @@ def _mark_positions(tree: exp.Expr, source: _Text) -> None:
     unused: dict[str, list[Token]] = {}
     for token in tokens:
         unused.setdefault(token.text.upper(), []).append(token)
-    places_of: dict[int, _Place] = {}
-    for node, children in reversed(_with_children(tree)):  # what stands last comes first
-        places = [places_of[id(child)] for child in children if id(child) in places_of]
+    places_in: defaultdict[int, list[_Place]] = defaultdict(list)  # by the identity of the node around
+    for node in reversed(nodes_in(tree)):  # what stands last comes first
+        places = places_in[id(node)]
         starts, ends = [place.start for place in places], [place.end for place in places]
         meta = node.meta
         own, end = meta.get("start"), meta.get("end", 0)
@@ -209,21 +210,8 @@ def _mark_positions(tree: exp.Expr, source: _Text) -> None:
             starts.append(calls[min(starts)].start)
         if starts or node is tree:
             place = _Place(source, min(starts, default=tokens[0].start), max(ends, default=tokens[0].end))
-            node.meta[_PLACE] = places_of[id(node)] = place
-
-
-def _with_children(tree: exp.Expr) -> list[tuple[exp.Expr, list[exp.Expr]]]:
-    """Return the nodes of a tree, each before what stands in it, in one call: the parser's generators take several a node."""
-    nodes: list[tuple[exp.Expr, list[exp.Expr]]] = []
-    left = [tree]
-    while left:
-        node = left.pop()
-        children: list[exp.Expr] = []
-        for value in node.args.values():
-            children += [part for part in (value if isinstance(value, list) else (value,)) if isinstance(part, exp.Expr)]
-        nodes.append((node, children))
-        left += reversed(children)
-    return nodes
+            node.meta[_PLACE] = place
+            places_in[id(node.parent)].append(place)
 
 
 def _opens(token: Token | None) -> bool:

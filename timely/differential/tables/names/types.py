@@ -18,6 +18,8 @@ class SqlType(NamedTuple):
     kind: Kind
     narrow: Narrow | None
     text: str
+    digits: int | None = None
+    """Of a decimal."""
 
 
 def type_of(target: exp.Expr, node: exp.Expr) -> SqlType:
@@ -26,7 +28,7 @@ def type_of(target: exp.Expr, node: exp.Expr) -> SqlType:
     parts = listed(arguments)
     if name == _TYPE.DECIMAL:
         digits, scale = _decimal_sizes(parts, node)
-        return SqlType(decimal(scale), rounded(digits, scale), f"DECIMAL({digits}, {scale})")
+        return SqlType(decimal(scale), rounded(digits, scale), f"DECIMAL({digits}, {scale})", digits)
     if name in (_TYPE.ARRAY, _TYPE.LIST) and len(parts) == 1:
         element = type_of(parts[0], node)
         narrow = None if element.narrow is None else of_elements(element.narrow)

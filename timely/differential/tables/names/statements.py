@@ -10,11 +10,12 @@ import attrs
 import pyarrow as pa
 from sqlglot import Token, TokenType, exp
 
+from timely.differential.tables.names.dialect import nodes_in
 from timely.differential.tables.names.queries import query_of, statement_of
-from timely.differential.tables.names.refusals import tokens_in
-from timely.differential.tables.values.kinds import arrow_schema, lower_case
+from timely.differential.tables.names.refusals import refusal, tokens_in
+from timely.differential.tables.names.types import type_of
+from timely.differential.tables.values.kinds import Column, arrow_schema, lower_case
 from timely.errors import SqlError, brief
-from timely.server.runtime import result_columns
 
 NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 """What tables and views are called, in lower case."""
@@ -79,17 +80,7 @@ def tables_read(query: str) -> frozenset[str]:
     >>> sorted(tables_read("with a as (select * from b) select * from a join C using (x)"))
     ['a', 'b', 'c']
     """
-    return frozenset(lower_case(table.name) for table in query_of(query).find_all(exp.Table))
-
-
-def position_in(message: str) -> tuple[int, int] | None:
-    """Return the line and column that the message of an ``SqlError`` names.
-
-    >>> position_in("nope at line 1, column 8: no column")
-    (1, 8)
-    """
-    position = re.search(r"at line ([0-9]+), column ([0-9]+)", message)
-    return None if position is None else (int(position[1]), int(position[2]))
+    return frozenset(lower_case(node.name) for node in nodes_in(query_of(query)) if isinstance(node, exp.Table))
 
 
 def _statements(text: str) -> Iterator[list[Token]]:
@@ -137,23 +128,12 @@ def _table(tree: exp.Expr, line: int) -> TableDefinition:
 
 
 def _field(column: exp.Expr) -> pa.Field:
-    text = column.sql(dialect="duckdb")
     if not isinstance(column, exp.ColumnDef) or column.kind is None:
-        raise SqlError(f"{text}: a table is declared by its columns, each with a type; keys and checks are not kept")
+        raise refusal(column, "a table is declared by its columns, each with a type; keys and checks are not kept")
     constraints = column.args.get("constraints") or []
     for constraint in constraints:
         if not isinstance(constraint.kind, exp.NotNullColumnConstraint) or constraint.kind.args.get("allow_null"):
-            raise SqlError(f"{text}: of constraints only NOT NULL is kept")
-    return pa.field(lower_case(column.name), _arrow_type(column.kind, text), nullable=not constraints)
-
-
-def _arrow_type(kind: exp.DataType, text: str) -> pa.DataType:
-    """Return the Arrow type of a type that a cast knows."""
-    if kind.this == exp.DType.DECIMAL:
-        precision, scale = [int(part.name) for part in kind.expressions] or (18, 3)
-        return pa.decimal128(precision, scale)
-    try:
-        columns = result_columns(f"select cast(null as {kind.sql(dialect='duckdb')}) as it", {})
-    except SqlError:
-        raise SqlError(f"{text}: tables have no type {kind.sql(dialect='duckdb')}") from None
-    return arrow_schema(columns).field(0).type
+            raise refusal(column, "of constraints only NOT NULL is kept")
+    of_type = type_of(column.kind, column)
+    field = arrow_schema((Column(lower_case(column.name), of_type.kind, not constraints),)).field(0)
+    return field if of_type.digits is None else field.with_type(pa.decimal128(of_type.digits, of_type.kind.scale))
