@@ -78,7 +78,7 @@ class ArrangementMethods(Generic[T, K, V]):
     @property
     def trace(self) -> TraceHandle[Any, K, V]:
         """A new reader of the trace, at the times of the scope in which the collection was arranged."""
-        arrangement = cast("Arrangement[T, K, V]", self)
+        arrangement = _whole(self)
         return TraceHandle(arrangement.index, arrangement.keep)
 
     def join(self, other: Pairs[T, K, W] | Arrangement[T, K, W], *, name: str = "join") -> Collection[T, tuple[K, tuple[V, W]]]:
@@ -111,7 +111,7 @@ class ArrangementMethods(Generic[T, K, V]):
 
     def as_collection(self, f: Callable[[K, V], object] | None = None) -> Collection[T, Any]:
         """Return the collection of its records, or of ``f(key, value)``."""
-        made = cast("Arrangement[T, K, V]", self)
+        made = _whole(self)
         stream = made.stream
         if made.imported is not None:  # its pieces are for those who look keys up
             stream = linear(stream, "records", made.imported.records)
@@ -141,22 +141,27 @@ class TraceHandleMethods(Generic[T, K, V]):
         return import_trace(handle.index, handle.since, scope, handle.keep, name)
 
 
-def _shared(arrangement: Any) -> Collection[Any, Any]:
+def _whole(methods: ArrangementMethods[T, K, V]) -> Arrangement[T, K, V]:
+    return cast("Arrangement[T, K, V]", methods)
+
+
+def _shared(arrangement: Arrangement[T, K, V]) -> Collection[T, Any]:
     """Return the collection of which operators by key read this trace; others would not filter it."""
     return Collection(arrangement.stream, arrangement.index.ring, arrangement=arrangement)
 
 
-def _by_key(arrangement: Any) -> Collection[Any, Any]:
+def _by_key(methods: ArrangementMethods[T, K, V]) -> Pairs[T, K, V]:
+    arrangement = _whole(methods)
     return _shared(arrangement) if arrangement.index.pairs else arrangement.as_collection()
 
 
-def _by_record(arrangement: Any) -> Collection[Any, Any]:
+def _by_record(methods: ArrangementMethods[T, K, V]) -> Collection[T, Any]:
+    arrangement = _whole(methods)
     return arrangement.as_collection() if arrangement.index.pairs else _shared(arrangement)
 
 
-def _key(arrangement: Any) -> Callable[[Any], Any] | None:
-    key: Key | None = arrangement.index.key
-    return key
+def _key(methods: ArrangementMethods[T, K, V]) -> Key | None:
+    return _whole(methods).index.key
 
 
 def _assemble(source: type, base: Any) -> None:
