@@ -153,11 +153,12 @@ def test_missing_values_and_moments_of_numpy_and_pandas() -> None:
 
 
 @pytest.mark.parametrize("columns", [lambda *columns: (columns[0],) * 3, lambda *columns: (), lambda *columns: columns[0][1:]])
-@pytest.mark.parametrize("name", ["map", "map_columns", "join_map"])
+@pytest.mark.parametrize("name", ["map", "map_columns", "flat_map", "join_map"])
 def test_number_16_other_numbers_of_columns_or_rows_are_refused(columns: Any, name: str) -> None:
     builds: dict[str, Any] = {
         "map": lambda pairs: pairs.map(lambda pair: pair, columns=columns),
         "map_columns": lambda pairs: pairs.map_columns(columns),
+        "flat_map": lambda pairs: pairs.flat_map(lambda pair: [pair], columns=lambda *pair: [columns(*pair)]),
         "join_map": lambda pairs: pairs.join_map(pairs, lambda key, one, other: key, columns=columns),
     }
     with timely.Worker() as worker:
@@ -167,4 +168,40 @@ def test_number_16_other_numbers_of_columns_or_rows_are_refused(columns: Any, na
         session.insert_columns(range(2000), range(2000))
         session.close()
         with pytest.raises(timely.OperatorError, match="ContainerError: .*returns an array, or two for pairs, of 2,000 rows"):
+            worker.run()
+
+
+def test_numbers_that_a_kernel_refuses_are_left_to_rows() -> None:
+    def doubled(key: Any, *values: Any) -> Any:
+        if isinstance(key, np.ndarray) and (key >= 1 << 62).any():
+            raise OverflowError
+        return 2 * key
+
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            outputs = [
+                pairs.map(lambda pair: doubled(*pair), columns=doubled).output(),
+                pairs.flat_map(lambda pair: [doubled(*pair)], columns=lambda *pair: [doubled(*pair)]).output(),
+                pairs.join_map(pairs, doubled, columns=doubled).output(),
+            ]
+        keys: list[int] = []
+        for epoch, first in enumerate([0, (1 << 62) - 500]):
+            session.insert_columns(range(first, first + 1000), range(1000))
+            session.advance_to(epoch + 1)
+            keys += range(first, first + 1000)
+            assert [output.at(epoch) for output in outputs] == [{2 * key: 1 for key in keys}] * 3
+        session.close()
+
+
+def test_a_list_of_pairs_and_of_single_numbers_is_refused() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            pairs.flat_map(lambda pair: [pair, 1], columns=lambda key, value: [(key, value), key]).probe()
+        session.insert_columns(range(1000), range(1000))
+        session.close()
+        with pytest.raises(
+            timely.OperatorError, match="flat_map: a function of columns returns a list of arrays, or one of pairs"
+        ):
             worker.run()

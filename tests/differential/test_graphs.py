@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from decimal import Decimal
+from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import combinations
 from typing import Any
@@ -206,14 +208,18 @@ def test_three_workers(name: str, at_once: bool) -> None:
     check(name, lambda chance: chance.randrange(15), 30, 8, workers=3, at_once=at_once)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("workers", "least"), [(1, 0), (3, 0), (1, 2**31 - 30)])
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "shortest_paths"])
-def test_columns(name: str, workers: int) -> None:
+def test_columns(name: str, workers: int, least: int) -> None:
     build, plain, second = PROGRAMS[name]
     chance = np.random.default_rng(7)
-    edges = [chance.integers(0, 60, (2, 400)) for _ in range(3)]
+    edges = [chance.integers(least, least + 60, (2, 400)) for _ in range(3)]
     gone = [chance.choice(edges[0], 150, axis=1, replace=False), chance.choice(edges[1], 150, axis=1, replace=False)]
-    other: Updates = [(node if second == "node" else (node, 59 - node), 1) for node in (3, 4, 5)] if second else []
+    other: Updates = (
+        [(node if second == "node" else (node, 2 * least + 59 - node), 1) for node in (least + 3, least + 4, least + 5)]
+        if second
+        else []
+    )
 
     def program(worker: timely.Worker) -> list[dict[Any, int]]:
         with worker.dataflow(int) as scope:
@@ -278,9 +284,17 @@ def test_an_arrangement_with_a_key_of_its_own_is_shared(name: str, workers: int)
     check(name, lambda chance: chance.randrange(8), 14, 6, shared=True, workers=workers)
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "abcdefgh",
+        [1, True, 1.0, Fraction(2), 2, 3, 4, Decimal(4), 5],  # equal numbers are one node
+        [0, 1, -1, 2**31 - 1, 2**31, 2**40, 2**70],
+    ],
+)
 @pytest.mark.parametrize("name", [name for name, (_, _, second) in PROGRAMS.items() if not second])
-def test_nodes_of_any_kind(name: str) -> None:
-    check(name, lambda chance: chance.choice("abcdefgh"), 14, 6)
+def test_nodes_of_any_kind(name: str, nodes: Any) -> None:
+    check(name, lambda chance: chance.choice(nodes), 14, 6)
 
 
 def test_labels_of_any_size_and_sign() -> None:

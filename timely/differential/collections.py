@@ -23,16 +23,18 @@ from timely.differential.operators.join_results import LEFT, PAIR, JoinResult, m
 from timely.differential.operators.reductions import Function, by_value, reduce_stream
 from timely.differential.operators.trace_joins import join_arrangements
 from timely.differential.outputs import Output, output
+from timely.differential.updates.containers import consolidated
 from timely.differential.updates.linear import (
     as_many_columns,
     delayed,
     filtered_columns,
+    flat_mapped_columns,
     linear,
     mapped_columns,
     negated_columns,
 )
 from timely.differential.updates.rings import INTEGERS, Ring, product_ring, ring_of
-from timely.differential.updates.updates import ByUpdate, Container, Counts, Diff, Kernel, Key, Update, consolidate
+from timely.differential.updates.updates import ByUpdate, Container, Counts, Diff, Kernel, Key, Update
 from timely.errors import CollectionMismatch, GraphError, brief
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
@@ -109,6 +111,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         """Return the collection of ``f(record)``.
 
         ``columns(keys, values)``, or ``columns(keys)``, does the same for NumPy arrays: it returns an array, or two for pairs.
+        Where it raises ``OverflowError``, ``f`` is called instead.
 
         >>> import timely
         >>> from timely import differential as dd
@@ -129,9 +132,24 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         kernel = None if columns is None else partial(filtered_columns, columns)
         return self._like_self(self._linear(name, lambda updates: [update for update in updates if p(update[0])], kernel))
 
-    def flat_map(self, f: Callable[[D], Iterable[E]], *, name: str = "flat_map") -> Collection[T, E]:
-        """Return the collection of all records of ``f(record)``."""
-        return self._linear(name, lambda updates: [(new, diff) for record, diff in updates for new in f(record)])
+    def flat_map(
+        self, f: Callable[[D], Iterable[E]], *, columns: Kernel | None = None, name: str = "flat_map"
+    ) -> Collection[T, E]:
+        """Return the collection of all records of ``f(record)``; ``columns`` returns a list of what that of ``map`` does.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         edges, graph = dd.new_collection(scope)
+        ...         ends = graph.flat_map(lambda edge: edge, columns=lambda src, dst: [src, dst]).output()
+        ...     edges.insert_columns([1, 2], [2, 3])
+        ...     edges.close()
+        ...     ends.at(0)
+        {1: 1, 2: 2, 3: 1}
+        """
+        kernel = None if columns is None else partial(flat_mapped_columns, columns, name)
+        return self._linear(name, lambda updates: [(new, diff) for record, diff in updates for new in f(record)], kernel)
 
     def explode(self, f: Callable[[D], object], *, name: str = "explode") -> Collection[T, Any]:
         """Return the collection of ``new``, ``factor`` times, for the pair or pairs ``(new, factor)`` of ``f(record)``."""
@@ -246,16 +264,16 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         grows, scope = self.ring.negate is None, self.scope
 
         def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
-            waiting: Pending[T, tuple[Capability[T], list[Update]]] = Pending()
+            waiting: Pending[T, tuple[Capability[T], list[Container]]] = Pending()
 
             def save() -> Iterator[tuple[T, Update]]:
                 for time in waiting:
-                    for update in consolidate(waiting[time][1]):
+                    for update in consolidated(waiting[time][1]):
                         yield time, update
 
             def load(items: Iterable[tuple[T, Update]]) -> None:
                 for time, update in items:
-                    waiting.at(time, lambda: (capability.delayed(time), []))[1].append(update)  # noqa: B023
+                    waiting.at(time, lambda: (capability.delayed(time), []))[1].append([update])  # noqa: B023
 
             route = key_route(key)
             register_keyed_state(info, save, load, lambda item: route(item[1][0]))
@@ -264,10 +282,10 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
             def logic(input: InputPort[T, Update], output: OutputPort[T]) -> bool:
                 for came_with, batch in input:
-                    waiting.at(came_with.time, lambda: (came_with.retain(), []))[1].extend(batch)  # noqa: B023
+                    waiting.at(came_with.time, lambda: (came_with.retain(), []))[1].append(batch)  # noqa: B023
                 frontier = input.elements
-                for time, (held, updates) in waiting.take(lambda time: not reaches(frontier, time)):
-                    changes = consolidate(updates)
+                for time, (held, batches) in waiting.take(lambda time: not reaches(frontier, time)):
+                    changes = consolidated(batches)
                     output.session(held).give_batch(changes if sums is None else sums.add(time, changes, frontier))
                     held.drop()
                 return sums is not None and sums.maintain(frontier)

@@ -7,6 +7,7 @@ variable is its proposals, and the reduction that chooses among them is inside t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
@@ -14,11 +15,14 @@ from typing_extensions import TypeVar
 from timely.differential.collections import Collection, arranged, no_collection
 from timely.differential.iteration import Variable
 from timely.differential.operators.arrangement import Arrangement
+from timely.differential.operators.reductions import Function
 from timely.errors import ContainerError, GraphError, brief
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
+    from timely.differential.operators.column_operators import KeyCounts
     from timely.differential.updates.int_columns import Array
+    from timely.differential.updates.updates import Counts, Kernel
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 
@@ -251,16 +255,26 @@ def k_core(edges: Edges[T, C, C], k: int) -> Collection[T, C]:
     if not isinstance(k, int) or k < 0:
         raise GraphError(f"k_core takes a number of neighbours, 0 or more, not {brief(k)}")
     pairs = _pairs(edges, "k_core")
-    neighbours = _undirected(pairs, "k_core").flat_map(_both_ways).arrange_by_key().as_collection()
-    ends = neighbours.map(lambda edge: edge[0])
-    nodes = (ends if k else pairs.flat_map(lambda edge: edge)).distinct()  # a self-loop alone has no neighbour
+    once = _undirected(pairs, "k_core").map(_unpacked, columns=_unpacked)
+    neighbours = once.flat_map(lambda edge: _both_ways(*edge), columns=_both_ways).arrange_by_key().as_collection()
+    ends = neighbours.map(lambda edge: edge[0], columns=lambda src, dst: src)
+    nodes = (ends if k else _ends_of(pairs)).distinct()  # a self-loop alone has no neighbour
+    few = Function(lambda node, counts: [(None, int(0 < counts[None] <= k))], partial(_few, k))
     with nodes.scope.iterative("k_core") as loop:
         lost: Variable = Variable(loop)  # a node, for each neighbour that is not in the core
         # A node counts one more than its neighbours: it stays a record when it has none left.
         counted = ends.concat(nodes).enter(loop).minus(lost.collection)
-        outside = counted.threshold(lambda node, count: int(count <= k))
-        lost.set(neighbours.enter(loop).semijoin(outside).map(lambda edge: edge[1]))
+        outside = counted._reduced(few, "few", None, pairs=False, results=False)
+        lost.set(neighbours.enter(loop).semijoin(outside).map(lambda edge: edge[1], columns=lambda src, dst: dst))
         return nodes.minus(outside.leave()).consolidate()
+
+
+def _few(most: int, counts: KeyCounts, starts: Array) -> KeyCounts:
+    """Return the records of so many at ``most``, once."""
+    from timely.differential.operators.column_operators import KeyCounts, distinct_columns
+
+    chosen = counts.counts <= most
+    return distinct_columns(KeyCounts(counts.numbers[chosen], None, counts.counts[chosen]), starts)
 
 
 def triangle_count(edges: Edges[T, C, C]) -> Collection[T, tuple[C, int]]:
@@ -275,20 +289,57 @@ def triangle_count(edges: Edges[T, C, C]) -> Collection[T, tuple[C, int]]:
     ...     sorted(triangles.at(0))
     [(1, 2), (2, 1), (3, 2), (4, 1)]
     """
-    pairs = _undirected(edges, "triangle_count")
+    packed = _undirected(edges, "triangle_count")
+    pairs = packed.map(_unpacked, columns=_unpacked)
     # Edges lead to the end with more neighbours, so no node has many to pair, and by powers of two, so that few turn round.
-    degrees = pairs.flat_map(lambda edge: edge).count()
-    ranks = degrees.map(lambda counted: (counted[0], counted[1].bit_length())).arrange_by_key()
-    ranked = pairs.join_map(ranks, lambda one, other, rank: (other, (rank, one)))
-    upward = ranked.join_map(ranks, _upward).arrange_by_key()
-    corners = upward.as_collection().join_map(upward, lambda low, one, other: ((one, other), low))
-    closed = corners.filter(lambda corner: corner[0][0] < corner[0][1]).semijoin(pairs)
-    return closed.flat_map(lambda corner: (*corner[0], corner[1])).count()
+    ranks = _ends_of(pairs)._reduced(Function(_rank, _rank_columns), "rank", None, pairs=False).arrange_by_key()
+    ranked = pairs.join_map(ranks, _ranked(_packed), columns=_ranked(_packed_columns))
+    upward = ranked.join_map(ranks, _upward, columns=_upward_columns).consolidate()  # or what cancels would be paired below
+    by_low = upward.map(_unpacked, columns=_unpacked).arrange_by_key()
+    pairs_above = by_low.as_collection().join_map(by_low, _paired(_packed), columns=_paired(_packed_columns))
+    triangles = pairs_above.filter(lambda corners: _ascend(*corners), columns=_ascend).semijoin(packed)
+    return triangles.flat_map(lambda corners: _corners(*corners), columns=_corners).count()
 
 
-def _upward(other: N, ranked: tuple[int, N], rank: int) -> tuple[N, N]:
-    one = ranked[1]
-    return (one, other) if ranked < (rank, other) else (other, one)
+def _rank(node: object, counts: Counts) -> list[tuple[int, int]]:
+    return [(counts[None].bit_length(), 1)]
+
+
+def _rank_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
+    import numpy as np
+
+    bits = np.frexp(np.add.reduceat(counts.counts, starts))[1].astype(np.int64)
+    return counts._replace(numbers=counts.numbers[starts], values=bits, counts=np.ones_like(bits))
+
+
+def _ranked(pack: Kernel) -> Kernel:
+    return lambda one, other, rank: (other, pack(rank, one))
+
+
+def _paired(pack: Kernel) -> Kernel:
+    return lambda low, one, other: (pack(one, other), low)
+
+
+def _upward(other: object, ranked: object, rank: int) -> object:
+    lower, one = _unpacked(ranked)
+    return _packed(one, other) if (lower, one) < (rank, other) else _packed(other, one)
+
+
+def _upward_columns(other: Array, ranked: Array, rank: Array) -> Array:
+    import numpy as np
+
+    one, up = _unpacked(ranked)[1], ranked < _packed_columns(rank, other)
+    return _packed_columns(np.where(up, one, other), np.where(up, other, one))
+
+
+def _ascend(packed: object, low: object) -> object:
+    one, other = _unpacked(packed)
+    above: object = one < other
+    return above
+
+
+def _corners(packed: object, low: C) -> tuple[C, C, C]:
+    return *_unpacked(packed), low
 
 
 def bidirectional_search(edges: Edges[T, N, N], pairs: Collection[T, tuple[N, N]]) -> Collection[T, tuple[tuple[N, N], int]]:
@@ -351,9 +402,38 @@ def _pairs(edges: Edges[T, N, V], name: str) -> Collection[T, tuple[N, V]]:
     return edges
 
 
-def _undirected(edges: Edges[T, C, C], name: str) -> Collection[T, tuple[C, C]]:
-    """Return each edge once, from its lesser end, without self-loops."""
-    return _pairs(edges, name).filter(_joins_two(name)).map(lambda edge: edge if edge[0] < edge[1] else _turned(edge)).distinct()
+def _undirected(edges: Edges[T, C, C], name: str) -> Collection[T, Any]:
+    """Return each edge once, from its lesser end and packed, without self-loops."""
+    joining = _pairs(edges, name).filter(_joins_two(name), columns=lambda src, dst: src != dst)
+    return joining.map(lambda edge: _packed(*(edge if edge[0] < edge[1] else _turned(edge))), columns=_lesser_first).distinct()
+
+
+def _lesser_first(src: Array, dst: Array) -> Array:
+    import numpy as np
+
+    return _packed_columns(np.minimum(src, dst), np.maximum(src, dst))
+
+
+def _packed(one: object, other: object) -> object:
+    """Return two whole numbers below 2 ** 31 as one, and anything else as a pair: columns have such numbers as keys."""
+    high, low = hash(one), hash(other)  # equal numbers of all types have one hash, and small whole ones are their own
+    whole = high == one and low == other and not (high | low) >> 31
+    return high << 32 | low if whole else (one, other)
+
+
+def _packed_columns(one: Array, other: Array) -> Array:
+    if ((one | other) >> 31).any():
+        raise OverflowError
+    return one << 32 | other
+
+
+def _unpacked(packed: Any) -> tuple[Any, Any]:
+    """Return the pair that was packed, or both columns."""
+    return packed if isinstance(packed, tuple) else (packed >> 32, packed & 0xFFFFFFFF)
+
+
+def _ends_of(pairs: Collection[T, tuple[C, C]]) -> Collection[T, C]:
+    return pairs.flat_map(lambda edge: edge, columns=lambda *ends: ends)
 
 
 def _joins_two(name: str) -> Callable[[tuple[object, object]], bool]:
@@ -389,5 +469,5 @@ def _lesser_ends(src: Array, dst: Array) -> tuple[Array, Array]:
     return least, least
 
 
-def _both_ways(edge: tuple[N, N]) -> tuple[tuple[N, N], tuple[N, N]]:
-    return edge, _turned(edge)
+def _both_ways(src: N, dst: N) -> list[tuple[N, N]]:
+    return [(src, dst), (dst, src)]

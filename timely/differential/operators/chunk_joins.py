@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final, TypeVar
 
@@ -81,8 +82,12 @@ def _collect(
             here = None if (diffs == diff).all() else np.flatnonzero(diffs == diff)
             one, two = _columns(left, here), _columns(right, here)
             batches.append(result.rows(keys if here is None else keys[here], one, two, diff))
-    elif False not in kinds and result.columns is not None and diffs.dtype != object:
-        made = result.columns(keys, left, right)
+        return
+    made = None
+    if False not in kinds and result.columns is not None and diffs.dtype != object:
+        with suppress(OverflowError):  # some of the numbers are too large for columns
+            made = result.columns(keys, left, right)
+    if made is not None:
         updates = Updates(*record_columns(made, len(keys), "columns"), None if (diffs == 1).all() else diffs)
         if greatest_of(diffs) >= LARGE:  # products of columns must fit into 64 bits
             batches.append(list(updates))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,12 +15,16 @@ from timely.order import PartialOrder, less_equal
 T = TypeVar("T", bound=PartialOrder)
 
 
-class Counts(NamedTuple):
+class KeyCounts(NamedTuple):
     """Accumulated counts of values by key number, sorted by both, none of them zero."""
 
     numbers: Array
     values: Array | None
     counts: Array
+
+
+ReduceKernel: TypeAlias = "str | Callable[[KeyCounts, Array], KeyCounts | None]"
+"""The name of one of the functions below, or another one like them."""
 
 
 class Gathers(Protocol):
@@ -38,7 +42,7 @@ class ColumnInput(Gathers, Protocol):
 
 
 def reduced_columns(
-    kernel: str,
+    kernel: ReduceKernel,
     pairs: bool,
     input: ColumnInput,
     sent: Gathers,
@@ -69,7 +73,7 @@ def reduced_columns(
     return updates, large
 
 
-def accumulated(gathered: Gathered, time: T, lub: Callable[[T, T], T], later: dict[T, list[Array]]) -> Counts:
+def accumulated(gathered: Gathered, time: T, lub: Callable[[T, T], T], later: dict[T, list[Array]]) -> KeyCounts:
     """Return the counts at ``time``; collect in ``later`` the keys that have to be looked at again, by time."""
     index, values, codes, diffs, times = gathered
     chosen = [less_equal(when, time) for when in times]
@@ -84,10 +88,10 @@ def accumulated(gathered: Gathered, time: T, lub: Callable[[T, T], T], later: di
         values = None if values is None else values[rows]
     columns, sums = summed([index] if values is None else [index, values], diffs)
     assert sums is not None
-    return Counts(columns[0], columns[1] if len(columns) > 1 else None, sums)
+    return KeyCounts(columns[0], columns[1] if len(columns) > 1 else None, sums)
 
 
-def changes(keys: Array, now: Counts, before: Counts) -> Updates:
+def changes(keys: Array, now: KeyCounts, before: KeyCounts) -> Updates:
     """Return the updates that turn what was sent into what is to be."""
     columns = [np.concatenate((now.numbers, before.numbers))]
     if now.values is not None or before.values is not None:
@@ -97,55 +101,55 @@ def changes(keys: Array, now: Counts, before: Counts) -> Updates:
     return Updates(keys[rows[0]], rows[1] if len(rows) > 1 else None, diffs)
 
 
-def reduced(name: str, counts: Counts, pairs: bool) -> Counts | None:
-    """Return what the aggregate ``name`` returns for each key, or ``None`` where numbers grow too large."""
+def reduced(kernel: ReduceKernel, counts: KeyCounts, pairs: bool) -> KeyCounts | None:
+    """Return what a kernel returns for each key, or ``None`` where numbers grow too large."""
     if not len(counts.numbers):
-        return Counts(counts.numbers, np.zeros(0, np.int64) if pairs else None, counts.counts)
+        return KeyCounts(counts.numbers, np.zeros(0, np.int64) if pairs else None, counts.counts)
     starts = np.flatnonzero(np.concatenate((np.ones(1, bool), counts.numbers[1:] != counts.numbers[:-1])))
-    return _KERNELS[name](counts, starts)
+    return (_KERNELS[kernel] if isinstance(kernel, str) else kernel)(counts, starts)
 
 
-def count_columns(counts: Counts, starts: Array) -> Counts:
+def count_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
     """Return the number of values of each key."""
     totals = np.add.reduceat(counts.counts, starts)
-    return Counts(counts.numbers[starts], totals, np.ones(len(starts), np.int64))
+    return KeyCounts(counts.numbers[starts], totals, np.ones(len(starts), np.int64))
 
 
-def sum_columns(counts: Counts, starts: Array) -> Counts | None:
+def sum_columns(counts: KeyCounts, starts: Array) -> KeyCounts | None:
     """Return the sum of the values of each key, unless it might not fit into 64 bits."""
     assert counts.values is not None
     if greatest_of(counts.values) * greatest_of(counts.counts) * len(counts.counts) >= 1 << 63:
         return None
     totals = np.add.reduceat(counts.values * counts.counts, starts)
-    return Counts(counts.numbers[starts], totals, np.ones(len(starts), np.int64))
+    return KeyCounts(counts.numbers[starts], totals, np.ones(len(starts), np.int64))
 
 
-def least_columns(counts: Counts, starts: Array) -> Counts:
+def least_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
     """Return the least value with a positive count of each key."""
     return _first(counts, np.flatnonzero(counts.counts > 0), last=False)
 
 
-def greatest_columns(counts: Counts, starts: Array) -> Counts:
+def greatest_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
     """Return the greatest value with a positive count of each key."""
     return _first(counts, np.flatnonzero(counts.counts > 0), last=True)
 
 
-def _first(counts: Counts, positive: Array, last: bool) -> Counts:
+def _first(counts: KeyCounts, positive: Array, last: bool) -> KeyCounts:
     assert counts.values is not None
     index, values = counts.numbers[positive], counts.values[positive]
     changes = index[1:] != index[:-1]
     edge = np.ones(min(len(index), 1), bool)
     rows = np.flatnonzero(np.concatenate((changes, edge) if last else (edge, changes)))
-    return Counts(index[rows], values[rows], np.ones(len(rows), np.int64))
+    return KeyCounts(index[rows], values[rows], np.ones(len(rows), np.int64))
 
 
-def distinct_columns(counts: Counts, starts: Array) -> Counts:
+def distinct_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
     """Return each record with a positive count once."""
     positive = np.flatnonzero(counts.counts > 0)
-    return Counts(counts.numbers[positive], None, np.ones(len(positive), np.int64))
+    return KeyCounts(counts.numbers[positive], None, np.ones(len(positive), np.int64))
 
 
-_KERNELS: Final[dict[str, Callable[[Counts, Array], Counts | None]]] = {
+_KERNELS: Final[dict[str, Callable[[KeyCounts, Array], KeyCounts | None]]] = {
     "count": count_columns,
     "sum": sum_columns,
     "least": least_columns,

@@ -15,6 +15,7 @@ from timely.differential.updates.updates import Update
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
+    from timely.differential.operators.column_operators import ReduceKernel
     from timely.differential.trace.chunk import Gathered
     from timely.differential.updates.int_columns import Array, Updates
 
@@ -82,7 +83,7 @@ class RowReduce(Generic[T]):
 class ColumnReduce(Generic[T]):
     """Does many keys that are whole numbers with a kernel, and leaves the others to rows."""
 
-    def __init__(self, kernel: str, rows: RowReduce[T]) -> None:
+    def __init__(self, kernel: ReduceKernel, rows: RowReduce[T]) -> None:
         self._kernel = kernel
         self._rows = rows
 

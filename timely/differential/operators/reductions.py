@@ -33,6 +33,7 @@ from timely.order import PartialOrder
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
+    from timely.differential.operators.column_operators import ReduceKernel
     from timely.differential.trace.chunk import Gathered
     from timely.differential.updates.int_columns import Array
 
@@ -44,7 +45,7 @@ class Function:
     """A function of a key and its values, ``rows(key, {value: count})``, and what does the same for columns."""
 
     rows: Callable[[Any, Counts], Iterable[Counted]]
-    kernel: str | None = None
+    kernel: ReduceKernel | None = None
 
 
 class ReduceInput(ReadInput[T], Protocol[T]):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
-from timely.differential.updates.updates import Container
+from timely.differential.updates.updates import Container, consolidate
 
 
 @functools.cache
@@ -48,3 +49,16 @@ def as_columns(batches: Sequence[Any], pairs: bool, many: int) -> Any:
         return None
     columns = columns_module()
     return None if columns is None else columns.as_columns(batches, pairs)
+
+
+def consolidated(batches: Sequence[Container]) -> Container:
+    """Return containers of updates as one with each record once: columns, where all are columns of one kind.
+
+    >>> consolidated([[("a", 1), ("b", 1)], [("a", 2), ("b", -1)]])
+    [('a', 3)]
+    """
+    columns = columns_module() if all(map(is_columns, batches)) else None
+    if columns is None or len({batch.values is None for batch in batches}) != 1:
+        return consolidate(chain.from_iterable(batches))
+    updates = columns.joined(batches).consolidated()
+    return list(updates) if columns.greatest_of(updates.counts()) >= columns.LARGE else updates

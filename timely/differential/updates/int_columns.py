@@ -61,16 +61,25 @@ class Updates:
 
     def mapped(self, f: Kernel, name: str) -> Updates:
         """Return ``f(keys, values)``, or ``f(keys)``: one array, or two for pairs."""
-        made = f(self.keys) if self.values is None else f(self.keys, self.values)
-        return Updates(*record_columns(made, len(self), name), self.diffs)
+        return Updates(*record_columns(self._applied(f), len(self), name), self.diffs)
+
+    def flat_mapped(self, f: Kernel, name: str) -> Updates:
+        """Return all records of ``f(keys, values)``, or ``f(keys)``: a list of what ``mapped`` takes, all pairs or none."""
+        parts = [Updates(*record_columns(made, len(self), name), self.diffs) for made in self._applied(f)]
+        if len({part.values is None for part in parts}) != 1:
+            raise ContainerError(f"{name}: a function of columns returns a list of arrays, or one of pairs of arrays")
+        return joined(parts)
+
+    def _applied(self, f: Kernel) -> Any:
+        return f(self.keys) if self.values is None else f(self.keys, self.values)
 
     def chosen_by(self, p: Kernel) -> Updates:
         """Return the updates for which ``p(keys, values)``, or ``p(keys)``, is true."""
-        return self.chosen(np.asarray(p(self.keys) if self.values is None else p(self.keys, self.values), bool))
+        return self.chosen(np.asarray(self._applied(p), bool))
 
     def by_delay(self, f: Kernel) -> dict[int, Updates]:
         """Return the updates by the whole number that ``f(keys, values)``, or ``f(keys)``, has for each."""
-        delays = as_integers(f(self.keys) if self.values is None else f(self.keys, self.values), "columns")
+        delays = as_integers(self._applied(f), "columns")
         return {delay: self.chosen(delays == delay) for delay in np.unique(delays).tolist()}
 
     def counts(self) -> Array:

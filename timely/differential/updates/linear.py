@@ -34,8 +34,15 @@ def linear(
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
 
+        def change(updates: Container) -> Container:
+            if columns is None or not is_columns(updates):
+                return rows(updates)
+            try:
+                return columns(updates)
+            except OverflowError:  # some of the numbers are too large for columns
+                return rows(updates)
+
         def of_batch(updates: Container) -> Container:
-            change: Callable[[Container], Container] = columns if columns is not None and is_columns(updates) else rows
             return change(updates) if len(updates) < MANY else without_full_collections(change, updates)
 
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
@@ -79,6 +86,11 @@ def delayed(
 def mapped_columns(f: Kernel, name: str, updates: Updates) -> Updates:
     """Return ``f`` of the columns of ``updates``."""
     return updates.mapped(f, name)
+
+
+def flat_mapped_columns(f: Kernel, name: str, updates: Updates) -> Updates:
+    """Return all that ``f`` of the columns of ``updates`` returns."""
+    return updates.flat_mapped(f, name)
 
 
 def filtered_columns(p: Kernel, updates: Updates) -> Updates:
