@@ -19,7 +19,6 @@ GROUPS: Final = {
     "rust": "a whole run with its start, on both sides; collector on",
     "dataplane": f"{_AGAIN}; rows of keyed: garbage is collected before each",
     "exchange": "new processes, ten epochs before the first that counts (lists of 1: none); collector on",
-    "pauses": "new workers each time; collector on or under GarbageControl, as the rows say",
     "graphs": "warm; first runs in rows of their own, in new processes; collector on",
     "differential": "loading cold, changes after 300 others; collector on",
     "state_on_disk": _FRESH,

@@ -151,7 +151,7 @@ def test_workers_of_one_process_are_distinguished(aside: bool) -> None:
         ready.wait()  # all that either has to tell has been sent
         settle(worker)
         if aside:
-            gc.freeze()  # as ``timely.worker.GarbageControl`` does
+            gc.freeze()  # as a program may that has loaded its data
         result = worker.explain(probe)
         over.wait()
         numbers.close()

@@ -24,7 +24,7 @@ from timely.dataflow import ports
 from timely.progress import PROGRESS_MODES, ProgressGroups, ProgressMode
 from timely.testing import TimeKit, dataflows, simulate
 from timely.testing.random_dataflows import Dataflow
-from timely.worker import GarbageControl, batching
+from timely.worker import batching
 
 EVERY_KIT = pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
 EVERY_MODE = pytest.mark.parametrize("mode", PROGRESS_MODES)
@@ -99,21 +99,11 @@ def thresholds() -> Iterator[None]:
 
 @pytest.mark.usefixtures("thresholds")
 @pytest.mark.parametrize("threshold", [0, 1], ids=["never", "always"])
-@pytest.mark.parametrize("collector", [False, True])
 @FEW
 @given(flow=dataflows())
-def test_whenever_python_collects_garbage(threshold: int, collector: bool, flow: Dataflow) -> None:
+def test_whenever_python_collects_garbage(threshold: int, flow: Dataflow) -> None:
     """No capability waits for the garbage collector to be dropped, and none is dropped by it too early."""
-
-    def program(worker: timely.Worker) -> list[dict[int, list[int]]]:
-        if not collector:
-            return flow.program(worker)
-        begun = flow.begin(worker)
-        with GarbageControl(worker):
-            worker.run()
-        return begun.seen()
-
     gc.set_threshold(threshold)
-    results = timely.execute(program, workers=2)
+    results = timely.execute(flow.program, workers=2)
     gc.set_threshold(0)
     assert flow.merged(results) == flow.reference()

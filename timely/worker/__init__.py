@@ -1,14 +1,12 @@
 """The worker, its scheduler and the transports between workers."""
 
 from timely.worker.coordination import Barrier, Sequencer
-from timely.worker.gc_control import GarbageControl
 from timely.worker.scheduler import Scheduler
 from timely.worker.transports import LocalTransport, PeerTransport, SocketTransport, Transport, thread_transports
 from timely.worker.worker import Worker
 
 __all__ = [
     "Barrier",
-    "GarbageControl",
     "LocalTransport",
     "PeerTransport",
     "Scheduler",

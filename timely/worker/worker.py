@@ -38,7 +38,7 @@ from timely.worker.all_gather import AllGather
 from timely.worker.build_warnings import warn_of_never_run, warn_of_no_way_out, warn_of_the_same
 from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
 from timely.worker.explanation_data import Explanation, Place
-from timely.worker.gc_control import GarbageControl, collector_paused, find_garbage, times_frozen
+from timely.worker.gc_control import collector_paused, find_garbage, times_frozen
 from timely.worker.graph_check import GraphCheck, describe
 from timely.worker.memory_accounts import accounts_of
 from timely.worker.peer_pressure import PATIENCE, FlowControl
@@ -112,7 +112,6 @@ class Worker:
         self._clock = clock
         self._tracers: list[Tracer] = []
         self._state_registries: Callable[[int], StateRegistry] | None = None
-        self.gc_control: GarbageControl | None = None
         self._times_frozen = times_frozen()
         self._timers = Timers(clock)
         self._activations = SyncActivations(self.transport)
@@ -283,8 +282,6 @@ class Worker:
             self._check_alive()
         if self._stepping:
             self._check_outside()
-        if self.gc_control is not None:
-            self.gc_control.between()
         self._stepping = True
         self._activations.thread = get_ident()
 
@@ -511,7 +508,6 @@ class Worker:
             if waits:
                 self._wait_with_all(patience)
             if self._alone and self.scheduler is None:
-                steps = steps if self.gc_control is None else 1
                 while steps and self._may_run():
                     self._step_once()
                     steps -= 1
@@ -535,8 +531,6 @@ class Worker:
             if timeout is None and not self._finds_unreferenced():
                 raise StalledError(self._why_stalled(advice))
             timeout = 0.0  # nothing can arrive
-        if self.gc_control is not None:
-            self.gc_control.idle()
         if due is not None:
             timeout = min(due, _LONGEST if timeout is None else timeout)
         begun = perf_counter() if self._tracers else 0.0
