@@ -37,23 +37,6 @@ def _typed_literal(parser: Any, value: exp.Expr, kind: exp.DataType) -> exp.Expr
     return value
 
 
-def _extract(parser: Any) -> exp.Expr:
-    """Return ``extract(unit FROM value)``: the parser takes a comma too."""
-    unit = parser._parse_var_or_string(upper=True)
-    if not parser._match(TokenType.FROM):
-        parser.raise_error("extract takes a unit FROM a value")
-    value: exp.Expr = parser.expression(exp.Extract(this=unit, expression=parser._parse_bitwise()))
-    return value
-
-
-def _position(parser: Any) -> exp.Expr:
-    part = parser._parse_bitwise()
-    if not parser._match(TokenType.IN):
-        parser.raise_error("position takes a part IN a text")
-    value: exp.Expr = parser.expression(exp.StrPosition(this=parser._parse_bitwise(), substr=part))
-    return value
-
-
 def _plus(parser: Any) -> exp.Expr:
     """Return ``+ x``, which the parser leaves out: it is a number, as ``- x`` is."""
     value: Any = DuckDBParser.UNARY_PARSERS[TokenType.PLUS](parser)
@@ -66,9 +49,8 @@ class _Written(DuckDB):
     class Parser(DuckDBParser):
         FUNCTIONS: ClassVar = {name: DuckDBParser.FUNCTIONS[name] for name in _SPECIAL}
         FUNCTION_PARSERS: ClassVar = {
-            **{name: DuckDBParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "TRIM", "SUBSTRING")},
-            "EXTRACT": _extract,
-            "POSITION": _position,
+            name: DuckDBParser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
         }
         TYPE_CONVERTERS: ClassVar = {
             kind: convert for kind, convert in DuckDBParser.TYPE_CONVERTERS.items() if kind is not exp.DType.TEXT

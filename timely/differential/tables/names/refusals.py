@@ -112,14 +112,19 @@ def tokens_in(text: str, begin: int = 0) -> list[Token]:
 
 
 def _check_brackets(source: _Text) -> None:
-    """Refuse brackets that nothing closes, and what the parser leaves out in them.
+    """Refuse brackets that nothing closes, and what the parser leaves out in them, or takes for a word.
 
-    That is the second colon of ``l[1:2:]``, and what stands beside a name in ``{bit 'a': 1}``.
+    That is the second colon of ``l[1:2:]``, what stands beside a name in ``{bit 'a': 1}``, and the comma of ``extract(day, d)``.
     """
     opened: list[tuple[Token, list[Token]]] = []  # each bracket with its colons
+    no_commas: dict[int, str] = {}  # by the place of the bracket
     for first, before, token in zip([None, None, *source.tokens], [None, *source.tokens], source.tokens):
         if token.token_type in _OPENING:
             opened.append((token, []))
+            if before is not None and before.text.upper() in _NO_COMMAS:
+                no_commas[token.start] = _NO_COMMAS[before.text.upper()]
+        elif token.token_type is TokenType.COMMA and opened and opened[-1][0].start in no_commas:
+            raise _unparsed(source, token, no_commas[opened[-1][0].start])
         elif token.token_type in _CLOSING and opened:
             _, colons = opened.pop()
             if token.token_type is TokenType.R_BRACKET and colons[1:2] == [before]:
@@ -134,6 +139,8 @@ def _check_brackets(source: _Text) -> None:
     if opened and opened[-1][0].token_type is TokenType.L_PAREN:
         raise _unparsed(source, opened[-1][0], "it is not closed")
 
+
+_NO_COMMAS: Final = {"EXTRACT": "extract takes a unit FROM a value", "POSITION": "position takes a part IN a text"}
 
 _DROPPED: Final[dict[Any, tuple[TokenType, ...]]] = {
     TokenType.STRING: (TokenType.STRING,),

@@ -191,6 +191,8 @@ def _if(binder: NameBinder, node: exp.If, scope: QueryScope) -> Expr:
 
 def _extract(binder: NameBinder, node: exp.Extract, scope: QueryScope) -> Expr:
     unit, value = read(node, "this", "expression")
+    if not isinstance(unit, exp.Var | exp.Literal):
+        raise refusal(unit, "extract takes a unit FROM a value")
     name = str(unit.name or unit)
     return call("date_part", [Literal(Kind.TEXT, name, name, at=unit), argument(binder, value, scope)], node)
 
