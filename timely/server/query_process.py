@@ -27,7 +27,7 @@ import pyarrow as pa
 import timely
 from timely import differential as dd
 from timely.differential.tables.names.statements import tables_read
-from timely.differential.tables.sql_views import answer_over
+from timely.differential.tables.sources import answer_over
 from timely.differential.tables.values.kinds import Column
 from timely.differential.updates.updates import consolidate
 from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text

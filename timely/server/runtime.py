@@ -14,7 +14,7 @@ import attrs
 import timely
 from timely import differential as dd
 from timely.differential.tables.expressions.relation import beginning_at
-from timely.differential.tables.sql_views import query_over
+from timely.differential.tables.sources import query_over
 from timely.differential.tables.values.kinds import Column
 from timely.differential.updates.updates import consolidate
 from timely.errors import OperatorError, SqlError

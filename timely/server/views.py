@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from timely.dataflow import declared_schema
 from timely.differential.tables.names.statements import Statement, ViewDefinition, checked_name, parse_script
-from timely.differential.tables.sql_views import warn_of_order
+from timely.differential.tables.sources import warn_of_order
 from timely.differential.tables.values.kinds import Column, columns_of, row_check
 from timely.differential.updates.updates import consolidate
 from timely.errors import (

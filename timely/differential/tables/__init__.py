@@ -3,9 +3,7 @@
 from timely.errors import ConfigurationError
 
 try:
-    from timely.differential.tables.file_tables import read_table
-    from timely.differential.tables.sources import table
-    from timely.differential.tables.sql_views import sql
+    from timely.differential.tables.sources import read_table, sql, table
     from timely.differential.tables.table_class import GroupedTable, Table
 except ModuleNotFoundError as error:
     if (package := (error.name or "").partition(".")[0]) not in ("pyarrow", "sqlglot"):

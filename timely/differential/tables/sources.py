@@ -1,12 +1,14 @@
-"""``table``: the tables that are not computed from others, of inputs, collections, Arrow data and streams."""
+"""Where tables come from: inputs, collections, Arrow data, streams, files, and ``sql``, a query over others that stays right."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import TypeVar
 
-from timely.dataflow import Stream, declared_schema
+from timely.dataflow import ScopeBuilder, Stream, declared_schema, warn
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession
 from timely.differential.tables.arrow_rows import (
@@ -19,12 +21,23 @@ from timely.differential.tables.arrow_rows import (
     stream_reader,
 )
 from timely.differential.tables.expressions.column_stages import checked
-from timely.differential.tables.table_class import Table
-from timely.differential.tables.values.kinds import columns_of, row_check
+from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.names.queries import OrderedRows, answer_of, query_of, relation_of, useless_order
+from timely.differential.tables.names.refusals import naming_the_line
+from timely.differential.tables.table_class import Table, relations, table_of
+from timely.differential.tables.values.kinds import columns_of, lower_case, row_check
 from timely.differential.updates.linear import linear
 from timely.differential.updates.rings import INTEGERS
-from timely.errors import GraphError, SchemaError, brief
+from timely.errors import ConfigurationError, GraphError, SchemaError, brief
+from timely.files.places import Paths
+from timely.files.read_files import RowOrder, read_files
+from timely.files.row_times import Time
+from timely.files.scanning import ColumnTypes, Options, format_of_files, plan
+from timely.operators.probes import ProbeHandle
 from timely.operators.program_inputs import new_input, to_stream
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder, default=int)
 
 
 def table(
@@ -94,3 +107,120 @@ def _without_counts(schema: pa.Schema, count: str, source: Any, name: str) -> pa
     if place < 0 or not pa.types.is_integer(schema.field(place).type):
         raise SchemaError(f"{name}: count={count!r} names no column of whole numbers; there are {', '.join(schema.names)}")
     return schema.remove(place)
+
+
+def read_table(
+    scope: ScopeBuilder[T],
+    path: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    schema: ColumnTypes | None = None,
+    time: Time | None = None,
+    in_order: bool = False,
+    probe: ProbeHandle[T] | None = None,
+    times: int = 1,
+    delimiter: str | None = None,
+    quote: str | None = '"',
+    encoding: str | None = None,
+    null_values: Sequence[str] | None = None,
+    count: str | None = None,
+    name: str = "read_table",
+) -> Table[T]:
+    """Return the table of files of Parquet, CSV, JSON lines or Arrow IPC; the extension of the first file says which.
+
+    ``path`` and the options are those of ``scope.read_csv``. ``encoding`` is for CSV and JSON; ``delimiter``, ``quote`` and
+    ``null_values`` are for CSV alone. Each row is read by one worker, and comes at the minimum time, or at ``time``. Types are
+    those of the first file, or of ``schema``. ``count`` names a column that says how often each row is added, or taken away, as
+    files of ``to_batches`` have it.
+
+    ``ConfigurationError`` for a missing file or an unknown extension, ``SchemaError`` for columns that tables do not have, and
+    for values that are not as declared or as in the first file.
+
+    >>> import pathlib, tempfile
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "orders.csv")
+    >>> _ = path.write_text("day,customer,price\\n0,ada,5\\n0,bob,7\\n1,ada,9\\n")
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         orders = dd.read_table(scope, path, time="day")
+    ...         totals = orders.group_by("customer").agg("sum(price) as total").output()
+    ...     worker.run()
+    ...     sorted(totals.at(0)), sorted(totals.at(1))
+    ([('ada', 5), ('bob', 7)], [('ada', 14), ('bob', 7)])
+    """
+    place = f"{name}({path!r})" if isinstance(path, str) else name
+    kind = format_of_files(path, place)
+    options = Options(columns, schema, delimiter, quote, encoding, ("",) if null_values is None else null_values)
+    if kind.name != "csv" and not (delimiter is None and quote == '"' and null_values is None):
+        raise ConfigurationError(f"{place}: delimiter=, quote= and null_values= are for CSV, and these files are {kind.name}")
+    if kind.name not in ("csv", "json") and encoding is not None:
+        raise ConfigurationError(f"{place}: encoding= is for files of text, and these files are {kind.name}")
+    scan, _ = plan(path, kind, options, 1, place)
+    rows = read_files(scope, path, kind, options, RowOrder(time, in_order, probe, times), name=name, place=place)
+    return table(rows, data_schema(scan.schema), count=count, name=name)
+
+
+def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T, Any]) -> Table[T]:
+    """Return a query over ``tables``, or collections with a schema, as a table that stays right; the dialect is DuckDB's.
+
+    ``SqlError`` for what is not kept up to date, with the construct and its position in the text. A view has no order:
+    ``ORDER BY`` without ``LIMIT`` has no effect, which a ``TimelyWarning`` says.
+
+    >>> import pyarrow as pa
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         edges = dd.table(scope, pa.schema([("src", pa.int64()), ("dst", pa.int64())]))
+    ...         reached = dd.sql(
+    ...             scope,
+    ...             "with recursive r(node) as (select 1 union select dst from edges join r on src = node) select node from r",
+    ...             edges=edges,
+    ...         ).output()
+    ...     edges.session.insert((1, 2))
+    ...     edges.session.insert((2, 3))
+    ...     edges.session.advance_to(1)
+    ...     edges.session.remove((2, 3))
+    ...     edges.session.close()
+    ...     reached.at(0), reached.at(1)
+    ({(1,): 1, (2,): 1, (3,): 1}, {(1,): 1, (2,): 1})
+    """
+    return query_over(scope, query, tables, warns=True)
+
+
+@naming_the_line
+def query_over(
+    scope: ScopeBuilder[T], query: str, tables: Mapping[str, Table[T] | Collection[T, Any]], *, warns: bool = False
+) -> Table[T]:
+    """Return what ``sql`` does, which also ``warns`` of an order that decides nothing."""
+    tree = query_of(query)
+    order = useless_order(tree) if warns else None
+    result = table_of(relation_of(scope, tree, _sources(tables)))
+    if order is not None:
+        _warn(order, "")
+    return result
+
+
+def answer_over(scope: ScopeBuilder[Any], query: str, tables: Mapping[str, Table[Any]], *, ordered: bool) -> OrderedRows:
+    """Return the rows of a query, and if it is ``ordered``, its order, whose columns are behind its own."""
+    return answer_of(scope, query_of(query), _sources(tables), ordered=ordered)
+
+
+def _sources(tables: Mapping[str, Any]) -> dict[str, Relation]:
+    return relations({lower_case(name): _as_table(each) for name, each in tables.items()})
+
+
+def _as_table(rows: Any) -> Any:
+    return table(rows, rows.schema) if isinstance(rows, Collection) and rows.schema is not None else rows
+
+
+def warn_of_order(query: str, view: str) -> None:
+    """Warn of an ``ORDER BY`` that decides nothing: neither which rows there are, nor in which order they are read."""
+    order = useless_order(query_of(query))
+    if order is not None:
+        _warn(order, view)
+
+
+def _warn(position: str, view: str) -> None:
+    warn(f"{view}a view has no order: ORDER BY{position} has no effect without LIMIT; sort when you read")

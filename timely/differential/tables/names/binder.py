@@ -25,9 +25,17 @@ from timely.differential.tables.expressions.bound import (
 )
 from timely.differential.tables.expressions.calls import as_kind
 from timely.differential.tables.names import from_items
-from timely.differential.tables.names.aggregate_rules import aggregated, is_aggregate, over, sort_key, windowed
+from timely.differential.tables.names.aggregate_rules import (
+    aggregated,
+    bare,
+    column_number,
+    is_aggregate,
+    key_sets,
+    over,
+    sort_key,
+    windowed,
+)
 from timely.differential.tables.names.from_items import renamed
-from timely.differential.tables.names.grouping_rules import bare, column_number, key_sets
 from timely.differential.tables.names.name_scopes import BoundQuery, FromItem, QueryScope, TableRows, Tables
 from timely.differential.tables.names.reader import columns_of, identifier, listed, name_in, read, star_of
 from timely.differential.tables.names.recursion import check_step, reads_table
@@ -39,7 +47,7 @@ from timely.differential.tables.operators.set_operations import check_kinds, mer
 from timely.differential.tables.operators.window_functions import WindowCall
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import QueryPlan, free
-from timely.differential.tables.plan.predicates import conjuncts
+from timely.differential.tables.plan.push_down import conjuncts
 from timely.differential.tables.values.kinds import Column, Kind, lower_case
 from timely.errors import SqlError
 

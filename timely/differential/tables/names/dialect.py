@@ -49,8 +49,7 @@ class _Written(DuckDB):
     class Parser(DuckDBParser):
         FUNCTIONS: ClassVar = {name: DuckDBParser.FUNCTIONS[name] for name in _SPECIAL}
         FUNCTION_PARSERS: ClassVar = {
-            name: DuckDBParser.FUNCTION_PARSERS[name]
-            for name in ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
+            name: DuckDBParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
         }
         TYPE_CONVERTERS: ClassVar = {
             kind: convert for kind, convert in DuckDBParser.TYPE_CONVERTERS.items() if kind is not exp.DType.TEXT

@@ -19,7 +19,7 @@ from timely.differential.tables.operators.set_operations import merged
 from timely.differential.tables.operators.table_joins import sides_of
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import ONE_ROW, QueryPlan, free
-from timely.differential.tables.plan.predicates import conjuncts
+from timely.differential.tables.plan.push_down import conjuncts
 from timely.differential.tables.values.kinds import Kind
 from timely.errors import SqlError
 

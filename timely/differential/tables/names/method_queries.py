@@ -8,10 +8,9 @@ from sqlglot import exp
 
 from timely.differential.tables.expressions.bound import Expr, SortKey, has_query
 from timely.differential.tables.expressions.scalar_compiler import RowScope
-from timely.differential.tables.names.aggregate_rules import sort_key
+from timely.differential.tables.names.aggregate_rules import column_number, sort_key
 from timely.differential.tables.names.binder import Binder
 from timely.differential.tables.names.dialect import nodes_in
-from timely.differential.tables.names.grouping_rules import column_number
 from timely.differential.tables.names.queries import query_of
 from timely.differential.tables.names.refusals import naming_the_line, parse, refusal, written
 from timely.differential.tables.plan.nodes import Project, TableScan

@@ -13,7 +13,7 @@ from sqlglot import Token, TokenType, exp
 from timely.differential.tables.names.dialect import nodes_in
 from timely.differential.tables.names.queries import query_of, statement_of
 from timely.differential.tables.names.refusals import refusal, tokens_in
-from timely.differential.tables.names.types import type_of
+from timely.differential.tables.names.scalar_rules import type_of
 from timely.differential.tables.values.kinds import Column, arrow_schema, lower_case
 from timely.errors import SqlError, brief
 

@@ -20,8 +20,7 @@ from timely.differential.tables.expressions.calls import as_kind
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
 from timely.differential.tables.operators.sorting import Ordering, turned
 from timely.differential.tables.values.kinds import NUMBERS, Kind, canonical_float, fitting, list_of, sortable
-from timely.differential.tables.values.scalars import decimal_of
-from timely.differential.tables.values.sizes import joined
+from timely.differential.tables.values.scalars import decimal_of, joined
 from timely.errors import SqlError
 from timely.operators.keyed.numbers import NAN, float_of_parts, float_parts
 

@@ -17,7 +17,7 @@ from timely.differential.tables.expressions.column_stages import staged
 from timely.differential.tables.expressions.scalar_compiler import Row, Scalar
 from timely.differential.tables.values.kinds import MOMENTS, Column, Kind
 from timely.differential.tables.values.moment_functions import MONDAY, add_interval, bucket, interval_of, naive
-from timely.differential.tables.values.zones import to_utc
+from timely.differential.tables.values.parsing import to_utc
 from timely.differential.updates.row_columns import LazyColumn, RowColumns
 from timely.differential.updates.updates import Update
 from timely.errors import GraphError, SqlError, brief

@@ -17,7 +17,7 @@ import attrs
 import pyarrow as pa
 
 from timely.differential.tables.values import parsing
-from timely.differential.tables.values.zones import to_utc
+from timely.differential.tables.values.parsing import to_utc
 from timely.errors import SchemaError, SqlError, brief
 from timely.operators.keyed.numbers import NAN
 

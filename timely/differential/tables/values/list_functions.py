@@ -27,7 +27,7 @@ from timely.differential.tables.values.overloads import (
     seeing_nulls,
     taking,
 )
-from timely.differential.tables.values.sizes import check_length, joined
+from timely.differential.tables.values.scalars import check_length, joined
 from timely.differential.tables.values.text_functions import as_text
 from timely.errors import SqlError
 from timely.operators.keyed.numbers import ExactSum

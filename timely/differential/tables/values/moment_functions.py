@@ -16,7 +16,7 @@ from timely.differential.tables.values import scalars
 from timely.differential.tables.values.kinds import MOMENTS, Kind, start_of_day
 from timely.differential.tables.values.number_functions import round_whole
 from timely.differential.tables.values.overloads import Arguments, Overload, Rule, SqlFunction, named, overload, taking
-from timely.differential.tables.values.zones import clock_in, in_zone, zone
+from timely.differential.tables.values.parsing import clock_in, in_zone, zone
 from timely.errors import SqlError, brief
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)

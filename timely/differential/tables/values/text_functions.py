@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from timely.differential.tables.values.kinds import Kind, conversion, list_of
 from timely.differential.tables.values.overloads import Arguments, Overload, SqlFunction, named, overload, seeing_nulls
-from timely.differential.tables.values.sizes import LONGEST, check_length, check_steps, joined, remembered
+from timely.differential.tables.values.scalars import LONGEST, check_length, check_steps, joined, remembered
 from timely.errors import SqlError, brief
 
 
