@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
 from typing import Any, Generic
 
 import attrs
@@ -20,12 +19,13 @@ from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import Scalar, compile_scalar
 from timely.differential.tables.names import method_queries as queries
 from timely.differential.tables.names.method_queries import Expression, known_names, quoted
+from timely.differential.tables.names.name_scopes import distinct_names
 from timely.differential.tables.names.queries import query_of, relation_of
 from timely.differential.tables.names.refusals import naming_the_line
 from timely.differential.tables.operators.recent_rows import recent_rows
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
-from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check, spelling
+from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check
 from timely.differential.updates.linear import linear
 from timely.errors import GraphError, SqlError, brief
 from timely.order import PartialOrder
@@ -54,7 +54,10 @@ class Table(Generic[T]):
         self, collection: Collection[T, Any], columns: tuple[Column, ...], session: InputSession[T, Any] | None = None
     ) -> None:
         self.collection = collection
-        self.columns = _each_named_once(columns)
+        names = [column.name for column in columns]
+        if len(set(names)) < len(names):  # a second ``id`` is ``id_1``
+            columns = tuple(attrs.evolve(column, name=name) for column, name in zip(columns, distinct_names(names)))
+        self.columns = columns
         self._session = session
 
     @property
@@ -117,8 +120,7 @@ class Table(Generic[T]):
         """
         axis = self._axis("tumbling", column)
         length = span_of(size, axis, "tumbling", months=True)
-        rows = sliding(self.collection, axis, length, length, origin, "tumbling")
-        return Table(rows, (*self.columns, *axis.columns))
+        return self._with_windows(axis, sliding(self.collection, axis, length, length, origin, "tumbling"))
 
     def sliding(self, column: Expression, size: Length, step: Length, *, origin: Any = None) -> Table[T]:
         """Return each row once for each window of ``size`` that it is in, where a window begins every ``step``.
@@ -127,8 +129,7 @@ class Table(Generic[T]):
         """
         axis = self._axis("sliding", column)
         length, distance = span_of(size, axis, "sliding"), span_of(step, axis, "sliding", months=True)
-        rows = sliding(self.collection, axis, length, distance, origin, "sliding")
-        return Table(rows, (*self.columns, *axis.columns))
+        return self._with_windows(axis, sliding(self.collection, axis, length, distance, origin, "sliding"))
 
     def sessions(self, column: Expression, gap: Length, by: Expression | Sequence[Expression] = ()) -> Table[T]:
         """Return each row with ``window_start`` and ``window_end`` of its session.
@@ -157,6 +158,9 @@ class Table(Generic[T]):
         length = span_of(gap, axis, "sessions")
         keys = [self._scalar(part).function for part in _listed(by)]
         rows = sessions(self.collection, axis, length, lambda row: tuple(key(row) for key in keys), "sessions")
+        return self._with_windows(axis, rows)
+
+    def _with_windows(self, axis: Axis, rows: Collection[T, Any]) -> Table[T]:
         return Table(rows, (*self.columns, *axis.columns))
 
     def keep_recent(self, column: Expression, keep: Length) -> tuple[Table[T], Table[T]]:
@@ -440,21 +444,6 @@ def relations(tables: Mapping[str, Any]) -> dict[str, Relation]:
                 " collection a schema"
             )
     return {name: rows._relation for name, rows in tables.items()}
-
-
-def _each_named_once(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns with names of their own: a second ``id`` is ``id_1``."""
-    used = {column.name for column in columns}
-    if len(used) == len(columns):
-        return columns
-    renamed: list[Column] = []
-    for column in columns:
-        name = column.name
-        if any(other.name == name for other in renamed):
-            name = next(new for number in count(1) if (new := lower_case(f"{spelling(name)}_{number}")) not in used)
-            used.add(name)
-        renamed.append(attrs.evolve(column, name=name))
-    return tuple(renamed)
 
 
 def _listed(expressions: Expression | Sequence[Expression]) -> list[Expression]:

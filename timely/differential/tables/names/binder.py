@@ -465,17 +465,14 @@ class Binder:
         """Return the selected columns."""
         if not expressions:
             raise refusal(node, "SELECT needs columns")
-        selected, used = _Selected(), {lower_case(output.output_name) for output in expressions}
+        selected = _Selected()
         for written in expressions:
             output = bare(written)  # in SELECT DISTINCT (a) the brackets mean nothing
             star = star_of(output)
             if star is not None:
                 self.star(output, star, scope, selected)
                 continue
-            name = lower_case(output.output_name)
-            if not name:
-                name = _unused(str(lower_case(text_of(output))), used)
-                used.add(name)
+            name = lower_case(output.output_name or text_of(output))
             inner, alias = read(output, "this", "alias") if isinstance(output, exp.Alias) else (output, None)
             value = self.value(inner, scope)
             aliased = alias is not None or (isinstance(output, exp.Subquery) and output.args.get("alias"))
@@ -593,10 +590,6 @@ def _is_of(source: Any, column: exp.Expr) -> bool:
     """Return whether a column of ``*`` may be that which ``EXCLUDE`` and the like name."""
     table = lower_case(column.text("table"))
     return not table or (isinstance(source, FromItem) and source.name == table)
-
-
-def _unused(name: str, used: set[str]) -> str:
-    return next(new for number in count() if (new := f"{name}_{number}" if number else name) not in used)
 
 
 def _no_place(node: exp.Expr, width: int) -> SqlError:

@@ -134,24 +134,16 @@ class QueryScope:
 
     def item(self, table: str) -> FromItem | None:
         """Return the table of this name, of the innermost query that has one."""
-        level: QueryScope | None = self
-        while level is not None:
-            for item in level.items:
-                if item.name == table:
-                    return item
-            level = level.around
-        return None
+        return next((item for level in self.levels() for item in level.items if item.name == table), None)
 
     def meaning(self, name: str, node: exp.Expr, alias_first: bool = False) -> Expr | None:
         """Return what a name without a table means: a column of ``FROM``, a selected one, or one of a query around it."""
-        level: QueryScope | None = self
-        while level is not None:
+        for level in self.levels():
             sources = [] if alias_first and level is self and name in self.aliases else level.sources(name)
             if sources:
                 return level.only(sources, name, node).value(name)
             if name in level.aliases:
                 return level.aliases[name]
-            level = level.around
         return None
 
     def only(self, sources: Sequence[Source], name: str, node: exp.Expr) -> Source:

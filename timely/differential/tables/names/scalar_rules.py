@@ -27,11 +27,10 @@ from timely.differential.tables.operators.grouping_sets import GroupingCall
 from timely.differential.tables.plan.nodes import free
 from timely.differential.tables.values import moment_functions as moments
 from timely.differential.tables.values import parsing
-from timely.differential.tables.values.functions import FUNCTIONS, Narrow, cast_of, of_elements, of_fields, tried
-from timely.differential.tables.values.kinds import Kind, decimal, list_of, rounded, struct_of, within
+from timely.differential.tables.values.functions import FUNCTIONS, cast_of, tried
+from timely.differential.tables.values.kinds import Conversion, Kind, by_field, decimal, each, list_of, rounded, struct_of, within
 from timely.differential.tables.values.overloads import NO_LENGTH, Overload
 from timely.errors import SqlError
-
 
 # -- types ---------------------------------------------------------------------------------------------------------
 
@@ -40,7 +39,7 @@ class SqlType(NamedTuple):
     """A type: its kind, what checks that a value fits it, and how it is written."""
 
     kind: Kind
-    narrow: Narrow | None
+    narrow: Conversion | None
     text: str
     digits: int | None = None
     """Of a decimal."""
@@ -55,14 +54,14 @@ def type_of(target: exp.Expr, node: exp.Expr) -> SqlType:
         return SqlType(decimal(scale), rounded(digits, scale), f"DECIMAL({digits}, {scale})", digits)
     if name in (_TYPE.ARRAY, _TYPE.LIST) and len(parts) == 1:
         element = type_of(parts[0], node)
-        narrow = None if element.narrow is None else of_elements(element.narrow)
+        narrow = None if element.narrow is None else each(element.narrow)
         return SqlType(list_of(element.kind), narrow, f"{element.text}[]")
     if name == _TYPE.STRUCT and parts and all(isinstance(part, exp.ColumnDef) for part in parts):
         named = [read(part, "this", "kind") for part in parts]
         fields = [(name_in(name), type_of(kind, node)) for name, kind in named]
         struct = struct_of(tuple((field, of_field.kind) for field, of_field in fields))
         text = ", ".join(f"{field} {of_field.text}" for field, of_field in fields)
-        return SqlType(struct, of_fields([of_field.narrow for _, of_field in fields]), f"STRUCT({text})")
+        return SqlType(struct, by_field([of_field.narrow for _, of_field in fields]), f"STRUCT({text})")
     if parts and not (name in (_TYPE.VARCHAR, _TYPE.TEXT) and len(parts) == 1 and identifier(parts[0]).isdecimal()):
         raise refusal(node, "this type has no parameters here")
     if name in exp.DataType.INTEGER_TYPES and name in _BITS:

@@ -13,6 +13,7 @@ from timely.differential.tables.values import scalars
 from timely.differential.tables.values.kinds import (
     MOMENTS,
     NUMBERS,
+    Conversion,
     Kind,
     canonical_float,
     common,
@@ -357,10 +358,7 @@ OPERATORS: Final = {
 # -- casts ---------------------------------------------------------------------------------------------------------
 
 
-Narrow = Callable[[Any], Any]
-
-
-def cast_of(kind: Kind, result: Kind, narrow: Narrow | None) -> Overload:
+def cast_of(kind: Kind, result: Kind, narrow: Conversion | None) -> Overload:
     """Return the cast of values of ``kind`` to another, which ``narrow`` checks to fit a type."""
     convert = conversion(kind, result)
     if kind is Kind.DOUBLE and result.scale is not None:
@@ -395,18 +393,6 @@ def _decimal_of_double(scale: int) -> Callable[[float], Decimal]:
         return Decimal(f"{int(units)}e-{scale}")  # with all digits, where arithmetic would round
 
     return convert
-
-
-def of_elements(narrow: Narrow) -> Narrow:
-    """Return the check of lists whose elements fit a type."""
-    return lambda values: tuple(None if value is None else narrow(value) for value in values)
-
-
-def of_fields(narrows: Sequence[Narrow | None]) -> Narrow:
-    """Return the check of structs whose fields fit their types."""
-    return lambda values: tuple(
-        value if value is None or narrow is None else narrow(value) for value, narrow in zip(values, narrows)
-    )
 
 
 FUNCTIONS: Final[dict[str, SqlFunction]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import functools
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from numbers import Rational, Real
 from typing import Any, ClassVar, Final
@@ -310,9 +310,10 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
         return _same
     if source.element is not None and target.element is not None:
         convert = conversion(source.element, target.element)
-        return None if convert is None else lambda values: tuple(None if value is None else convert(value) for value in values)
+        return None if convert is None else each(convert)
     if source.fields and [name for name, _ in source.fields] == [name for name, _ in target.fields]:
-        return _struct_conversion(source, target)
+        converts = [conversion(kind, other) for (_, kind), (_, other) in zip(source.fields, target.fields)]
+        return None if None in converts else by_field(converts)
     plain = _CONVERSIONS.get((source.base, target.base))
     if source.scale is not None and target is Kind.TEXT:
         return functools.partial(_text_of_decimal, source.scale)
@@ -334,12 +335,16 @@ def _text_of_decimal(scale: int, value: Decimal) -> str:
     return f"{value or abs(value):.{scale}f}"  # no minus before zero
 
 
-def _struct_conversion(source: Kind, target: Kind) -> Conversion | None:
-    converts = [conversion(kind, other) for (_, kind), (_, other) in zip(source.fields, target.fields)]
-    known = [convert for convert in converts if convert is not None]
-    if len(known) < len(converts):
-        return None
-    return lambda values: tuple(None if value is None else convert(value) for convert, value in zip(known, values))
+def each(convert: Conversion) -> Conversion:
+    """Return what converts the elements of a list that are not ``None``."""
+    return lambda values: tuple(None if value is None else convert(value) for value in values)
+
+
+def by_field(converts: Sequence[Conversion | None]) -> Conversion:
+    """Return what converts the fields of a struct that are not ``None``, each in its way, if it has one."""
+    return lambda values: tuple(
+        value if value is None or convert is None else convert(value) for convert, value in zip(converts, values)
+    )
 
 
 def _does_not_fit(value: Decimal, precision: int, scale: int) -> SqlError:
@@ -547,11 +552,10 @@ def _column_check(column: Column, field: pa.Field) -> Conversion:
 def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
     """Return what returns a value as one of ``kind``; ``SqlError`` for others."""
     if kind.element is not None:
-        return functools.partial(_checked_list, kind, _value_check(kind.element, type_.value_type))
+        return functools.partial(_checked_list, kind, each(_value_check(kind.element, type_.value_type)))
     if kind.fields:
-        return functools.partial(
-            _checked_struct, kind, [_value_check(part, type_[i].type) for i, (_, part) in enumerate(kind.fields)]
-        )
+        checks = [_value_check(part, type_[place].type) for place, (_, part) in enumerate(kind.fields)]
+        return functools.partial(_checked_struct, kind, by_field(checks))
     expected = _REPRESENTED[kind.base][0]
     narrow: Conversion = _same
     if kind is Kind.INTEGER:
@@ -575,18 +579,17 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
 def _checked_list(kind: Kind, check: Conversion, value: Any) -> Any:
     if not isinstance(value, tuple | list):
         raise SqlError(f"it is {kind.value}, a tuple, and {brief(value)} came")
-    return tuple(None if part is None else check(part) for part in value)
+    return check(value)
 
 
-def _checked_struct(kind: Kind, checks: list[Conversion], value: Any) -> Any:
+def _checked_struct(kind: Kind, check: Conversion, value: Any) -> Any:
+    names = [name for name, _ in kind.fields]
     if isinstance(value, dict):
         parts = {lower_case(str(name)): part for name, part in value.items()}
-        value = (
-            tuple(parts.pop(name, None) for name, _ in kind.fields) if parts.keys() <= {name for name, _ in kind.fields} else None
-        )
-    if not isinstance(value, tuple) or len(value) != len(checks):
-        raise SqlError(f"it is {kind.value}, a tuple of {len(checks)} values or a dictionary, and another value came")
-    return tuple(None if part is None else check(part) for check, part in zip(checks, value))
+        value = tuple(map(parts.get, names)) if parts.keys() <= {*names} else None
+    if not isinstance(value, tuple) or len(value) != len(names):
+        raise SqlError(f"it is {kind.value}, a tuple of {len(names)} values or a dictionary, and another value came")
+    return check(value)
 
 
 def comparable(kind: Kind, value: Any) -> bool:
