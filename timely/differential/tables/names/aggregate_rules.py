@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 from sqlglot import exp
 
-from timely.differential.tables.expressions.bound import Expr, Literal, PlacedError, SortKey
+from timely.differential.tables.expressions.bound import Expr, Literal, SortKey
 from timely.differential.tables.expressions.calls import as_kind
 from timely.differential.tables.names.name_scopes import NameBinder, QueryScope
 from timely.differential.tables.names.reader import identifier, listed, read
@@ -20,7 +20,6 @@ from timely.differential.tables.operators.aggregations import AGGREGATES, QUANTI
 from timely.differential.tables.operators.window_frames import FrameEnd, WindowFrame
 from timely.differential.tables.operators.window_functions import WINDOWS, Over, WrittenWindow, window
 from timely.differential.tables.values.kinds import Kind
-from timely.errors import SqlError
 
 Order = tuple[SortKey, ...]
 
@@ -72,12 +71,7 @@ def aggregated(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Aggrega
     call = _written(binder, str(name).lower(), listed(parts), scope, order)
     if call.name in WINDOWS:
         raise refusal(node, f"{call.name} is no aggregate: it stands right before OVER")
-    try:
-        return aggregate(attrs.evolve(call, condition=condition, at=node))
-    except PlacedError:
-        raise
-    except SqlError as error:
-        raise refusal(node, str(error)) from None
+    return aggregate(attrs.evolve(call, condition=condition, at=node))
 
 
 def _written(
@@ -111,24 +105,19 @@ def windowed(binder: NameBinder, node: exp.Window, scope: QueryScope) -> Expr:
     while isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):
         ignores_nulls = isinstance(inner, exp.IgnoreNulls)
         (inner,) = read(inner, "this")
-    try:
-        if isinstance(inner, exp.Anonymous) and str(inner.this).lower() in WINDOWS:
-            name, nodes = read(inner, "this", "expressions")
-            parts = listed(nodes)
-            if parts and isinstance(parts[-1], exp.IgnoreNulls | exp.RespectNulls):
-                ignores_nulls = isinstance(parts[-1], exp.IgnoreNulls)
-                parts = [*parts[:-1], *read(parts[-1], "this")]
-            arguments = [argument(binder, part, scope) for part in parts]
-            call = WrittenWindow(str(name).lower(), name_of(inner), tuple(arguments), behind, ignores_nulls, node)
-            return window(call, None)
-        if not is_aggregate(inner):
-            raise SqlError("OVER is supported behind aggregates and window functions")
-        of_rows = aggregated(binder, around, scope)
-        return window(WrittenWindow(of_rows.name, name_of(inner), (), behind, None, node), of_rows)
-    except PlacedError:
-        raise
-    except SqlError as error:
-        raise error if " at line " in str(error) else refusal(node, str(error)) from None
+    if isinstance(inner, exp.Anonymous) and str(inner.this).lower() in WINDOWS:
+        name, nodes = read(inner, "this", "expressions")
+        parts = listed(nodes)
+        if parts and isinstance(parts[-1], exp.IgnoreNulls | exp.RespectNulls):
+            ignores_nulls = isinstance(parts[-1], exp.IgnoreNulls)
+            parts = [*parts[:-1], *read(parts[-1], "this")]
+        arguments = [argument(binder, part, scope) for part in parts]
+        call = WrittenWindow(str(name).lower(), name_of(inner), tuple(arguments), behind, ignores_nulls, node)
+        return window(call, None)
+    if not is_aggregate(inner):
+        raise refusal(node, "OVER is supported behind aggregates and window functions")
+    of_rows = aggregated(binder, around, scope)
+    return window(WrittenWindow(of_rows.name, name_of(inner), (), behind, None, node), of_rows)
 
 
 def over(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Over:

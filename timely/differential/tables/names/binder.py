@@ -39,7 +39,7 @@ from timely.differential.tables.names.from_items import renamed
 from timely.differential.tables.names.name_scopes import BoundQuery, FromItem, QueryScope, TableRows, Tables
 from timely.differential.tables.names.reader import columns_of, identifier, listed, name_in, read, star_of
 from timely.differential.tables.names.recursion import check_step, reads_table
-from timely.differential.tables.names.refusals import refusal, text_of
+from timely.differential.tables.names.refusals import placed, refusal, text_of
 from timely.differential.tables.names.scalar_rules import scalar
 from timely.differential.tables.operators.aggregations import AggregateCall, Whole
 from timely.differential.tables.operators.grouping_sets import Grouping, GroupingCall
@@ -112,10 +112,13 @@ class Binder:
         self, node: exp.Expr, around: QueryScope | None, tables: Tables, behind: Behind = Behind(), *, joins: bool = False
     ) -> BoundQuery:
         """Return a query in ``around``, with what stands ``behind`` its parentheses; ``FROM`` reads its ``joins``."""
-        if isinstance(node, exp.Select):
-            return self.select(node, around, tables, behind)
-        if isinstance(node, exp.SetOperation):
-            return self.set_operation(node, around, tables, behind)
+        try:
+            if isinstance(node, exp.Select):
+                return self.select(node, around, tables, behind)
+            if isinstance(node, exp.SetOperation):
+                return self.set_operation(node, around, tables, behind)
+        except SqlError as error:
+            raise placed(error, node) from None
         if isinstance(node, exp.Subquery):
             names = ("this", "alias", "with_", "order", "limit", "offset")
             inner, _, clause, order, limit, offset, *_ = read(node, *names, *(["joins"] if joins else []))
@@ -176,7 +179,7 @@ class Binder:
         try:
             check_kinds([ref.kind for ref in step.plan.columns], kinds, step.names)
         except SqlError as error:
-            raise refusal(second, str(error)) from None
+            raise placed(error, second) from None
         check_step(step.plan, loop, name, bool(distinct))
         refs = tuple(Ref(kind, self.fresh()) for kind in kinds)
         return BoundQuery(nodes.Fixpoint(loop, base.plan, self.as_kinds(step.plan, kinds), bool(distinct), refs), names)
@@ -198,10 +201,7 @@ class Binder:
         left, right = (self.query(side, around, tables) for side in (first, second))
         if by_name:
             left, right = self.by_name(left, right, node), self.by_name(right, left, node, first=False)
-        try:
-            kinds = merged([ref.kind for ref in left.plan.columns], [ref.kind for ref in right.plan.columns], left.names)
-        except SqlError as error:
-            raise refusal(node, str(error)) from None
+        kinds = merged([ref.kind for ref in left.plan.columns], [ref.kind for ref in right.plan.columns], left.names)
         refs = tuple(Ref(kind, self.fresh()) for kind in kinds)
         operation = "union" if isinstance(node, exp.Union) else "except" if isinstance(node, exp.Except) else "intersect"
         sides = [self.as_kinds(side.plan, kinds) for side in (left, right)]
@@ -542,11 +542,12 @@ class Binder:
 
     def value(self, node: Any, scope: QueryScope) -> Expr:
         """Return an expression; aggregates and window functions of it are those of the query that it stands in."""
-        if is_aggregate(node):
-            return aggregated(self, node, scope)
-        if isinstance(node, exp.Window):
-            return windowed(self, node, scope)
-        return scalar(self, node, scope)
+        try:
+            if is_aggregate(node):
+                return aggregated(self, node, scope)
+            return windowed(self, node, scope) if isinstance(node, exp.Window) else scalar(self, node, scope)
+        except SqlError as error:
+            raise placed(error, node) from None
 
     def plain_value(self, node: exp.Expr, scope: QueryScope) -> Expr:
         """Return an expression without aggregates, window functions and ``unnest``."""

@@ -12,7 +12,7 @@ from timely.differential.tables.expressions.bound import Expr, Literal, NamedExp
 from timely.differential.tables.expressions.calls import as_kind, call
 from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, NameBinder, QueryScope, distinct_names
 from timely.differential.tables.names.reader import is_comma, listed, name_in, read
-from timely.differential.tables.names.refusals import no_table, refusal
+from timely.differential.tables.names.refusals import no_table, placed, refusal
 from timely.differential.tables.names.scalar_rules import element_of
 from timely.differential.tables.operators.asof_joins import INEQUALITIES
 from timely.differential.tables.operators.set_operations import merged
@@ -240,7 +240,7 @@ def _values(binder: NameBinder, node: exp.Values, scope: QueryScope) -> QueryPla
         for values in bound[1:]:
             kinds = list(merged(kinds, [value.kind for value in values], names))
     except SqlError as error:
-        raise refusal(node, str(error)) from None
+        raise placed(error, node) from None
     refs = tuple(Ref(kind, binder.fresh()) for kind in kinds)
     converted = tuple(tuple(map(as_kind, values, kinds)) for values in bound)
     return _named(scope, alias, "valueslist", names, nodes.ConstantRows(converted, refs))

@@ -9,12 +9,12 @@ import attrs
 from sqlglot import exp
 
 from timely.dataflow import ScopeBuilder
-from timely.differential.tables.expressions.bound import PlacedError, Ref, SortKey
+from timely.differential.tables.expressions.bound import Ref, SortKey
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import Row, RowScope
 from timely.differential.tables.names.binder import Behind, Binder
 from timely.differential.tables.names.reader import check_clauses
-from timely.differential.tables.names.refusals import naming_the_line, parse, position_of, refusal, written
+from timely.differential.tables.names.refusals import naming_the_line, parse, placed, position_of, refusal, written
 from timely.differential.tables.operators.sorting import sort_key as row_key
 from timely.differential.tables.plan.build import build
 from timely.differential.tables.plan.decorrelate import decorrelated
@@ -79,8 +79,8 @@ def answer_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Re
     try:
         query = binder.query(tree, None, binder.tables, Behind(shown=ordered))
         plan = pushed_down(decorrelated(query.plan, binder.fresh))
-    except PlacedError as error:
-        raise refusal(error.at or tree, str(error)) from None
+    except SqlError as error:
+        raise placed(error, tree) from None
     places = {ref: place for place, ref in enumerate(query.plan.columns)}
     order: dict[int, SortKey] = {}
     for key in query.order if ordered else ():

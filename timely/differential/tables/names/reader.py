@@ -24,7 +24,7 @@ def read(node: exp.Expr, *names: str) -> list[Any]:
     >>> read(exp.Limit(expression=exp.Literal.number(1)), "this")
     Traceback (most recent call last):
         ...
-    timely.errors.SqlError: LIMIT 1: a second argument is not supported here
+    timely.differential.tables.names.refusals.RefusedError: LIMIT 1: a second argument is not supported here
     """
     args = node.args
     for name, value in args.items():

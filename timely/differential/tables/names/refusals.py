@@ -15,6 +15,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
 
 from timely.dataflow.origin import origin
+from timely.differential.tables.expressions.bound import PlacedError
 from timely.differential.tables.names.dialect import WRITTEN, nodes_in, tokens_of, trees_of
 from timely.errors import SqlError, brief
 
@@ -288,9 +289,21 @@ def name_of(call: exp.Expr) -> str:
     return name.strip() if bracket and name.strip().isidentifier() else call.key
 
 
+class RefusedError(SqlError):
+    """A construct of a query is refused: its text, its position, and the reason."""
+
+
 def refusal(node: exp.Expr, why: str) -> SqlError:
-    """Return the error that refuses ``node``: its text, its position, and the reason."""
-    return SqlError(f"{written(node)}{position_of(node)}: {why}")
+    """Return the error that refuses ``node``."""
+    return RefusedError(f"{written(node)}{position_of(node)}: {why}")
+
+
+def placed(error: SqlError, node: exp.Expr) -> SqlError:
+    """Return an error as the refusal of what it is about, or of ``node``."""
+    if isinstance(error, RefusedError):
+        return error
+    at = error.at if isinstance(error, PlacedError) else None
+    return refusal(at or node, str(error))
 
 
 def no_table(node: exp.Expr, names: Iterable[str]) -> SqlError:

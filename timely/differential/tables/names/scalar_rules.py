@@ -14,7 +14,6 @@ from timely.differential.tables.expressions.bound import (
     Expr,
     Literal,
     Membership,
-    PlacedError,
     ScalarQuery,
     has_query,
 )
@@ -30,7 +29,6 @@ from timely.differential.tables.values import parsing
 from timely.differential.tables.values.functions import FUNCTIONS, cast_of, tried
 from timely.differential.tables.values.kinds import Conversion, Kind, by_field, decimal, each, list_of, rounded, struct_of, within
 from timely.differential.tables.values.overloads import NO_LENGTH, Overload
-from timely.errors import SqlError
 
 # -- types ---------------------------------------------------------------------------------------------------------
 
@@ -132,15 +130,12 @@ def number(text: str, node: exp.Expr) -> Literal:
     """Return the number that a literal is."""
     value: Any
     whole, _, fraction = text.partition(".")
-    try:
-        if text.isdecimal():
-            kind, value = Kind.INTEGER, parsing.integer_of(text)
-        elif "e" in text.lower() or len(whole) + len(fraction) > 38:
-            kind, value = Kind.DOUBLE, parsing.float_of(text)
-        else:
-            kind, value = decimal(len(fraction)), parsing.decimal_of(text)
-    except SqlError as error:
-        raise refusal(node, str(error)) from None
+    if text.isdecimal():
+        kind, value = Kind.INTEGER, parsing.integer_of(text)
+    elif "e" in text.lower() or len(whole) + len(fraction) > 38:
+        kind, value = Kind.DOUBLE, parsing.float_of(text)
+    else:
+        kind, value = decimal(len(fraction)), parsing.decimal_of(text)
     return Literal(kind, value, at=node)
 
 
@@ -181,12 +176,9 @@ def _any_interval(binder: NameBinder, node: exp.Interval, scope: QueryScope) -> 
 def _cast(binder: NameBinder, node: exp.Cast, scope: QueryScope) -> Expr:
     inner, target = read(node, "this", "to")
     value, of_type = binder.value(inner, scope), type_of(target, node)
-    try:
-        cast = cast_of(value.kind, of_type.kind, of_type.narrow)
-        if isinstance(node, exp.TryCast):
-            return Call(cast.result, f"try_cast to {of_type.text}", (value,), tried(cast), at=node)
-    except SqlError as error:
-        raise refusal(node, str(error)) from None
+    cast = cast_of(value.kind, of_type.kind, of_type.narrow)
+    if isinstance(node, exp.TryCast):
+        return Call(cast.result, f"try_cast to {of_type.text}", (value,), tried(cast), at=node)
     if isinstance(value, Literal) and value.text is not None:
         checked(cast.f, value.text, value.at)
     return Call(cast.result, f"cast to {of_type.text}", (value,), cast, at=node)
@@ -436,10 +428,7 @@ def scalar(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Expr:
     rule = _RULES.get(type(node))
     if rule is None:
         raise refusal(node, f"this is not supported here{_advice(node)}")
-    try:
-        return rule(binder, node, scope)
-    except PlacedError as error:
-        raise refusal(error.at or node, str(error)) from None
+    return rule(binder, node, scope)
 
 
 _BINARY: Final[tuple[tuple[Any, str], ...]] = (
