@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from timely.errors import ChangedDataflowError, CheckpointError
 from timely.recovery.manifest import FileInfo, Layer, Manifest
+from timely.recovery.relations import RelationGraph
 from timely.recovery.state_file import StateFile, StateWriter
 
 KEY = (0, "/flow/count#1", 0)
@@ -25,7 +26,7 @@ MANIFEST = Manifest(
     time=3,
     notes=[{"a": 1}],
     peers=1,
-    dataflows=[["/flow/count#1"]],
+    dataflows=[{"": RelationGraph("", "", (), ("/flow/count#1",))}],
     layers={KEY: [Layer("00000001-ab-000000003", 1, True, 10)]},
     files={"one.state": FileInfo(10, "ab")},
 )

@@ -81,7 +81,7 @@ def with_more_state(capability: Any, info: timely.OperatorInfo) -> Callable[...,
     ("build", "difference"),
     [
         (renamed, r"it has no operator /flow0/yours#1"),
-        (longer, r"it has edge of /flow0: .*, and now there is operator /flow0/empty#2 with 0 inputs and 1 outputs"),
+        (longer, r"it has edge from .*, and now there is operator /flow0/empty#2 with 0 inputs and 1 outputs"),
         (lambda scope: plain(scope, constructor=stateless), r"its operator /flow0/mine#1 had a part 0 of state, which it does"),
         (lambda scope: plain(scope, constructor=with_more_state), r"its operator /flow0/mine#1 had no part 1 of state"),
     ],
@@ -210,7 +210,7 @@ def test_another_format_is_refused_though_an_older_checkpoint_could_be_read(tmp_
     once(tmp_path)
     newest = sorted(tmp_path.glob(f"*.{kind}"))[-1]
     seal(newest, newest.read_bytes().split(b"\n", 1)[1], form=7)
-    with pytest.raises(ChangedDataflowError, match=rf"{newest.name} at .*: it has format 7, and this version .* reads format 3"):
+    with pytest.raises(ChangedDataflowError, match=rf"{newest.name} at .*: it has format 7, and this version .* reads format 4"):
         once(tmp_path)
 
 

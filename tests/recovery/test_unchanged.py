@@ -17,9 +17,16 @@ import timely
 from timely.dataflow import OperatorInfo, route
 from timely.recovery import MemoryStore
 from timely.recovery.state_file import digest
+from timely.worker.graph_check import describe
 
 KEYS = 4000
 State = dict[int, bytes]
+
+
+def build(scope: timely.ScopeBuilder[int], state: Any) -> Any:
+    handle, stream = scope.new_input()
+    stream.unary_notify(timely.Pipeline, "holds", [], lambda input, output, notificator: None, state=state)
+    return handle
 
 
 def run(
@@ -36,8 +43,7 @@ def run(
 
     with timely.Recovery(worker, store, **how) as recovery:
         with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            stream.unary_notify(timely.Pipeline, "holds", [], lambda input, output, notificator: None, state=register)
+            handle = build(scope, register)
         restored = dict(state)
         start, written = recovery.time or 0, []
         for epoch, change in enumerate(changes, start + 1):
@@ -130,7 +136,7 @@ TRAILER = struct.Struct(">QQ8s")
 
 
 def as_before(store: MemoryStore) -> MemoryStore:
-    """The same checkpoints in the format before: digests by BLAKE2, and no names of files in the index."""
+    """The same checkpoints in an older format: digests by BLAKE2, no names of files in the index, and state by paths."""
     files: dict[str, bytes] = {}
     infos: dict[str, list[Any]] = {}
     for name, data in store.files.items():
@@ -151,6 +157,9 @@ def as_before(store: MemoryStore) -> MemoryStore:
             content = json.loads(body)
             if "files" in content:
                 content["files"] = {file: infos[file] for file in content["files"]}
+                with timely.Worker().dataflow(int) as scope:
+                    build(scope, OperatorInfo.declare_stateless)
+                content["dataflows"] = [describe(scope)]
             start = re.sub(rb" \d+ .*", b" 2 ", head)
             text = json.dumps(content).encode()
             files[name] = start + digest(start + text).encode() + b"\n" + text

@@ -52,10 +52,13 @@ def show_checkpoint(place: str, name: str | None, say: Say) -> None:
         known = ", ".join(each.name for each in manifests) or "none that is good"
         raise ConfigurationError(f"there is no checkpoint {name} in {place!r}: there are {known}")
     say(f"checkpoint {chosen.name} at {brief(chosen.time)}, version {chosen.version!r}, of {_counted(chosen.peers, 'worker')}")
-    for number, lines in enumerate(chosen.dataflows):
+    for number, relations in enumerate(chosen.dataflows):
         say(f"dataflow {number}:")
-        for line in lines:
-            say(f"  {line}")
+        for relation, of in relations.items():
+            if relation:
+                say(f"  {of.kind or 'named'} {relation}: {of.definition}".rstrip(" :"))
+            for line in of.lines:
+                say(f"  {'  ' if relation else ''}{line}")
     say(f"{'items':>12} {'size':>10} {'layers':>6}  part")
     for key, layers in chosen.layers.items():
         dataflow, path, part = key

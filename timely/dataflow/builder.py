@@ -109,7 +109,7 @@ class OperatorBuilder(Generic[T]):
             raise GraphError(f"the name of an operator is a string, not {brief(name)}: a pact comes before the name")
         check_scope(scope, name)
         self._scope = scope
-        self._operator: Operator[T] = Operator(name, scope.subgraph_builder, scope.allocator)
+        self._operator: Operator[T] = Operator(name, scope.subgraph_builder, scope.allocator, scope.identities)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []
         self._stay: Antichain[PathSummary[T]] = Antichain([scope.subgraph.domain.identity])
         self._built = False

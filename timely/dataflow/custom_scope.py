@@ -141,7 +141,11 @@ class CustomScope(ValidatingScope[T]):
         allocator = builder.allocator
         self._activator = allocator.new_sync_activator(self._activate)
         activator, state = Activator(builder.subgraph, self.index, allocator), StateDeclarations(allocator.registry)
-        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), state)
+        identity = builder.identities.add(self.path, builder.path, name)
+        relation = builder.identities.relation_of[self.path]
+        self.info = OperatorInfo(
+            name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), identity, relation, state
+        )
         self._where = self.info.place("scope")
 
     def place(self) -> ErrorSubject:

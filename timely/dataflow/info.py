@@ -22,7 +22,10 @@ _TRIES: Final = 3
 
 @attrs.frozen
 class OperatorInfo:
-    """What an operator may know of itself; ``origin`` is the line of the program that built it."""
+    """What an operator may know of itself; ``origin`` is the line of the program that built it.
+
+    ``identity`` is its name in its named ``relation`` (``scope.named``), which changes of other relations leave as it is.
+    """
 
     name: str
     index: int
@@ -31,6 +34,8 @@ class OperatorInfo:
     worker: int
     peers: int
     origin: Origin | None = attrs.field(default=None, eq=False)
+    identity: str = ""
+    relation: str = ""
     state: StateDeclarations = attrs.field(factory=lambda: StateDeclarations(None), repr=False, eq=False)
     _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
     _texts: list[tuple[Callable[[], str], bool]] = attrs.field(factory=list, repr=False, eq=False)
@@ -83,7 +88,7 @@ class OperatorInfo:
     def begins(self) -> Any:
         """The time that the dataflow goes on from, where a checkpoint has all before it; ``None`` where it begins anew."""
         registry = self.state.registry
-        return None if registry is None else registry.begins
+        return None if registry is None else registry.begins(self.relation)
 
     def at_end(self, action: Callable[[], object]) -> None:
         """Call ``action()`` once when the dataflow is complete or dropped, or its worker is closed; the last one first.

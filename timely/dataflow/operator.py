@@ -14,6 +14,7 @@ from typing_extensions import override
 from timely.dataflow.activator import Activator
 from timely.dataflow.allocator import Allocator
 from timely.dataflow.capability import Capability
+from timely.dataflow.identity import Identities
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.operator_state import StateDeclarations
 from timely.dataflow.origin import is_ours, origin
@@ -45,10 +46,12 @@ class _EarlyCounts(CountSink[Any]):
 class Operator(PortOwner[T]):
     """One operator as a scope."""
 
-    def __init__(self, name: str, builder: SubgraphBuilder[Any, T], allocator: Allocator) -> None:
+    def __init__(self, name: str, builder: SubgraphBuilder[Any, T], allocator: Allocator, identities: Identities) -> None:
         scope = self.scope = builder.subgraph
         self.index = builder.add_child(name, self)
         path = f"{scope.path}/{name}#{self.index}"
+        identity = identities.add(path, scope.path, name)
+        relation = identities.relation_of[path]
         super().__init__(name, path, scope.domain, scope.touch, allocator.unreferenced)
         self.input_ports: list[InputPort[T, Any]] = []
         self.allocator = allocator
@@ -57,7 +60,9 @@ class Operator(PortOwner[T]):
         self._loops: list[Operator[Any]] | None = None
         activator = Activator(scope, self.index, allocator, self.run_loops)
         state = StateDeclarations(allocator.registry)
-        self.info = OperatorInfo(name, self.index, path, activator, allocator.index, allocator.peers, origin(), state)
+        self.info = OperatorInfo(
+            name, self.index, path, activator, allocator.index, allocator.peers, origin(), identity, relation, state
+        )
 
     @property
     @override

@@ -72,18 +72,40 @@ class StatefulOperator(Protocol):
     def path(self) -> str: ...
 
     @property
+    def identity(self) -> str: ...
+
+    @property
+    def relation(self) -> str: ...
+
+    @property
     def worker(self) -> int: ...
 
     @property
     def peers(self) -> int: ...
 
 
+@attrs.frozen
+class RelationStart:
+    """How a named relation begins: anew, or with its state ``restored``.
+
+    Where it ``migrates``, its rows are kept for readers to come. ``time`` is that of the checkpoint. ``before`` is its definition
+    there, ``None`` where it was not there.
+    """
+
+    restored: bool = False
+    migrates: bool = False
+    time: Any = None
+    before: str | None = None
+
+
 class StateRegistry(Protocol):
     """Keeps the state of one dataflow's operators."""
 
-    @property
-    def begins(self) -> Any:
-        """The time that the dataflow goes on from, all before it being complete; ``None`` where it begins anew."""
+    def begins(self, relation: str) -> Any:
+        """The time that a relation goes on from, all before it being complete; ``None`` where it begins anew."""
+
+    def open(self, name: str, kind: str, definition: str, reads: tuple[str, ...]) -> RelationStart:
+        """Note a named relation, before its operators are made; return how it begins."""
 
     def register(self, info: StatefulOperator, part: StatePart) -> None:
         """Register a part of an operator's state. Where the run resumes, the part has loaded its items when this returns."""

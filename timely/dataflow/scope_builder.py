@@ -17,6 +17,7 @@ from typing_extensions import TypeVar
 
 from timely.dataflow.allocator import Allocator
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
+from timely.dataflow.identity import Identities
 from timely.dataflow.method_bases import ScopeBase, StreamBase
 from timely.dataflow.origin import Origin
 from timely.dataflow.tracebacks import fold_tracebacks
@@ -87,6 +88,10 @@ class ScopeBuilder(ScopeBase, Generic[T]):
         self.index = index
         self.path: str = f"/{name}" if parent is None else f"{parent.path}/{name}#{index}"
         self.time = time
+        identities = Identities(self.path, allocator.registry) if parent is None else parent.identities
+        self.identities: Identities = identities
+        if parent is not None:
+            identities.add(self.path, parent.path, name)
         self.allocator = allocator
         self.parent = parent
         self.root: ScopeBuilder[Any] = self if parent is None else parent.root
@@ -133,6 +138,28 @@ class ScopeBuilder(ScopeBase, Generic[T]):
         [(5, [1, 2])]
         """
         return ScopeContext(self._nested(name or "scoped", time_type), "scoped")
+
+    def named(self, name: str, definition: str = "") -> AbstractContextManager[object]:
+        """Have the operators of the block belong to the relation ``name``, by which a checkpoint finds their state.
+
+        So a change of the program elsewhere leaves them as they are. ``definition`` is any text: change it where the operators
+        are the same and their functions are others. A block is in the outermost scope; ``GraphError`` for a name that is taken.
+
+        >>> import timely
+        >>> def show(capability, info):
+        ...     print(info.path, info.identity)
+        ...     return lambda output: None
+        >>> with timely.Worker().dataflow(int, name="df") as scope:
+        ...     first = scope.empty()
+        ...     with scope.named("totals"):
+        ...         _ = scope.source("count", show)
+        /df/count#1 totals/count#0
+        """
+        if self.parent is not None:
+            raise GraphError(
+                f"named({name!r}) in scope {self.path!r}: a name is of the outermost scope, and the loop is part of what it names"
+            )
+        return self.identities.named(name, "", definition, ())
 
     def region(self, name: str | None = None) -> AbstractContextManager[ScopeBuilder[T]]:
         """Open a nested scope with the same times: one box to the outside, at no cost to progress.

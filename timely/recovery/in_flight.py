@@ -24,7 +24,7 @@ MESSAGES: Final = "(messages in flight)"
 """Where a checkpoint has the messages of a dataflow, in place of an operator's path."""
 
 Waiting: TypeAlias = tuple[str, int, Any, Any]
-"""The path of an operator, an input of it, and the time and the container of a message that waits there."""
+"""The identity of an operator, an input of it, and the time and the container of a message that waits there."""
 
 
 def messages_key(dataflow: int) -> Key:
@@ -57,7 +57,7 @@ class MessagesInFlight:
         """Yield every message that waits."""
         for operator in operators(self._scope.subgraph):
             for input, time, batch in operator.waiting():
-                yield None, (without_functions(operator.path), input, time, batch)
+                yield None, (without_functions(operator.info.identity), input, time, batch)
 
     def committed(self) -> None:
         """Do nothing: there is no log."""
@@ -65,14 +65,16 @@ class MessagesInFlight:
 
 def restore_messages(scope: ScopeBuilder[Any], messages: Iterable[Waiting]) -> None:
     """Put messages where they waited. ``ChangedDataflowError`` for an operator that is not there."""
-    by_path = {without_functions(operator.path): operator for operator in operators(scope.subgraph)}
-    for path, input, time, batch in messages:
-        if path not in by_path:
+    named = {without_functions(operator.info.identity): operator for operator in operators(scope.subgraph)}
+    by_path = {without_functions(operator.path): operator for operator in operators(scope.subgraph)}  # older formats
+    for name, input, time, batch in messages:
+        operator = named.get(name) or by_path.get(name)
+        if operator is None:
             raise ChangedDataflowError(
-                f"the checkpoint has a message for operator {path}, which is not there: run the program that wrote it, or use"
+                f"the checkpoint has a message for operator {name}, which is not there: run the program that wrote it, or use"
                 " another directory to start anew"
             )
-        by_path[path].restore(input, time, batch)
+        operator.restore(input, time, batch)
 
 
 def check_scopes(scopes: Iterable[ScopeBuilder[Any]]) -> None:

@@ -17,12 +17,13 @@ import attrs
 
 from timely.dataflow.containers.pickling import dumps
 from timely.errors import ChangedDataflowError, CheckpointError, brief, error_text
+from timely.recovery.relations import RelationGraph, Relations, by_path
 from timely.recovery.state_file import Key, digest
 from timely.recovery.store import PARTIAL
 
-FORMAT: Final = 3
-_READ: Final = (2, 3)
-"""Formats that are read; in the older one each state file has all of its blocks itself."""
+FORMAT: Final = 4
+_READ: Final = (2, 3, 4)
+"""Formats that are read. Before 4 state was found by path, and before 3 each state file had all of its blocks itself."""
 
 MANIFEST: Final = ".manifest"
 FENCE: Final = ".fence"
@@ -76,12 +77,25 @@ class FileInfo:
 
 @attrs.frozen
 class Layer:
-    """The snapshot (``full``) or changes of a state part in one checkpoint, written by ``peers`` workers."""
+    """The snapshot (``full``) or changes of a state part in one checkpoint, written by ``peers`` workers.
+
+    ``key`` is what the part was called there, where that was another name.
+    """
 
     checkpoint: str
     peers: int
     full: bool
     bytes: int
+    key: Key | None = None
+
+    def encode(self) -> list[Any]:
+        """Return it as plain data."""
+        return [self.checkpoint, self.peers, self.full, self.bytes, *([] if self.key is None else [self.key])]
+
+    @classmethod
+    def decode(cls, checkpoint: str, peers: int, full: bool, bytes: int, key: list[Any] | None = None) -> Layer:
+        """Return what was encoded."""
+        return cls(checkpoint, peers, full, bytes, None if key is None else (key[0], key[1], key[2]))
 
 
 @attrs.frozen
@@ -94,11 +108,15 @@ class Manifest:
     time: Any
     notes: list[Any]
     peers: int
-    dataflows: list[list[str]]
+    dataflows: list[Relations]
     layers: dict[Key, list[Layer]]
     files: dict[str, FileInfo]
     in_flight: bool = False
     """Whether it has messages that were in flight, so that only as many workers can go on."""
+    migrates: bool = False
+    """Whether it has the rows of named tables and views, so that a changed program can go on."""
+    named: bool = True
+    """Whether state is found by the identities of operators, and not by their paths."""
 
     @property
     def run(self) -> str:
@@ -121,8 +139,9 @@ class Manifest:
             "notes": [base64.b64encode(dumps(note)).decode() for note in self.notes],
             "peers": self.peers,
             "in_flight": self.in_flight,
-            "dataflows": self.dataflows,
-            "layers": [[*key, [list(attrs.astuple(layer)) for layer in layers]] for key, layers in self.layers.items()],
+            "migrates": self.migrates,
+            "dataflows": [{name: attrs.astuple(of) for name, of in relations.items()} for relations in self.dataflows],
+            "layers": [[*key, [layer.encode() for layer in layers]] for key, layers in self.layers.items()],
             "files": {name: [info.size, info.digest] for name, info in self.files.items()},
         }
         return _seal("checkpoint", content)
@@ -130,7 +149,7 @@ class Manifest:
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
         """Return the encoded manifest. ``CheckpointError`` for damage, ``ChangedDataflowError`` for another format."""
-        content = _unseal("checkpoint", data)
+        format, content = _unseal("checkpoint", data)
         try:
             time = pickle.loads(base64.b64decode(content["time"]))
             notes = [pickle.loads(base64.b64decode(note)) for note in content["notes"]]
@@ -146,10 +165,12 @@ class Manifest:
             time=time,
             notes=notes,
             peers=content["peers"],
-            dataflows=content["dataflows"],
-            layers={(d, path, part): [Layer(*layer) for layer in layers] for d, path, part, layers in content["layers"]},
+            dataflows=[by_path(tuple(of)) if format < 4 else _decoded(of) for of in content["dataflows"]],
+            layers={(d, path, part): [Layer.decode(*layer) for layer in layers] for d, path, part, layers in content["layers"]},
             files={name: FileInfo(*info) for name, info in content["files"].items()},
             in_flight=content.get("in_flight", False),
+            migrates=content.get("migrates", False),
+            named=format >= 4,
         )
 
 
@@ -167,7 +188,7 @@ class Fence:
     @classmethod
     def decode(cls, data: bytes) -> Fence:
         """Return the encoded fence; errors as for a manifest."""
-        return cls(**_unseal("fence", data))
+        return cls(**_unseal("fence", data)[1])
 
 
 def _seal(kind: str, content: dict[str, Any]) -> bytes:
@@ -176,7 +197,11 @@ def _seal(kind: str, content: dict[str, Any]) -> bytes:
     return start + digest(start + body).encode() + b"\n" + body
 
 
-def _unseal(kind: str, data: bytes) -> dict[str, Any]:
+def _decoded(relations: dict[str, list[Any]]) -> Relations:
+    return {name: RelationGraph(kind, text, tuple(reads), tuple(lines)) for name, (kind, text, reads, lines) in relations.items()}
+
+
+def _unseal(kind: str, data: bytes) -> tuple[int, dict[str, Any]]:
     head = _HEAD.match(data)
     if head is None or head[1] != kind.encode():
         raise CheckpointError(f"it does not begin as a {kind} does")
@@ -187,5 +212,4 @@ def _unseal(kind: str, data: bytes) -> dict[str, Any]:
             f"it has format {int(head[2])}, and this version of the library reads format {FORMAT}: use the version that wrote it,"
             " or another directory to start anew"
         )
-    content: dict[str, Any] = json.loads(data[head.end() :])
-    return content
+    return int(head[2]), json.loads(data[head.end() :])

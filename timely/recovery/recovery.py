@@ -36,7 +36,7 @@ from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkp
 from timely.recovery.ownership import Ownership
 from timely.recovery.quiesce import check_time, pause, quiesce
 from timely.recovery.state_file import Key, Known, StateWriter
-from timely.recovery.state_registry import FLOOR, LAYERS, RegisteredState, WorkerState
+from timely.recovery.state_registry import FLOOR, LAYERS, Change, RegisteredState, WorkerState
 from timely.recovery.store import Store, open_store
 from timely.recovery.takeover import Takeover, end_line
 from timely.worker import Worker, internals
@@ -142,7 +142,7 @@ class Recovery:
                 f" with {worker.peers}: run {self._last.peers} workers, or use another directory to start anew"
             )
         self._notes: list[Any] = [] if self._last is None else pickle.loads(dumps(self._last.notes))  # threads share the manifest
-        self._state = WorkerState(worker.index, worker.peers, self._store, self._last)
+        self._state = WorkerState(worker.index, worker.peers, self._store, self._last, Change())
         internals.set_state_registries(worker, self._state.open)
 
     @property
@@ -301,7 +301,7 @@ class Recovery:
         }
         if in_flight:
             states.update(self._state.messages)
-        before = {} if self._last is None else self._last.layers
+        before = self._state.layers
         whole = self._broken or (self._full_every is not None and int(name.rpartition("-")[2]) % self._full_every == 0)
         full = {key: state.is_full(before.get(key, []), whole) for key, state in states.items()}
         writer = StateWriter(state_name(name, worker.index), None if whole else self._unchanged())
@@ -349,7 +349,7 @@ class Recovery:
     def _manifest(self, name: str, time: Any, written: list[WorkerSnapshot], in_flight: bool) -> Manifest:
         """Return the manifest of what all workers wrote."""
         peers, last = self._worker.peers, self._last
-        before = {} if last is None else last.layers
+        before = self._state.layers
         layers: dict[Key, list[Layer]] = {}
         for key, full in written[self._worker.index].full.items():
             new = Layer(name, peers, full, sum(snapshot.sizes.get(key, 0) for snapshot in written))
@@ -384,6 +384,7 @@ class Recovery:
     def _committed(self, manifest: Manifest) -> None:
         """Use the new checkpoint as the base of the next, and collect garbage."""
         self._last = manifest
+        self._state.layers = manifest.layers
         self._broken = False
         self._good = retained([manifest, *self._good], self._keep, spare=self._full_every is not None)
         self._writers = {good.name: writer for good in self._good if (writer := self._writers.get(good.name)) is not None}

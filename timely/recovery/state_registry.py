@@ -6,25 +6,30 @@ differs. No dataflow runs in which an operator has not registered its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any, Final
 
+import attrs
+
 from timely.dataflow import ScopeBuilder
 from timely.dataflow.operator_names import without_functions
-from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
+from timely.dataflow.operator_state import Piece, RelationStart, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError
+from timely.recovery.comparison import UNNAMED, Comparison, called, compare
 from timely.recovery.in_flight import MessagesInFlight, check_scopes, messages_key, restore_messages
 from timely.recovery.manifest import Layer, Manifest, state_name
+from timely.recovery.relations import Relations, relations_of
 from timely.recovery.state_file import Key, StateFile
 from timely.recovery.store import Store
 from timely.scopes import Subgraph
-from timely.worker.graph_check import describe
 
 LAYERS: Final = 16
 """Layers of a logged part after which a checkpoint takes a full snapshot of it."""
 FLOOR: Final = 1 << 16
 """Bytes of changes up to which a full snapshot does not pay."""
+REBUILT: Final = ("table", "view", "output")
+"""Kinds of relations that are made anew where their definition has changed."""
 _NOTHING: Final = object()
 
 
@@ -93,18 +98,34 @@ class RegisteredState:
         return f"operator {self.info.name!r} ({self.info.path}){number} on worker {self.info.worker}"
 
 
+@attrs.frozen
+class Change:
+    """What may become of a program between two runs: whether it is migrated, its names that are others now, and what goes."""
+
+    migrate: bool = False
+    renamed: Mapping[str, str] = attrs.field(factory=dict)
+    dropped: frozenset[str] = frozenset()
+
+    def former(self, name: str) -> str:
+        """Return the name that a relation had in the checkpoint."""
+        return next((old for old, new in self.renamed.items() if new == name), name)
+
+
 class WorkerState:
     """The state parts of a worker's recoverable dataflows, and the checkpoint that they resume from, if any."""
 
-    def __init__(self, index: int, peers: int, store: Store, start: Manifest | None) -> None:
+    def __init__(self, index: int, peers: int, store: Store, start: Manifest | None, change: Change) -> None:
         self.index = index
         self.peers = peers
         self.start = start
         self.store = store
+        self.change = change
+        self.layers: dict[Key, list[Layer]] = {}
+        """What the checkpoint before has of each part, by the key that the part has now."""
         self.parts: dict[Key, RegisteredState] = {}
         self.scopes: list[ScopeBuilder[Any]] = []
         self.messages: dict[Key, MessagesInFlight] = {}
-        self._lines: dict[int, list[str]] = {}
+        self._relations: dict[int, Relations] = {}
         self._opened = 0
         self._files: dict[str, StateFile] = {}
 
@@ -113,17 +134,17 @@ class WorkerState:
         self._opened += 1
         return DataflowStateRegistry(self, self._opened - 1)
 
-    def add(self, number: int, scope: ScopeBuilder[Any], lines: list[str], parts: dict[Key, RegisteredState]) -> None:
+    def add(self, number: int, scope: ScopeBuilder[Any], relations: Relations, parts: dict[Key, RegisteredState]) -> None:
         """Add a dataflow that is built."""
         self.scopes.append(scope)
         self.messages[messages_key(number)] = MessagesInFlight(scope)
         self.parts.update(parts)
-        self._lines[number] = lines
+        self._relations[number] = relations
 
     @property
-    def descriptions(self) -> list[list[str]]:
-        """The graphs of the dataflows by number; empty for one whose ``with`` block raised."""
-        return [self._lines.get(number, []) for number in range(self._opened)]
+    def descriptions(self) -> list[Relations]:
+        """The relations of the dataflows by number; empty for one whose ``with`` block raised."""
+        return [self._relations.get(number, {}) for number in range(self._opened)]
 
     def check_in_flight(self) -> None:
         """Raise ``StateError`` for an operator whose state is not whole while messages are in flight."""
@@ -150,12 +171,17 @@ class WorkerState:
 
     def check_complete(self) -> None:
         """Raise ``ChangedDataflowError`` if a dataflow of the checkpoint was not built again: its state would be lost."""
-        had = {} if self.start is None else {number: lines for number, lines in enumerate(self.start.dataflows) if lines}
-        lost = sorted(had.keys() - self._lines.keys())
+        had = (
+            {}
+            if self.start is None
+            else {number: relations for number, relations in enumerate(self.start.dataflows) if relations}
+        )
+        lost = sorted(had.keys() - self._relations.keys())
         if self.start is not None and lost:
+            first = had[lost[0]][""].lines[0]
             raise ChangedDataflowError(
                 f"checkpoint {self.start.name} has {len(had)} dataflows, and only {len(had) - len(lost)} of them were built"
-                f" again before the next checkpoint ({had[lost[0]][0]} was not): build them all first, or use another directory"
+                f" again before the next checkpoint ({first} was not): build them all first, or use another directory"
             )
 
     def file(self, name: str) -> StateFile:
@@ -167,7 +193,7 @@ class WorkerState:
         return self._files[name]
 
     def restore(self, key: Key, part: StatePart, state: RegisteredState) -> None:
-        """Restore a part from the checkpoint. ``StateError`` where its ``load`` leaves some of it unread."""
+        """Restore a part from ``key`` of the checkpoint. ``StateError`` where its ``load`` leaves some of it unread."""
         try:
             calls = list(self._calls(key, part, state))
             for function, group in groupby(calls, lambda call: call[0]):
@@ -191,6 +217,12 @@ class WorkerState:
                 " that it cannot read its older state, start anew in another directory"
             ) from error
 
+    def claim(self, stored: Key, key: Key) -> None:
+        """Note that what the checkpoint has as ``stored`` is restored, as part ``key``: the next checkpoint may build on it."""
+        assert self.start is not None
+        layers = self.start.layers.get(stored, [])
+        self.layers[key] = layers if key == stored else [attrs.evolve(layer, key=layer.key or stored) for layer in layers]
+
     def restore_messages(self, number: int, scope: ScopeBuilder[Any]) -> None:
         """Put the messages of the checkpoint, if it has any, into the queues of a dataflow that is built."""
         key = messages_key(number)
@@ -205,11 +237,13 @@ class WorkerState:
             if peers == self.peers:
                 yield part.load, self._items(key, layers, self.index)
                 continue
-            files = [self.file(state_name(layer.checkpoint, worker)) for layer in layers for worker in range(peers)]
+            files = [
+                (self.file(state_name(layer.checkpoint, worker)), layer.key or key) for layer in layers for worker in range(peers)
+            ]
             yield part.load, self._items(key, layers, None)
             if part.rescale is not None:
                 yield part.rescale, [self._own(key, layers, worker) for worker in range(peers)]
-            elif any(file.has_own(key) for file in files):
+            elif any(file.has_own(stored) for file, stored in files):
                 raise StateError(
                     f"{state.label} has state that belongs to a worker and not to a key, and was saved on {peers} workers: it"
                     f" cannot go on with {self.peers}. Run {peers} workers, or give info.register_state(...) a"
@@ -220,13 +254,14 @@ class WorkerState:
         """Yield this worker's items with a route, and those without a route of the worker ``own``."""
         for layer in layers:
             if own is not None:
-                yield from self.file(state_name(layer.checkpoint, own)).own(key)
+                yield from self.file(state_name(layer.checkpoint, own)).own(layer.key or key)
             for worker in range(layer.peers):
-                yield from self.file(state_name(layer.checkpoint, worker)).routed(key, self.index, self.peers)
+                file = self.file(state_name(layer.checkpoint, worker))
+                yield from file.routed(layer.key or key, self.index, self.peers)
 
     def _own(self, key: Key, layers: Iterable[Layer], worker: int) -> Iterator[Any]:
         for layer in layers:
-            yield from self.file(state_name(layer.checkpoint, worker)).own(key)
+            yield from self.file(state_name(layer.checkpoint, worker)).own(layer.key or key)
 
 
 class DataflowStateRegistry:
@@ -237,45 +272,70 @@ class DataflowStateRegistry:
         self._number = number
         start = state.start
         self._before = (start.dataflows[number] or None) if start is not None and number < len(start.dataflows) else None
+        self._by_path = start is not None and not start.named
         self._parts: dict[Key, RegisteredState] = {}
         self._built = False
+        self._fresh: set[str] = set()
         self._unclaimed = set() if start is None else {key for key in start.layers if key[0] == number}
         self._unclaimed.discard(messages_key(number))
 
-    @property
-    def begins(self) -> Any:
-        """The time that the dataflow resumes from; ``None`` for a fresh start."""
+    def begins(self, relation: str) -> Any:
+        """The time that a relation resumes from; ``None`` where it begins anew."""
         start = self._state.start
-        return None if start is None or self._before is None else start.time
+        return None if start is None or self._before is None or relation in self._fresh else start.time
+
+    def open(self, name: str, kind: str, definition: str, reads: tuple[str, ...]) -> RelationStart:
+        """Note a named relation; return how it begins."""
+        start, change, before = self._state.start, self._state.change, self._before
+        if before is None or start is None:
+            return RelationStart(False, change.migrate)
+        relation = before.get(change.former(name))
+        if self._by_path:  # the graph as a whole is compared, and state is found by the paths of operators
+            return RelationStart(True, change.migrate, start.time)
+        if relation is None:
+            self._fresh.add(name)
+            return RelationStart(False, change.migrate, start.time)
+        relation = called(relation, change.renamed)
+        is_same = (relation.kind, relation.definition, relation.reads) == (kind, definition, reads)
+        dropped = name in change.dropped
+        if dropped or (change.migrate and not is_same and kind == relation.kind and kind in REBUILT):
+            self._fresh.add(name)
+        return RelationStart(name not in self._fresh, change.migrate, start.time, relation.definition)
 
     def register(self, info: StatefulOperator, part: StatePart) -> None:
         """Register a part, and restore it."""
-        path = without_functions(info.path)
-        key = (self._number, path, part.number)
+        path, identity = without_functions(info.path), without_functions(info.identity)
+        key = (self._number, identity, part.number)
         state = RegisteredState(info, part)
         if self._built:
             raise StateError(
                 f"{state.label} declares state when its dataflow is built already: call info.register_state in its constructor"
             )
         self._parts[key] = state
-        if self._before is None:
+        if self._before is None or info.relation in self._fresh:
             return
-        if not any(line.startswith(f"operator {path} ") for line in self._before):
-            raise self._changed(f"it has no operator {path}")
-        if key not in self._unclaimed:
-            raise self._changed(f"its operator {path} had no part {part.number} of state")
-        self._unclaimed.discard(key)
-        self._state.restore(key, part, state)
+        if info.relation and not self._by_path:
+            former = self._state.change.former(info.relation)
+            stored = (self._number, former + identity.removeprefix(info.relation), part.number)
+            if stored not in self._unclaimed:
+                return  # its relation has changed, which `built` refuses
+        else:
+            stored = (self._number, path if self._by_path else identity, part.number)
+            if not any(line.startswith(f"operator {stored[1]} ") for line in self._before[""].lines):
+                raise self._changed(f"it has no operator {stored[1]}")
+            if stored not in self._unclaimed:
+                raise self._changed(f"its operator {stored[1]} had no part {part.number} of state")
+        self._unclaimed.discard(stored)
+        self._state.restore(stored, part, state)
+        self._state.claim(stored, key)
 
     def built(self, scope: ScopeBuilder[Any]) -> None:
         """Compare the graph with the checkpoint's, and check that every operator has declared its state."""
-        lines = list(map(without_functions, describe(scope)))
-        if self._before is not None and lines != self._before:
-            pairs = zip([*self._before, "nothing more"], [*lines, "nothing more"])
-            was, now = next((was, now) for was, now in pairs if was != now)
-            raise self._changed(f"it has {was}, and now there is {now}")
-        for _, path, part in sorted(self._unclaimed):
-            raise self._changed(f"its operator {path} had a part {part} of state, which it does not declare now")
+        relations = relations_of(scope)
+        if self._before is not None:
+            self._check_unchanged(relations_of(scope, named=False) if self._by_path else relations)
+        for _, name, part in sorted(self._unclaimed):
+            raise self._changed(f"its operator {name} had a part {part} of state, which it does not declare now")
         undeclared = list(_undeclared(scope.subgraph))
         if undeclared:
             raise StateError(
@@ -286,8 +346,17 @@ class DataflowStateRegistry:
             )
         self._state.restore_messages(self._number, scope)
         self._built = True
-        self._state.add(self._number, scope, lines, self._parts)
+        self._state.add(self._number, scope, relations, self._parts)
         self._parts = {}
+
+    def _check_unchanged(self, relations: Relations) -> None:
+        assert self._before is not None
+        comparison = compare(self._before, relations)
+        if comparison.is_same:
+            return
+        if comparison == Comparison((), (), (), comparison.changed):  # nothing has a name
+            raise self._changed(comparison.changed[UNNAMED])
+        raise self._changed(f"{comparison}")
 
     def _changed(self, difference: str) -> ChangedDataflowError:
         assert self._state.start is not None

@@ -14,6 +14,7 @@ from timely.errors import CheckpointError
 from timely.recovery.history import damage_of, garbage, retained
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, state_name
 from timely.recovery.ownership import Ownership
+from timely.recovery.relations import by_path
 from timely.recovery.state_file import Key, StateFile, StateWriter
 from timely.recovery.state_registry import FLOOR, LAYERS
 from timely.recovery.store import Store
@@ -103,7 +104,7 @@ class TableCheckpoints:
         files = {} if last is None else {file: info for file, info in last.files.items() if file in needed}
         files[writer.name] = FileInfo(writer.size, writer.digest)
         parent = None if last is None else last.name
-        manifest = Manifest(name, VERSION, parent, time, [notes], 1, [descriptions], layers, files)
+        manifest = Manifest(name, VERSION, parent, time, [notes], 1, [by_path(tuple(descriptions))], layers, files)
         self.owner.write(name + MANIFEST, [manifest.encode()])
         names = self.owner.check()
         missing = sorted(files.keys() - set(names))

@@ -11,7 +11,7 @@ import attrs
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.custom_scope import CustomScope
-from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
+from timely.dataflow.operator_state import Piece, RelationStart, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, StateError
 from timely.recovery.in_flight import MessagesInFlight, messages_key, restore_messages
 from timely.testing.simulated_network import Network
@@ -136,7 +136,12 @@ class MemoryStateRegistry:
 class _DataflowStateRegistry:
     registry: MemoryStateRegistry
     number: int
-    begins: None = None
+
+    def begins(self, relation: str) -> None:
+        return None
+
+    def open(self, name: str, kind: str, definition: str, reads: tuple[str, ...]) -> RelationStart:
+        return RelationStart()
 
     def built(self, scope: ScopeBuilder[Any]) -> None:
         missing = undeclared(scope)
