@@ -173,14 +173,10 @@ def _topk(builder: _Builder, plan: nodes.TopK) -> Relation:
     chosen = rows
     if plan.take is not None:
         count = plan.skip + plan.take
-        chosen = first_rows(rows, group, key, count) if count else rows.filter(_nothing)
+        chosen = first_rows(rows, group, key, count) if count else rows.filter(lambda row: False)
     if plan.skip:
         chosen = chosen.minus(first_rows(rows, group, key, plan.skip))
     return relation.with_collection(chosen)
-
-
-def _nothing(row: Row) -> bool:
-    return False
 
 
 def _aggregate(builder: _Builder, plan: nodes.GroupRows) -> Relation:

@@ -227,20 +227,12 @@ def _integer_of_double(value: float) -> int:
         raise SqlError(f"{value} is not a whole number") from None
 
 
-def _integer_of_decimal(value: Decimal) -> int:
-    return int(value.to_integral_value(ROUND_HALF_UP))
-
-
 def _without_zeros(text: str, microsecond: int) -> str:
     return text.rstrip("0") if microsecond else text
 
 
 def _text_of_timestamp(value: datetime.datetime) -> str:
     return _without_zeros(str(value), value.microsecond)
-
-
-def _text_of_instant(value: datetime.datetime) -> str:
-    return _text_of_timestamp(value.replace(tzinfo=None)) + "+00"
 
 
 def _text_of_blob(value: bytes) -> str:
@@ -270,7 +262,7 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.BOOLEAN, Kind.DOUBLE): float,
     (Kind.BOOLEAN, Kind.TEXT): lambda value: "true" if value else "false",
     (Kind.DECIMAL, Kind.DOUBLE): float,
-    (Kind.DECIMAL, Kind.INTEGER): _integer_of_decimal,
+    (Kind.DECIMAL, Kind.INTEGER): lambda value: int(value.to_integral_value(ROUND_HALF_UP)),
     (Kind.DOUBLE, Kind.INTEGER): _integer_of_double,
     (Kind.TEXT, Kind.INTEGER): parsing.integer_of,
     (Kind.TEXT, Kind.DOUBLE): parsing.float_of,
@@ -292,7 +284,7 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.TEXT, Kind.BLOB): parsing.blob_of,
     (Kind.BLOB, Kind.TEXT): _text_of_blob,
     (Kind.TEXT, Kind.INSTANT): parsing.instant_of,
-    (Kind.INSTANT, Kind.TEXT): _text_of_instant,
+    (Kind.INSTANT, Kind.TEXT): lambda value: _text_of_timestamp(value.replace(tzinfo=None)) + "+00",
     (Kind.INSTANT, Kind.TIMESTAMP): lambda value: value.replace(tzinfo=None),
     (Kind.INSTANT, Kind.DATE): lambda value: value.date(),
     (Kind.TIMESTAMP, Kind.INSTANT): lambda value: value.replace(tzinfo=datetime.UTC),
@@ -316,7 +308,8 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
         return None if None in converts else by_field(converts)
     plain = _CONVERSIONS.get((source.base, target.base))
     if source.scale is not None and target is Kind.TEXT:
-        return functools.partial(_text_of_decimal, source.scale)
+        scale = source.scale
+        return lambda value: f"{value or abs(value):.{scale}f}"  # no minus before zero
     if target.scale is None:
         return plain
     digits = 38 if source is Kind.TEXT else source.scale or 0
@@ -329,10 +322,6 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
 def then(convert: Conversion, narrow: Conversion) -> Conversion:
     """Return what does one thing after the other."""
     return lambda value: narrow(convert(value))
-
-
-def _text_of_decimal(scale: int, value: Decimal) -> str:
-    return f"{value or abs(value):.{scale}f}"  # no minus before zero
 
 
 def each(convert: Conversion) -> Conversion:

@@ -106,12 +106,14 @@ def ordered(values: Values, descending: bool = False, nulls_first: bool = False)
 # -- overloads, for lists of any kind ------------------------------------------------------------------------------
 
 
-def _of_list(f: Callable[..., Any], result: Callable[[Kind], Kind], *more: Kind, optional: bool = False) -> Rule:
-    """Return the rule of a function of a list and other arguments."""
+def _of_list(f: Callable[..., Any], result: Callable[[Kind], Kind] | Kind, *more: Kind, optional: bool = False) -> Rule:
+    """Return the rule of a function of a list and other arguments, whose ``result`` may be one of the kind of its elements."""
 
     def rule(kinds: Arguments) -> Overload | None:
         inner = kinds[0].element
-        return None if inner is None else overload(f, result(inner), kinds[0], *more, optional=optional)
+        if inner is None:
+            return None
+        return overload(f, result if isinstance(result, Kind) else result(inner), kinds[0], *more, optional=optional)
 
     return taking(1 + len(more), rule)
 
@@ -232,36 +234,35 @@ def _field(kinds: Arguments) -> Overload:
     return Overload((struct, None), struct.fields[place][1], lambda value: value[place], always)
 
 
-def _identity(kind: Kind) -> Kind:
+def _element(kind: Kind) -> Kind:
     return kind
-
-
-def _whole(kind: Kind) -> Kind:
-    return Kind.INTEGER
 
 
 _I, _B, _T = Kind.INTEGER, Kind.BOOLEAN, Kind.TEXT
 
 LIST_FUNCTIONS: Final = {
-    **named("length, len, char_length, character_length", overload(len, _I, _T), _of_list(len, _whole)),
-    **named("array_length", _of_list(len, _whole)),
+    **named("length, len, char_length, character_length", overload(len, _I, _T), _of_list(len, _I)),
+    **named("array_length", _of_list(len, _I)),
     **named(
         "list_extract, list_element, array_extract",
-        _of_list(element, _identity, _I, optional=True),
+        _of_list(element, _element, _I, optional=True),
         overload(lambda text, number: element(tuple(text), number) or "", _T, _T, _I),
     ),
     **named("list_slice, array_slice", _of_list(part, list_of, _I, _I), overload(text_part, _T, _T, _I, _I)),
     **named("list_contains, list_has, array_contains, array_has", _of_element(_contains, _B)),
-    **named("list_position, list_indexof, array_position", _of_element(_position, _I)),
+    **named(
+        "list_position, list_indexof, array_position",
+        _of_element(_position, _I),
+    ),
     **named("list_concat, list_cat, array_concat, array_cat", _of_lists(concatenated)),
     **named("list_append, array_append", _with_element(0, lambda values, value: (*(values or ()), value))),
     **named("list_prepend, array_prepend", _with_element(1, lambda value, values: (value, *(values or ())))),
-    **named("list_min", _of_list(_extreme(min), _identity, optional=True)),
-    **named("list_max", _of_list(_extreme(max), _identity, optional=True)),
+    **named("list_min", _of_list(_extreme(min), _element, optional=True)),
+    **named("list_max", _of_list(_extreme(max), _element, optional=True)),
     **named("list_sum", _numeric(_sum)),
     **named("list_avg", _numeric(_average, Kind.DOUBLE)),
-    **named("list_count", _of_list(lambda values: sum(value is not None for value in values), _whole)),
-    **named("list_unique", _of_list(lambda values: len({value for value in values if value is not None}), _whole)),
+    **named("list_count", _of_list(lambda values: sum(value is not None for value in values), _I)),
+    **named("list_unique", _of_list(lambda values: len({value for value in values if value is not None}), _I)),
     **named("list_has_any", _of_lists(lambda one, other: any(value in other for value in one if value is not None), _B)),
     **named("list_has_all", _of_lists(lambda one, other: all(value in one for value in other if value is not None), _B)),
     **named("list_reverse, array_reverse", _of_list(lambda values: values[::-1], list_of)),

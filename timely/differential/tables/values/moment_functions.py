@@ -65,21 +65,8 @@ def unit_of(name: str) -> str | None:
     return unit if unit in UNITS else None
 
 
-_SHORT: Final = {
-    "Y": "YEAR",
-    "YR": "YEAR",
-    "MON": "MONTH",
-    "W": "WEEK",
-    "D": "DAY",
-    "H": "HOUR",
-    "HR": "HOUR",
-    "M": "MINUTE",
-    "MIN": "MINUTE",
-    "S": "SECOND",
-    "SEC": "SECOND",
-    "MS": "MILLISECOND",
-    "US": "MICROSECOND",
-}
+_NAMED: Final = ("YEAR Y YR", "MONTH MON", "WEEK W", "DAY D", "HOUR H HR", "MINUTE M MIN", "SECOND S SEC", "MILLISECOND MS")
+_SHORT: Final = {short: unit for unit, *names in map(str.split, (*_NAMED, "MICROSECOND US")) for short in names}
 
 
 def interval_of(text: str, unit: str = "") -> tuple[int, datetime.timedelta]:
@@ -227,14 +214,6 @@ def bucket(months: int, delta: datetime.timedelta) -> Callable[..., Any]:
 # -- parts ---------------------------------------------------------------------------------------------------------
 
 
-def _hour(value: Any) -> int:
-    return value.hour if isinstance(value, datetime.datetime | datetime.time) else 0
-
-
-def _minute(value: Any) -> int:
-    return value.minute if isinstance(value, datetime.datetime | datetime.time) else 0
-
-
 def _microsecond(value: Any) -> int:
     return value.second * 1_000_000 + value.microsecond if isinstance(value, datetime.datetime | datetime.time) else 0
 
@@ -257,8 +236,8 @@ DAY_PARTS: Final[dict[str, Callable[[Any], int]]] = {
 """Parts of a date or timestamp."""
 
 CLOCK_PARTS: Final[dict[str, Callable[[Any], int]]] = {
-    "HOUR": _hour,
-    "MINUTE": _minute,
+    "HOUR": lambda value: getattr(value, "hour", 0),
+    "MINUTE": lambda value: getattr(value, "minute", 0),
     "SECOND": lambda value: _microsecond(value) // 1_000_000,
     "MILLISECOND": lambda value: _microsecond(value) // 1000,
     "MICROSECOND": _microsecond,
@@ -277,15 +256,11 @@ def part(name: str, kind: Kind) -> Overload | None:
     name = _SYNONYMS.get(name, name)
     name = unit_of(name) or name
     if name == "EPOCH" and kind in (_DATE, _STAMP, _INSTANT, _SPAN):
-        return overload(_seconds, _FLOAT, kind)
+        return overload(lambda value: _microseconds(value) / 1_000_000, _FLOAT, kind)
     f = (DAY_PARTS.get(name) if kind in (_DATE, _STAMP, _INSTANT) else None) or (
         CLOCK_PARTS.get(name) if kind in (_DATE, _TIME, _STAMP, _INSTANT) else None
     )
     return None if f is None else overload(f, _INT, kind)
-
-
-def _seconds(value: datetime.date | datetime.timedelta) -> float:
-    return _microseconds(value) / 1_000_000
 
 
 def _microseconds(value: datetime.date | datetime.timedelta) -> int:
@@ -395,7 +370,7 @@ def _strptime(text: str, format: str) -> datetime.datetime:
 
 
 def _last_day(value: datetime.date) -> datetime.date:
-    return datetime.date(value.year, value.month, calendar.monthrange(value.year, value.month)[1])
+    return _date(value.year, value.month, calendar.monthrange(value.year, value.month)[1])
 
 
 def _date(year: int, month: int, day: int) -> datetime.date:
@@ -412,8 +387,8 @@ def _of_moments(f: Callable[..., Any], result: Kind, *more: Kind) -> tuple[Rule,
     return tuple(overload(f, result, kind, *more) for kind in MOMENTS)
 
 
-def _part_of(name: str) -> Rule:
-    return taking(1, lambda kinds: part(name, kinds[0]))
+def _part_of(name: str, kinds: Arguments) -> Overload | None:
+    return part(name, kinds[0]) if len(kinds) == 1 else None
 
 
 def _date_part(kinds: Arguments) -> Overload:
@@ -432,9 +407,8 @@ def _bucket(kinds: Arguments) -> Overload | None:
     return Overload((None, *[kinds[1]] * (len(kinds) - 1)), kinds[1], bucket(*kinds.written[0]))
 
 
-def _span(unit: str) -> Rule:
-    step = UNITS[unit][1]
-    return overload(lambda count: duration(count * step), _SPAN, _INT)
+def _span(step: int) -> SqlFunction:
+    return SqlFunction((overload(lambda count: duration(count * step), _SPAN, _INT),))
 
 
 def _epoch(scale: int) -> tuple[Rule, ...]:
@@ -454,7 +428,7 @@ _PARTS_BY_NAME: Final = (
 )
 
 MOMENT_FUNCTIONS: Final = {
-    **{name: SqlFunction((_part_of(name.upper()),)) for name in _PARTS_BY_NAME},
+    **{name: SqlFunction((functools.partial(_part_of, name.upper()),)) for name in _PARTS_BY_NAME},
     **named("date_part, datepart", taking(2, _date_part)),
     **named(
         "date_trunc, datetrunc",
@@ -465,7 +439,10 @@ MOMENT_FUNCTIONS: Final = {
     **named("time_bucket", _bucket),
     **named("strftime", *_of_moments(_strftime, _TEXT, _TEXT), prepared={1: _format}),
     **named("strptime", overload(_strptime, _STAMP, _TEXT, _TEXT), prepared={1: _parsed_format}),
-    **named("last_day", *_of_moments(_last_day, _DATE)),
+    **named(
+        "last_day",
+        *_of_moments(_last_day, _DATE),
+    ),
     **named("dayname", *_of_moments(lambda value: _DAYS[value.weekday()], _TEXT)),
     **named("monthname", *_of_moments(lambda value: _MONTHS[value.month - 1], _TEXT)),
     **named("make_date", overload(_date, _DATE, _INT, _INT, _INT)),
@@ -479,5 +456,5 @@ MOMENT_FUNCTIONS: Final = {
     **named("epoch_ms", *_epoch(3)),
     **named("make_timestamp", *_epoch(6)),
     **named("to_timestamp", overload(_from_epoch(1_000_000, True), _INSTANT, _FLOAT)),
-    **{f"to_{unit.lower()}s": SqlFunction((_span(unit),)) for unit, (months, _) in UNITS.items() if not months},
+    **{f"to_{unit.lower()}s": _span(step) for unit, (months, step) in UNITS.items() if not months},
 }

@@ -41,10 +41,6 @@ def _power(base: float, exponent: float) -> float:
         return -math.inf if base < 0 and odd else math.inf
 
 
-def _power_of_zero(base: float, exponent: float) -> float:
-    return math.inf if base == 0 else math.nan
-
-
 def _log(base: float, number: float) -> float:
     for value in (base, number):
         if value <= 0:
@@ -111,18 +107,13 @@ def round_whole(value: int, digits: int = 0) -> int:
     return -rounded if value < 0 else rounded
 
 
-def floor_float(value: float) -> float:
-    """Return the greatest whole number that is not greater."""
-    return float(math.floor(value)) if math.isfinite(value) else value
+def _whole_float(to_whole: Callable[[float], int]) -> Callable[[float], float]:
+    """Return what makes a float a whole number; there is one zero."""
+    return lambda value: float(to_whole(value)) + 0.0 if math.isfinite(value) else value
 
 
-def ceiling_float(value: float) -> float:
-    """Return the least whole number that is not less."""
-    return float(math.ceil(value)) if math.isfinite(value) else value
-
-
-def _truncated_float(value: float) -> float:
-    return float(math.trunc(value)) + 0.0 if math.isfinite(value) else value
+floor_float: Final = _whole_float(math.floor)
+ceiling_float: Final = _whole_float(math.ceil)
 
 
 def _to_whole(rounding: str) -> Callable[[Decimal], Decimal]:
@@ -173,7 +164,7 @@ NUMBER_FUNCTIONS: Final = {
     **named("sign", overload(_sign, _I, _I), _of_decimal(_sign, _I), overload(_sign, _I, _F)),
     **named("floor", *_wholes(_to_whole(ROUND_FLOOR), overload(float, _F, _I), floor_float)),
     **named("ceil, ceiling", *_wholes(_to_whole(ROUND_CEILING), overload(float, _F, _I), ceiling_float)),
-    **named("trunc", *_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _truncated_float)),
+    **named("trunc", *_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _whole_float(math.trunc))),
     **named(
         "round",
         *_wholes(round_decimal, overload(int, _I, _I), round_float),
@@ -186,7 +177,7 @@ NUMBER_FUNCTIONS: Final = {
     **_of_doubles("log10", _LOG10),
     **_of_doubles("log2", _logarithm(math.log2)),
     **named("log", overload(_LOG10, _F, _F), overload(_log, _F, _F, _F)),
-    **_of_doubles("pow, power", real(_power, _power_of_zero), 2),
+    **_of_doubles("pow, power", real(_power, lambda base, exponent: math.inf if base == 0 else math.nan), 2),
     **named("pi", Overload((), _F, lambda: math.pi)),
     **_of_doubles("atan2", real(math.atan2), 2),
     **named("isinf", overload(math.isinf, Kind.BOOLEAN, _F)),

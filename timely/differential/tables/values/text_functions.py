@@ -124,14 +124,6 @@ def _trim(names: str, strip: Callable[[str, str], str]) -> dict[str, SqlFunction
     return named(names, overload(trimmed, _T, _T), overload(trimmed, _T, _T, _T))
 
 
-def _unicode(text: str) -> int:
-    return ord(text[0]) if text else -1
-
-
-def _ascii(text: str) -> int:
-    return ord(text[0]) if text else 0
-
-
 def _chr(number: int) -> str:
     if not 0 < number < 0x110000 or 0xD800 <= number < 0xE000:
         raise SqlError(f"there is no letter with the number {number}")
@@ -288,8 +280,8 @@ TEXT_FUNCTIONS: Final = {
     **named("concat", _concat),
     **named("concat_ws", _concat_ws),
     **named("md5", overload(lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), _T, _T)),
-    **named("ascii", overload(_ascii, _I, _T)),
-    **named("unicode, ord", overload(_unicode, _I, _T)),
+    **named("ascii", overload(lambda text: ord(text[0]) if text else 0, _I, _T)),
+    **named("unicode, ord", overload(lambda text: ord(text[0]) if text else -1, _I, _T)),
     **named("chr", overload(_chr, _T, _I)),
     **named("strlen", overload(lambda text: len(text.encode()), _I, _T)),
     **named("octet_length", overload(len, _I, Kind.BLOB)),
