@@ -95,16 +95,6 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema])
 
 
-def batch_reader(schema: pa.Schema, place: str) -> Callable[[Any], list[Row]]:
-    """Return what makes checked rows of Arrow data of ``schema``; ``SchemaError`` for other columns or values.
-
-    >>> batch_reader(pa.schema([("n", pa.int64())]), "here")(pa.table({"n": pa.array([1], pa.int8())}))
-    [(1,)]
-    """
-    read, check = table_reader(schema, place), row_check(columns_of(schema), schema)
-    return lambda batch: [check(row) for row in ArrowRows(read(batch))]
-
-
 def table_reader(schema: pa.Schema, place: str) -> Callable[[Any], pa.Table]:
     """Return what makes a table, with the types that tables have, of Arrow data of ``schema``; ``SchemaError`` for others."""
     plain = plain_schema(schema)
@@ -216,12 +206,13 @@ def by_batches(
     f: Callable[[pa.RecordBatch], Any], columns: Sequence[Column], schema: pa.Schema, place: str
 ) -> Callable[[Iterable[tuple[Row, Any]]], list[tuple[Row, Any]]]:
     """Return what applies ``f`` to updates, once for the rows of each difference: those that come out have the same."""
-    read = batch_reader(schema, place)
+    read, check = table_reader(schema, place), row_check(columns_of(schema), schema)
 
     def updates(pairs: Iterable[tuple[Row, Any]]) -> list[tuple[Row, Any]]:
         by_diff: dict[Any, list[Row]] = {}
         for row, diff in pairs:
             by_diff.setdefault(diff, []).append(row)
-        return [(row, diff) for diff, rows in by_diff.items() for row in read(f(batch_of(rows, columns, place)))]
+        batches = ((read(f(batch_of(rows, columns, place))), diff) for diff, rows in by_diff.items())
+        return [(check(row), diff) for batch, diff in batches for row in ArrowRows(batch)]
 
     return updates

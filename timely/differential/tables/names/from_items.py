@@ -12,7 +12,7 @@ from timely.differential.tables.expressions.bound import Expr, Literal, NamedExp
 from timely.differential.tables.expressions.calls import as_kind, call
 from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, NameBinder, QueryScope, distinct_names
 from timely.differential.tables.names.reader import is_comma, listed, name_in, read
-from timely.differential.tables.names.refusals import no_table, placed, refusal
+from timely.differential.tables.names.refusals import placed, refusal
 from timely.differential.tables.names.scalar_rules import element_of
 from timely.differential.tables.operators.asof_joins import INEQUALITIES
 from timely.differential.tables.operators.set_operations import merged
@@ -207,7 +207,7 @@ def _table(binder: NameBinder, node: exp.Table, scope: QueryScope) -> QueryPlan:
     name = name_in(this)
     rows = scope.tables.get(name)
     if rows is None:
-        raise no_table(node, scope.tables)
+        raise refusal(node, f"there is no table {node.name}; there are: {', '.join(sorted(scope.tables)) or 'none'}")
     return _named(scope, alias, name, rows.columns, rows.plan(node), this)
 
 

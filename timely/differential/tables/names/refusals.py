@@ -306,11 +306,6 @@ def placed(error: SqlError, node: exp.Expr) -> SqlError:
     return refusal(at or node, str(error))
 
 
-def no_table(node: exp.Expr, names: Iterable[str]) -> SqlError:
-    """Return the error that refuses a table of ``FROM`` that is not there."""
-    return refusal(node, f"there is no table {node.name}; there are: {', '.join(sorted(names)) or 'none'}")
-
-
 def has_place(node: exp.Expr) -> bool:
     """Return whether a node stands in a text."""
     return _PLACE in node.meta

@@ -139,11 +139,6 @@ def number(text: str, node: exp.Expr) -> Literal:
     return Literal(kind, value, at=node)
 
 
-def _boolean(binder: NameBinder, node: exp.Boolean, scope: QueryScope) -> Expr:
-    (value,) = read(node, "this")
-    return Literal(Kind.BOOLEAN, bool(value), at=node)
-
-
 def _interval(binder: NameBinder, node: exp.Interval, scope: QueryScope) -> Expr:
     interval = _any_interval(binder, node, scope)
     if interval.kind is Kind.MONTHS:
@@ -444,7 +439,7 @@ _RULES: Final[dict[Any, Rule]] = {
     **{kind: _operator(name, "this", "expression") for kind, name in _BINARY},
     exp.Literal: _literal,
     exp.Null: lambda binder, node, scope: Literal(Kind.NULL, None, at=node),
-    exp.Boolean: _boolean,
+    exp.Boolean: lambda binder, node, scope: Literal(Kind.BOOLEAN, bool(read(node, "this")[0]), at=node),
     exp.Interval: _interval,
     exp.Cast: _cast,
     exp.TryCast: _cast,

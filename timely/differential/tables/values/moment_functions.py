@@ -149,34 +149,6 @@ def multiply_duration(value: datetime.timedelta, factor: int) -> datetime.timede
 # -- beginnings ----------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=100)
-def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
-    """Return what gives the beginning of the unit of a date or timestamp."""
-    unit = unit_of(name) or name.upper()
-
-    def start(value: datetime.date) -> datetime.datetime:
-        moment = naive(value)
-        if unit == "WEEK":
-            return like(value, start_of_day(moment.date() - datetime.timedelta(days=moment.weekday())))
-        if unit == "DECADE":
-            return like(value, start_of_day(_date(moment.year // 10 * 10, 1, 1)))
-        if unit == "QUARTER":
-            return like(value, datetime.datetime(moment.year, moment.month - (moment.month - 1) % 3, 1))
-        if unit in ("MILLISECOND", "MICROSECOND"):
-            step = 1000 if unit == "MILLISECOND" else 1
-            return like(value, moment.replace(microsecond=moment.microsecond // step * step))
-        count = _PARTS.index(unit) + 1
-        parts = [moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second][:count]
-        year, month, day, hour, minute, second = [*parts, *(1, 1, 1, 0, 0, 0)[count:]]
-        return like(value, datetime.datetime(year, month, day, hour, minute, second))
-
-    if unit not in (*UNITS, "DECADE"):
-        raise SqlError(f"{brief(name)} is no unit of date_trunc: decades, and {', '.join(UNITS).lower()} are")
-    return start
-
-
-_PARTS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
-
 MONDAY: Final = datetime.datetime(2000, 1, 3)
 _JANUARY: Final = datetime.datetime(2000, 1, 1)
 
@@ -209,6 +181,16 @@ def bucket(months: int, delta: datetime.timedelta) -> Callable[..., Any]:
         return like(value, begin) if isinstance(value, datetime.datetime) else begin.date()
 
     return start
+
+
+@functools.lru_cache(maxsize=100)
+def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
+    """Return what gives the beginning of the unit of a date or timestamp."""
+    length = {**UNITS, "DECADE": (120, 0)}.get(unit_of(name) or name.upper())
+    if length is None:
+        raise SqlError(f"{brief(name)} is no unit of date_trunc: decades, and {', '.join(UNITS).lower()} are")
+    start = bucket(length[0], duration(length[1]))
+    return lambda value: like(value, start(naive(value)))
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------
