@@ -29,6 +29,7 @@ MEANT = {
     " select dst from s join edges on src = b) select b from s)) select * from r",
     "sql-17": "with recursive r as (select src from edges union (with x as (select dst from edges) select dst from x))"
     " select * from r",
+    "sql-17 hidden": "with recursive r as (select src from edges union all (with r as (select 9) from r)) from r",
     "sql-19": "select customer::varchar(9) as \"left\", amount as offset, [1, 1][1], interval '1 hour' from orders",
     "sql-20": "select id from orders where amount in ((select n from lines order by n desc) limit 1)",
     "sql-20 any": "select id from orders where amount = any((select n from lines order by n desc) limit 1)",

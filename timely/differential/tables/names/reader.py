@@ -76,7 +76,9 @@ def check_clauses(tree: exp.Expr) -> None:
         if why:
             raise refusal(node, why)
         if isinstance(node, exp.Select):
-            _check_select(node)
+            _check_once("window", [window.this for window in node.args.get("windows") or []])
+            if node.args.get("from_") is None and node.args.get("joins"):
+                raise refusal(node.args["joins"][0], "a join needs FROM before it")
         if isinstance(node, exp.Query):
             _check_places(node)
 
@@ -112,12 +114,6 @@ def _fault(node: exp.Expr) -> str:
     if isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.fullmatch(str(node.this)):
         return "this is not a number"
     return ""
-
-
-def _check_select(select: exp.Select) -> None:
-    _check_once("window", [window.this for window in select.args.get("windows") or []])
-    if select.args.get("from_") is None and select.args.get("joins"):
-        raise refusal(select.args["joins"][0], "a join needs FROM before it")
 
 
 def is_comma(join: exp.Expr) -> bool:
