@@ -40,6 +40,36 @@ def test_DD_E1_counts_beyond_64_bits_beside_columns() -> None:
         assert accumulated(joined, 1) == dict.fromkeys(held, 2 + 2 * 2**70)
 
 
+def test_pieces_of_one_time_are_arranged_and_joined_as_one() -> None:
+    np = pytest.importorskip("numpy")
+    pieces: dict[str, list[int]] = {"arranged": [], "joined": []}
+
+    def counted(collection: Any, name: str) -> Any:
+        def count(batch: Any) -> Any:
+            pieces[name].append(len(batch))
+            return batch
+
+        return dd.from_updates(collection.to_stream().map_batch(count))
+
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            sessions, parts = zip(*(dd.new_collection(scope) for _ in range(3)), strict=True)
+            arranged = parts[0].concat(*parts[1:]).arrange_by_key()
+            pairs = arranged.as_collection()
+            joined = pairs.join_map(arranged, lambda key, *values: values, columns=lambda key, *values: values)
+            outputs = [counted(pairs, "arranged").output(), counted(joined, "joined").output()]
+        sizes = (200, 150, 1)  # several runs, and rows beside them
+        for epoch, size in enumerate(sizes):
+            for part, session in enumerate(sessions):
+                session.insert_columns(np.arange(size), np.full(size, 10 * epoch + part))
+                session.advance_to(epoch + 1)
+            values = [10 * before + part for before in range(epoch + 1) for part in range(3)]
+            assert len(outputs[0].at(epoch)) == sum(3 * sizes[before] for before in range(epoch + 1))
+            assert set(outputs[1].at(epoch)) == {(one, other) for one in values for other in values}
+    assert pieces["arranged"] == [3 * size for size in sizes]
+    assert len(pieces["joined"]) == len(sizes)
+
+
 def test_DD_E2_a_function_of_the_pair(run: Run) -> None:
     left, right = at_zero((0, 0), (1, 2)), at_zero((0, "a"), (1, "B"))
     assert run(lambda a, b: a.join_map(b, lambda k, v, w: (k + v, w)), left, right) == at_zero((0, "a"), (3, "B"))

@@ -59,7 +59,7 @@ def append(trace: Trace[Any], layout: str, time: Any, changes: list[Any], column
     if not columns:
         deltas: Any = [RowDelta(changes)]
     elif layout == "arrow":
-        deltas = trace.row_deltas(time, arrow_rows(changes))
+        deltas = trace.row_deltas(time, [arrow_rows(changes)])
     else:
         deltas = trace.deltas(time, [changes])
     return [trace.append(time, delta) for delta in deltas]
@@ -123,6 +123,18 @@ def test_a_trace_adds_up_to_what_was_appended(seeds: range, layout: str, disk: b
                 assert accumulate(trace.history(key), later) == sums(every, key, later)
 
 
+def test_arrow_rows_of_one_difference_and_type_are_one_delta() -> None:
+    pytest.importorskip("pyarrow")
+    changes = [((key, ("a", 0.5, Decimal(key))), diff) for diff in (1, -1) for key in (3, 1, 2)]
+    trace: Trace[Any] = Trace(lattice(int), True, lambda: [0])
+    deltas = list(trace.row_deltas(0, [arrow_rows(changes[:3]), arrow_rows(changes[3:]), arrow_rows(changes[:2])]))
+    assert [len(delta) for delta in deltas] == [5, 3]
+    for delta in deltas:
+        trace.append(0, delta)
+    trace.compact()
+    assert [sum(diff for _, _, diff in trace.history(key)) for key in (1, 2, 3)] == [1, 0, 1]
+
+
 def test_no_step_of_a_merge_copies_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pa, np = pytest.importorskip("pyarrow"), pytest.importorskip("numpy")
     from timely.differential.updates.row_columns import KeyedRows, LazyColumn, RowColumns
@@ -139,7 +151,7 @@ def test_no_step_of_a_merge_copies_all_of_it(monkeypatch: pytest.MonkeyPatch) ->
         trace: Trace[Any] = Trace(lattice(int), True, lambda: [0])
     for start in (0, 1):
         numbers = np.arange(start, 2 * rows, 2)
-        for delta in trace.row_deltas(0, KeyedRows(numbers, RowColumns((LazyColumn(pa.array(numbers)),), rows))):
+        for delta in trace.row_deltas(0, [KeyedRows(numbers, RowColumns((LazyColumn(pa.array(numbers)),), rows))]):
             trace.append(0, delta)
     monkeypatch.setattr(pa, "concat_arrays", counting)
     while trace.maintain(0):

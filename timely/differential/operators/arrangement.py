@@ -5,7 +5,7 @@ The operator that arranges appends each delta to its trace and passes it on at o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol
 
 import attrs
@@ -14,6 +14,7 @@ from typing_extensions import TypeVar
 from timely.dataflow import (
     Activator,
     Capability,
+    InputCapability,
     InputPort,
     OperatorBuilder,
     OperatorInfo,
@@ -215,9 +216,9 @@ def arrange(
 
         def logic(input: InputPort[T, Update], output: OutputPort[T]) -> bool:
             appended = 0
-            for capability, batch in input:
+            for capability, batches in _together(input, trace.limits.delta):
                 time = capability.time
-                for delta in trace.row_deltas(time, batch):  # one that is not sent would never be seen
+                for delta in trace.row_deltas(time, batches):  # one that is not sent would never be seen
                     output.session(capability).give_batch(trace.append(time, delta))
                     appended += len(delta)
             index.notify()
@@ -227,6 +228,22 @@ def arrange(
 
     builder.build(constructor)
     return Arrangement(output, index)
+
+
+def _together(input: InputPort[T, Update], most: int) -> Iterator[tuple[InputCapability[T], list[Container]]]:
+    """Yield what has arrived in order; batches of one time and type in a row come together, of about ``most`` updates."""
+    batches: list[Container] = []
+    held, updates = None, 0
+    for capability, batch in input:
+        if held is not None and (updates > most or capability.time != held.time or type(batch) is not type(batches[0])):
+            yield held, batches
+            held = None
+        if held is None:
+            held, updates, batches = capability, 0, []
+        batches.append(batch)
+        updates += len(batch)
+    if held is not None:
+        yield held, batches
 
 
 def describe_shared(info: OperatorInfo, index: Index) -> None:

@@ -153,15 +153,21 @@ class _Join(Generic[T]):
 
     def _at(self, time: T, capability: Capability[T], deltas: Deltas[T], output: OutputPort[T]) -> Iterator[int]:
         self._current = [time]
+        results_by_time: Results[T] = {}
+        waiting = 0
         for side in (0, 1):
             for delta in deltas[side]:
-                results_by_time: Results[T] = {}
                 for produced in self._tactic(time, delta, side, results_by_time):
-                    self._send(results_by_time, capability, output)
-                    yield produced
+                    waiting += produced
+                    if waiting >= self._limit:
+                        self._send(results_by_time, capability, output)
+                        yield waiting
+                        waiting = 0
                 self._cursors[side].see(delta, time)
+        self._send(results_by_time, capability, output)  # few containers: each is a delta for who arranges them
         capability.drop()
         self._current = []
+        yield waiting
 
     def _send(self, results_by_time: Results[T], capability: Capability[T], output: OutputPort[T]) -> None:
         for bound, batches in results_by_time.items():
@@ -198,7 +204,10 @@ class _Join(Generic[T]):
             for other, when, factor in history(key):
                 if when is not last:
                     last = when
-                    results = results_by_time.setdefault(lub(time, when), [[]])[0]
+                    batches = results_by_time.setdefault(lub(time, when), [])
+                    if not batches or type(batches[-1]) is not list:
+                        batches.append([])
+                    results = batches[-1]
                 result(results, key, (other if side else value), (value if side else other), diff * factor)
                 count += 1
             if count >= self._limit:

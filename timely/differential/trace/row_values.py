@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
@@ -142,6 +142,19 @@ def _numbered(column: Any) -> Array:
         return numbers.astype(np.int64)
     places: dict[Any, int] = {}  # 0.0 and -0.0 are equal there, and have two places in a dictionary of Arrow
     return np.array([places.setdefault(value, len(places)) for value in values_of(column)], np.int64)
+
+
+def together(batches: Sequence[KeyedRows]) -> Iterator[KeyedRows]:
+    """Return those with one difference, and with columns of the same types, as one."""
+    alike: dict[tuple[int, object], tuple[list[Array], list[ArrowValues]]] = {}
+    for batch in batches:
+        values = ArrowValues(batch.table.columns, len(batch))
+        parts = alike.setdefault((batch.table.diff, values.kind), ([], []))
+        parts[0].append(batch.keys)
+        parts[1].append(values)
+    for (diff, _), (keys, (first, *more)) in alike.items():
+        values = first.concatenated(more) if more else first
+        yield KeyedRows(np.concatenate(keys), RowColumns(values.columns, len(values), diff))
 
 
 class ArrowDelta(KeyedRows, Generic[T]):

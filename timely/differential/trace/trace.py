@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from timely.differential.trace.chunk import Chunk, Gathered, Matches
     from timely.differential.trace.int_delta import IntDelta
     from timely.differential.updates.int_columns import Array, Updates
-    from timely.differential.updates.row_columns import KeyedRows
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -119,13 +118,14 @@ class Trace(Generic[T]):
             updates = updates.consolidated()
         return (delta_of(part, time) for part in self._portions(updates))
 
-    def row_deltas(self, time: T, batch: Container) -> Iterable[Delta[T]]:
-        """Return what ``deltas`` does, but a batch of Arrow rows as such."""
-        if not is_keyed_rows(batch) or not self._takes_rows(batch):
-            return self.deltas(time, (batch,))
-        from timely.differential.trace.row_values import ArrowDelta
+    def row_deltas(self, time: T, batches: Sequence[Container]) -> Iterable[Delta[T]]:
+        """Return what ``deltas`` does, but of batches that are all Arrow rows as such."""
+        if not is_keyed_rows(batches[0]) or not self._takes_rows(sum(map(len, batches))):
+            return self.deltas(time, batches)
+        from timely.differential.trace.row_values import ArrowDelta, together
 
-        return (ArrowDelta(part, time) for part in self._portions(batch.ordered()))
+        parts = chain.from_iterable(self._portions(batch.ordered()) for batch in together(batches))
+        return (ArrowDelta(part, time) for part in parts)
 
     def append(self, time: T, delta: Delta[T]) -> Delta[T]:
         """Append a delta at ``time``, and return it; every cursor must see it."""
@@ -167,10 +167,10 @@ class Trace(Generic[T]):
         part = updates.__getitem__ if isinstance(updates, list) else updates.chosen
         return (part(slice(row, row + largest)) for row in range(0, size, largest))
 
-    def _takes_rows(self, updates: KeyedRows) -> bool:
-        """Return whether updates are to be kept as columns: not many small chunks."""
+    def _takes_rows(self, updates: int) -> bool:
+        """Return whether so many updates are to be kept as columns: not many small chunks."""
         largest = max(map(len, self._spines), default=0)
-        return self.pairs and (len(updates) >= self.limits.folded or 16 * len(updates) >= largest)
+        return self.pairs and (updates >= self.limits.folded or 16 * updates >= largest)
 
     def load(self, key: object, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
