@@ -13,6 +13,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 import attrs
+import numpy as np
+import pyarrow as pa
 
 from timely.differential.operators.aggregates import Descending
 from timely.differential.tables.expressions.bound import Expr, Literal, SortKey
@@ -21,17 +23,29 @@ from timely.differential.tables.expressions.scalar_compiler import Function, Row
 from timely.differential.tables.operators.sorting import Ordering, turned
 from timely.differential.tables.values.kinds import NUMBERS, Kind, canonical_float, fitting, list_of, sortable
 from timely.differential.tables.values.scalars import decimal_of, joined
+from timely.differential.updates.row_columns import Fixed
 from timely.errors import SqlError
 from timely.operators.keyed.numbers import NAN, float_of_parts, float_parts
 
 
 @attrs.frozen
 class Sums:
-    """An aggregate that is computed from ``size`` sums over its entries."""
+    """An aggregate that is computed from ``size`` sums over its entries.
+
+    ``columns`` does what ``result`` does for arrays of 64 bits, and may return ``None``. In these, a sum of decimals is a whole
+    number, with as many digits behind the point as ``decimals`` says.
+    """
 
     size: int
     summands: Callable[[Any], tuple[Any, ...]]
     result: Callable[[Sequence[Any]], Any]
+    columns: Callable[[Sequence[Any]], Any] | None = None
+    decimals: int = 0
+
+    @property
+    def scales(self) -> tuple[int, ...]:
+        """The digits behind the point of each sum."""
+        return (*(0,) * (self.size - 1), self.decimals)
 
 
 @attrs.frozen
@@ -227,14 +241,32 @@ def _first_of(sums: Sequence[Any]) -> Any:
 _OF_SUM: Final[dict[Kind, Callable[[Any], Any]]] = {Kind.INTEGER: int, Kind.DECIMAL: decimal_of}
 
 
+def _numbers(sums: Sequence[Any]) -> Any:
+    """Return sums as a column, where there is no value missing ones."""
+    return pa.array(sums[-1], mask=None if len(sums) == 1 else sums[0] == 0)
+
+
+def _averages(scale: int) -> Callable[[Sequence[Any]], Any]:
+    """Return what makes a column of averages, where doubles hold the sums."""
+
+    def averages(sums: Sequence[Any]) -> Any:
+        counts, totals = sums
+        if scale > 22 or not (np.abs(totals) <= 1 << 53).all():
+            return None
+        return pa.array(totals / float(10**scale) / np.maximum(counts, 1), mask=counts == 0)
+
+    return averages
+
+
 def _count(call: Written) -> AggregateCall:
+    form = Sums(1, _one, _first_of, _numbers)
     if call.star or not call.arguments:
-        return call.made(Kind.INTEGER, Sums(1, _one, _first_of), (), 0, lambda: lambda row: True)
-    return call.made(Kind.INTEGER, Sums(1, _one, _first_of), [call.value()], 0)
+        return call.made(Kind.INTEGER, form, (), 0, lambda: lambda row: True)
+    return call.made(Kind.INTEGER, form, [call.value()], 0)
 
 
 def _count_if(call: Written) -> AggregateCall:
-    form = Sums(2, _summand, lambda sums: sums[1] if sums[0] else None)
+    form = Sums(2, _summand, lambda sums: sums[1] if sums[0] else None, _numbers)
     return call.made(Kind.INTEGER, form, [call.condition_value()])
 
 
@@ -248,12 +280,16 @@ def _sum(call: Written) -> AggregateCall:
         return call.made(kind, of_doubles, [argument])
     convert = _OF_SUM[kind.base]
     fit: Callable[[Any], Any] = _same if kind.scale is None else fitting(38, kind.scale)
-    return call.made(kind, Sums(2, _summand, lambda sums: fit(convert(sums[1])) if sums[0] else None), [argument])
+    scale = kind.scale or 0
+    columns = (lambda sums: Fixed(_numbers(sums), scale)) if kind.base is Kind.DECIMAL else _numbers
+    form = Sums(2, _summand, lambda sums: fit(convert(sums[1])) if sums[0] else None, columns, scale)
+    return call.made(kind, form, [argument])
 
 
 def _avg(call: Written) -> AggregateCall:
     argument = call.number()
-    form = Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None)
+    scale = argument.kind.scale or 0
+    form = Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None, _averages(scale), scale)
     if argument.kind is Kind.DOUBLE:
         form = Sums(3, _summand_of_double, lambda sums: canonical_float(_sum_of_doubles(sums) / sums[0]) if sums[0] else None)
     return call.made(Kind.DOUBLE, form, [argument])

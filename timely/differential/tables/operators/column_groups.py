@@ -6,21 +6,22 @@ Sums are exact, as those of rows are: what might leave 64 bits goes by rows, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
+from math import prod
 from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.differential.tables.expressions.bound import NamedExpr
 from timely.differential.tables.expressions.column_compiler import Expressions, column_expressions
 from timely.differential.tables.expressions.scalar_compiler import RowScope
-from timely.differential.tables.operators.aggregations import AggregateCall
+from timely.differential.tables.operators.aggregations import AggregateCall, Sums
+from timely.differential.tables.operators.group_arrays import LIMIT, GroupUpdates, added_up, times
 from timely.differential.tables.values.kinds import Kind
-from timely.differential.updates.rings import Vector
-from timely.differential.updates.row_columns import Fixed, RowColumns, values_of
-from timely.operators.keyed.column_aggregates import Aggregate, aggregated
+from timely.differential.updates.row_columns import Fixed, LazyColumn, RowColumns
+from timely.operators.keyed.column_numbers import canonical_column
 
 
 @attrs.frozen
@@ -51,47 +52,88 @@ def _argument(call: AggregateCall, scope: RowScope) -> _Argument | None:
 
 def measures_of(
     keys: Sequence[NamedExpr], measures: Sequence[AggregateCall], scope: RowScope
-) -> Callable[[RowColumns], list[Any] | None] | None:
+) -> Callable[[RowColumns], GroupUpdates | list[Any] | None] | None:
     """Return what adds columns up to pairs ``(key, Vector)``; the first coordinate counts rows, unless there are no keys.
 
     A count has one coordinate, a sum the count and the sum. ``None`` where rows have to be gone through.
     """
+    scales = [0, *(scale for measure in measures for scale in _sums_of(measure).scales)]
     expressions = column_expressions([key.value for key in keys], scope)
     arguments = [argument for measure in measures if (argument := _argument(measure, scope)) is not None]
     if expressions is None or len(arguments) < len(measures):
         return None
 
-    def added_up(table: RowColumns) -> list[Any] | None:
-        groups = expressions(table)
+    def measured(table: RowColumns) -> GroupUpdates | list[Any] | None:
+        columns = expressions(table)
+        groups = None if columns is None else _groups_of(columns, len(table))
         if groups is None:
             return None
-        if not groups and not arguments:
+        if not keys and not arguments:
             return []
-        columns: dict[str, Any] = {f"key{number}": _plain(column) for number, column in enumerate(groups)}
-        names = list(columns)
-        wanted: list[Aggregate] = [("rows", None)] if keys else []
-        scales = {}
-        for number, argument in enumerate(arguments):
+        rows = groups.counts(None)
+        sums = [times(rows, table.diff) if keys else np.zeros(1, np.int64)]
+        for argument in arguments:
             values = _values(argument, table)
             if values is None:
                 return None
-            columns[f"values{number}"] = _plain(values)
-            wanted.append((f"count{number}", (f"values{number}", "count")))
+            numbers = _plain(values)
+            missing = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else None
+            sums.append(times(groups.counts(missing), table.diff))
             if not argument.counts:
-                wanted.append((f"sum{number}", (f"values{number}", "sum")))
-            if isinstance(values, Fixed):
-                scales[f"sum{number}"] = values.scale
-        try:
-            results = aggregated(pa.table(columns), names, wanted).combine_chunks()
-        except pa.ArrowException:  # a sum beyond 64 bits
-            return None
-        of_groups = [_like(group, results.column(name).combine_chunks()) for name, group in zip(names, groups, strict=True)]
-        records = list(zip(*map(values_of, of_groups), strict=True)) or [()]
-        sums = [_exact(results.column(name).combine_chunks(), scales.get(name, 0), table.diff) for name, _ in wanted]
-        head = () if keys else (0,)
-        return [(record, Vector((*head, *row))) for record, row in zip(records, zip(*sums, strict=True), strict=True)]
+                more = scales[len(sums)] - values.scale if isinstance(values, Fixed) else 0
+                if more < 0:
+                    return None
+                whole = numbers.fill_null(0).to_numpy()
+                sums.append(times(added_up(whole, groups.codes, groups.count), table.diff * 10**more))
+        return GroupUpdates(RowColumns(tuple(map(LazyColumn, groups.keys)), groups.count), sums, scales)
 
-    return added_up
+    return measured
+
+
+def _sums_of(call: AggregateCall) -> Sums:
+    assert isinstance(call.form, Sums)
+    return call.form
+
+
+@attrs.frozen
+class _RowGroups:
+    """The groups of some rows: the code of each row, and the columns of ``count`` keys."""
+
+    codes: Any
+    keys: list[Any]
+    count: int
+
+    def counts(self, missing: Any) -> Any:
+        """Return how many rows each group has, without those that are ``missing``."""
+        codes = self.codes if missing is None else self.codes[~missing]
+        return np.bincount(codes, minlength=self.count).astype(np.int64, copy=False)
+
+
+def _groups_of(columns: Sequence[Any], rows: int) -> _RowGroups | None:
+    """Return the groups of rows by columns, ``None`` where their values have no codes.
+
+    A million texts take 160 ms, where Arrow's ``hash_sum`` takes 1,300.
+    """
+    if not columns:
+        return _RowGroups(np.zeros(rows, np.int64), [], 1)
+    try:
+        encoded = [pc.dictionary_encode(canonical_column(_plain(column)), null_encoding="encode") for column in columns]
+    except pa.ArrowNotImplementedError:
+        return None
+    sizes = [len(part.dictionary) for part in encoded]
+    codes = encoded[0].indices.to_numpy()
+    if len(columns) == 1:
+        return _RowGroups(codes, [_like(columns[0], encoded[0].dictionary)], sizes[0])
+    if prod(sizes) >= LIMIT:
+        return None
+    for part, size in zip(encoded[1:], sizes[1:]):
+        codes = codes.astype(np.int64, copy=False) * size + part.indices.to_numpy()
+    together = pa.array(codes).dictionary_encode()
+    left, keys = together.dictionary.to_numpy(), []
+    for column, part, size in zip(reversed(columns), reversed(encoded), reversed(sizes)):
+        left, places = np.divmod(left, size)
+        keys.append(_like(column, part.dictionary.take(pa.array(places))))
+    return _RowGroups(together.indices.to_numpy(), keys[::-1], len(together.dictionary))
 
 
 def _plain(column: Any) -> Any:
@@ -119,14 +161,3 @@ def _values(argument: _Argument, table: RowColumns) -> Any:
     (true,) = condition
     chosen = pc.if_else(pc.fill_null(true, False), _plain(column), pa.scalar(None, _plain(column).type))
     return _like(column, chosen)
-
-
-def _exact(column: Any, scale: int, diff: int) -> list[Any]:
-    """Return counts and sums, ``diff`` times, as exact numbers; a sum of nothing is 0."""
-    numbers = values_of(column.fill_null(0))
-    if diff != 1:
-        numbers = [diff * number for number in numbers]
-    if not scale:
-        return numbers
-    unit = 10**scale
-    return [Fraction(number, unit) for number in numbers]

@@ -15,9 +15,12 @@ from timely.differential.tables.expressions.relation import Relation, constant
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, compile_scalar
 from timely.differential.tables.operators.aggregations import AggregateCall, First, Sums, Whole
 from timely.differential.tables.operators.column_groups import measures_of
+from timely.differential.tables.operators.group_arrays import group_results
 from timely.differential.tables.values.kinds import Column
 from timely.differential.updates.linear import linear
 from timely.differential.updates.rings import VECTORS, Vector
+from timely.differential.updates.row_columns import RowColumns
+from timely.memory import MemoryBudget
 
 Key = Callable[[Any], Any]
 
@@ -44,8 +47,14 @@ def _sums(
     entries: Sequence[Function],
     group_all: bool,
     by_columns: ByColumns | None = None,
+    *,
+    arrays: bool = False,
+    single: bool = False,
 ) -> Collection[Any, Any]:
-    """Return ``(key, values)`` for aggregates that are sums; with ``group_all`` also where there are no rows."""
+    """Return ``(key, values)`` for aggregates that are sums; with ``group_all`` also where there are no rows.
+
+    With ``arrays`` containers of columns may have rows of key and values instead; ``single`` says that keys have one value.
+    """
     parts = [summands(aggregate, entry) for aggregate, entry in zip(aggregations, entries)]
     forms = [aggregate.form for aggregate in aggregations if isinstance(aggregate.form, Sums)]
     width = 1 + sum(form.size for form in forms)
@@ -85,6 +94,8 @@ def _sums(
             start += form.size
         return [(tuple(results), 1)]
 
+    if arrays and rows.scope.subgraph.domain.total and MemoryBudget.current().limit is None:
+        return Collection(group_results(measures.stream, forms, "aggregate", single=single))
     return measures._reduced(Reduction(finished), "aggregate", None, pairs=False)
 
 
@@ -141,7 +152,8 @@ def grouped(relation: Relation, keys: Sequence[NamedExpr], aggregates: Sequence[
     rows, group_all = relation.collection, not keys
     adding, others = _split(aggregates)
     calls = [call for _, call in adding]
-    result = _sums(rows, key, calls, [call.of_rows(scope) for call in calls], group_all, measures_of(keys, calls, scope))
+    entries, by_columns = [call.of_rows(scope) for call in calls], measures_of(keys, calls, scope)
+    result = _sums(rows, key, calls, entries, group_all, by_columns, arrays=not others, single=len(keys) == 1)
     for _, call in others:
         summed = isinstance(call.form, Sums)
         pairs = _entries(rows, key, call, call.of_rows(scope), group_all and not summed)
@@ -153,7 +165,12 @@ def grouped(relation: Relation, keys: Sequence[NamedExpr], aggregates: Sequence[
     columns = [Column(f"key{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(scalars)]
     columns += [Column(call.name, call.kind, call.empty is None) for _, call in (*adding, *others)]
     ids = (*(part.id for part in keys), *(part.id for part, _ in (*adding, *others)))
-    return Relation(result.map(lambda pair: pair[0] + pair[1]), tuple(columns), ids)
+    return Relation(Collection(linear(result.stream, "map", _joined)), tuple(columns), ids)
+
+
+def _joined(updates: Any) -> Any:
+    """Return pairs of a key and its values as rows."""
+    return updates if isinstance(updates, RowColumns) else [(key + values, diff) for (key, values), diff in updates]
 
 
 _Calls = list[tuple[NamedExpr, AggregateCall]]
