@@ -20,8 +20,9 @@ from timely.dataflow import (
     pandas_frame,
     polars_frame,
 )
+from timely.differential.updates.linear import MANY
 from timely.differential.updates.rings import Ring
-from timely.differential.updates.updates import ByUpdate, Diff, Update, consolidate, to_owner
+from timely.differential.updates.updates import ByUpdate, Container, Diff, Update, consolidate, to_owner
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
 from timely.operators.pending import Pending
 from timely.operators.resuming import resume_time
@@ -46,6 +47,22 @@ class _Held(NamedTuple):
     complete: bool
     time: Any
     update: Update
+
+
+class _Changes:
+    """The changes of one time: rows, and columns that are added to them when they are first read."""
+
+    __slots__ = ("columns", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[Update] = []
+        self.columns: list[Container] = []
+
+    def updates(self) -> list[Update]:
+        """Return them added up."""
+        if self.columns:
+            self.rows, self.columns = consolidate(chain(self.rows, *self.columns)), []
+        return self.rows
 
 
 class Output(Generic[T, D]):
@@ -74,8 +91,9 @@ class Output(Generic[T, D]):
         self._worker = worker
         self._times = times
         self._ring = ring
-        self._arrived: Pending[T, list[Update]] = Pending()
-        self._complete: dict[T, list[Update]] = {}
+        self._arrived: Pending[T, _Changes] = Pending()
+        self._complete: dict[T, _Changes] = {}
+        self._holds_columns = False
         self._base: dict[T, dict[D, Diff]] = {}  # what was forgotten, added up, by the time that it is read at
         self._since: T | None = None
         self._subscribers: list[Subscriber] = []
@@ -89,6 +107,7 @@ class Output(Generic[T, D]):
         """
         self._port = port
         self._name = f"output {info.path}"
+        self._holds_columns = info.peers == 1  # what comes from another worker may be in memory that is used again
         begins = resume_time(scope, info)
         if begins is not None:
             self._lub = lattice(scope.time).lub
@@ -106,7 +125,7 @@ class Output(Generic[T, D]):
             for update in updates:
                 yield _Held(True, time, update)
         for time in self._arrived:
-            for update in self._arrived[time]:
+            for update in self._arrived[time].updates():
                 yield _Held(False, time, update)
 
     def _load(self, items: Iterable[_Held]) -> None:
@@ -116,22 +135,33 @@ class Output(Generic[T, D]):
             if complete:
                 base.setdefault(time if since is None else self._lub(time, since), []).append(update)
             else:
-                self._arrived.at(time, list).append(update)
+                self._arrived.at(time, _Changes).rows.append(update)
         for time, updates in base.items():
             _add_up(self._base.setdefault(time, {}), consolidate(updates))
 
     def logic(self, input: InputPort[T, Update]) -> None:
         """Receive updates, and put together those of complete times."""
         arrived = self._arrived
+        batch: Container
         for capability, batch in input:
-            arrived.at(capability.time, list).extend(batch)
+            changes = arrived.at(capability.time, _Changes)
+            alone = None if isinstance(batch, list) or not self._holds_columns else getattr(batch, "alone", None)
+            if alone is not None and len(batch) >= MANY:
+                changes.columns.append(alone())
+            else:
+                changes.rows.extend(batch)
         frontier = input.elements
-        for time, updates in arrived.take(lambda time: not reaches(frontier, time)):
-            changes = consolidate(updates)
-            if changes:
+        for time, changes in arrived.take(lambda time: not reaches(frontier, time)):
+            changes.rows = consolidate(changes.rows)
+            if changes.rows or changes.columns:
                 self._complete[time] = changes
                 for subscriber in self._subscribers:
-                    subscriber(time, self._unwrapped(changes))
+                    self._send(subscriber, time)
+
+    def _send(self, subscriber: Subscriber, time: T) -> None:
+        updates = self._complete[time].updates()
+        if updates:
+            subscriber(time, self._unwrapped(updates))
 
     def _unwrapped(self, updates: list[Update]) -> list[Update]:
         unwrap = self._ring.unwrap
@@ -229,7 +259,7 @@ class Output(Generic[T, D]):
         changes: list[tuple[D, T, Diff]] = []
         for time in linear_extension(self._complete):
             if since is None or since <= time:
-                changes += [(record, time, diff) for record, diff in _in_order(self._unwrapped(self._complete[time]))]
+                changes += [(record, time, diff) for record, diff in _in_order(self._unwrapped(self._complete[time].updates()))]
         return changes
 
     def subscribe(self, f: Callable[[T, list[tuple[D, Diff]]], object]) -> None:
@@ -238,7 +268,7 @@ class Output(Generic[T, D]):
         It begins where the output's history does, as ``changes()``.
         """
         for time in linear_extension(self._complete):
-            f(time, self._unwrapped(self._complete[time]))
+            self._send(f, time)
         self._subscribers.append(f)
 
     def forget(self, before: T) -> None:
@@ -250,14 +280,14 @@ class Output(Generic[T, D]):
             if other is not sums:
                 _add_up(sums, other.items())
         for time in [time for time in self._complete if time <= before and time != before]:
-            _add_up(sums, self._complete.pop(time))
+            _add_up(sums, self._complete.pop(time).updates())
         self._base[before] = sums
         self._since = before if self._since is None else lattice(self._times.spec).lub(self._since, before)
 
     def _changes(self) -> Iterator[tuple[T, Iterable[Update]]]:
         """Return what was forgotten and what was not, by time."""
         yield from ((time, sums.items()) for time, sums in self._base.items())
-        yield from self._complete.items()
+        yield from ((time, changes.updates()) for time, changes in self._complete.items())
 
     def _sums(self, counts: Callable[[T], bool]) -> dict[D, Diff]:
         """Return the sums of what is at the times that ``counts`` is true of."""

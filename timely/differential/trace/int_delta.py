@@ -25,6 +25,10 @@ class IntDelta(Updates, Generic[T]):
         super().__init__(updates.keys, updates.values, updates.diffs)
         self.chunk: Chunk[T] = Chunk.of(updates.keys, updates.values, None, updates.diffs, [time])
 
+    def alone(self) -> Updates:
+        """Return the updates alone; nobody changes their arrays."""
+        return Updates(self.keys, self.values, self.diffs)
+
     def chunk_for(self, others: Partner) -> Chunk[T] | None:
         """Return it as columns, if it is large."""
         return self.chunk if len(self.keys) >= others.many else None

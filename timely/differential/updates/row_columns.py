@@ -163,6 +163,12 @@ class RowColumns:
             rows = np.arange(self.count)[rows]
         return RowColumns(rows_at(self.columns, rows), len(rows), self.diff)
 
+    def alone(self) -> RowColumns:
+        """Return the updates without what it would read of other columns."""
+        for column in self.columns:
+            column.get()
+        return self
+
     def with_columns(self, columns: Iterable[LazyColumn]) -> RowColumns:
         """Return the same number of rows, of other columns."""
         return RowColumns(tuple(columns), self.count, self.diff)
