@@ -66,8 +66,16 @@ EXPRESSIONS = """
     coalesce(s, t, 'none'); coalesce(x, y); year(day); extract(month from at); day(day); substring(s, 1, 2); substring(s, 2, 1);
     substring(t, 1, 0); day >= '2024-02-29'; day < at; day < date '2000-01-01'; at > '2024-01-01';
     day <= cast('2024-03-01' as date) - interval 1 day; u > 9223372036854775807; i < 9223372036854775808; i = 0.5; upper(s);
-    s || t; round(e); cast(i as double); i % 3; 1.5;
-    null is null
+    s || t; round(e); cast(i as double); i % 3; 1.5; i // 3; i % j; j // -1; i // -1; i // j; u % 10; mod(j, -7); x % 2;
+    case when j <> 0 then i // j end; case when i > 0 then 7 % i end; coalesce(j, 1 // i); i > 0 and 7 // i > 1;
+    date_trunc('year', at); date_trunc('quarter', at); date_trunc('month', day); date_trunc('week', at); date_trunc('day', day);
+    date_trunc('decade', at); date_trunc('hour', at); date_trunc('minute', at); date_trunc('s', at); date_trunc('ms', at);
+    date_trunc('microseconds', at); time_bucket(interval '10 seconds', at); time_bucket(interval '3 days', at);
+    time_bucket(interval '700 days', at); time_bucket(interval '5 months', at); time_bucket(interval '1 week', day);
+    time_bucket(interval '1 day', at, timestamp '1970-01-01 07:00:00'); cast(i as varchar); cast(s as integer);
+    try_cast(s as integer); cast(x as integer); try_cast(x as integer); cast(e as double); cast(at as date); cast(at as varchar);
+    try_cast(d as decimal(12, 2)); cast(b as integer); length(s); regexp_replace(s, 'a', t); lower(s) = t; abs(j) % 3 = 1;
+    greatest(i, j); dayname(day); null is null
 """
 
 GROUPS = [

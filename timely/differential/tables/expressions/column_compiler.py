@@ -6,6 +6,7 @@ A kernel is made only where it gives the same values. Expressions without a kern
 
 from __future__ import annotations
 
+import datetime
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -15,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.differential.tables.expressions.bound import Call, Expr, Ref, ids_in
+from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, ids_in
 from timely.differential.tables.expressions.scalar_compiler import RowScope, compile_scalar
 from timely.differential.tables.values import scalars
 from timely.differential.tables.values.kinds import NUMBERS, Kind
-from timely.differential.updates.row_columns import Fixed, RowColumns
+from timely.differential.tables.values.moment_functions import MONDAY, unit_of
+from timely.differential.updates.row_columns import Fixed, RowColumns, values_of
 from timely.errors import SqlError
 from timely.operators.keyed import column_kernels as kernels
 from timely.operators.keyed.column_kernels import NoKernel
@@ -162,10 +164,61 @@ def _compiled(expression: Expr, scope: RowScope) -> _Vectorized:
     if not ids_in(expression):
         scalar = compile_scalar(expression, scope)
         return _constant(scalar.kind, scalar.function(()))
-    compiler = _COMPILERS.get(expression.name) if isinstance(expression, Call) else None
-    if compiler is None or not isinstance(expression, Call):
+    if not isinstance(expression, Call):
         raise NoKernel
-    return compiler(expression, [_compiled(argument, scope) for argument in expression.arguments])
+    compiler = _COMPILERS.get(expression.name)
+    if compiler is not None:
+        try:
+            return compiler(
+                expression, [_argument(*part, scope) for part in zip(expression.arguments, expression.overload.kinds)]
+            )
+        except NoKernel:
+            pass
+    return _by_values(expression, scope)
+
+
+def _argument(argument: Expr, kind: Kind | None, scope: RowScope) -> _Vectorized:
+    if kind is None and isinstance(argument, Literal):  # it is read when the call is compiled
+        return _Vectorized(argument.kind, lambda columns: None, True, argument.value)
+    return _compiled(argument, scope)
+
+
+def _by_values(call: Call, scope: RowScope) -> _Vectorized:
+    """Return a call without a kernel: its function of each row of the columns that it reads, or of each different value."""
+    kind, ids = call.kind, sorted(ids_in(call))
+    if kind.scale is None and kind not in _ARROW:
+        raise NoKernel
+    places = [scope.places[number] for number in ids]
+    read = RowScope(tuple(scope.columns[place] for place in places), {number: place for place, number in enumerate(ids)})
+    function = compile_scalar(call, read).function
+
+    def kernel(columns: Sequence[Any]) -> Any:
+        arrays, rows = [columns[place] for place in places], None
+        if len(arrays) == 1 and not isinstance(arrays[0], Fixed):
+            encoded = pc.dictionary_encode(arrays[0], null_encoding="encode")
+            if 2 * len(encoded.dictionary) <= len(arrays[0]):
+                arrays, rows = [encoded.dictionary], encoded.indices
+        try:
+            column = _column(kind, [function(row) for row in zip(*map(values_of, arrays), strict=True)])
+        except Exception as error:  # rows raise it, or never call the function with such values
+            raise NoKernel from error
+        return column if rows is None else column.take(rows)
+
+    return _Vectorized(kind, kernel)
+
+
+def _column(kind: Kind, values: Sequence[Any]) -> Any:
+    """Return values as a column; ``NoKernel`` where one is NaN."""
+    if kind.scale is not None:
+        scale = kind.scale
+        return Fixed(pa.array([None if value is None else _scaled_number(value, scale) for value in values], pa.int64()), scale)
+    if kind is Kind.DOUBLE and NAN in values:
+        raise NoKernel
+    return pa.array(values, _ARROW[kind])
+
+
+def _scaled_number(value: Any, scale: int) -> int:
+    return int(scalars.EXACT.scaleb(value, scale))
 
 
 _ARROW: Final = {
@@ -186,7 +239,7 @@ def _constant(kind: Kind, value: Any) -> _Vectorized:
     def made() -> Any:  # when columns come: PyArrow's first value imports pandas, a quarter of a second
         if kind.scale is not None:
             scale = 0 if value is None else max(0, -value.as_tuple().exponent)
-            number = None if value is None else int(scalars.EXACT.scaleb(value, scale))
+            number = None if value is None else _scaled_number(value, scale)
             return Fixed(pa.scalar(number, pa.int64()), scale)
         return None if kind is Kind.NULL else pa.scalar(value, _ARROW[kind])
 
@@ -234,6 +287,27 @@ def _arithmetic(kernel: kernels.Kernel) -> Compiler:
         if any(part.kind.base not in NUMBERS for part in parts):
             raise NoKernel
         return _applied(kernel, call.kind, parts)
+
+    return compiler
+
+
+_WHOLE: Final = attrs.evolve(kernels.DUCKDB, divide_by_zero="raise")
+
+
+def _whole(kernel: kernels.Kernel) -> Compiler:
+    """Return the compiler of a division of whole numbers."""
+
+    def compiler(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+        one, other = (part.kernel for part in parts)
+        if any(part.kind is not Kind.INTEGER for part in parts):
+            raise NoKernel
+
+        def divided(columns: Sequence[Any]) -> Any:
+            left, right = one(columns), other(columns)
+            count = max(len(value) for value in (left, right) if isinstance(value, pa.Array))
+            return kernel(_WHOLE, _as_array(left, count), _as_array(right, count))
+
+        return _Vectorized(call.kind, divided)
 
     return compiler
 
@@ -308,6 +382,45 @@ def _substring(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
     return _Vectorized(Kind.TEXT, lambda columns: pc.utf8_slice_codeunits(kernel(columns), first, last))
 
 
+_FIRST_MOMENT: Final = datetime.datetime(1, 1, 1)
+
+
+def _bucket(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+    length, moment = parts[0].value, parts[1]
+    if len(parts) != 2 or not isinstance(length, datetime.timedelta) or moment.kind not in (Kind.TIMESTAMP, Kind.INSTANT):
+        raise NoKernel
+    kernel, step = moment.kernel, length // datetime.timedelta(microseconds=1)
+    first, least = (_since_1970(limit) for limit in (MONDAY, _FIRST_MOMENT))
+
+    def starts(columns: Sequence[Any]) -> Any:
+        moments = kernel(columns)
+        numbers = moments.cast(pa.int64())
+        begins = pc.subtract(numbers, pa.array((numbers.fill_null(first).to_numpy() - first) % step))
+        if pc.any(pc.less(begins, least)).as_py():
+            raise NoKernel
+        return begins.cast(moments.type)
+
+    return _Vectorized(call.kind, starts)
+
+
+def _since_1970(moment: datetime.datetime) -> int:
+    return (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
+
+
+def _truncated(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+    unit, moment = parts
+    name = unit_of(unit.value) if unit.constant and isinstance(unit.value, str) else None
+    if name is None or moment.kind not in (Kind.DATE, Kind.TIMESTAMP, Kind.INSTANT):
+        raise NoKernel
+    kernel, as_date = moment.kernel, moment.kind is Kind.DATE
+
+    def starts(columns: Sequence[Any]) -> Any:
+        moments = kernel(columns)
+        return pc.floor_temporal(moments.cast(pa.timestamp("us")) if as_date else moments, unit=name.lower())
+
+    return _Vectorized(call.kind, starts)
+
+
 def _negative_or_difference(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
     return _arithmetic(kernels.arithmetic("negate" if len(parts) == 1 else "subtract"))(call, parts)
 
@@ -318,6 +431,10 @@ _COMPILERS: Final[dict[str, Compiler]] = {
     "-": _negative_or_difference,
     "*": _product,
     "/": _arithmetic(kernels.divide),
+    "//": _whole(kernels.integral_divide),
+    **dict.fromkeys(("%", "mod"), _whole(kernels.remainder)),
+    "time_bucket": _bucket,
+    **dict.fromkeys(("date_trunc", "datetrunc"), _truncated),
     "=": _kernel(kernels.equal),
     "<>": _kernel(kernels.opposite(kernels.equal)),
     "<": _kernel(kernels.less),
