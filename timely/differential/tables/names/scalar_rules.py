@@ -8,15 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlglot import exp
 
-from timely.differential.tables.expressions.bound import (
-    Call,
-    Element,
-    Expr,
-    Literal,
-    Membership,
-    ScalarQuery,
-    has_query,
-)
+from timely.differential.tables.expressions.bound import Call, Element, Expr, Literal, Membership, ScalarQuery, has_query
 from timely.differential.tables.expressions.calls import as_kind, call, checked
 from timely.differential.tables.names.name_scopes import NameBinder, QueryScope
 from timely.differential.tables.names.reader import identifier, listed, name_in, read

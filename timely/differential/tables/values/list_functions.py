@@ -118,13 +118,19 @@ def _of_list(f: Callable[..., Any], result: Callable[[Kind], Kind] | Kind, *more
     return taking(1 + len(more), rule)
 
 
-def _of_element(f: Callable[..., Any], result: Kind) -> Rule:
-    """Return the rule of a function of a list and a value that could be in it; its result may be ``None``."""
+def _of_element(f: Callable[..., Any], result: Kind | None = None, place: int = 0) -> Rule:
+    """Return the rule of a function of a list, the argument at ``place``, and a value that could be in it.
+
+    Without a ``result``, that is a list with the value; else it may be ``None``.
+    """
 
     def rule(kinds: Arguments) -> Overload | None:
-        inner = kinds[0].element
-        kind = None if inner is None else common(inner, kinds[1])
-        return None if kind is None else seeing_nulls(f, result, (list_of(kind), kind))
+        inner = kinds[place].element
+        kind = None if inner is None else common(inner, kinds[1 - place])
+        if kind is None:
+            return None
+        expected = (list_of(kind), kind) if place == 0 else (kind, list_of(kind))
+        return seeing_nulls(f, result or list_of(kind), expected, optional=result is not None)
 
     return taking(2, rule)
 
@@ -149,20 +155,6 @@ def concatenated(*lists: Values | None) -> Values:
     """Return lists one behind the other, without those that are ``None``."""
     check_length(sum(len(values or ()) for values in lists), "list")
     return tuple(value for values in lists for value in values or ())
-
-
-def _with_element(place: int, added: Callable[[Any, Any], Values]) -> Rule:
-    """Return the rule of a function of a list, which is the argument at ``place``, and a value that it has then."""
-
-    def rule(kinds: Arguments) -> Overload | None:
-        inner = kinds[place].element
-        kind = None if inner is None else common(inner, kinds[1 - place])
-        if kind is None:
-            return None
-        expected = (list_of(kind), kind)
-        return seeing_nulls(added, list_of(kind), expected if place == 0 else expected[::-1], optional=False)
-
-    return taking(2, rule)
 
 
 def _flat(kinds: Arguments) -> Overload | None:
@@ -255,8 +247,8 @@ LIST_FUNCTIONS: Final = {
         _of_element(_position, _I),
     ),
     **named("list_concat, list_cat, array_concat, array_cat", _of_lists(concatenated)),
-    **named("list_append, array_append", _with_element(0, lambda values, value: (*(values or ()), value))),
-    **named("list_prepend, array_prepend", _with_element(1, lambda value, values: (value, *(values or ())))),
+    **named("list_append, array_append", _of_element(lambda values, value: (*(values or ()), value))),
+    **named("list_prepend, array_prepend", _of_element(lambda value, values: (value, *(values or ())), place=1)),
     **named("list_min", _of_list(_extreme(min), _element, optional=True)),
     **named("list_max", _of_list(_extreme(max), _element, optional=True)),
     **named("list_sum", _numeric(_sum)),

@@ -9,14 +9,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Sequence
-from decimal import (
-    Context,
-    Decimal,
-    DivisionByZero,
-    Inexact,
-    InvalidOperation,
-    Overflow,
-)
+from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from typing import Any, Final, TypeVar
 

@@ -258,6 +258,12 @@ def _concat_ws(kinds: Arguments) -> Overload | None:
 _T, _I, _B = Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN
 
 
+def _regexp(name: str, f: Callable[..., Any], result: Kind, count: int) -> dict[str, SqlFunction]:
+    """Return a function of ``count`` texts, of which the second is a pattern, and perhaps one more, which has options."""
+    overloads = (overload(f, result, *[_T] * width) for width in (count, count + 1))
+    return named(name, *overloads, prepared={1: _pattern, count: _options})
+
+
 TEXT_FUNCTIONS: Final = {
     **named("upper, ucase", overload(upper, _T, _T)),
     **named("lower, lcase", overload(lower, _T, _T)),
@@ -285,24 +291,9 @@ TEXT_FUNCTIONS: Final = {
     **named("chr", overload(_chr, _T, _I)),
     **named("strlen", overload(lambda text: len(text.encode()), _I, _T)),
     **named("octet_length", overload(len, _I, Kind.BLOB)),
-    **named(
-        "regexp_matches",
-        overload(matches, _B, _T, _T),
-        overload(matches, _B, _T, _T, _T),
-        prepared={1: _pattern, 2: _options},
-    ),
-    **named(
-        "regexp_full_match",
-        overload(full_match, _B, _T, _T),
-        overload(full_match, _B, _T, _T, _T),
-        prepared={1: _pattern, 2: _options},
-    ),
-    **named(
-        "regexp_replace",
-        overload(regexp_replace, _T, _T, _T, _T),
-        overload(regexp_replace, _T, _T, _T, _T, _T),
-        prepared={1: _pattern, 3: _options},
-    ),
+    **_regexp("regexp_matches", matches, _B, 2),
+    **_regexp("regexp_full_match", full_match, _B, 2),
+    **_regexp("regexp_replace", regexp_replace, _T, 3),
     **named(
         "regexp_extract",
         overload(regexp_extract, _T, _T, _T),
