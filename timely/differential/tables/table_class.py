@@ -204,7 +204,7 @@ class Table(Generic[T]):
 
     def select(self, *expressions: Expression) -> Table[T]:
         """Return the table of ``expressions``, such as ``"price * n as total"``."""
-        return self._run(queries.selection(self._column_names, expressions))
+        return self._run(queries.selecting(self._column_names, expressions))
 
     @naming_the_line
     def with_columns(self, *expressions: Expression, **named: Expression) -> Table[T]:
@@ -254,7 +254,7 @@ class Table(Generic[T]):
 
     def where(self, *conditions: Expression) -> Table[T]:
         """Return the rows for which all conditions are true."""
-        return self._run(queries.filtering(conditions))
+        return self._run(queries.selecting(self._column_names, conditions=conditions))
 
     @naming_the_line
     def join(self, other: Table[T], on: Expression | Sequence[Expression], how: str = "inner") -> Table[T]:
@@ -379,7 +379,7 @@ class Table(Generic[T]):
         """Return the first ``k`` rows in an order, after the first ``offset``; rows that tie are ordered by all their columns."""
         _check_number("limit", "k", k, 1)
         _check_number("limit", "offset", offset, 0)
-        return self._run(queries.limiting(self._column_names, _listed(order_by), k, offset))
+        return self._run(queries.selecting(self._column_names, order=_listed(order_by), limit=k, offset=offset))
 
     def top(self, k: int, order_by: Expression | Sequence[Expression], by: Sequence[Expression] = ()) -> Table[T]:
         """Return the first ``k`` rows in an order such as ``"price desc"``, of each group of equal ``by``; ties go by the row.
@@ -423,7 +423,7 @@ class GroupedTable(Generic[T]):
     def agg(self, *aggregates: Expression) -> Table[T]:
         """Return the keys and ``aggregates``, such as ``"sum(price) as total"``, for each group."""
         table = self._table
-        return table._run(queries.grouping(table._column_names, self._keys, aggregates))
+        return table._run(queries.selecting(table._column_names, aggregates, keys=self._keys))
 
     def limit(self, k: int, order_by: Expression | Sequence[Expression]) -> Table[T]:
         """Return the first ``k`` rows of each group in an order, as ``Table.top`` does with ``by``."""

@@ -95,26 +95,24 @@ def _orders(names: Names, order: Sequence[Expression]) -> list[exp.Expr]:
     return [part for text in texts for part in _ordered(text)]
 
 
-def selection(names: Names, expressions: Sequence[Expression]) -> exp.Query:
-    """Return the query that selects expressions."""
-    return exp.select(*(_named(names, part) for part in expressions)).from_("this")
-
-
-def filtering(conditions: Sequence[Expression]) -> exp.Query:
-    """Return the query of the rows for which all conditions are true."""
-    return exp.select("*").from_("this").where(*map(_parsed, conditions))
-
-
-def grouping(names: Names, keys: Sequence[Expression], aggregates: Sequence[Expression]) -> exp.Query:
-    """Return the query that has keys and aggregates for each group."""
+def selecting(
+    names: Names,
+    expressions: Sequence[Expression] | None = None,
+    *,
+    conditions: Sequence[Expression] = (),
+    keys: Sequence[Expression] = (),
+    order: Sequence[Expression] = (),
+    limit: int | None = None,
+    offset: int = 0,
+) -> exp.Query:
+    """Return the query that selects keys and expressions, or all columns."""
     by = [_named(names, key) for key in keys]
-    query = exp.select(*by, *map(_parsed, aggregates)).from_("this")
-    return query.group_by(*(key.unalias() for key in by)) if by else query
-
-
-def limiting(names: Names, order: Sequence[Expression], k: int, offset: int) -> exp.Query:
-    """Return the query of the first ``k`` rows in an order, after some."""
-    query = exp.select("*").from_("this").order_by(*_orders(names, order)).limit(k)
+    outputs = [exp.Star()] if expressions is None else [_named(names, part) for part in expressions]
+    query = exp.select(*by, *outputs).from_("this").where(*map(_parsed, conditions))
+    if by:
+        query = query.group_by(*(key.unalias() for key in by))
+    if limit is not None:
+        query = query.order_by(*_orders(names, order)).limit(limit)
     return query.offset(offset) if offset else query
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from itertools import groupby
 from typing import Final
 
 import attrs
@@ -71,7 +71,8 @@ def parse_script(text: str) -> list[Statement]:
     >>> parse_script("drop view a cascade")
     [DropStatement(name='a', is_table=False, cascade=True)]
     """
-    return [_statement(statement, text) for statement in _statements(text)]
+    parts = groupby(tokens_in(text), lambda token: token.token_type is TokenType.SEMICOLON)
+    return [_statement(list(tokens), text) for ends, tokens in parts if not ends]
 
 
 def tables_read(query: str) -> frozenset[str]:
@@ -81,18 +82,6 @@ def tables_read(query: str) -> frozenset[str]:
     ['a', 'b', 'c']
     """
     return frozenset(lower_case(node.name) for node in nodes_in(query_of(query)) if isinstance(node, exp.Table))
-
-
-def _statements(text: str) -> Iterator[list[Token]]:
-    statement: list[Token] = []
-    for token in tokens_in(text):
-        if token.token_type != TokenType.SEMICOLON:
-            statement.append(token)
-        elif statement:
-            yield statement
-            statement = []
-    if statement:
-        yield statement
 
 
 def _placed(text: str, begin: int, end: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -131,7 +132,7 @@ def _rules_of_moments() -> dict[tuple[Any, ...], Overload]:
     both_ways("+", _DATE, _I, _DATE, moments.add_days)
     less(_DATE, _I, _DATE, lambda value, days: moments.add_days(value, -days))
     less(_DATE, _DATE, _I, lambda one, other: (one - other).days)
-    both_ways("+", _DATE, _TIME, Kind.TIMESTAMP, moments.at_time)
+    both_ways("+", _DATE, _TIME, Kind.TIMESTAMP, datetime.datetime.combine)
     both_ways("+", _TIME, _SPAN, _TIME, moments.add_to_time)
     less(_TIME, _SPAN, _TIME, lambda value, delta: moments.add_to_time(value, -delta))
     rules["+", _SPAN, _SPAN] = _of_one_kind(moments.add_durations, _SPAN)

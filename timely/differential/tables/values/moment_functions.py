@@ -131,11 +131,6 @@ def add_days(value: datetime.date, days: int) -> datetime.date:
         raise SqlError(f"{value} + {days} days: {error}") from None
 
 
-def at_time(day: datetime.date, time: datetime.time) -> datetime.datetime:
-    """Return the timestamp of a date and a time of day."""
-    return datetime.datetime.combine(day, time)
-
-
 def add_durations(one: datetime.timedelta, other: datetime.timedelta) -> datetime.timedelta:
     """Return the sum of intervals."""
     return duration((one // _MICROSECOND) + (other // _MICROSECOND))
