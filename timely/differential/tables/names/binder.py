@@ -94,17 +94,14 @@ class Binder:
 
     def __init__(self, tables: Mapping[str, Sequence[Column]]) -> None:
         self._numbers = count()
-        self.tables: Tables = {name: self._scanned(name, columns) for name, columns in tables.items()}
+        self.tables: Tables = {
+            name: TableRows([column.name for column in columns], [column.kind for column in columns], name)
+            for name, columns in tables.items()
+        }
 
     def fresh(self) -> int:
         """Return the number of a new column."""
         return next(self._numbers)
-
-    def _scanned(self, name: str, columns: Sequence[Column]) -> TableRows:
-        def scan(node: exp.Expr) -> QueryPlan:
-            return nodes.TableScan(name, tuple(Ref(column.kind, self.fresh()) for column in columns))
-
-        return TableRows([column.name for column in columns], scan)
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
@@ -149,16 +146,9 @@ class Binder:
                 query = self.query(this, around, known)
             if free(query.plan):
                 raise refusal(cte, "WITH of a correlated subquery reads no columns from outside: put the query into FROM")
-            known[name] = self._shared(query.plan, renamed(listed(columns), query.names))
+            kinds = [ref.kind for ref in query.plan.columns]
+            known[name] = TableRows(renamed(listed(columns), query.names), kinds, query.plan)
         return known
-
-    def _shared(self, plan: QueryPlan, names: Sequence[str]) -> TableRows:
-        """Return what reads one plan, each time with columns of other numbers."""
-
-        def reading(node: exp.Expr) -> QueryPlan:
-            return nodes.Project(plan, tuple(NamedExpr(self.fresh(), ref) for ref in plan.columns))
-
-        return TableRows(names, reading)
 
     def recursive(
         self, cte: exp.Expr, body: exp.Expr, name: str, written: Sequence[exp.Expr], around: QueryScope | None, tables: Tables
@@ -170,12 +160,8 @@ class Binder:
         tables = self.with_tables(clause, around, tables)
         base = self.query(first, around, tables)
         names, loop = renamed(written, base.names), f"{name}\0{self.fresh()}"
-
-        def reading(node: exp.Expr) -> QueryPlan:
-            return nodes.TableScan(loop, tuple(Ref(ref.kind, self.fresh()) for ref in base.plan.columns), at=node)
-
-        step = self.query(second, around, {**tables, name: TableRows(names, reading)})
         kinds = [ref.kind for ref in base.plan.columns]
+        step = self.query(second, around, {**tables, name: TableRows(names, kinds, loop)})
         try:
             check_kinds([ref.kind for ref in step.plan.columns], kinds, step.names)
         except SqlError as error:

@@ -208,7 +208,7 @@ def _table(binder: NameBinder, node: exp.Table, scope: QueryScope) -> QueryPlan:
     rows = scope.tables.get(name)
     if rows is None:
         raise refusal(node, f"there is no table {node.name}; there are: {', '.join(sorted(scope.tables)) or 'none'}")
-    return _named(scope, alias, name, rows.columns, rows.plan(node), this)
+    return _named(scope, alias, name, rows.columns, rows.plan(binder.fresh, node), this)
 
 
 def _of_query(binder: NameBinder, node: exp.Expr, alias: exp.Expr | None, scope: QueryScope, *, joins: bool) -> QueryPlan:

@@ -10,20 +10,28 @@ from typing import Any, Protocol
 import attrs
 from sqlglot import exp
 
-from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, SortKey
+from timely.differential.tables.expressions.bound import Call, Expr, Literal, NamedExpr, Ref, SortKey
 from timely.differential.tables.expressions.calls import call
 from timely.differential.tables.names.refusals import refusal
-from timely.differential.tables.plan.nodes import QueryPlan
+from timely.differential.tables.plan.nodes import Project, QueryPlan, TableScan
 from timely.differential.tables.values.kinds import Kind, lower_case, spelling
 from timely.errors import SqlError
 
 
 @attrs.frozen
 class TableRows:
-    """What a query may read by a name: its columns, and a plan of its rows, whose columns have numbers of their own."""
+    """What a query may read by a name: its columns, and its rows, of a table or a plan."""
 
     columns: Sequence[str]
-    plan: Callable[[exp.Expr], QueryPlan]
+    kinds: Sequence[Kind]
+    rows: str | QueryPlan
+
+    def plan(self, fresh: Callable[[], int], node: exp.Expr) -> QueryPlan:
+        """Return a plan of its rows, whose columns have numbers of their own."""
+        refs = tuple(Ref(kind, fresh()) for kind in self.kinds)
+        if isinstance(self.rows, str):
+            return TableScan(self.rows, refs, at=node)
+        return Project(self.rows, tuple(NamedExpr(ref.id, own) for ref, own in zip(refs, self.rows.columns)))
 
 
 Tables = Mapping[str, TableRows]
