@@ -39,6 +39,7 @@ REFERENCE = (
     "timely.files",
     "timely.worker",
     "timely.recovery",
+    "timely.connect",
     "timely.differential",
     "timely.differential.graphs",
     "timely.server",

@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods",),
     ("worker",),
     ("recovery", "monitor"),
+    ("connect",),
     ("differential",),
     ("inspect",),
     ("execution",),
@@ -45,8 +46,8 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The exceptions, with the modules in them: graphs and views on DataFrames stand on the pipeline.
 EXCEPTIONS = {("timely.graphs.spark", "spark"), ("timely.graphs.graphframes", "spark"), ("timely.differential.spark", "spark")}
 
-# A scope draws its picture with `timely.inspect`, which is imported when it is called.
-FACADE = {"timely.methods": ("timely.inspect",)}
+# Methods that import when they are called: a scope draws its picture with `timely.inspect`, and reads with `timely.connect`.
+FACADE = {"timely.methods": ("timely.inspect", "timely.connect")}
 
 # Wings of a package, lowest first: a file may import from its own wing and those before it. "" is the package's own folder.
 WINGS: dict[str, tuple[str, ...]] = {

@@ -305,6 +305,10 @@ class SchemaError(TimelyError, ValueError):
     """Data does not have the expected columns or types."""
 
 
+class ConnectorError(TimelyError, RuntimeError):
+    """A source or sink that cannot go on: its broker cannot be reached, has lost positions, or has another writer's rows."""
+
+
 class FeedError(OperatorError, ValueError):
     """A row of a change feed that cannot be applied to its table; the message names the input, the row and what to do."""
 

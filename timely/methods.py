@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from timely import dataflow, files, operators
@@ -12,6 +12,7 @@ from timely.dataflow.scope_builder import ADVICE
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
+    from timely.connect import SinkConnector, SourceConnector
     from timely.inspect import Picture
 
 T = TypeVar("T", bound=PartialOrder)
@@ -42,6 +43,52 @@ def picture(scope: ScopeBuilder[Any]) -> Picture:
     from timely import inspect
 
     return inspect.picture(scope)
+
+
+def read(
+    scope: ScopeBuilder[int], source: SourceConnector, *, every: float = 0.1, rows: int = 4096, name: str | None = None
+) -> Stream[int, Any]:
+    """Return the stream of a source's changes, ``(row, difference)``, or of its Arrow batches.
+
+    An epoch lasts ``every`` seconds; with 0 each read is one. A read takes about ``rows`` rows of a partition. A run that resumes
+    from a checkpoint reads on from the positions in it, on any number of workers; without ``timely.recovery.Recovery`` each run
+    begins anew. ``GraphError`` in a nested scope, or one whose times are no whole numbers.
+
+    >>> import timely
+    >>> from timely.testing import MemoryBroker, MemorySource
+    >>> broker = MemoryBroker({"a": [("to", 1)], "b": [("be", 1)]})
+    >>> timely.example(lambda scope: scope.read(MemorySource(broker), every=0))
+    [(0, [('be', 1), ('to', 1)])]
+    """
+    from timely import connect
+
+    return connect.read(scope, source, every=every, rows=rows, name=name)
+
+
+def write(
+    stream: Stream[int, Any], sink: SinkConnector, *, columns: Sequence[str] | None = None, name: str | None = None
+) -> None:
+    """Write a stream of changes, ``(row, difference)``, to a sink, exactly once.
+
+    The sink has what a checkpoint holds: it gets the net changes since the last one as one epoch, when the checkpoint is durable,
+    so ``timely.connect.run`` or ``recovery.checkpoint()`` moves it. One worker writes. ``ConfigurationError`` without a
+    ``timely.recovery.Recovery``, ``ConnectorError`` where the sink has rows of other checkpoints.
+
+    >>> import timely
+    >>> from timely import connect
+    >>> from timely.recovery import MemoryStore, Recovery
+    >>> from timely.testing import MemoryBroker, MemorySink
+    >>> broker = MemoryBroker()
+    >>> with timely.Worker() as worker, Recovery(worker, MemoryStore()) as recovery:
+    ...     with worker.dataflow(int) as scope:
+    ...         scope.to_stream([(("to",), 1), (("be",), 1), (("be",), -1)]).write(MemorySink(broker))
+    ...     connect.run(recovery)
+    >>> dict(broker.rows)
+    {('to',): 1}
+    """
+    from timely import connect
+
+    connect.write(stream, sink, columns=columns, name=name)
 
 
 class StreamMethods:
@@ -89,6 +136,7 @@ class StreamMethods:
     unary_notify = operators.unary_notify
     value_counts = operators.value_counts
     vertex = operators.vertex
+    write = write
     write_csv = files.write_csv
     write_ipc = files.write_ipc
     write_json = files.write_json
@@ -111,6 +159,7 @@ class ScopeMethods:
     new_input = operators.new_input
     new_unordered_input = operators.new_unordered_input
     picture = picture
+    read = read
     read_arrow = files.read_arrow
     read_csv = files.read_csv
     read_ipc = files.read_ipc

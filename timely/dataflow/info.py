@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from timely.dataflow.activator import Activator
-from timely.dataflow.operator_state import Load, Log, Rescale, Save, StateDeclarations, StatePart
+from timely.dataflow.operator_state import CheckpointFollower, Load, Log, Rescale, Save, StateDeclarations, StatePart
 from timely.dataflow.origin import Origin
 from timely.errors import ErrorSubject, RecoveryError, failure
 
@@ -52,6 +52,7 @@ class OperatorInfo:
         rescale: Rescale | None = None,
         logged: bool = False,
         at_rest: bool = False,
+        follower: CheckpointFollower | None = None,
     ) -> Log:
         """Register state, in the constructor, while the operator holds its initial capabilities.
 
@@ -60,8 +61,8 @@ class OperatorInfo:
         ``load(items)`` is called before this returns. On another number of workers, items without a route go to
         ``rescale(items of each worker)``, and without ``rescale`` that is an error. With ``logged`` the operator appends each
         change to the returned log, and a checkpoint holds the changes alone. With ``at_rest`` the state is whole only where no
-        message before the checkpoint's time is in flight; checkpoints in the middle of a loop are refused then. Without recovery
-        nothing happens.
+        message before the checkpoint's time is in flight; checkpoints in the middle of a loop are refused then. A
+        ``follower`` is called around each checkpoint. Without recovery nothing happens.
 
         >>> import timely
         >>> def counter(capability, info):
@@ -74,7 +75,7 @@ class OperatorInfo:
         state = self.state
         state.declared = True
         log = Log(state.registry is not None) if logged else None
-        part = StatePart(state.parts, save, load, rescale, log, at_rest)
+        part = StatePart(state.parts, save, load, rescale, log, at_rest, follower)
         if state.registry is not None:  # else nobody asks, and the part would keep the state of a finished dataflow alive
             state.parts += 1
             state.registry.register(self, part)

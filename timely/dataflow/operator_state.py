@@ -45,6 +45,25 @@ class Log:
         return entries
 
 
+class CheckpointFollower(Protocol):
+    """What an operator whose state is a position outside, a source or a sink, does at checkpoints."""
+
+    def stop(self) -> Any | None:
+        """Send nothing until ``resume``; return the first time at which a checkpoint can be taken, ``None`` for any."""
+
+    def advance(self, time: Any) -> None:
+        """Advance to the time of the checkpoint; ``CheckpointError`` for one before what ``stop`` returned."""
+
+    def resume(self) -> None:
+        """Go on: the checkpoint was taken, or failed."""
+
+    def committed(self, oldest: Any) -> None:
+        """Publish what the checkpoint holds; ``oldest`` is the time of the oldest that stays."""
+
+    def close(self) -> None:
+        """End: no checkpoint follows."""
+
+
 @attrs.frozen(eq=False)
 class StatePart:
     """One declaration of state: the ``number``-th of its operator.
@@ -60,6 +79,7 @@ class StatePart:
     rescale: Rescale | None
     log: Log | None
     at_rest: bool = False
+    follower: CheckpointFollower | None = None
 
 
 class StatefulOperator(Protocol):

@@ -6,9 +6,9 @@ whether equal updates come as one, are unspecified.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
@@ -35,7 +35,7 @@ from timely.differential.updates.linear import (
 )
 from timely.differential.updates.rings import INTEGERS, Ring, product_ring, ring_of
 from timely.differential.updates.updates import ByUpdate, Container, Counts, Diff, Kernel, Key, Update
-from timely.errors import CollectionMismatch, GraphError, brief
+from timely.errors import CollectionMismatch, DifferenceError, GraphError, brief
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
 from timely.operators.probes import ProbeHandle, probe
@@ -47,6 +47,7 @@ from timely.order import PartialOrder, Product, reaches
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from timely.connect import SinkConnector
     from timely.differential.updates.int_columns import Updates
 
 T = TypeVar("T", bound=PartialOrder, default=int)
@@ -471,6 +472,14 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         cannot be routed, such as objects of plain classes, need ``worker=``, or ``consolidate(key=...)`` before.
         """
         return output(self.stream, self.ring, worker, name, self.schema, self.placement)
+
+    def write(self, sink: SinkConnector, *, columns: Sequence[str] | None = None, name: str | None = None) -> None:
+        """Have a sink hold the records, exactly once: ``timely.connect.write``. ``DifferenceError`` for counts of other kinds."""
+        from timely import connect
+
+        if self.ring.native is not int:
+            raise DifferenceError(f"write {sink.name}: a sink counts rows in whole numbers, and {self!r} does not")
+        connect.write(cast("Stream[int, Any]", self.stream), sink, columns=columns, name=name)
 
     def probe(self, handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
         """Return a handle that shows the frontier of the collection."""

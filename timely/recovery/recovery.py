@@ -155,6 +155,11 @@ class Recovery:
         """The notes of each worker in that checkpoint, in worker order; ``[]`` for a fresh start."""
         return list(self._notes)
 
+    @property
+    def worker(self) -> Worker:
+        """The worker whose dataflows it checkpoints."""
+        return self._worker
+
     def agree(self, value: T) -> list[T]:
         """Return the values of all workers, in worker order: a collective all-gather."""
         return self._worker.all_gather(value)
@@ -216,12 +221,13 @@ class Recovery:
         damages = self._on_all("reading the checkpoints", lambda: damage_of(mine, self._store))
         return next((damage for damage in damages if damage), "")
 
-    def checkpoint(self, time: Any, notes: Any = None, *, in_flight: bool = False) -> Checkpoint:
+    def checkpoint(self, time: Any = None, notes: Any = None, *, in_flight: bool = False) -> Checkpoint:
         """Take a durable checkpoint of everything before ``time``.
 
         Every worker calls it with the same time, has sent nothing at or after that, and has advanced its inputs to it or closed
-        them. The call steps the worker until everything before the time is complete everywhere, then writes the state. ``notes``
-        is any picklable value for the program itself, or a function that returns it, called once the dataflows are at rest.
+        them; without a time, it is the first that all sources allow (``timely.connect``). The call steps the worker until
+        everything before the time is complete everywhere, then writes the state. ``notes`` is any picklable value for the program
+        itself, or a function that returns it, called once the dataflows are at rest.
 
         With ``in_flight`` nothing need be complete: the call pauses the workers where they are, in the middle of loops too, and
         writes the messages in flight with the state. Only as many workers can resume from that.
@@ -235,13 +241,19 @@ class Recovery:
         if self._closed:
             raise CheckpointError("this Recovery is closed: take checkpoints inside its with-block")
         worker = self._worker
+        followers = self._state.followers
         try:
+            if followers:  # before any worker waits for the others, which would send more
+                earliest = self._state.stop(otherwise=0 if self._last is None else self._last.time)
+                time = max(self.agree(earliest)) if time is None else time
             calls = self._on_all("the checkpoint", lambda: (self._checked(time, in_flight), in_flight))
             if any(other != time for other, _ in calls):
                 times = brief([other for other, _ in calls])
                 raise CheckpointError(f"the workers call checkpoint with different times, {times}: they must agree on one")
             if any(other != in_flight for _, other in calls):
                 raise CheckpointError("some workers call checkpoint with in_flight=True, and some without: they must agree")
+            for follower in followers:
+                follower.advance(time)
             (pause if in_flight else quiesce)(worker, self._state.scopes, time)
             name = checkpoint_name(self._run, self._number)
             self._number += 1
@@ -261,6 +273,8 @@ class Recovery:
                 )
         finally:
             worker.paused = False
+            for follower in followers:
+                follower.resume()
         self._committed(manifest)
         taken = Checkpoint(
             time, generation_of(self._run), name, sum(part.file.size for part in written), clock.monotonic() - began
@@ -393,6 +407,8 @@ class Recovery:
             state.committed()
         if self._worker.index == 0:
             self._collect_garbage(self._run, self._good, self._names)
+        for follower in self._state.followers:
+            follower.committed(self._good[-1].time)
 
     def _collect_garbage(self, run: str, good: list[Manifest], names: list[str]) -> None:
         """Delete what no retained checkpoint needs, as far as possible. The names are those that ``Ownership.check`` returned."""

@@ -14,7 +14,7 @@ import attrs
 
 from timely.dataflow import ScopeBuilder
 from timely.dataflow.operator_names import without_functions
-from timely.dataflow.operator_state import Piece, RelationStart, StatefulOperator, StatePart
+from timely.dataflow.operator_state import CheckpointFollower, Piece, RelationStart, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError
 from timely.recovery.comparison import UNNAMED, Comparison, called, compare
 from timely.recovery.in_flight import MessagesInFlight, check_scopes, messages_key, restore_messages
@@ -36,7 +36,7 @@ _NOTHING: Final = object()
 class RegisteredState:
     """One state part of an operator, and its changes that no checkpoint holds yet."""
 
-    __slots__ = ("at_rest", "info", "log", "number", "save", "unsaved")
+    __slots__ = ("at_rest", "follower", "info", "log", "number", "save", "unsaved")
 
     def __init__(self, info: StatefulOperator, part: StatePart) -> None:
         # No reference to part.load: it may refer to the operator's initial capability, and would hold that.
@@ -45,6 +45,7 @@ class RegisteredState:
         self.save = part.save
         self.log = part.log
         self.at_rest = part.at_rest
+        self.follower = part.follower
         self.unsaved: list[Piece] = []
 
     def is_full(self, layers: Sequence[Layer], whole: bool) -> bool:
@@ -85,6 +86,8 @@ class RegisteredState:
         if self.log is not None:
             self.log.kept = False
             self.log.drain()
+        if self.follower is not None:
+            self.follower.close()
 
     @property
     def holder(self) -> str:
@@ -145,6 +148,16 @@ class WorkerState:
     def descriptions(self) -> list[Relations]:
         """The relations of the dataflows by number; empty for one whose ``with`` block raised."""
         return [self._relations.get(number, {}) for number in range(self._opened)]
+
+    @property
+    def followers(self) -> list[CheckpointFollower]:
+        """What is called around each checkpoint, in the order in which it was built."""
+        return [state.follower for state in self.parts.values() if state.follower is not None]
+
+    def stop(self, otherwise: int) -> int:
+        """Stop the followers, whose times are whole numbers; return the first at which they allow a checkpoint."""
+        times = [follower.stop() for follower in self.followers]
+        return max((time for time in times if time is not None), default=otherwise)
 
     def check_in_flight(self) -> None:
         """Raise ``StateError`` for an operator whose state is not whole while messages are in flight."""

@@ -10,6 +10,7 @@ try:
 except ModuleNotFoundError as error:
     raise ConfigurationError("timely.testing needs Hypothesis: pip install hypothesis") from error
 
+from timely.testing.connectors import MemoryBroker, MemorySink, MemorySource, check_sink, check_source
 from timely.testing.invariants import INVARIANTS, Invariant
 from timely.testing.lattice_laws import check_lattice
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
@@ -43,6 +44,9 @@ __all__ = [
     "INVARIANTS",
     "Invariant",
     "LOCAL_FILES",
+    "MemoryBroker",
+    "MemorySink",
+    "MemorySource",
     "MemoryStateRegistry",
     "Network",
     "NodeSpec",
@@ -57,6 +61,8 @@ __all__ = [
     "TimeKit",
     "changes",
     "check_lattice",
+    "check_sink",
+    "check_source",
     "check_refinement",
     "check_summary",
     "check_timestamp",

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import TypeVar
 
+from timely import connect
 from timely.dataflow import ScopeBuilder, Stream, declared_schema, warn
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession
@@ -49,6 +50,7 @@ def table(
     - ``table(collection, schema)``: the records of a collection, which are tuples.
     - ``table(scope, data)``: the rows of ``data`` at the minimum time, once, whichever number of workers is given it. ``data``
       exports Arrow: a PyArrow table or batch, a DataFrame of polars or pandas, a relation of DuckDB.
+    - ``table(scope, source)``: the rows of a source with positions (``timely.connect``), which changes them.
     - ``table(stream, schema)``: the rows of a stream of Arrow batches, or of tuples, each at its time; ``scope.read_parquet`` and
       the like make such streams.
 
@@ -72,6 +74,10 @@ def table(
         if schema is not None:
             raise GraphError("table: the schema is given twice")
         data, schema = None, data
+    changes: Stream[Any, Any] | None = None
+    if isinstance(data, connect.SourceConnector):
+        changes = connect.read(source, data)
+        data, schema = None, data.schema if schema is None else schema
     if schema is not None:
         schema = declared_schema(schema, name)
     if data is not None:
@@ -87,7 +93,10 @@ def table(
         schema = _without_counts(schema, count, source, name)
     columns = columns_of(schema)
     session: InputSession[Any, Any] | None = None
-    if isinstance(source, Collection):
+    if changes is not None:
+        added = stream_reader(schema, name)
+        rows = Collection(linear(changes, name, lambda batch: added(batch) if is_arrow(batch) else batch))
+    elif isinstance(source, Collection):
         rows = source
     elif isinstance(source, Stream):
         read = stream_reader(schema, name) if count is None else counted_reader(as_written, count, name)

@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 from typing_extensions import TypeVar
 
+from timely.connect import SinkConnector
 from timely.dataflow import ScopeBuilder, Stream, declared_schema
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession
@@ -92,6 +93,24 @@ class Table(Generic[T]):
     def to_batches(self, *, name: str = "to_batches") -> Stream[T, pa.RecordBatch]:
         """Return the changes of each complete time as Arrow batches: the columns, and ``count``, by how much each row changed."""
         return self.collection.to_batches(self.schema, name=name)
+
+    def write(self, sink: SinkConnector, *, name: str | None = None) -> None:
+        """Have a sink hold the table's rows, exactly once: ``timely.connect.write``.
+
+        >>> import timely
+        >>> from timely import connect, differential as dd
+        >>> from timely.recovery import MemoryStore, Recovery
+        >>> from timely.testing import MemoryBroker, MemorySink, MemorySource
+        >>> broker = MemoryBroker({"words": [(("to",), 1), (("be",), 1), (("to",), 1)]})
+        >>> with timely.Worker() as worker, Recovery(worker, MemoryStore()) as recovery:
+        ...     with worker.dataflow(int) as scope:
+        ...         words = dd.table(scope, MemorySource(broker))
+        ...         words.group_by("word").agg("count(*) as n").write(MemorySink(broker))
+        ...     connect.run(recovery)
+        >>> sorted(broker.rows)
+        [('be', 1), ('to', 2)]
+        """
+        self.collection.write(sink, columns=[column.name for column in self.columns], name=name)
 
     # -- windows of time -------------------------------------------------------------------------------------------
 

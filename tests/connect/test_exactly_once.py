@@ -1,0 +1,227 @@
+"""Sources and sinks: nothing is lost or doubled, whatever dies, and what cannot be so is refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import timely
+from timely import connect
+from timely import differential as dd
+from timely.connect import Change, ReadBatch
+from timely.errors import ConfigurationError, ConnectorError, OperatorError
+from timely.recovery import MemoryStore, Recovery
+from timely.testing import MemoryBroker, MemorySink, MemorySource, check_sink, check_source
+
+
+def random_changes(seed: int) -> tuple[list[Change], dict[Any, int]]:
+    """Changes after each of which a row is there once or not, and what they add up to."""
+    choice = random.Random(seed)
+    rows: Counter[Any] = Counter()
+    changes: list[Change] = []
+    for _ in range(40):
+        row = (choice.randrange(8), choice.choice("abc"))
+        diff = -1 if rows[row] else 1
+        rows[row] += diff
+        changes.append((row, diff))
+    return changes, {row: count for row, count in rows.items() if count}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_change_is_there_once_whatever_dies(seed: int) -> None:
+    changes, rows = random_changes(seed)
+    parts = {name: changes[number::3] for number, name in enumerate("abc")}
+    broker = MemoryBroker({**parts, "empty": []})
+    assert check_source(lambda: MemorySource(broker), rows, seed=seed, odds=0.2) > 0
+    assert broker.acknowledged
+    target = MemoryBroker()
+    assert check_sink(lambda: MemorySink(target), lambda: target.rows, changes, seed=seed, odds=0.2) > 0
+
+
+class Forgetful(MemorySource):
+    """Forgets what it acknowledges too early."""
+
+    def read(self, partition: str, begin: int, rows: int) -> ReadBatch:
+        read = super().read(partition, begin, rows)
+        self.acknowledge({partition: read.end})
+        return read
+
+
+class Skipping(MemorySource):
+    """Skips what is gone."""
+
+    def read(self, partition: str, begin: int, rows: int) -> ReadBatch:
+        return super().read(partition, begin + 1, rows)
+
+
+class Repeating(MemorySink):
+    """Applies an epoch that it has once more."""
+
+    def commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        self._broker.epoch = None
+        super().commit(epoch, changes)
+
+
+class Losing(MemorySink):
+    """Notes an epoch before it has it."""
+
+    def commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        super().commit(epoch, changes[1:])
+
+
+@pytest.mark.parametrize("kind", [Forgetful, Skipping])
+def test_the_checker_finds_sources_that_are_wrong(kind: type[MemorySource]) -> None:
+    changes, rows = random_changes(1)
+    with pytest.raises((AssertionError, timely.TimelyError)):
+        broker = MemoryBroker({"a": changes})
+        check_source(lambda: kind(broker), rows, odds=0.3)
+
+
+@pytest.mark.parametrize("kind", [Repeating, Losing])
+def test_the_checker_finds_sinks_that_are_wrong(kind: type[MemorySink]) -> None:
+    broker = MemoryBroker()
+    with pytest.raises(AssertionError):
+        check_sink(lambda: kind(broker), lambda: broker.rows, random_changes(1)[0], odds=0.3)
+
+
+def test_a_view_of_a_source_is_in_a_sink() -> None:
+    changes, rows = random_changes(7)
+    broker = MemoryBroker({"a": changes})
+    target = MemoryBroker()
+    store = MemoryStore()
+
+    def program(worker: timely.Worker, workers: int, most: int) -> None:
+        with Recovery(worker, store) as recovery:
+            with worker.dataflow(int) as scope:
+                table = dd.table(scope, MemorySource(broker, schema="key long, word string", bounded=workers == 3))
+                table.group_by("key").agg("max(word) as greatest", "count(*) as n").write(MemorySink(target))
+            connect.run(recovery, seconds=0, until=lambda: workers < 3 and broker.acknowledged.get("a") == most)
+
+    for workers, most in ((1, 10), (2, 20), (3, len(changes))):
+        broker.partitions["a"] = changes[:most]
+        timely.execute(lambda worker, workers=workers, most=most: program(worker, workers, most), workers=workers)
+    by_key: dict[int, list[str]] = {}
+    for key, word in rows:
+        by_key.setdefault(key, []).append(word)
+    assert dict(target.rows) == {(key, max(words), len(words)): 1 for key, words in by_key.items()}
+
+
+def copied(broker: MemoryBroker, target: MemoryBroker, store: MemoryStore) -> None:
+    """Copy the partitions of one broker to the rows of another."""
+    with timely.Worker() as worker, Recovery(worker, store) as recovery:
+        with worker.dataflow(int) as scope:
+            scope.read(MemorySource(broker), every=0).write(MemorySink(target))
+        connect.run(recovery, seconds=0)
+
+
+def test_a_sink_of_other_checkpoints_is_refused() -> None:
+    broker, target, store = MemoryBroker({"a": [("to", 1)]}), MemoryBroker(), MemoryStore()
+    copied(broker, target, store)
+    copied(broker, target, store)
+    with pytest.raises(OperatorError, match=r"'write memory'.*has the rows of other checkpoints, up to epoch \d") as raised:
+        copied(broker, target, MemoryStore())
+    assert isinstance(raised.value.__cause__, ConnectorError)
+    assert target.rows == {"to": 1}
+
+
+def test_a_sink_that_is_ahead_of_the_checkpoint_is_refused() -> None:
+    broker, target, store = MemoryBroker({"a": [("to", 1)]}), MemoryBroker(), MemoryStore()
+    copied(broker, target, store)
+    assert target.epoch is not None
+    target.epoch += 1
+    with pytest.raises(OperatorError, match=r"has epoch \d+, and the run goes on from a checkpoint at \d+: a newer one is lost"):
+        copied(broker, target, store)
+
+
+def test_positions_that_are_gone_are_an_error() -> None:
+    broker, store = MemoryBroker({"a": [("to", 1), ("be", 1)]}), MemoryStore()
+    broker.acknowledged["a"] = 1
+    with pytest.raises(OperatorError, match="partition 'a' begins at 1, and position 0 is gone"):
+        copied(broker, MemoryBroker(), store)
+
+
+def test_an_older_run_cannot_write() -> None:
+    target = MemoryBroker()
+    older, newer = MemorySink(target), MemorySink(target)
+    older.open("a", None)
+    newer.open("b", None)
+    with pytest.raises(ConnectorError, match="another run has opened it"):
+        older.commit(1, [("row", 1)])
+    newer.commit(1, [("row", 1)])
+    assert target.rows == {"row": 1}
+
+
+def refusal(build: Any) -> str:
+    """The error of a program with a recovery."""
+    with timely.Worker() as worker, Recovery(worker, MemoryStore()) as recovery, pytest.raises(timely.TimelyError) as raised:
+        build(worker, recovery)
+    return str(raised.value)
+
+
+def test_what_cannot_be_right_is_refused() -> None:
+    broker = MemoryBroker({"a": [("to", 1)]})
+
+    def nested(worker: timely.Worker, recovery: Recovery) -> None:
+        with worker.dataflow(int) as scope, scope.iterative() as inner:
+            inner.read(MemorySource(broker))  # type: ignore[arg-type]
+
+    def other_times(worker: timely.Worker, recovery: Recovery) -> None:
+        with worker.dataflow(timely.Product[int, int]) as scope:
+            scope.to_stream([("to", 1)]).write(MemorySink(broker))  # type: ignore[arg-type]
+
+    def records(worker: timely.Worker, recovery: Recovery) -> None:
+        with worker.dataflow(int) as scope:
+            scope.to_stream([1]).write(MemorySink(broker))
+        connect.run(recovery, seconds=0)
+
+    def before(worker: timely.Worker, recovery: Recovery) -> None:
+        with worker.dataflow(int) as scope:
+            scope.read(MemorySource(broker, bounded=False), every=0)
+        for _ in range(3):
+            broker.partitions["a"].append(("be", 1))
+            worker.step()
+        recovery.checkpoint(1)
+
+    def seconds(worker: timely.Worker, recovery: Recovery) -> None:
+        connect.run(recovery, seconds=31)
+
+    texts = {build: refusal(build) for build in (nested, other_times, records, before, seconds)}
+    assert "are in a dataflow's own scope, with times of type int" in texts[nested]
+    assert "are in a dataflow's own scope, with times of type int" in texts[other_times]
+    assert "takes pairs of a row and a difference, and [1] came" in texts[records]
+    assert "call checkpoint() without a time, not with 1" in texts[before]
+    assert "seconds=31" in texts[seconds]
+
+
+def test_a_sink_needs_checkpoints() -> None:
+    with pytest.raises(OperatorError, match=r"with timely\.recovery\.Recovery") as raised:
+        timely.example(lambda scope: scope.to_stream([("to", 1)]).write(MemorySink(MemoryBroker())))  # type: ignore[arg-type, return-value]
+    assert isinstance(raised.value.__cause__, ConfigurationError)
+    assert "was built at test_exactly_once.py:" in str(raised.value)
+
+
+def test_a_source_without_checkpoints_begins_anew_and_is_never_acknowledged() -> None:
+    broker = MemoryBroker({"a": [("to", 1)]})
+    for _ in range(2):
+        assert timely.example(lambda scope: scope.read(MemorySource(broker))) == [(0, [("to", 1)])]
+    assert broker.acknowledged == {}
+
+
+def test_new_partitions_are_read() -> None:
+    broker, target = MemoryBroker({"a": [("to", 1)]}), MemoryBroker()
+
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, store) as recovery:
+            with worker.dataflow(int) as scope:
+                scope.read(MemorySource(broker, bounded=False), every=0.001).write(MemorySink(target))
+            connect.run(recovery, seconds=0, until=lambda: len(target.rows) == len(broker.partitions))
+
+    store = MemoryStore()
+    timely.execute(program, workers=2)
+    broker.partitions["b"] = [("be", 1)]
+    timely.execute(program, workers=2)
+    assert target.rows == {"to": 1, "be": 1}

@@ -1,0 +1,109 @@
+"""``write``: the operator of a sink. Its state is the outbox: the changes that the sink gets when the checkpoint is durable."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from timely.connect.protocols import Change, SinkConnector
+from timely.connect.source_operator import check_whole_times
+from timely.dataflow import Distribute, InputPort, OperatorInfo, Stream, route, scope_of
+from timely.dataflow.info import blaming
+from timely.errors import ConfigurationError, ConnectorError, ContainerError, brief
+from timely.operators.generic import sink as sink_of
+
+
+def write(
+    stream: Stream[int, Any], sink: SinkConnector, *, columns: Sequence[str] | None = None, name: str | None = None
+) -> None:
+    """Have a sink hold the changes of a stream: ``stream.write(sink)``."""
+    name = name or f"write {sink.name}"
+    check_whole_times(scope_of(stream, name), name)
+    owner = route(sink.name)
+    pact = Distribute(lambda time, batch, workers: [(owner % workers, batch)])
+    sink_of(stream, pact, name, lambda info: _Writer(sink, columns, owner, info).logic)
+
+
+class _Writer:
+    """The operator of a sink on one worker; the sink is open on the one that writes."""
+
+    def __init__(self, sink: SinkConnector, columns: Sequence[str] | None, owner: int, info: OperatorInfo) -> None:
+        if info.state.registry is None:
+            raise ConfigurationError(
+                "a sink has what a checkpoint holds: build the dataflow inside `with timely.recovery.Recovery(worker, folder):`"
+            )
+        self._sink = sink
+        self._owner = owner
+        self._info = info
+        self._writes = owner % info.peers == info.worker
+        self._pending: dict[int, dict[Any, int]] = {}  # changes by time
+        self._outbox: dict[Any, int] = {}  # what the checkpoint at the boundary holds
+        self._boundary = 0
+        self._ended = False
+        self._history = secrets.token_hex(8)
+        info.register_state(self._save, self._load, at_rest=True, follower=self)
+        if self._writes:
+            last = sink.open(self._history, columns)
+            if last is not None and last > self._boundary:
+                raise ConnectorError(
+                    f"sink {sink.name!r} has epoch {last}, and the run goes on from a checkpoint at {self._boundary}: a newer"
+                    " one is lost or damaged. Bring it back, or begin anew with another folder and an empty sink"
+                )
+            self._commit()
+
+    def logic(self, input: InputPort[int, Change]) -> None:
+        for capability, batch in input:
+            changes = self._pending.setdefault(capability.time, {})
+            try:
+                for row, diff in batch:
+                    changes[row] = changes.get(row, 0) + diff
+            except (TypeError, ValueError) as error:
+                raise ContainerError(f"a sink takes pairs of a row and a difference, and {brief(batch)} came: {error}") from error
+        self._ended = not input.frontier
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def _save(self) -> Iterator[tuple[int, Any]]:
+        for time in [time for time in self._pending if time < self._boundary]:  # they are complete
+            for row, diff in self._pending.pop(time).items():
+                self._outbox[row] = self._outbox.get(row, 0) + diff
+        if self._writes:
+            yield self._owner, (self._history, self._boundary)
+            for row, diff in self._outbox.items():
+                yield self._owner, (None, row, diff)
+            for time, changes in self._pending.items():
+                for row, diff in changes.items():
+                    yield self._owner, (time, row, diff)
+
+    def _load(self, items: Iterable[Any]) -> None:
+        for item in items:
+            if len(item) == 2:
+                self._history, self._boundary = item
+            else:
+                time, row, diff = item
+                changes = self._outbox if time is None else self._pending.setdefault(time, {})
+                changes[row] = diff
+
+    def stop(self) -> int | None:
+        return max(self._pending, default=-1) + 1 or None if self._ended else None
+
+    def advance(self, time: int) -> None:
+        self._boundary = time
+
+    def resume(self) -> None:
+        pass
+
+    def committed(self, oldest: int) -> None:
+        with blaming(self._info.place(), self._info.worker):
+            self._commit()
+
+    def _commit(self) -> None:
+        changes = [change for change in self._outbox.items() if change[1]]
+        if changes:
+            self._sink.commit(self._boundary, changes)
+        self._outbox = {}
+
+    def close(self) -> None:
+        if self._writes:
+            self._sink.close()

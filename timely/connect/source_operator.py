@@ -1,0 +1,164 @@
+"""``read``: the operator of a source. Its state is the position of each partition at the checkpoint's time.
+
+Epochs are cut by the clock: each lasts ``every`` seconds since the run began. What is in which does not matter, since no sink
+has an epoch that no checkpoint holds. After a checkpoint all workers count from its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from typing import Any
+
+from timely.connect.protocols import Position, SourceConnector
+from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope, route
+from timely.errors import CheckpointError, ConfigurationError, GraphError, brief
+from timely.operators.generic import source as source_of
+from timely.operators.resuming import resume_time
+
+
+def read(
+    scope: ScopeBuilder[int], source: SourceConnector, *, every: float = 0.1, rows: int = 4096, name: str | None = None
+) -> Stream[int, Any]:
+    """Return the stream of a source's changes: ``scope.read(source)``."""
+    name = name or f"read {source.name}"
+    check_whole_times(scope, name)
+    if not isinstance(every, int | float) or not every >= 0 or not isinstance(rows, int) or rows < 1:
+        raise ConfigurationError(f"{name}: every={every!r} is a number of seconds, and rows={rows!r} a number of at least 1")
+    return source_of(scope, name, lambda capability, info: _Reader(scope, source, capability, info, every, rows).logic)
+
+
+def check_whole_times(scope: ScopeBuilder[Any], name: str) -> None:
+    """Raise ``GraphError`` in a nested scope, or where times are no whole numbers: a checkpoint is at one of the dataflow's."""
+    check_scope(scope, name)
+    if scope.parent is not None or scope.time is not int:
+        raise GraphError(
+            f"{name} in scope {scope.path!r}: sources and sinks are in a dataflow's own scope, with times of type int"
+        )
+
+
+class _Reader:
+    """The operator of a source on one worker, which reads the partitions that are its own."""
+
+    def __init__(
+        self,
+        scope: ScopeBuilder[int],
+        source: SourceConnector,
+        capability: Capability[int],
+        info: OperatorInfo,
+        every: float,
+        rows: int,
+    ) -> None:
+        self._source = source
+        self._capability = capability
+        self._info = info
+        self._every = every
+        self._rows = rows
+        self._positions: dict[str, Position] = {}
+        self._over: set[str] = set()
+        self._stopped = False
+        self._sent = False  # at the time of the capability
+        self._asked = False
+        self._boundary = 0
+        begins = resume_time(scope, info)
+        if begins is not None:
+            capability.downgrade(begins.first)
+        info.register_state(self._save, self._load, at_rest=True, follower=self)
+        self._checkpoints = [(capability.time, dict(self._positions))]
+        self._restart_clock()
+        if info.state.registry is None:
+            info.at_end(source.close)
+        info.activator.wait_for_peers()
+        info.describe(lambda: f"{len(self._positions)} partitions")
+
+    def _restart_clock(self) -> None:
+        self._base, self._began = self._capability.time, monotonic()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def logic(self, output: OutputPort[int]) -> None:
+        if self._stopped or not self._capability.held:
+            return
+        self._advance()
+        busy = False
+        for partition in self._partitions():
+            batch, end, over = self._source.read(partition, self._positions[partition], self._rows)
+            busy = busy or over or end != self._positions[partition]
+            self._positions[partition] = end
+            if over:
+                self._over.add(partition)
+            if len(batch):
+                self._sent = True
+                output.session(self._capability).give_batch(batch)
+        if self._source.bounded and self._over >= self._positions.keys():
+            self._capability.drop()
+        elif busy or not self._every:
+            self._info.activator.activate()
+        else:
+            self._info.activator.activate_after(self._every)
+
+    def _advance(self) -> None:
+        """Begin the epoch that is due."""
+        if self._every:
+            due = self._base + int((monotonic() - self._began) / self._every)
+        else:
+            due = self._capability.time + self._sent
+        if due > self._capability.time:
+            self._capability.downgrade(due)
+            self._sent = False
+            self._asked = self._source.bounded
+
+    def _partitions(self) -> Iterator[str]:
+        """Yield the partitions that this worker is to read."""
+        if not self._asked:
+            self._asked = True
+            for partition in self._source.partitions():
+                if partition not in self._positions and route(partition) % self._info.peers == self._info.worker:
+                    self._positions[partition] = self._source.start(partition)
+        return (partition for partition in list(self._positions) if partition not in self._over)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def _save(self) -> Iterator[tuple[int, tuple[str, Position, bool]]]:
+        for partition, position in self._positions.items():
+            yield route(partition), (partition, position, partition in self._over)
+
+    def _load(self, items: Iterable[tuple[str, Position, bool]]) -> None:
+        for partition, position, over in items:
+            self._positions[partition] = position
+            if over:
+                self._over.add(partition)
+
+    def stop(self) -> int | None:
+        self._stopped = True
+        return self._capability.time + self._sent if self._capability.held else None
+
+    def advance(self, time: int) -> None:
+        self._boundary = time
+        if not self._capability.held:
+            return
+        if not isinstance(time, int) or time < self._capability.time + self._sent:
+            raise CheckpointError(
+                f"source {self._info.name!r} ({self._info.path}) is at {self._capability.time} already, and cuts its epochs"
+                f" itself: call checkpoint() without a time, not with {brief(time)}"
+            )
+        self._capability.downgrade(time)
+        self._sent = False
+
+    def resume(self) -> None:
+        if self._stopped:
+            self._stopped = False
+            self._restart_clock()
+            self._info.activator.activate()
+
+    def committed(self, oldest: int) -> None:
+        self._checkpoints.append((self._boundary, dict(self._positions)))
+        while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= oldest:
+            self._checkpoints.pop(0)
+        time, positions = self._checkpoints[0]
+        if time <= oldest and positions:
+            self._source.acknowledge(positions)
+
+    def close(self) -> None:
+        self._capability.drop()
+        self._source.close()
