@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -103,7 +104,7 @@ def test_a_view_of_a_source_is_in_a_sink() -> None:
 
     for workers, most in ((1, 10), (2, 20), (3, len(changes))):
         broker.partitions["a"] = changes[:most]
-        timely.execute(lambda worker, workers=workers, most=most: program(worker, workers, most), workers=workers)
+        timely.execute(partial(program, workers=workers, most=most), workers=workers)
     by_key: dict[int, list[str]] = {}
     for key, word in rows:
         by_key.setdefault(key, []).append(word)
@@ -167,11 +168,11 @@ def test_what_cannot_be_right_is_refused() -> None:
 
     def nested(worker: timely.Worker, recovery: Recovery) -> None:
         with worker.dataflow(int) as scope, scope.iterative() as inner:
-            inner.read(MemorySource(broker))  # type: ignore[arg-type]
+            inner.read(MemorySource(broker))  # type: ignore[misc]
 
     def other_times(worker: timely.Worker, recovery: Recovery) -> None:
         with worker.dataflow(timely.Product[int, int]) as scope:
-            scope.to_stream([("to", 1)]).write(MemorySink(broker))  # type: ignore[arg-type]
+            scope.to_stream([("to", 1)]).write(MemorySink(broker))  # type: ignore[misc]
 
     def records(worker: timely.Worker, recovery: Recovery) -> None:
         with worker.dataflow(int) as scope:

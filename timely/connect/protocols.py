@@ -20,7 +20,7 @@ Change: TypeAlias = tuple[Any, int]
 
 
 class ReadBatch(NamedTuple):
-    """What one read returned: changes, or an Arrow batch of added rows; where the next begins; whether the partition is over.
+    """What one read returned: changes, or an Arrow batch of added rows; where the next begins; whether this run has no more.
 
     What belongs together, such as the changes of a transaction, is in one read, so that it is in one epoch.
     """
@@ -32,7 +32,7 @@ class ReadBatch(NamedTuple):
 
 @runtime_checkable
 class SourceConnector(Protocol):
-    """A source with positions. Where it is ``bounded``, its partitions end, and no more come.
+    """A source with positions. Where it is ``bounded``, a run ends with what is there; the next one reads on.
 
     It is made on every worker. A partition is read by one of them, whose number follows from the partition's name.
     """

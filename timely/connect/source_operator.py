@@ -83,7 +83,7 @@ class _Reader:
         busy = False
         for partition in self._partitions():
             batch, end, over = self._source.read(partition, self._positions[partition], self._rows)
-            busy = busy or over or end != self._positions[partition]
+            busy = busy or over or len(batch) > 0
             self._positions[partition] = end
             if over:
                 self._over.add(partition)
@@ -119,15 +119,12 @@ class _Reader:
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
-    def _save(self) -> Iterator[tuple[int, tuple[str, Position, bool]]]:
+    def _save(self) -> Iterator[tuple[int, tuple[str, Position]]]:
         for partition, position in self._positions.items():
-            yield route(partition), (partition, position, partition in self._over)
+            yield route(partition), (partition, position)
 
-    def _load(self, items: Iterable[tuple[str, Position, bool]]) -> None:
-        for partition, position, over in items:
-            self._positions[partition] = position
-            if over:
-                self._over.add(partition)
+    def _load(self, items: Iterable[tuple[str, Position]]) -> None:
+        self._positions.update(items)
 
     def stop(self) -> int | None:
         self._stopped = True

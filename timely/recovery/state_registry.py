@@ -86,8 +86,6 @@ class RegisteredState:
         if self.log is not None:
             self.log.kept = False
             self.log.drain()
-        if self.follower is not None:
-            self.follower.close()
 
     @property
     def holder(self) -> str:
@@ -126,6 +124,7 @@ class WorkerState:
         self.layers: dict[Key, list[Layer]] = {}
         """What the checkpoint before has of each part, by the key that the part has now."""
         self.parts: dict[Key, RegisteredState] = {}
+        self.endings: list[Callable[[], object]] = []  # also of dataflows that could not be built
         self.scopes: list[ScopeBuilder[Any]] = []
         self.messages: dict[Key, MessagesInFlight] = {}
         self._relations: dict[int, Relations] = {}
@@ -170,7 +169,9 @@ class WorkerState:
                 )
 
     def close(self) -> None:
-        """Release the state and the state files."""
+        """Release the state and the state files, and close sources and sinks."""
+        for end in self.endings:
+            end()
         for state in self.parts.values():
             state.close()
         self.parts.clear()
@@ -320,6 +321,8 @@ class DataflowStateRegistry:
         path, identity = without_functions(info.path), without_functions(info.identity)
         key = (self._number, identity, part.number)
         state = RegisteredState(info, part)
+        if part.follower is not None:
+            self._state.endings.append(part.follower.close)
         if self._built:
             raise StateError(
                 f"{state.label} declares state when its dataflow is built already: call info.register_state in its constructor"

@@ -58,7 +58,7 @@ class MemorySource:
             raise ConnectorError(f"partition {partition!r} begins at {oldest}, and position {begin} is gone")
         batch = changes[begin : begin + rows]
         end = begin + len(batch)
-        return ReadBatch(batch, end, self.bounded and end == len(changes))
+        return ReadBatch(batch, end, self.bounded and end >= len(changes))
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
         self._broker.acknowledged.update(positions)

@@ -109,6 +109,19 @@ def table(
     return Table(rows, columns, session)
 
 
+def source_tables(scope: ScopeBuilder[int], source: Any) -> dict[str, Table[Any]]:
+    """Return the tables of a source that reads several, such as ``timely.connect.PostgresSource``, by their names.
+
+    What one transaction changes in them is in one epoch.
+    """
+    changes = connect.read(scope, source)
+
+    def rows_of(name: str) -> Collection[Any, Any]:
+        return Collection(linear(changes, name, lambda batch: [(row, diff) for (table, row), diff in batch if table == name]))
+
+    return {name: table(rows_of(name), schema, name=name) for name, schema in source.schemas.items()}
+
+
 def _without_counts(schema: pa.Schema, count: str, source: Any, name: str) -> pa.Schema:
     if not isinstance(source, Stream):
         raise GraphError(f"{name}: count= names a column of Arrow data: give data or a stream; session.update takes counts too")

@@ -1,0 +1,139 @@
+"""Tables of databases as sinks: each row once whatever dies, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timely.connect import Change, DuckDBSink, PostgresSink, SinkConnector, SqliteSink
+from timely.errors import ConnectorError
+from timely.testing import check_sink
+
+COLUMNS = ["part", "id", "text"]
+
+
+class Database:
+    """A table ``items`` with a key of two columns in one of the databases."""
+
+    def __init__(self, kind: str, folder: Path, request: pytest.FixtureRequest) -> None:
+        self._kind = kind
+        self._file = folder / "items.db"
+        self._server: Any = request.getfixturevalue("postgres") if kind == "postgres" else None
+        self("create table items (part int, id int, text text, primary key (part, id))")
+
+    def __call__(self, statement: str) -> list[Any]:
+        if self._server is not None:
+            return list(self._server(statement))
+        if self._kind == "duckdb":
+            import duckdb
+
+            with duckdb.connect(str(self._file)) as database:
+                return database.execute(statement).fetchall()
+        with contextlib.closing(sqlite3.connect(self._file)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+    def sink(self, **options: Any) -> Any:
+        options = {"key": ["part", "id"], **options}
+        if self._server is not None:
+            return PostgresSink(self._server.where, "items", **options)
+        return (
+            DuckDBSink(self._file, "items", **options) if self._kind == "duckdb" else SqliteSink(self._file, "items", **options)
+        )
+
+    @contextlib.contextmanager
+    def open(self, history: str, **options: Any) -> Iterator[SinkConnector]:
+        sink = self.sink(**options)
+        with contextlib.closing(sink):
+            sink.open(history, COLUMNS)
+            yield sink
+
+
+@pytest.fixture(params=["sqlite", "duckdb", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    return Database(request.param, tmp_path, request)
+
+
+def random_changes(seed: int) -> list[Change]:
+    """Changes of a table whose key is unique after each pair of a row that goes and one that comes."""
+    choice = random.Random(seed)
+    rows: dict[tuple[int, int], Any] = {}
+    changes: list[Change] = []
+    for _ in range(50):
+        key = (choice.randrange(2), choice.randrange(4))
+        if key in rows:
+            changes.append(((*key, rows.pop(key)), -1))
+        if choice.random() < 0.7:
+            rows[key] = choice.choice(["a", "it's", None, 'x"\\'])
+            changes.append(((*key, rows[key]), 1))
+    return changes
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(200, marks=pytest.mark.soak)])
+def test_each_row_is_there_once_whatever_dies(database: Database, seed: int) -> None:
+    def rows() -> dict[Any, int]:
+        return dict.fromkeys(database("select * from items"), 1)
+
+    kills = 0
+    while kills < seed:
+        changes = random_changes(seed + kills)
+        kills += check_sink(database.sink, rows, changes, columns=COLUMNS, seed=seed + kills)
+        database("delete from items")
+        database("delete from timely_sinks")
+
+
+@pytest.mark.parametrize(
+    ("write", "text"),
+    [
+        (lambda sink: sink.commit(2, [((1, 1, "b"), 1)]), "items"),
+        (lambda sink: sink.commit(2, [((1, 2, "b"), -1)]), "does not have the rows that it was given: delete of 1 met 0"),
+        (
+            lambda sink: sink.commit(2, [((1, 2, "b"), 1), ((1, 2, "c"), 1)]),
+            r"the key \(part, id\) has more than one row, \(1, 2\)",
+        ),
+        (lambda sink: sink.commit(2, [((1, 2, "b"), 2)]), "has more than one row"),
+        (lambda sink: sink.commit(2, [((1, None, "b"), 1)]), "is NULL"),
+    ],
+)
+def test_what_does_not_fit_the_rows_is_refused(database: Database, write: Callable[[SinkConnector], Any], text: str) -> None:
+    with database.open("history") as sink:
+        sink.commit(1, [((1, 1, "a"), 1)])
+        with pytest.raises(ConnectorError, match=text):
+            write(sink)
+        sink.commit(3, [((1, 1, "a"), -1), ((1, 1, "c"), 1)])  # it goes on
+    assert database("select * from items") == [(1, 1, "c")]
+
+
+def test_a_table_of_other_checkpoints_or_without_the_key_is_refused(database: Database) -> None:
+    with database.open("history") as sink:
+        sink.commit(1, [((1, 1, "a"), 1)])
+        sink.close()
+        with pytest.raises(ConnectorError, match="has the rows of other checkpoints, up to epoch 1"):
+            database.sink().open("another", COLUMNS)
+        with pytest.raises(ConnectorError, match="its key is part, id, and the rows have the columns part:"):
+            database.sink().open("history", ["part"])
+
+
+def test_an_older_run_cannot_write(database: Database) -> None:
+    with database.open("older") as older:
+        older.close()
+        with database.open("newer") as newer:
+            newer.close()
+            with pytest.raises(ConnectorError, match="another run has opened"):
+                older.commit(1, [((1, 1, "a"), 1)])
+            newer.commit(1, [((1, 1, "b"), 1)])
+    assert database("select * from items") == [(1, 1, "b")]
+
+
+def test_two_sinks_have_epochs_of_their_own(database: Database) -> None:
+    with database.open("one", name="first") as first:
+        first.commit(5, [((1, 1, "a"), 1)])
+        first.close()
+        with database.open("two", name="second") as second:
+            second.commit(1, [((1, 2, "b"), 1)])
+    assert sorted(database("select * from items")) == [(1, 1, "a"), (1, 2, "b")]

@@ -1,0 +1,225 @@
+"""Sinks that are tables of a database: PostgreSQL, SQLite and DuckDB.
+
+Invariant: the rows of an epoch, its number and the history are in one transaction, which first locks the sink's line in the table
+``timely_sinks``. Each row has a key; a change that does not meet the rows that are there is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from timely.connect.protocols import Change, check_history
+from timely.errors import ConnectorError, brief, error_text, require_package
+
+_LINES: Final = "timely_sinks"
+
+
+class _Plan(NamedTuple):
+    """The rows to delete, to update and to insert, by key."""
+
+    deletes: list[tuple[Any, ...]]
+    updates: list[tuple[Any, ...]]
+    inserts: list[tuple[Any, ...]]
+
+
+class _DatabaseSink:
+    """A table of a database that is kept equal to a view, by the columns of ``key``."""
+
+    _mark = "?"
+    _lock = ""
+    _begin = "begin"
+
+    def __init__(self, table: str, key: str | Sequence[str], name: str | None, place: str) -> None:
+        self.name = name or table
+        self._table = ".".join(map(_quoted, table.split(".")))
+        self._key = (key,) if isinstance(key, str) else tuple(key)
+        self._place = f"table {table} of {place}"
+        self._history = ""
+        self._columns: tuple[str, ...] = ()
+        self._connection: Any = None
+
+    def _connect(self) -> Any:
+        """Return a connection without transactions of its own, with its driver's errors as ``errors``."""
+        raise NotImplementedError
+
+    def open(self, history: str, columns: Sequence[str] | None) -> int | None:
+        """Lock the sink's line, and return its epoch."""
+        self._history = history
+        self._columns = tuple(columns or ())
+        lost = [column for column in self._key if column not in self._columns]
+        if lost or not self._key:
+            raise ConnectorError(
+                f"sink {self.name!r}: its key is {', '.join(self._key) or 'empty'}, and the rows have the columns"
+                f" {', '.join(self._columns) or '(unknown)'}: name the key of the table, and give write(..., columns=[...])"
+            )
+        with self._transaction() as cursor:
+            cursor.execute(f"create table if not exists {_LINES} (name text primary key, history text not null, epoch bigint)")
+            line = self._line(cursor)
+            if line is None:
+                self._execute(cursor, f"insert into {_LINES} values (?, ?, null)", (self.name, history))
+                return None
+            other, epoch = line
+            check_history(self.name, self._place, history, other, epoch)
+            self._execute(cursor, f"update {_LINES} set history = ? where name = ?", (history, self.name))
+            return None if epoch is None else int(epoch)
+
+    def commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        """Apply the changes and note the epoch."""
+        plan = self._plan(changes)
+        with self._transaction() as cursor:
+            line = self._line(cursor)
+            if line is None or line[0] != self._history:
+                raise ConnectorError(f"sink {self.name!r}: another run has opened {self._place} since: end this one")
+            if line[1] is not None and line[1] >= epoch:
+                return
+            names = [*map(_quoted, self._columns)]
+            where = " and ".join(f"{_quoted(column)} = ?" for column in self._key)
+            rest = ", ".join(f"{_quoted(column)} = ?" for column in self._columns if column not in self._key)
+            self._apply(cursor, f"delete from {self._table} where {where}", plan.deletes)
+            self._apply(cursor, f"update {self._table} set {rest} where {where}", plan.updates)
+            marks = ", ".join("?" for _ in names)
+            self._apply(cursor, f"insert into {self._table} ({', '.join(names)}) values ({marks})", plan.inserts)
+            self._execute(cursor, f"update {_LINES} set epoch = ? where name = ?", (epoch, self.name))
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    def _plan(self, changes: Sequence[Change]) -> _Plan:
+        places = [self._columns.index(column) for column in self._key]
+        others = [place for place in range(len(self._columns)) if place not in places]
+        gone: dict[Any, Any] = {}
+        come: dict[Any, Any] = {}
+        for row, diff in changes:
+            key = tuple(row[place] for place in places)
+            side = come if diff > 0 else gone
+            if abs(diff) != 1 or key in side or None in key:
+                reason = "is NULL" if None in key else "has more than one row"
+                raise ConnectorError(
+                    f"sink {self.name!r}: the key ({', '.join(self._key)}) {reason}, {brief(key)}: write a view with one row for"
+                    " each key, such as one with GROUP BY, or name more columns as the key"
+                )
+            side[key] = row
+        return _Plan(
+            [key for key in gone if key not in come],
+            [(*(row[place] for place in others), *key) for key, row in come.items() if key in gone],
+            [row for key, row in come.items() if key not in gone],
+        )
+
+    def _apply(self, cursor: Any, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        if rows:
+            count = self._execute_many(cursor, statement.replace("?", self._mark), rows)
+            if count != len(rows):
+                raise ConnectorError(
+                    f"sink {self.name!r}: {self._place} does not have the rows that it was given: {statement.split()[0]} of"
+                    f" {len(rows)} met {count}. Let nothing else change it, and have a unique key ({', '.join(self._key)})"
+                )
+
+    def _line(self, cursor: Any) -> Any:
+        self._execute(cursor, f"select history, epoch from {_LINES} where name = ?{self._lock}", (self.name,))
+        return cursor.fetchone()
+
+    def _execute(self, cursor: Any, statement: str, values: Sequence[Any]) -> None:
+        cursor.execute(statement.replace("?", self._mark), values)
+
+    def _execute_many(self, cursor: Any, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        cursor.executemany(statement, rows)
+        return int(cursor.rowcount)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """Yield the cursor of a transaction; ``ConnectorError`` for errors of the database, and the connection is closed then."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            cursor = self._connection.cursor()
+            cursor.execute(self._begin)
+            yield cursor
+            cursor.execute("commit")
+        except ConnectorError:
+            self.close()  # which rolls back
+            raise
+        except Exception as error:
+            self.close()
+            raise ConnectorError(f"sink {self.name!r}: {self._place}: {error_text(error)}") from error
+
+
+class PostgresSink(_DatabaseSink):
+    """Keeps a table of PostgreSQL equal to a view whose rows differ in ``key``, exactly once.
+
+    ``where`` is a connection string; what it lacks, such as a password, comes from the environment (``PGPASSWORD``). Nothing else
+    may change the table, and its key should be its primary key. ``timely_sinks``, in the first schema of the search path, has the
+    epochs of all sinks. ``name`` tells sinks apart. Needs psycopg.
+    """
+
+    _mark = "%s"
+    _lock = " for update"
+
+    def __init__(self, where: str, table: str, *, key: str | Sequence[str], name: str | None = None) -> None:
+        require_package("psycopg", "PostgresSink", "postgres")
+        super().__init__(table, key, name, "PostgreSQL")
+        self._where = where
+
+    def _connect(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(self._where, autocommit=True)
+
+
+class SqliteSink(_DatabaseSink):
+    """Keeps a table of a SQLite file equal to a view whose rows differ in ``key``, exactly once.
+
+    >>> import pathlib, sqlite3, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "totals.db")
+    >>> with sqlite3.connect(file) as database:
+    ...     _ = database.execute("create table totals (word text primary key, n int)")
+    >>> sink = SqliteSink(file, "totals", key="word")
+    >>> sink.open("history", ["word", "n"])
+    >>> sink.commit(1, [(("to", 2), 1)])
+    >>> sink.commit(2, [(("to", 2), -1), (("to", 3), 1)])
+    >>> sink.commit(2, [(("to", 2), -1), (("to", 3), 1)])  # again, after a kill: it has the epoch
+    >>> sink.close()
+    >>> database.execute("select * from totals").fetchall()
+    [('to', 3)]
+    """
+
+    _begin = "begin immediate"
+
+    def __init__(self, file: str | os.PathLike[str], table: str, *, key: str | Sequence[str], name: str | None = None) -> None:
+        super().__init__(table, key, name, os.fspath(file))
+        self._file = os.fspath(file)
+
+    def _connect(self) -> Any:
+        import sqlite3
+
+        return sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
+
+
+class DuckDBSink(_DatabaseSink):
+    """Keeps a table of a DuckDB file equal to a view whose rows differ in ``key``, exactly once. Needs duckdb.
+
+    Only one process at a time may have the file open, so others read it when the run has ended.
+    """
+
+    def __init__(self, file: str | os.PathLike[str], table: str, *, key: str | Sequence[str], name: str | None = None) -> None:
+        require_package("duckdb", "DuckDBSink", "duckdb")
+        super().__init__(table, key, name, os.fspath(file))
+        self._file = os.fspath(file)
+
+    def _connect(self) -> Any:
+        import duckdb
+
+        return duckdb.connect(self._file)
+
+    def _execute_many(self, cursor: Any, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        return sum(int(cursor.execute(statement, row).fetchone()[0]) for row in rows)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
