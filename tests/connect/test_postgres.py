@@ -266,34 +266,54 @@ def test_no_error_and_no_repr_has_a_password() -> None:
         assert "secret" not in f"{raised.value} {source!r} {sink!r}" and "/nowhere" in str(raised.value)
 
 
+CHANGES = (
+    "insert into orders values (100, 2, 5)",
+    "delete from orders where id = 1",
+    "update customers set name = 'eve' where id = 2",
+)
+
+
+class PageProgram:
+    """The program of the page, on a server with its tables."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        text = PAGE.read_text(encoding="utf-8")
+        [tables] = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        program = next(iter(re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)))
+        [self._query] = re.findall(r'"""(select.*?)"""', program, re.DOTALL)
+        self.source = program.replace('database = ""', f'database = "{server.where}"')
+        self._server = server
+        server(*filter(str.strip, tables.split(";")))
+
+    def equal(self) -> bool:
+        """Whether the table has the rows of the view."""
+        return sorted(self._server("select * from revenue")) == sorted(self._server(self._query))
+
+
+def test_the_program_of_the_page_keeps_the_table_equal(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = PageProgram(postgres)
+    monkeypatch.chdir(tmp_path)
+    ending = program.source.replace("connect.run(recovery)", "connect.run(recovery, seconds=0.01, until=equal)")
+    assert ending != program.source
+    for statement in CHANGES:
+        postgres(statement)
+        exec(compile(ending, "revenue.py", "exec"), {"equal": program.equal})
+        assert program.equal()
+
+
+@pytest.mark.soak
 def test_the_program_of_the_page_goes_on_after_a_kill(postgres: PostgresServer, tmp_path: Path) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    [tables] = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    [program] = re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    [query] = re.findall(r'"""(select.*?)"""', program, re.DOTALL)
-    postgres(*filter(str.strip, tables.split(";")))
-    (tmp_path / "revenue.py").write_text(program.replace('database = ""', f'database = "{postgres.where}"'), encoding="utf-8")
-
-    def started() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "revenue.py"], cwd=tmp_path)
-
-    def until_equal() -> None:
-        while sorted(postgres("select * from revenue")) != sorted(postgres(query)):
-            assert process.poll() is None
-            time.sleep(0.05)
-
-    process = started()
-    until_equal()
-    process.kill()
-    process.wait()
-    postgres(
-        "insert into orders values (100, 2, 5)",
-        "delete from orders where id = 1",
-        "update customers set name = 'eve' where id = 2",
-    )
-    process = started()
-    try:
-        until_equal()
-    finally:
-        process.kill()
-        process.wait()
+    program = PageProgram(postgres)
+    (tmp_path / "revenue.py").write_text(program.source, encoding="utf-8")
+    for statement in ("select 1", *CHANGES):
+        postgres(statement)
+        process = subprocess.Popen([sys.executable, "revenue.py"], cwd=tmp_path)
+        try:
+            while not program.equal():
+                assert process.poll() is None
+                time.sleep(0.05)
+        finally:
+            process.kill()
+            process.wait()

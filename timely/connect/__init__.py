@@ -5,6 +5,7 @@ them and takes checkpoints. A connector of your own implements :class:`SourceCon
 client is imported when its connector is made.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from timely.connect.databases import DuckDBSink, PostgresSink, SqliteSink
@@ -14,11 +15,16 @@ from timely.connect.sink_operator import write
 from timely.connect.source_operator import read
 
 if TYPE_CHECKING:
+    from timely.connect.folders import FolderSource
+    from timely.connect.kafka import KafkaSink, KafkaSource
     from timely.connect.postgres_source import PostgresSource
 
 __all__ = [
     "Change",
     "DuckDBSink",
+    "FolderSource",
+    "KafkaSink",
+    "KafkaSource",
     "Position",
     "PostgresSink",
     "PostgresSource",
@@ -35,9 +41,13 @@ __all__ = [
 if not TYPE_CHECKING:  # where type checkers see it, they accept every name
 
     def __getattr__(name: str) -> Any:
-        # This one loads PyArrow.
-        if name == "PostgresSource":
-            from timely.connect.postgres_source import PostgresSource
-
-            return PostgresSource
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # These load PyArrow.
+        module = {
+            "FolderSource": "folders",
+            "KafkaSink": "kafka",
+            "KafkaSource": "kafka",
+            "PostgresSource": "postgres_source",
+        }.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"timely.connect.{module}"), name)

@@ -9,20 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from timely.connect.keyed_rows import check_key, keyed
 from timely.connect.protocols import Change, check_history
-from timely.errors import ConnectorError, brief, error_text, require_package
+from timely.errors import ConnectorError, error_text, require_package
 
 _LINES: Final = "timely_sinks"
-
-
-class _Plan(NamedTuple):
-    """The rows to delete, to update and to insert, by key."""
-
-    deletes: list[tuple[Any, ...]]
-    updates: list[tuple[Any, ...]]
-    inserts: list[tuple[Any, ...]]
 
 
 class _DatabaseSink:
@@ -48,13 +41,7 @@ class _DatabaseSink:
     def open(self, history: str, columns: Sequence[str] | None) -> int | None:
         """Lock the sink's line, and return its epoch."""
         self._history = history
-        self._columns = tuple(columns or ())
-        lost = [column for column in self._key if column not in self._columns]
-        if lost or not self._key:
-            raise ConnectorError(
-                f"sink {self.name!r}: its key is {', '.join(self._key) or 'empty'}, and the rows have the columns"
-                f" {', '.join(self._columns) or '(unknown)'}: name the key of the table, and give write(..., columns=[...])"
-            )
+        self._columns = check_key(self.name, self._key, columns)
         with self._transaction() as cursor:
             cursor.execute(f"create table if not exists {_LINES} (name text primary key, history text not null, epoch bigint)")
             line = self._line(cursor)
@@ -68,7 +55,8 @@ class _DatabaseSink:
 
     def commit(self, epoch: int, changes: Sequence[Change]) -> None:
         """Apply the changes and note the epoch."""
-        plan = self._plan(changes)
+        rows = keyed(self.name, self._key, self._columns, changes)
+        others = [place for place, column in enumerate(self._columns) if column not in self._key]
         with self._transaction() as cursor:
             line = self._line(cursor)
             if line is None or line[0] != self._history:
@@ -77,11 +65,12 @@ class _DatabaseSink:
                 return
             names = [*map(_quoted, self._columns)]
             where = " and ".join(f"{_quoted(column)} = ?" for column in self._key)
-            rest = ", ".join(f"{_quoted(column)} = ?" for column in self._columns if column not in self._key)
-            self._apply(cursor, f"delete from {self._table} where {where}", plan.deletes)
-            self._apply(cursor, f"update {self._table} set {rest} where {where}", plan.updates)
+            rest = ", ".join(f"{names[place]} = ?" for place in others)
+            updates = [(*(row[place] for place in others), *key) for key, row in rows.updates.items()]
+            self._apply(cursor, f"delete from {self._table} where {where}", list(rows.deletes))
+            self._apply(cursor, f"update {self._table} set {rest} where {where}", updates)
             marks = ", ".join("?" for _ in names)
-            self._apply(cursor, f"insert into {self._table} ({', '.join(names)}) values ({marks})", plan.inserts)
+            self._apply(cursor, f"insert into {self._table} ({', '.join(names)}) values ({marks})", list(rows.inserts.values()))
             self._execute(cursor, f"update {_LINES} set epoch = ? where name = ?", (epoch, self.name))
 
     def close(self) -> None:
@@ -90,27 +79,6 @@ class _DatabaseSink:
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.close()
-
-    def _plan(self, changes: Sequence[Change]) -> _Plan:
-        places = [self._columns.index(column) for column in self._key]
-        others = [place for place in range(len(self._columns)) if place not in places]
-        gone: dict[Any, Any] = {}
-        come: dict[Any, Any] = {}
-        for row, diff in changes:
-            key = tuple(row[place] for place in places)
-            side = come if diff > 0 else gone
-            if abs(diff) != 1 or key in side or None in key:
-                reason = "is NULL" if None in key else "has more than one row"
-                raise ConnectorError(
-                    f"sink {self.name!r}: the key ({', '.join(self._key)}) {reason}, {brief(key)}: write a view with one row for"
-                    " each key, such as one with GROUP BY, or name more columns as the key"
-                )
-            side[key] = row
-        return _Plan(
-            [key for key in gone if key not in come],
-            [(*(row[place] for place in others), *key) for key, row in come.items() if key in gone],
-            [row for key, row in come.items() if key not in gone],
-        )
 
     def _apply(self, cursor: Any, statement: str, rows: list[tuple[Any, ...]]) -> None:
         if rows:

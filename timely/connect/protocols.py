@@ -34,6 +34,9 @@ class ReadBatch(NamedTuple):
 class SourceConnector(Protocol):
     """A source with positions. Where it is ``bounded``, a run ends with what is there; the next one reads on.
 
+    Where it has a true attribute ``keyed``, a read has pairs of a key and a row, or ``None``: each replaces the row of its key
+    before, which is in the same partition.
+
     It is made on every worker. A partition is read by one of them, whose number follows from the partition's name.
     """
 

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from time import monotonic
 from typing import Any
 
-from timely.connect.protocols import Position, SourceConnector
+from timely.connect.protocols import Change, Position, SourceConnector
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope, route
 from timely.errors import CheckpointError, ConfigurationError, GraphError, brief
 from timely.operators.generic import source as source_of
+from timely.operators.keyed.state_machines import state_machine
 from timely.operators.resuming import resume_time
 
 
@@ -25,7 +26,13 @@ def read(
     check_whole_times(scope, name)
     if not isinstance(every, int | float) or not every >= 0 or not isinstance(rows, int) or rows < 1:
         raise ConfigurationError(f"{name}: every={every!r} is a number of seconds, and rows={rows!r} a number of at least 1")
-    return source_of(scope, name, lambda capability, info: _Reader(scope, source, capability, info, every, rows).logic)
+    stream = source_of(scope, name, lambda capability, info: _Reader(scope, source, capability, info, every, rows).logic)
+    return state_machine(stream, _replace, name=f"{name} by key") if getattr(source, "keyed", False) else stream
+
+
+def _replace(key: Any, row: Any, before: Any) -> tuple[Any, list[Change]]:
+    """Return the row of a key, and what changes where it replaces the one before."""
+    return row, [*([] if before is None else [(before, -1)]), *([] if row is None else [(row, 1)])]
 
 
 def check_whole_times(scope: ScopeBuilder[Any], name: str) -> None:
@@ -80,16 +87,19 @@ class _Reader:
         if self._stopped or not self._capability.held:
             return
         self._advance()
-        busy = False
+        rows, busy = self._rows, False
         for partition in self._partitions():
-            batch, end, over = self._source.read(partition, self._positions[partition], self._rows)
+            batch, end, over = self._source.read(partition, self._positions.pop(partition), self._rows)
             busy = busy or over or len(batch) > 0
-            self._positions[partition] = end
+            self._positions[partition] = end  # at the end of the others, which are read before it is read again
             if over:
                 self._over.add(partition)
             if len(batch):
                 self._sent = True
                 output.session(self._capability).give_batch(batch)
+                rows -= len(batch)
+                if rows <= 0:
+                    break
         if self._source.bounded and self._over >= self._positions.keys():
             self._capability.drop()
         elif busy or not self._every:

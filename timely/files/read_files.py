@@ -309,7 +309,7 @@ class _Reader:
         while self._waiting:
             scan, fragment, rows = self._waiting[0]
             if self._batches is None:
-                self._batches = _after(scan.batches(fragment), rows)
+                self._batches = rows_after(scan.batches(fragment), rows)
             batch = next(self._batches, None)
             if batch is not None:
                 self._waiting[0] = (scan, fragment, rows + batch.num_rows)
@@ -319,7 +319,7 @@ class _Reader:
         return None
 
 
-def _after(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+def rows_after(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the batches without the first ``rows`` rows, which were sent before a checkpoint."""
     for batch in batches:
         if rows < batch.num_rows:

@@ -1,0 +1,78 @@
+"""Folders that grow: each row of each file once, whatever dies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import timely
+from timely import connect
+from timely import differential as dd
+from timely.connect import FolderSource
+from timely.errors import ConnectorError, OperatorError
+from timely.recovery import MemoryStore, Recovery
+from timely.testing import MemoryBroker, MemorySink, check_source
+
+SCHEMA = "word string, n long"
+
+
+def write(folder: Path, name: str, first: int, rows: int = 5) -> None:
+    """Put a file of rows into a folder."""
+    table = pa.table({"word": [f"w{n % 3}" for n in range(first, first + rows)], "n": range(first, first + rows)})
+    if name.endswith(".csv"):
+        pa.csv.write_csv(table, folder / name)
+    else:
+        pa.parquet.write_table(table, folder / name, row_group_size=2)
+
+
+class RowsSource(FolderSource):
+    """One whose batches are rows, as the checker counts them, two in a batch."""
+
+    def read(self, partition: str, begin: Any, rows: int) -> Any:
+        read = super().read(partition, begin, rows)
+        if not len(read.batch):
+            return read
+        changes = [(tuple(row.values()), 1) for row in read.batch.to_pylist()[:2]]
+        return read._replace(batch=changes, end=read.end._replace(rows=begin.rows + len(changes)))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_row_of_each_file_is_there_once_whatever_dies(tmp_path: Path, seed: int) -> None:
+    for number in range(5):
+        write(tmp_path, f"part-{number}.{('parquet', 'csv')[number % 2]}", 5 * number)
+    (tmp_path / "_draft.csv").write_text("no,file\n")
+    expected = {(f"w{n % 3}", n): 1 for n in range(25)}
+    assert check_source(lambda: RowsSource(tmp_path, SCHEMA, bounded=True), expected, seed=seed, odds=0.1) > 0
+
+
+def count(folder: Path, store: MemoryStore, target: MemoryBroker, worker: timely.Worker) -> None:
+    """Count the words of the files that are there."""
+    with Recovery(worker, store) as recovery:
+        with worker.dataflow(int) as scope:
+            words = dd.table(scope, FolderSource(folder, SCHEMA, bounded=True))
+            words.group_by("word").agg("count(*) as n").write(MemorySink(target))
+        connect.run(recovery)
+
+
+def test_files_that_come_are_read_by_the_next_run_and_changed_ones_refused(tmp_path: Path) -> None:
+    store, target = MemoryStore(), MemoryBroker()
+    run = partial(timely.execute, partial(count, tmp_path, store, target))
+    write(tmp_path, "a.parquet", 0)
+    run(workers=2)
+    write(tmp_path, "b.csv", 5, rows=10)
+    run(workers=1)
+    (tmp_path / "a.parquet").unlink()
+    run(workers=1)
+    assert target.rows == Counter({("w0", 5): 1, ("w1", 5): 1, ("w2", 5): 1})
+    write(tmp_path, "b.csv", 5, rows=11)
+    with pytest.raises(
+        OperatorError, match=r"file 'b.csv' has \d+ bytes, and had \d+ when its first 10 rows were read"
+    ) as raised:
+        run(workers=1)
+    assert isinstance(raised.value.__cause__, ConnectorError)

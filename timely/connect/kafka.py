@@ -1,0 +1,318 @@
+"""Kafka: a topic as a source, whose positions are offsets, and a compacted topic as a sink, one transaction an epoch.
+
+Positions are the checkpoint's: no consumer group is used. The sink's epochs are in a topic of their own, in the same transaction
+as the rows, and its ``transactional.id`` fences an older run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from time import monotonic
+from typing import Any, Final
+
+import pyarrow as pa
+
+from timely.connect.keyed_rows import check_key, keyed
+from timely.connect.protocols import Change, ReadBatch, check_history
+from timely.dataflow import declared_schema
+from timely.errors import ConnectorError, error_text, require_package
+
+EPOCHS: Final = "timely_sinks"
+"""The topic with the epochs of all sinks, compacted by the sinks' names."""
+
+_PATIENCE: Final = 30.0
+"""Seconds for an answer of the broker."""
+_REFRESH: Final = 10.0
+"""Seconds after which new partitions are looked for."""
+
+_Brokers = str | Mapping[str, Any]
+
+
+def _settings(brokers: _Brokers, **others: Any) -> dict[str, Any]:
+    settings = {"bootstrap.servers": brokers} if isinstance(brokers, str) else dict(brokers)
+    return {**settings, **{name.replace("_", "."): value for name, value in others.items()}}
+
+
+class KafkaSource:
+    """Reads a topic of JSON objects: the columns of ``schema`` are their fields, and others are left out.
+
+    ``brokers`` is ``"host:9092,..."``, or settings of librdkafka, with passwords from wherever the program has them. Columns
+    named ``_key``, ``_timestamp`` (milliseconds), ``_partition`` and ``_offset`` are those of the record. With ``keyed`` a record
+    replaces the one of its key before, and a tombstone deletes it, as in a compacted topic. With ``bounded`` a run ends with what
+    is there. Records of aborted transactions are left out. ``ConnectorError`` where offsets are gone. Needs confluent-kafka.
+    """
+
+    def __init__(
+        self,
+        brokers: _Brokers,
+        topic: str,
+        schema: pa.Schema | str,
+        *,
+        keyed: bool = False,
+        bounded: bool = False,
+        name: str | None = None,
+    ) -> None:
+        require_package("confluent_kafka", "KafkaSource", "kafka")
+        self.name = name or topic
+        self.schema = declared_schema(schema, f"source {self.name}")
+        self.keyed = keyed
+        self.bounded = bounded
+        self._topic = topic
+        self._brokers = brokers
+        self._readers = [(field.name, _reader(field.type)) for field in self.schema]
+        self._client: Any = None
+        self._names: list[str] = []
+        self._asked = -_REFRESH
+        self._next: dict[int, int] = {}  # offsets that the client reads from
+        self._arrived: dict[int, deque[Any]] = {}
+
+    def partitions(self) -> list[str]:
+        if monotonic() >= self._asked + _REFRESH:
+            with self._consumer() as consumer:
+                topic = consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
+                if topic.error is not None:
+                    raise ConnectorError(f"source {self.name!r}: topic {self._topic} cannot be read: {topic.error}")
+                self._names = [f"{self._topic}-{number}" for number in sorted(topic.partitions)]
+            self._asked = monotonic()
+        return self._names
+
+    def start(self, partition: str) -> int:
+        return self._offsets(_number(partition))[0]
+
+    def read(self, partition: str, begin: int, rows: int) -> ReadBatch:
+        """Return the records that have arrived; the client fetches them on threads of its own."""
+        number = _number(partition)
+        with self._consumer() as consumer:
+            if self._next.get(number) != begin:
+                self._seek(consumer, number, begin)
+            arrived = self._arrived[number]
+            if not arrived:
+                self._fetch(consumer, rows)
+        batch: list[Any] = []
+        over = False
+        while arrived and len(batch) < rows:
+            message = arrived.popleft()
+            over = message.error() is not None  # the end of the partition, behind what it has
+            if not over:
+                batch.append(self._record(message))
+            self._next[number] = max(begin, message.offset() + (not over))
+        return ReadBatch(batch, self._next[number], self.bounded and over)
+
+    def acknowledge(self, positions: Mapping[str, int]) -> None:
+        """Nothing: the broker keeps records as long as the topic says."""
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        self._next.clear()
+        if client is not None:
+            with contextlib.suppress(Exception):
+                client.close()
+
+    def _offsets(self, number: int) -> tuple[int, int]:
+        from confluent_kafka import TopicPartition
+
+        with self._consumer() as consumer:
+            oldest, end = consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=_PATIENCE)
+            return oldest, end
+
+    def _seek(self, consumer: Any, number: int, offset: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        if number in self._next:
+            consumer.incremental_unassign([TopicPartition(self._topic, number)])
+        consumer.incremental_assign([TopicPartition(self._topic, number, offset)])
+        self._next[number] = offset
+        self._arrived[number] = deque()
+
+    def _fetch(self, consumer: Any, rows: int) -> None:
+        from confluent_kafka import KafkaError
+
+        for message in consumer.consume(rows, timeout=0):
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                self._arrived[message.partition()].append(message)
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                number = message.partition()
+                oldest, end = self._offsets(number)
+                raise ConnectorError(
+                    f"source {self.name!r}: partition {number} of topic {self._topic} has the offsets {oldest} to {end}, and"
+                    f" {self._next[number]} is wanted: what lies between is lost. Start anew with an empty folder of checkpoints"
+                )
+            else:
+                raise ConnectorError(f"source {self.name!r}: topic {self._topic}: {error}")
+
+    def _record(self, message: Any) -> Any:
+        where = f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}"
+        key, value = message.key(), message.value()
+        if (key if self.keyed else value) is None:
+            raise ConnectorError(f"{where}: the record has no {'key' if self.keyed else 'value: keyed=True takes tombstones'}")
+        if value is None:
+            return key, None
+        try:
+            fields = {
+                "_key": None if key is None else key.decode(),
+                "_timestamp": message.timestamp()[1],
+                "_partition": message.partition(),
+                "_offset": message.offset(),
+                **json.loads(value, parse_float=str),
+            }
+            row = tuple([read(fields.get(name)) for name, read in self._readers])
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise ConnectorError(f"{where}: its value is not read as {', '.join(self.schema.names)}: {error}") from error
+        return (key, row) if self.keyed else (row, 1)
+
+    @contextlib.contextmanager
+    def _consumer(self) -> Iterator[Any]:
+        from confluent_kafka import Consumer, KafkaException
+
+        try:
+            if self._client is None:
+                self._client = Consumer(
+                    {
+                        "enable.auto.commit": False,
+                        "auto.offset.reset": "error",
+                        "enable.partition.eof": True,
+                        "fetch.wait.max.ms": 50,  # for the end of a partition; records come at once
+                        "isolation.level": "read_committed",
+                        "group.id": "timely",  # which is not used
+                        **_settings(self._brokers),
+                    }
+                )
+            yield self._client
+        except KafkaException as error:
+            raise ConnectorError(f"source {self.name!r}: Kafka: {error_text(error)}") from error
+
+
+class KafkaSink:
+    """Keeps a compacted topic equal to a view whose rows differ in ``key``: records for rows, tombstones for those that went.
+
+    Keys and values are JSON: one key column is its value, several are an object, as the row is. An epoch is one transaction, with
+    its number in the topic ``timely_sinks``, which should have one partition and be compacted. ``name`` is the
+    ``transactional.id``. Consumers set ``isolation.level`` to ``read_committed``. Needs confluent-kafka.
+    """
+
+    def __init__(self, brokers: _Brokers, topic: str, *, key: str | Sequence[str], name: str | None = None) -> None:
+        require_package("confluent_kafka", "KafkaSink", "kafka")
+        self.name = name or topic
+        self._topic = topic
+        self._brokers = brokers
+        self._key = (key,) if isinstance(key, str) else tuple(key)
+        self._columns: tuple[str, ...] = ()
+        self._history = ""
+        self._epoch: int | None = None
+        self._producer: Any = None
+
+    def open(self, history: str, columns: Sequence[str] | None) -> int | None:
+        """Fence older runs, and return the last epoch that was committed."""
+        from confluent_kafka import Producer
+
+        self._columns = check_key(self.name, self._key, columns)
+        with self._blaming():
+            self._producer = Producer(_settings(self._brokers, transactional_id=self.name))
+            self._producer.init_transactions(_PATIENCE)
+            self._producer.list_topics(EPOCHS, timeout=_PATIENCE)  # makes it where brokers may
+        other, self._epoch = self._last()
+        check_history(self.name, f"topic {self._topic}", history, other, self._epoch)
+        self._history = history
+        return self._epoch
+
+    def commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        """Write the rows and the epoch in one transaction."""
+        rows = keyed(self.name, self._key, self._columns, changes)
+        if self._epoch is not None and epoch <= self._epoch:
+            return
+        with self._blaming():
+            if self._producer is None:
+                raise ConnectorError(f"sink {self.name!r}: a commit has failed: let the next run open it again")
+            self._producer.begin_transaction()
+            for key in rows.deletes:
+                self._produce(self._topic, key=self._key_text(key), value=None)
+            for key, row in [*rows.updates.items(), *rows.inserts.items()]:
+                self._produce(self._topic, key=self._key_text(key), value=_json(dict(zip(self._columns, row))))
+            self._produce(EPOCHS, key=self.name, value=_json({"history": self._history, "epoch": epoch}), partition=0)
+            self._producer.commit_transaction(_PATIENCE)
+        self._epoch = epoch
+
+    def close(self) -> None:
+        """Give up the transaction that is under way, if there is one."""
+        self._producer = None
+
+    def _key_text(self, key: tuple[Any, ...]) -> str:
+        return _json(key[0] if len(key) == 1 else dict(zip(self._key, key)))
+
+    def _produce(self, topic: str, **record: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, **record)
+            except BufferError:  # until the client has sent some
+                self._producer.poll(1)
+            else:
+                return
+
+    def _last(self) -> tuple[str, int | None]:
+        """Return the history and the epoch of the last commit."""
+        source = KafkaSource(self._brokers, EPOCHS, "_key string, history string, epoch long", bounded=True, name=self.name)
+        last: tuple[str, int | None] = ("", None)
+        try:
+            partition = source.partitions()[0]
+            place, over, waited = source.start(partition), False, monotonic() + _PATIENCE
+            while not over:
+                batch, place, over = source.read(partition, place, 1000)
+                last = next(((history, epoch) for (key, history, epoch), _ in reversed(batch) if key == self.name), last)
+                if monotonic() > waited:
+                    raise ConnectorError(f"sink {self.name!r}: topic {EPOCHS} is not read in {_PATIENCE:.0f} seconds")
+        finally:
+            source.close()
+        return last
+
+    @contextlib.contextmanager
+    def _blaming(self) -> Iterator[None]:
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            yield
+        except KafkaException as error:
+            self._producer = None
+            code = error.args[0].code()
+            if code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
+                raise ConnectorError(
+                    f"sink {self.name!r}: another run has opened topic {self._topic} since: end this one"
+                ) from error
+            raise ConnectorError(f"sink {self.name!r}: topic {self._topic}: {error_text(error)}") from error
+
+
+def _number(partition: str) -> int:
+    return int(partition.rpartition("-")[2])
+
+
+def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
+    """Return what makes a value of a type of one of JSON, in which numbers with a fraction are texts."""
+    types = pa.types
+    if types.is_date(kind):
+        read: Callable[[Any], Any] = datetime.date.fromisoformat
+    elif types.is_timestamp(kind):
+        read = datetime.datetime.fromisoformat
+    elif types.is_decimal(kind):
+        read = Decimal
+    elif types.is_floating(kind):
+        read = float
+    else:
+        return lambda value: value
+    return lambda value: None if value is None else read(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_json_text)
+
+
+def _json_text(value: Any) -> str:
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise ConnectorError(f"JSON has no form for a {type(value).__name__}: make it a text or a number in the view")
