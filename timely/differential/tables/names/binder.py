@@ -186,7 +186,8 @@ class Binder:
         tables = self.with_tables(clause, around, tables)
         left, right = (self.query(side, around, tables) for side in (first, second))
         if by_name:
-            left, right = self.by_name(left, right, node), self.by_name(right, left, node, first=False)
+            order_of_names = list(dict.fromkeys([*left.names, *right.names]))
+            left, right = (self.by_name(side, order_of_names, node) for side in (left, right))
         kinds = merged([ref.kind for ref in left.plan.columns], [ref.kind for ref in right.plan.columns], left.names)
         refs = tuple(Ref(kind, self.fresh()) for kind in kinds)
         operation = "union" if isinstance(node, exp.Union) else "except" if isinstance(node, exp.Except) else "intersect"
@@ -204,15 +205,13 @@ class Binder:
             self.refuse_special([keys[-1].value])
         return BoundQuery(self.limited(node, plan, keys, clauses, len(refs)), left.names, keys)
 
-    def by_name(self, query: BoundQuery, other: BoundQuery, node: exp.Expr, first: bool = True) -> BoundQuery:
-        """Return a query with the columns of both in the order of the first; what it does not have is null."""
-        for names in (query.names, other.names):
-            if len(set(names)) < len(names):
-                raise refusal(node, "BY NAME takes columns of different names")
-        order = dict.fromkeys([*query.names, *other.names] if first else [*other.names, *query.names])
-        own = dict(zip(query.names, query.plan.columns))
-        outputs = (NamedExpr(self.fresh(), own.get(name, Literal(Kind.NULL, None))) for name in order)
-        return BoundQuery(nodes.Project(query.plan, tuple(outputs)), list(order))
+    def by_name(self, query: BoundQuery, names: Sequence[str], node: exp.Expr) -> BoundQuery:
+        """Return a query with columns of these names; those that it does not have are null."""
+        own: dict[str, Expr] = dict(zip(query.names, query.plan.columns))
+        if len(own) < len(query.names):
+            raise refusal(node, "BY NAME takes columns of different names")
+        outputs = (NamedExpr(self.fresh(), own.get(name, Literal(Kind.NULL, None))) for name in names)
+        return BoundQuery(nodes.Project(query.plan, tuple(outputs)), names)
 
     def limited(self, node: exp.Expr, plan: QueryPlan, keys: Sequence[SortKey], clauses: Behind, width: int) -> QueryPlan:
         """Return the first rows in an order; an order alone changes nothing."""

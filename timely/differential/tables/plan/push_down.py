@@ -179,25 +179,18 @@ def conjuncts(conditions: Sequence[Expr], owners: Mapping[int, int] | None = Non
 
     ``owners`` say of which table each column is: of each, what alternatives say of it alone follows.
     """
-    for condition in conditions:
-        if _is(condition, "and"):
-            yield from conjuncts(condition.parts, owners)
-        else:
-            if _is(condition, "or") and owners is not None:
-                yield from _implied(condition, owners)
-            yield condition
-
-
-def _is(condition: Expr, name: str) -> bool:
-    return isinstance(condition, Call) and condition.name == name
-
-
-def _alternatives(condition: Expr) -> Iterator[Expr]:
-    if _is(condition, "or"):
-        for part in condition.parts:
-            yield from _alternatives(part)
-    else:
+    for condition in _sides("and", conditions):
+        if isinstance(condition, Call) and condition.name == "or" and owners is not None:
+            yield from _implied(condition, owners)
         yield condition
+
+
+def _sides(name: str, conditions: Sequence[Expr]) -> Iterator[Expr]:
+    for condition in conditions:
+        if isinstance(condition, Call) and condition.name == name:
+            yield from _sides(name, condition.parts)
+        else:
+            yield condition
 
 
 def _implied(condition: Expr, owners: Mapping[int, int]) -> Iterator[Expr]:
@@ -205,7 +198,7 @@ def _implied(condition: Expr, owners: Mapping[int, int]) -> Iterator[Expr]:
     tables = _tables(condition, owners)
     if len(tables) < 2 or has_query(condition):
         return
-    branches = [list(conjuncts([branch], owners)) for branch in _alternatives(condition)]
+    branches = [list(conjuncts([branch], owners)) for branch in _sides("or", [condition])]
     common = [part for part in branches[0] if all(part in branch for branch in branches[1:])]
     yield from common
     for table in sorted(tables):
