@@ -175,6 +175,8 @@ REFUSED = {
         "select [id][mod(id, 2, 3)] from orders": "column 13: it does not take (BIGINT, BIGINT, BIGINT)",
         "select [id][1, id] from orders": "column 9: [] takes one number",
         "select [id][1:2:3] from orders": "3 at line 1, column 17: STEP is not supported here",
+        "select sum(order by id) from orders": "sum(order by id) at line 1, column 8: something is missing in it",
+        "select *, count(*) from orders": "* at line 1, column 8: no such column here; next to aggregates it must stand in",
         "select array() from orders": "array() at line 1, column 8: this is not supported here",
         "select max(id, all) from orders": "all at line 1, column 16: the query cannot be parsed: this is one too many here",
         "select id from orders where id between 1 5": "'5' at line 1, column 42: the query cannot be parsed: AND is missing",

@@ -17,6 +17,7 @@ from timely.differential.tables.expressions.bound import (
     Expr,
     Literal,
     NamedExpr,
+    PlacedError,
     Ref,
     SortKey,
     ids_in,
@@ -269,7 +270,7 @@ class Binder:
         if computed:
             for part in functions:
                 if _special(part.parts, WindowCall):
-                    raise refusal(part.at, "a window function cannot stand in another: use a subquery")
+                    raise PlacedError("a window function cannot stand in another: use a subquery", part.at)
                 self.refuse_special(part.parts)
             plan = nodes.Windows(plan, computed)
 
@@ -325,7 +326,7 @@ class Binder:
 
         for part in firsts:
             if isinstance(part, Literal):
-                raise refusal(part.at, "DISTINCT ON takes names, not values")
+                raise PlacedError("DISTINCT ON takes names, not values", part.at)
         groups = [column(part, True) for part in firsts]
         read_later = bool(firsts) or ((limited or clauses.shown) and distinct is None)
         keys = [sort_key(part, column(value, read_later)) for part, value in orders]
@@ -392,14 +393,14 @@ class Binder:
                 self.refuse_special(part.parts)
                 ids = ids_in(*part.parts)
                 if ids and ids.isdisjoint(own):
-                    raise refusal(part.at, "an aggregate of columns from outside belongs to the query around this one")
+                    raise PlacedError("an aggregate of columns from outside belongs to the query around this one", part.at)
                 calls.append(NamedExpr(self.fresh(), part))
                 if isinstance(part.form, Whole) and part.form.order is None:
-                    raise refusal(part.at, f"{part.name} needs ORDER BY inside: the order of its values is unspecified")
+                    raise PlacedError(f"{part.name} needs ORDER BY inside: the order of its values is unspecified", part.at)
                 columns[part] = calls[-1].ref
             elif isinstance(part, GroupingCall):
                 if not all(key in place_of for key in part.keys):
-                    raise refusal(part.at, "GROUPING takes keys of GROUP BY")
+                    raise PlacedError("GROUPING takes keys of GROUP BY", part.at)
                 groupings.append(Grouping(self.fresh(), tuple(place_of[key] for key in part.keys)))
                 columns[part] = Ref(Kind.INTEGER, groupings[-1].id)
         places = tuple(tuple(place_of[key] for key in dict.fromkeys(chosen)) for chosen in sets)
@@ -409,14 +410,14 @@ class Binder:
         """Refuse columns that are not there: of ``FROM`` beside groups, or beside distinct rows."""
         for part in parts_in(values):
             if not hidden.isdisjoint({part.id} if isinstance(part, Ref) else part.outer):
-                raise refusal(part.at, "no such column here; next to aggregates it must stand in GROUP BY")
+                raise PlacedError("no such column here; next to aggregates it must stand in GROUP BY", part.at)
 
     def refuse_special(self, values: Sequence[Expr]) -> None:
         """Refuse aggregates and the like where no groups, windows or lists are."""
         for part in parts_in(values):
             why = _MISPLACED.get(type(part))
             if why is not None:
-                raise refusal(part.at, why)
+                raise PlacedError(why, part.at)
 
     def named_first(self, node: exp.Select, having: exp.Expr, keys: set[Expr], scope: QueryScope) -> set[int]:
         """Return the names of ``HAVING`` that mean selected columns before those of ``FROM``: outside of aggregates and keys."""
@@ -492,7 +493,8 @@ class Binder:
             clause, part = changes.get(name, ("", None))
             if clause == "except_" and _is_of(source, part):
                 continue
-            value = self.value(read(part, "this", "alias")[0], scope) if clause == "replace" else source.value(name)
+            column = attrs.evolve(source.value(name), at=output)
+            value = self.value(read(part, "this", "alias")[0], scope) if clause == "replace" else column
             name = name_in(part.args["alias"]) if clause == "rename" else name
             selected.add(name, value, scope if clause in ("replace", "rename") else None)
 
@@ -527,6 +529,8 @@ class Binder:
 
     def value(self, node: Any, scope: QueryScope) -> Expr:
         """Return an expression; aggregates and window functions of it are those of the query that it stands in."""
+        if node is None:
+            raise SqlError("something is missing in it")
         try:
             if is_aggregate(node):
                 return aggregated(self, node, scope)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 from sqlglot import exp
 
-from timely.differential.tables.expressions.bound import Expr, Literal, NamedExpr, Ref, has_query, ids_in
+from timely.differential.tables.expressions.bound import Expr, Literal, NamedExpr, PlacedError, Ref, has_query, ids_in
 from timely.differential.tables.expressions.calls import as_kind, call
 from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, NameBinder, QueryScope, distinct_names
 from timely.differential.tables.names.reader import is_comma, listed, name_in, read
@@ -78,7 +78,7 @@ def _join(binder: NameBinder, left: QueryPlan, node: exp.Expr, scope: QueryScope
         conditions = [part for part in conjuncts([binder.plain_value(on, scope)], scope.owners()) if not _always(part)]
         for condition in conditions:
             if has_query(condition):
-                raise refusal(condition.at, "a subquery in ON is not supported: put it into WHERE")
+                raise PlacedError("a subquery in ON is not supported: put it into WHERE", condition.at)
     if kind in ("SEMI", "ANTI"):
         del scope.items[len(before) :]
     how: str | None = _JOINS.get(side)
@@ -153,10 +153,10 @@ def _as_of(left: QueryPlan, right: QueryPlan, conditions: Sequence[Expr], node: 
     if len(others) != 1:
         raise refusal(node, "an as-of join has equalities and one inequality of an expression of each side")
     if getattr(others[0], "name", "") not in INEQUALITIES:
-        raise refusal(others[0].at or node, "the inequality of an as-of join is >=, >, <= or <")
+        raise PlacedError("the inequality of an as-of join is >=, >, <= or <", others[0].at)
     nearest = sides_of(others[0], one, other, tuple(INEQUALITIES))
     if nearest is None:
-        raise refusal(others[0].at or node, "the inequality of an as-of join compares an expression of each side")
+        raise PlacedError("the inequality of an as-of join compares an expression of each side", others[0].at)
     if any(sides_of(condition, one, other, ("=",)) is None for condition in equal):
         raise refusal(node, "an equality of an as-of join compares an expression of each side")
     return nodes.AsOf(left, right, tuple(equal), nearest[:2], nearest[2], optional)
@@ -233,7 +233,7 @@ def _values(binder: NameBinder, node: exp.Values, scope: QueryScope) -> QueryPla
         bound.append([binder.plain_value(part, scope) for part in parts])
         for value in bound[-1]:
             if ids_in(value) or has_query(value):
-                raise refusal(value.at, "no such column here; VALUES has no columns to read")
+                raise PlacedError("no such column here; VALUES has no columns to read", value.at)
     names = [f"col{place}" for place in range(len(bound[0]))]
     kinds = [value.kind for value in bound[0]]
     try:

@@ -9,7 +9,7 @@ import attrs
 from sqlglot import exp
 
 from timely.dataflow import ScopeBuilder
-from timely.differential.tables.expressions.bound import Ref, SortKey
+from timely.differential.tables.expressions.bound import PlacedError, Ref, SortKey
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import Row, RowScope
 from timely.differential.tables.names.binder import Behind, Binder
@@ -79,15 +79,15 @@ def answer_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Re
     try:
         query = binder.query(tree, None, binder.tables, Behind(shown=ordered))
         plan = pushed_down(decorrelated(query.plan, binder.fresh))
+        places = {ref: place for place, ref in enumerate(query.plan.columns)}
+        order: dict[int, SortKey] = {}
+        for key in query.order if ordered else ():
+            if not isinstance(key.value, Ref) or key.value not in places:
+                raise PlacedError("an answer is put in the order of columns that it has: select this too", key.value.at)
+            place = places[key.value]
+            order.setdefault(place, attrs.evolve(key, value=Ref(key.value.kind, place)))
     except SqlError as error:
         raise placed(error, tree) from None
-    places = {ref: place for place, ref in enumerate(query.plan.columns)}
-    order: dict[int, SortKey] = {}
-    for key in query.order if ordered else ():
-        if not isinstance(key.value, Ref) or key.value not in places:
-            raise refusal(key.value.at, "an answer is put in the order of columns that it has: select this too")
-        place = places[key.value]
-        order.setdefault(place, attrs.evolve(key, value=Ref(key.value.kind, place)))
     relation, width = build(plan, scope, tables), len(query.names)
     names = (*query.names, *(f"order {number}" for number in range(len(places) - width)))
     columns = tuple(attrs.evolve(column, name=name) for column, name in zip(relation.columns, names, strict=True))
