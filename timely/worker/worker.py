@@ -64,8 +64,8 @@ from timely.worker.worker_messages import (
 T = TypeVar("T", bound=PartialOrder)
 V = TypeVar("V")
 _PATIENCE: Final = 1.0
-_STEPS: Final = 1000
-"""Steps of ``run`` in a row, on a worker without peers."""
+_STEPS: Final = 16
+"""Steps of ``run`` in a row, on a worker without peers: so many look once at the memory."""
 
 _ADVICE: Final = "close the inputs and drop the capabilities"
 _ELSEWHERE: Final = "have every worker call all_gather as often as the others, not wait in step_while; or give a larger patience="
@@ -259,8 +259,9 @@ class Worker:
         """
         self._begin_step()
         try:
+            self._watch_memory()
             self._step_once()
-            if self._flow.crowded:
+            if not self._alone and self._flow.crowded:
                 self._wait_for_room()
         except BaseException as error:
             self._abort(error)
@@ -300,16 +301,19 @@ class Worker:
                 self._failed
             )
 
+    def _watch_memory(self) -> None:
+        """Raise ``OutOfMemoryError`` where memory is short; the clock alone takes a twentieth of an idle step."""
+        if perf_counter() >= self._look_at:
+            self._look_at = self._memory.look()
+
     def _step_once(self) -> None:
         """Deliver what has arrived, run what is active, and send what that led to."""
         alone, queue = self._alone, self._queue
-        if perf_counter() >= self._look_at:
-            self._look_at = self._memory.look()
         if not alone:
             for sender, message in self.transport.receive():
                 self._deliver(sender, message)
-        if self._flow.waiting:
-            self._flow.release(self._clock())
+            if self._flow.waiting:
+                self._flow.release(self._clock())
         if self._activations.pending:
             self._activations.run()
         chosen: Sequence[int] = ()
@@ -457,6 +461,7 @@ class Worker:
         """
         self._begin_step()
         try:
+            self._watch_memory()
             quiet = self.idle and bool(self._dataflows)
             if quiet and self._alone and not self._expects_activation():
                 return True
@@ -502,6 +507,7 @@ class Worker:
         """Take steps of ``run``: without peers up to ``steps`` of them, else one."""
         self._begin_step()
         try:
+            self._watch_memory()
             if self._activations.pending:
                 self._activations.run()
             waits = not self._may_run() and self._is_waiting()

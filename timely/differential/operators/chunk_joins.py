@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final, TypeVar
@@ -11,7 +11,6 @@ import numpy as np
 
 from timely.differential.operators.join_results import JoinResult
 from timely.differential.trace.chunk import Chunk, Matches, Values
-from timely.differential.trace.entries import Entry
 from timely.differential.updates.int_columns import LARGE, Array, Updates, greatest_of, joined, record_columns
 from timely.differential.updates.updates import Container
 from timely.operators.keyed.sorted_keys import SortedKeys, pairs
@@ -45,8 +44,6 @@ def chunk_pairs(
                 left, right = (two, one) if side else (one, two)
                 _collect(results_by_time.setdefault(bound, []), keys[here], left, right, diffs[here], result)
             yield len(keys)
-    if matches.loose:
-        yield _loose_pairs(time, mine, matches.loose, side, lub, result, results_by_time)
 
 
 def _products(mine: Chunk[T], first: Array, other: Chunk[T], second: Array) -> Array:
@@ -114,29 +111,3 @@ def _listed(values: Values | None) -> Iterable[object]:
     if values is None:
         return repeat(None)
     return values.tolist() if isinstance(values, np.ndarray) else values.reader()[:]
-
-
-def _loose_pairs(
-    time: T,
-    mine: Chunk[T],
-    loose: Mapping[int, list[Entry]],
-    side: int,
-    lub: Callable[[T, T], T],
-    result: JoinResult,
-    results_by_time: dict[T, list[Any]],
-) -> int:
-    """Collect the pairs with entries that are not in chunks, and return how many."""
-    count = 0
-    results: dict[T, list[Any]] = {}
-    for key, others in loose.items():
-        entries: list[Entry] = []
-        mine.lookup(key, key, entries)
-        for other, when, factor in others:
-            collected = results.setdefault(lub(time, when), [])
-            for value, _, diff in entries:
-                left, right = (other, value) if side else (value, other)
-                result.collect(collected, key, left, right, diff * factor)
-            count += len(entries)
-    for bound, collected in results.items():
-        results_by_time.setdefault(bound, []).append(collected)
-    return count

@@ -8,14 +8,15 @@ epochs of one key would meet ``n`` entries each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.operators.arrangement import Arrangement, describe_shared
 from timely.differential.operators.due_times import due_in
 from timely.differential.operators.join_results import JoinResult
-from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import Delta, Row
+from timely.differential.trace.entries import Entry
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.updates.updates import Container, Update
@@ -188,15 +189,19 @@ class _Join(Generic[T]):
         chunk = None if mine.keep is not None else delta.chunk_for(others)
         matches = None if chunk is None else others.matches(chunk.keys)
         if chunk is None or matches is None:
-            return self._row_pairs(time, mine.rows(delta, others), others, side, results_by_time)
+            return self._row_pairs(time, mine.rows(delta, others), others.history, side, results_by_time)
         from timely.differential.operators.chunk_joins import chunk_pairs
 
-        return chunk_pairs(time, chunk, matches, side, self._lub, self._result, results_by_time, self._limit)
+        pairs = chunk_pairs(time, chunk, matches, side, self._lub, self._result, results_by_time, self._limit)
+        if not matches.loose:
+            return pairs
+        loose = self._row_pairs(time, chunk.rows(matches.loose), matches.loose.__getitem__, side, results_by_time)
+        return chain(pairs, loose)
 
     def _row_pairs(
-        self, time: T, rows: Iterable[Row], others: Cursor[T], side: int, results_by_time: Results[T]
+        self, time: T, rows: Iterable[Row], history: Callable[[Any], list[Entry]], side: int, results_by_time: Results[T]
     ) -> Iterator[int]:
-        lub, result, history = self._lub, self._result.collect, others.history
+        lub, result = self._lub, self._result.collect
         last: T | None = None
         results: list[Update] = []
         count = 0

@@ -192,6 +192,13 @@ class Chunk(Generic[T]):
             )
         )
 
+    def rows(self, keys: Iterable[int]) -> Iterator[tuple[int, Any, Any]]:
+        """Return ``(key, value, difference)`` of the entries of keys."""
+        for key in keys:
+            entries: list[Entry] = []
+            self.lookup(key, key, entries)
+            yield from ((key, value, diff) for value, _, diff in entries)
+
     def select(self, keys: Array) -> tuple[Array, Array]:
         """Return, for those of sorted ``keys`` that are here, the number in ``keys`` and the row of each entry."""
         if len(keys) <= len(self.keys):

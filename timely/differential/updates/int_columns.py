@@ -226,11 +226,6 @@ def each_once(numbers: Array) -> Array:
     return once
 
 
-def joined_keys(parts: Sequence[Any]) -> Array:
-    """Return the keys of several deltas, sorted, each once."""
-    return each_once(np.concatenate(parts))
-
-
 def greatest_of(array: Array) -> int:
     """Return the greatest absolute value."""
     return max(abs(int(array.min())), abs(int(array.max()))) if len(array) else 0
