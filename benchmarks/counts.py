@@ -28,7 +28,7 @@ BASELINE = Path(__file__).with_name("counts.json")
 
 KINDS = ("instructions", "bytecodes")
 
-TOLERANCE = 0.1
+TOLERANCE = 0.03
 """What is taken for the same, as a part of the baseline."""
 
 MORE = 10

@@ -45,7 +45,7 @@ def test_arrays_of_rows_and_of_records(workers: int) -> None:
 
 
 def test_one_worker_refuses_the_keys_that_several_refuse() -> None:
-    lists: list[Any] = [[1, "a", 1.5j], [None, (1, 2.5j)], [object()]]
+    lists: list[Any] = [[1, "a", 1.5j], [None, (1, 2.5j)], [object()], [(1, ("a", (2, 1.5j))), 3]]
     for records in lists:
         for workers in (1, 2):
             with pytest.raises(RoutingError):

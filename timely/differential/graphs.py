@@ -357,7 +357,7 @@ def bidirectional_search(edges: Edges[T, N, N], pairs: Collection[T, tuple[N, N]
     {((1, 4), 3): 1}
     """
     forward = _by_source(edges, "bidirectional_search")
-    backward = forward.as_collection().map(_turned).arrange_by_key()
+    backward = forward.as_collection().map(_turned, columns=_turned_columns).arrange_by_key()
     asked = pairs.distinct()
     with forward.scope.iterative("bidirectional_search") as loop:
         inner = asked.enter(loop)

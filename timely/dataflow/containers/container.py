@@ -105,9 +105,13 @@ def _refuse(batch: Any, key: Key, workers: int) -> Parts:
     raise RoutingError(f"a container of type {type(batch).__name__} cannot be exchanged: {advice}")
 
 
-def _plain_tuples(keys: list[Any]) -> bool:
-    """Return whether all keys are tuples of values that can be routed, by their types: a tenth of the cost."""
-    return {tuple}.issuperset(map(type, keys)) and _ROUTED.issuperset(map(type, itertools.chain.from_iterable(keys)))
+def _are_plain(keys: list[Any]) -> bool:
+    """Return whether all keys are values that can be routed, or tuples of such, by their types: a tenth of the cost."""
+    types = set(map(type, keys))
+    if tuple not in types:
+        return types <= _ROUTED
+    parts = keys if len(types) == 1 else [key for key in keys if type(key) is tuple]
+    return types - {tuple} <= _ROUTED and _are_plain(list(itertools.chain.from_iterable(parts)))
 
 
 def _partition_list(batch: list[Any], key: Key, workers: int) -> Parts:
@@ -115,7 +119,7 @@ def _partition_list(batch: list[Any], key: Key, workers: int) -> Parts:
         raise RoutingError(f"a list of records has no column {brief(key)}: give a function of the record as the key")
     if workers == 1:
         keys = [key(record) for record in batch]
-        if not _ROUTED.issuperset(map(type, keys)) and not _plain_tuples(keys):
+        if not _are_plain(keys):
             for chosen in keys:
                 route(chosen)
         return [(0, batch)]
