@@ -1,4 +1,4 @@
-"""``python -m tests.spark_versions [--all] [4.0 …]``: tests of Spark on several versions of PySpark, printed as a table.
+"""``python -m tests.spark_versions [--all] [3.5 …]``: tests of Spark on several versions of PySpark, printed as a table.
 
 Each version is in an environment of its own below the one that runs this, from which it takes all other packages. A version that
 is installed there already needs none. Runs a slice, the tests of what differs between versions, or all tests of Spark.
@@ -22,7 +22,7 @@ import pyspark
 from tests.support.java_archive import INTERPRETED, QUICK
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-VERSIONS: Final = ("4.0", "4.1", "4.2", "4.3")
+VERSIONS: Final = ("3.5", "4.0", "4.1", "4.2", "4.3")
 
 SLICE: Final = {
     "slice": (

@@ -19,6 +19,7 @@ from benchmarks import spark as benchmark
 from benchmarks import spark_loops
 from tests.graphs.oracles import corners, joined, nearest, ranked, voted
 from tests.graphs.running import answers, expected, table_of
+from tests.spark.runs import arrow_of
 from timely import ConfigurationError, SchemaError
 from timely.graphs import PregelVertex
 from timely.graphs.spark import (
@@ -102,7 +103,7 @@ def graph(session: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 
 def found(frame: DataFrame) -> dict[object, object]:
-    (state,) = answers([frame.toArrow()])
+    (state,) = answers([arrow_of(frame)])
     return state
 
 
@@ -184,7 +185,7 @@ def test_nodes_of_any_plain_type(session: SparkSession, kind: str, nodes: list[A
     edges = session.createDataFrame([(two, one), (three, four), (one, two), (four, four)], f"src {kind}, dst {kind}").persist()
     members = connected_components(edges)
     assert {field.dataType for field in members.schema} == {edges.schema["src"].dataType}
-    ends = edges.select("src").union(edges.select("dst")).toArrow()
+    ends = arrow_of(edges.select("src").union(edges.select("dst")))
     low, second, third, high = sorted(set(ends["src"].to_pylist()))
     assert found(members) == {low: low, second: low, third: third, high: third}
     assert found(breadth_first_search(edges, three)) == {third: 0, high: 1}

@@ -204,7 +204,6 @@ def test_messages(graphs: Graphs) -> None:
         "max_hops": 4,
         "stopping_condition": AN.dst_attr("n") == 5,
         "target_condition": AN.dst_attr("n") % 4 == 3,
-        "use_local_checkpoints": True,
     }
     assert bag(ours.aggregate_neighbors(**walks)) == bag(theirs.aggregate_neighbors(**walks))
 
@@ -223,7 +222,6 @@ def test_pregel(graphs: Graphs, skip: bool, both: bool) -> None:
             sent = F.when(F.coalesce(sent < pregel.dst("far"), F.lit(True)), sent)
         program = (
             pregel.setMaxIter(30)
-            .setUseLocalCheckpoints(True)
             .setEarlyStopping(both)
             .setStopIfAllNonActiveVertices(True)
             .setSkipMessagesFromNonActiveVertices(skip)

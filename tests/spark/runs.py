@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
+import pyspark
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import timely
+from timely.spark.versions import arrow_schema
 
 Streams = dict[str, timely.Stream[int, Any]]
 EDGES = [("a", "b"), ("b", "c"), ("c", None), (None, "ü"), ("", "a")]
 
 
+SINCE_4 = pytest.mark.skipif(pyspark.__version__ < "4", reason="Spark 3.5 has no such types")
+
+
 def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in frame.collect())
+
+
+def arrow_of(frame: DataFrame) -> pa.Table:
+    """What ``toArrow`` returns, which Spark 3.5 has not."""
+    batches = cast(Any, frame)._collect_as_arrow()
+    return pa.Table.from_batches(batches, batches[0].schema if batches else arrow_schema(frame.schema))
 
 
 def through(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:

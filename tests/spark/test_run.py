@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 import timely
-from tests.spark.runs import EDGES, Streams, applying, jobs_of, rows, through
+from tests.spark.runs import EDGES, Streams, applying, arrow_of, jobs_of, rows, through
 from timely import spark as ts
 from timely.spark.rendezvous import RunEntry
 
@@ -154,7 +154,7 @@ def test_no_row_passes_through_the_driver(session: SparkSession, tmp_path: Path)
     assert written > 7_000_000
     assert 0 < results_of(session, before) < 100_000
     result.agg(F.max("text")).collect()
-    result.where("text < '8'").toArrow()
+    arrow_of(result.where("text < '8'"))
     assert results_of(session, before) > 1_000_000  # so this is where rows that pass through the driver would be seen
 
 

@@ -159,6 +159,7 @@ def test_rows_of_every_type_come_through(session: SparkSession, where: str, tmp_
     }
     schema = ", ".join(f"c{number} {kind}" for number, kind in enumerate(values))
     rows = session.createDataFrame([tuple(values.values()), (None,) * len(values)], schema)
+    session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")  # which Spark 3.5 must be asked for
     rows.coalesce(1).write.parquet(str(tmp_path / "rows"))
     collected: list[str] = []
     stream(

@@ -7,33 +7,63 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from timely.errors import ConfigurationError
-from timely.spark import versions
+from timely.errors import ConfigurationError, SparkError
+from timely.spark import plan, versions
 
 
-@pytest.mark.parametrize("version", ["3.5.9", "2.4.8", "5.0.0"])
+@pytest.mark.parametrize("version", ["3.4.4", "2.4.8", "5.0.0"])
 def test_other_versions_are_refused_with_what_is_installed(version: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"needs Spark 4.0 or later, before 5.0; this is PySpark {version}"):
+    with pytest.raises(ConfigurationError, match=rf"needs Spark 3.5 or later, before 5.0; this is PySpark {version}"):
         versions.check_version(version)
 
 
 def test_another_version_is_refused_at_import() -> None:
-    """Before anything is imported that it lacks, as 3.5 lacks ``pyspark.util``'s ``is_remote_only``."""
-    program = "import sys, pyspark\npyspark.__version__ = '3.5.9'\nsys.modules['pyspark.util'] = None\nimport timely.graphs.spark"
+    """Before anything is imported that it may lack."""
+    program = "import sys, pyspark\npyspark.__version__ = '3.4.4'\nsys.modules['pyspark.util'] = None\nimport timely.graphs.spark"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
-    assert done.stderr.splitlines()[-1].endswith("timely.spark needs Spark 4.0 or later, before 5.0; this is PySpark 3.5.9")
+    assert done.stderr.splitlines()[-1].endswith("timely.spark needs Spark 3.5 or later, before 5.0; this is PySpark 3.4.4")
 
 
-@pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.2.0.dev1", "4.3.0"])
+@pytest.mark.parametrize("version", ["3.5.0", "4.0.0", "4.2.0.dev1", "4.3.0"])
 def test_versions_that_run(version: str) -> None:
     versions.check_version(version)
+
+
+def test_spark_connect_of_before_4_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "HAS_CONNECT", False)
+    connect: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    frame: Any = SimpleNamespace(mapInArrow=print, sparkSession=connect())
+    with pytest.raises(SparkError, match=r"Spark Connect needs PySpark 4.0 or later: make the session with master\(...\)"):
+        plan.session_of({"rows": frame})
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_all_tasks_of_an_attempt_give_its_least_number(monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
+    monkeypatch.setattr(versions, "NUMBERED_BY_PARTITION", ordered)
+    numbers = [7, 8, 9] if ordered else [9, 7, 8]
+
+    class Task(NamedTuple):
+        partition: int
+
+        def partitionId(self) -> int:
+            return self.partition
+
+        def taskAttemptId(self) -> int:
+            return numbers[self.partition]
+
+        def allGather(self, message: str) -> list[str]:
+            assert not ordered and message == str(numbers[self.partition])
+            return list(map(str, numbers))
+
+    assert [versions.attempt_of(Task(partition)) for partition in range(3)] == [7, 7, 7]
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["as installed", "as Spark 4.0"])

@@ -371,8 +371,7 @@ class FailurePolicy:
 
     def _on_silence(self, worker: int, generation: int, message: Silent) -> None:
         """Kill the task of a worker that is gone: it may be the only one of its stage, and never end."""
-        arguments = (generation + worker, message.why)
-        threading.Thread(target=self._kill, args=arguments, name="timely-cancel", daemon=True).start()
+        threading.Thread(target=self._kill, args=(message.task, message.why), name="timely-cancel", daemon=True).start()
 
     def _kill(self, task: int, reason: str) -> None:
         try:

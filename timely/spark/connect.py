@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType
 from pyspark.sql.utils import is_remote
 
 from timely.errors import SparkError
+from timely.spark.versions import parsed_type
 
 _PARALLELISM = ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")
 """Settings that say how many partitions a table has that is made of nothing, whatever slots there are."""
@@ -79,8 +80,8 @@ def received_frame(session: SparkSession, data: bytes) -> DataFrame:
 def parsed_ddl(session: SparkSession, text: str) -> DataType:
     """Return the type that a DDL string stands for. Raises what Spark raises for one that stands for none."""
     if not is_connect(session):
-        return DataType.fromDDL(text)
-    remote: Any = session  # what fromDDL does where a process has sessions of Spark Connect alone
+        return parsed_type(text)
+    remote: Any = session  # what DataType.fromDDL does where a process has sessions of Spark Connect alone
     kind: DataType = remote.client._analyze(method="ddl_parse", ddl_string=text).parsed
     return kind
 

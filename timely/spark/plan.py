@@ -32,7 +32,7 @@ from timely.errors import ConfigurationError, SchemaError, SparkError
 from timely.spark.connect import functions_of, is_connect, parsed_ddl
 from timely.spark.packing import EPOCH, TAG, InputTable, column_name, struct_name
 from timely.spark.session import context_of, is_local, was_stopped
-from timely.spark.versions import arrow_type
+from timely.spark.versions import HAS_CONNECT, KEEPS_EMPTY_SHUFFLES, arrow_type
 
 ColumnOf = str | Mapping[str, str]
 """A column of every input, or of each input that is named."""
@@ -54,6 +54,8 @@ def session_of(inputs: Mapping[str, DataFrame]) -> SparkSession:
     sessions = [frame.sparkSession for frame in inputs.values()]
     if any(session is not sessions[0] for session in sessions):
         raise ConfigurationError("the inputs must be DataFrames of one Spark session; these come from several")
+    if is_connect(sessions[0]) and not HAS_CONNECT:
+        raise SparkError("Spark Connect needs PySpark 4.0 or later: make the session with master(...) rather than remote(...)")
     if was_stopped(sessions[0]):
         raise SparkError("the Spark session of the inputs was stopped: make another one, and the inputs in it")
     return sessions[0]
@@ -256,7 +258,7 @@ def _partitioned(session: SparkSession, frame: DataFrame, workers: int, key: lis
     Spark must not find it to have no rows, since it would start no worker then.
     """
     F = functions_of(session)
-    if epoch is None and _KEY not in key and not is_connect(session):
+    if epoch is None and _KEY not in key and not is_connect(session) and KEEPS_EMPTY_SHUFFLES:
         return _never_empty(session, frame).repartition(workers, *key)
     # While it runs, Spark takes a shuffle that turned out to be empty for nothing at all, where it is sorted or loses columns.
     # So one row goes through it that is none. What takes it away must not be known before, or Spark would do so too early.

@@ -57,9 +57,11 @@ class Registration:
     :class:`~timely.errors.AuthenticationError` where somebody else answers.
     """
 
-    def __init__(self, invitation: Invitation, *, index: int, generation: int, stage: int, timeout: float = 120.0) -> None:
+    def __init__(
+        self, invitation: Invitation, *, index: int, generation: int, stage: int, task: int = -1, timeout: float = 120.0
+    ) -> None:
         self._index = index
-        self._stage = stage
+        self._stage, self._task = stage, task
         self._workers = invitation.workers
         self._deadline = time.monotonic() + timeout
         where = "{}:{}".format(*invitation.address)
@@ -90,7 +92,7 @@ class Registration:
         """
         connection = self._connection
         place = f"{socket.gethostname()}, pid {os.getpid()}"
-        connection.send(Join(self._stage, address, place))
+        connection.send(Join(self._stage, self._task, address, place))
         connection.await_(lambda: connection.peers is not None or connection.stop is not None, self._deadline)
         if connection.stop is not None:
             raise connection.stop

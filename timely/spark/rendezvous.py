@@ -70,6 +70,7 @@ class _WorkerEntry:
     generation: int
     last_seen: float
     stage: int = -1
+    task: int = -1
     address: Address | None = None
     place: str = "it never said where it is"
     finished: bool = False
@@ -249,7 +250,7 @@ class RunEntry:
         if group is None or group.members.get(member.index) is not member:
             return
         if why is not None:
-            self.deliver(member, Silent.kind, {"why": why})
+            self.deliver(member, Silent.kind, {"task": member.task, "why": why})
         del group.members[member.index]
         if not member.finished:
             error = _lost(why or f"worker {member.index} has gone away")
@@ -435,7 +436,8 @@ def _handle(member: _WorkerEntry, frame: dict[str, Any]) -> None:
     if kind == Join.kind:
         join = Join(**content)
         host, port = join.address
-        member.stage, member.address, member.place = int(join.stage), (str(host), int(port)), str(join.place)
+        member.stage, member.task = int(join.stage), int(join.task)
+        member.address, member.place = (str(host), int(port)), str(join.place)
         member.run.join(member)
     elif kind == Done.kind:
         member.finished = True

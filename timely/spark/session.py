@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
-from pyspark.util import is_remote_only
 
 from timely.errors import ConfigurationError, SparkError
 from timely.spark.connect import is_connect, refuse_connect
 from timely.spark.java import java_environment
+from timely.spark.versions import is_remote_only
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone
     from pyspark import SparkContext

@@ -34,6 +34,7 @@ from timely.spark.gathered_rendezvous import MARK
 from timely.spark.packing import FAILED
 from timely.spark.session import context_of
 from timely.spark.stage_messages import DRIVER, Invitation, describe
+from timely.spark.versions import NUMBERED_BY_PARTITION
 from timely.worker.mesh import Hello
 
 NEEDED = ("timely", "attr", "attrs", "sortedcontainers", "typing_extensions")
@@ -275,7 +276,7 @@ def _reporter(invitation: Invitation) -> Callable[[str], list[Any]]:
     address, server_name, driver = invitation.address, invitation.run.hex(), invitation.driver.decode()
     identity = invitation.identity.certificate + invitation.identity.key
     hello = Hello(invitation.run, 0, 0, DRIVER).pack()[:-16]  # without generation, sender and receiver
-    receiver, error = DRIVER, describe(ConfigurationError(), -1)
+    receiver, error, by_partition = DRIVER, describe(ConfigurationError(), -1), NUMBERED_BY_PARTITION
 
     def report(text: str) -> list[Any]:  # as start() above: without anything of this module
         import contextlib
@@ -290,8 +291,9 @@ def _reporter(invitation: Invitation) -> Callable[[str], list[Any]]:
         from pyspark import BarrierTaskContext
 
         task = BarrierTaskContext.get()
-        index = task.partitionId()
-        join = {"stage": task.stageId(), "address": ["", 0], "place": f"{platform.node()}, pid {os.getpid()}"}
+        index, number = task.partitionId(), task.taskAttemptId()
+        attempt = number - index if by_partition else min(map(int, task.allGather(str(number))))
+        join = {"stage": task.stageId(), "task": number, "address": ["", 0], "place": f"{platform.node()}, pid {os.getpid()}"}
         failed = {"stage": task.stageId(), "error": {**error, "message": text[:4096], "worker": index}}
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -304,7 +306,7 @@ def _reporter(invitation: Invitation) -> Callable[[str], list[Any]]:
         with contextlib.suppress(OSError):  # Spark shows the error in any case, if later
             plain = socket.create_connection(address, timeout=5.0)
             with context.wrap_socket(plain, server_hostname=server_name) as sock:
-                sock.sendall(hello + struct.pack("!QII", task.taskAttemptId() - index, index, receiver))
+                sock.sendall(hello + struct.pack("!QII", attempt, index, receiver))
                 sock.recv(8)  # its welcome
                 for kind, content in (("join", join), ("failed", failed)):
                     data = json.dumps({"kind": kind, "content": content}).encode()

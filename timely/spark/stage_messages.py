@@ -87,10 +87,11 @@ class Message:
 
 @attrs.frozen
 class Join(Message):
-    """A worker listens at ``address``; ``place`` says which machine and process it is, for errors."""
+    """A worker listens at ``address``; ``place`` says which machine and process it is, for errors. ``task`` is Spark's number."""
 
     kind: ClassVar[str] = "join"
     stage: int
+    task: int
     address: Sequence[Any]
     place: str
 
@@ -148,6 +149,7 @@ class Silent(Message):
     """The server has declared a worker gone. It is not sent: the server's own listeners receive it."""
 
     kind: ClassVar[str] = "silent"
+    task: int
     why: str
 
 

@@ -34,7 +34,7 @@ from timely.spark.registration import Registration
 from timely.spark.reporting import Look, TaskMeter, page_reports
 from timely.spark.resume import Checkpoints, OutputQueue, collect
 from timely.spark.stage_messages import Invitation, trace_of
-from timely.spark.versions import batches_from_java
+from timely.spark.versions import attempt_of, batches_from_java
 from timely.worker import LocalTransport, SocketTransport, Worker
 from timely.worker.internals import abort, sync_activator
 from timely.worker.mesh import connect_mesh, open_listener
@@ -97,13 +97,13 @@ class Task:
     ) -> Iterator[pa.RecordBatch]:
         """Be a worker of one attempt."""
         index = context.partitionId()
-        # Spark numbers the tasks of a barrier stage's attempt in one go, by partition. So all of an attempt, and no
-        # others, give the same number here, which is that of its first task; a later attempt gives a greater one.
-        generation = context.taskAttemptId() - index
+        generation = attempt_of(context)
         stage = context.stageId()
         with (
             MemoryBudget.given(self.memory, min(invitation.workers, os.cpu_count() or 1)),
-            Registration(invitation, index=index, generation=generation, stage=stage) as registration,
+            Registration(
+                invitation, index=index, generation=generation, stage=stage, task=context.taskAttemptId()
+            ) as registration,
             worker_log(registration, self.log, run=invitation.run, worker=index, attempt=generation),
         ):
             worker: Worker | None = None

@@ -6,14 +6,15 @@ Invariant: importing it with a PySpark that the library does not run on raises :
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 import pyspark
+from pyspark import BarrierTaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 
 from timely.errors import ConfigurationError
 
@@ -26,22 +27,50 @@ def _release(version: str) -> tuple[int, int]:
 
 
 def check_version(version: str) -> None:
-    """Raise :class:`~timely.errors.ConfigurationError` for a version of PySpark that is not 4.x.
+    """Raise :class:`~timely.errors.ConfigurationError` for a version of PySpark that is neither 3.5 nor 4.x.
 
-    >>> check_version("4.0.5")
     >>> check_version("3.5.9")
+    >>> check_version("3.4.4")
     Traceback (most recent call last):
-    timely.errors.ConfigurationError: timely.spark needs Spark 4.0 or later, before 5.0; this is PySpark 3.5.9
+    timely.errors.ConfigurationError: timely.spark needs Spark 3.5 or later, before 5.0; this is PySpark 3.4.4
     """
-    if _release(version)[0] != 4:
-        raise ConfigurationError(f"timely.spark needs Spark 4.0 or later, before 5.0; this is PySpark {version}")
+    if not (3, 5) <= _release(version) < (5, 0):
+        raise ConfigurationError(f"timely.spark needs Spark 3.5 or later, before 5.0; this is PySpark {version}")
 
 
 check_version(pyspark.__version__)
 
+is_remote_only: Final[Callable[[], bool]] = getattr(pyspark.util, "is_remote_only", lambda: False)
+"""Returns whether this is the client of Spark Connect alone, of which there is none before 4.0."""
+
 _UTC: Final[dict[str, Any]] = (  # what says that instants are in UTC; up to 4.1 they are unless one says otherwise
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
 )
+
+
+def parsed_type(text: str) -> DataType:
+    """Return the type that a DDL string stands for, in a classic session. Raises what Spark raises."""
+    return _parse_datatype_string(text)  # DataType.fromDDL, which 3.5 has not, is this
+
+
+HAS_CONNECT: Final = _release(pyspark.__version__) >= (4, 0)
+"""Whether sessions of Spark Connect have what runs need: observations, and all settings at once."""
+
+KEEPS_EMPTY_SHUFFLES: Final = _release(pyspark.__version__) >= (4, 0)
+"""Whether a shuffle that turns out to be empty while Spark runs is not taken for nothing at all, unless it is sorted."""
+
+NUMBERED_BY_PARTITION: Final = _release(pyspark.__version__) >= (4, 0)
+"""Whether the numbers of a barrier stage's tasks are in the order of their partitions."""
+
+
+def attempt_of(task: BarrierTaskContext) -> int:
+    """Return what all tasks of an attempt of a barrier stage give, and no others: the least number of its tasks.
+
+    Spark numbers them in one go, so a later attempt gives a greater one.
+    """
+    if NUMBERED_BY_PARTITION:
+        return task.taskAttemptId() - task.partitionId()
+    return min(map(int, task.allGather(str(task.taskAttemptId()))))  # takes about a second
 
 
 def arrow_type(kind: DataType) -> Any:

@@ -7,6 +7,7 @@ methods run always.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyspark.storagelevel import StorageLevel
 
 from tests.graphs.graph_frame.graphs import KNOWS, PEOPLE, column, graph_of, people, rows
 from timely import ConfigurationError, SchemaError
+from timely.errors import TimelyWarning
 from timely.graphs.spark import AggregateMessages as AM
 from timely.graphs.spark import AggregateNeighbors as AN
 from timely.graphs.spark import GraphFrame, connected_components
@@ -53,9 +55,7 @@ def test_a_little_of_each(session: SparkSession) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("algorithm", ["graphframes", "graphx"])
 def test_connected_components_keep_attributes(session: SparkSession, algorithm: Any) -> None:
-    result = people(session).connectedComponents(
-        algorithm, checkpointInterval=5, broadcastThreshold=-1, use_local_checkpoints=True
-    )
+    result = people(session).connectedComponents(algorithm)
     assert result.columns == ["id", "name", "component"]
     assert rows(result) == [(*one, 6 if one[0] == 6 else 1) for one in PEOPLE]
 
@@ -245,7 +245,7 @@ def test_all_paths(session: SparkSession) -> None:
 
 @pytest.mark.soak
 def test_cycles(session: SparkSession) -> None:
-    result = people(session).detectingCycles(checkpoint_interval=3, use_local_checkpoints=True)
+    result = people(session).detectingCycles()
     assert result.columns == ["found_cycles"]
     assert [row.found_cycles for row in result.sort("id").collect()].count([4, 4]) == 1
     assert rows(result) == [([1, 2, 1],), ([1, 2, 3, 1],), ([4, 4],)]
@@ -442,6 +442,19 @@ def test_ratings(session: SparkSession) -> None:
     _, first = g.svdPlusPlus(rank=4, maxIter=1, seed=3)
     assert loss < first
     assert np.isnan(GraphFrame(g.vertices, g.edges.limit(0), workers=2).svdPlusPlus()[1])
+
+
+def test_parameters_that_change_nothing_are_warned_of(session: SparkSession) -> None:
+    g = people(session)
+    calls: dict[str, Callable[[], object]] = {
+        "connectedComponents: checkpointInterval=5, broadcastThreshold=-1": lambda: g.connectedComponents("graphx", 5, -1),
+        "k_core: use_local_checkpoints=True": lambda: g.k_core(2, use_local_checkpoints=True),
+        r"pregel: setCheckpointInterval\(3\)": lambda: g.pregel.setCheckpointInterval(3),
+    }
+    for told, call in calls.items():
+        with pytest.warns(TimelyWarning, match=f"{told} changes nothing here: ") as warned:
+            call()
+        assert [warning.filename for warning in warned] == [__file__]
 
 
 def test_parameters_that_are_refused(session: SparkSession) -> None:

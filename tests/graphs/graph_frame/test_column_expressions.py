@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark.runs import arrow_of
 from timely import ConfigurationError, SchemaError
 from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate
 from timely.graphs.graphframes.pregel.expression_kernels import (
@@ -85,7 +86,7 @@ def test_expressions(session: SparkSession, ansi: str) -> None:
         frame = values(session).persist()
         chosen = expressions() + (list(map(F.expr, WRAPPING)) if ansi == "false" else [])
         wanted = frame.select(*(one.alias(str(at)) for at, one in enumerate(chosen)))
-        expected, table = wanted.toArrow(), frame.toArrow()
+        expected, table = arrow_of(wanted), arrow_of(frame)
         for at, one in enumerate(chosen):
             try:
                 expression, kind = compiled(frame, one)
@@ -111,8 +112,8 @@ def test_aggregates(session: SparkSession) -> None:
         F.min("s"), F.max("s"), F.min("p"), F.bool_or("p"), F.bool_and("p"), F.max(x) + F.min(a), F.sum(a * 2) / F.count(a),
         F.coalesce(F.sum("i"), F.lit(0)), F.struct(F.max(a).alias("m"), "id"), F.sort_array(F.collect_list(a)), F.min("d"),
     ]  # fmt: skip
-    wanted = frame.groupBy("id").agg(*(one.alias(f"v{at}") for at, one in enumerate(aggregates))).toArrow()
-    table = frame.toArrow()
+    wanted = arrow_of(frame.groupBy("id").agg(*(one.alias(f"v{at}") for at, one in enumerate(aggregates))))
+    table = arrow_of(frame)
     parts = [table.slice(0, 2), table.slice(2, 9), table.slice(11)]  # of three workers
     ids = np.unique(table["id"].to_numpy())
     groups = np.tile(np.arange(len(ids)), len(parts))
@@ -167,4 +168,4 @@ def test_what_spark_raises_for(session: SparkSession, raising: str) -> None:
     with pytest.raises(Exception, match=r"OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|overflow"):
         frame.select(F.expr(raising)).collect()
     with pytest.raises(SchemaError):
-        evaluate(expression, frame.toArrow())
+        evaluate(expression, arrow_of(frame))

@@ -39,8 +39,6 @@ def test_pagerank(session: SparkSession, early: bool) -> None:
         GraphFrame(degrees, edges, workers=2)
         .pregel.setMaxIter(5)
         .setEarlyStopping(early)
-        .setCheckpointInterval(3)
-        .setUseLocalCheckpoints(True)
         .withVertexColumn("rank", F.lit(1.0 / 5), F.coalesce(Pregel.msg(), F.lit(0.0)) * F.lit(0.85) + F.lit(0.15 / 5))
         .sendMsgToDst(Pregel.src("rank") / Pregel.src("outDegree"))
         .aggMsgs(F.sum(Pregel.msg()))

@@ -34,6 +34,7 @@ from timely.graphs.graphframes.pregel_builder import Pregel
 from timely.graphs.graphframes.ranks import ranked, ranks
 from timely.graphs.graphframes.ratings import factorized
 from timely.graphs.graphframes.structs import condition, nested
+from timely.graphs.graphframes.unused_parameters import without_effect
 from timely.graphs.spark import algorithms
 from timely.graphs.spark.graph_columns import column_type, quoted, widened
 from timely.graphs.spark.result import GraphResult, RunOptions, check_algorithm, check_positive, derived_result
@@ -239,6 +240,7 @@ class GraphFrame:
         """
         return aggregated_messages(self.triplets, aggCol, sendToSrc, sendToDst).persist(intermediate_storage_level)
 
+    @without_effect("checkpoint_interval", "use_local_checkpoints")
     def aggregate_neighbors(
         self,
         starting_vertices: str | Column,
@@ -291,6 +293,7 @@ class GraphFrame:
 
     # -- algorithms ------------------------------------------------------------------------------------------------------
 
+    @without_effect("checkpointInterval", "broadcastThreshold", "use_local_checkpoints", "max_iter")
     def connectedComponents(
         self,
         algorithm: Literal["graphframes", "graphx", "two_phase", "randomized_contraction"] = "graphframes",
@@ -305,7 +308,7 @@ class GraphFrame:
         """Return the vertices with a column ``component``: the smallest id among those that paths join, in either direction.
 
         ``component`` is of type long for whole numbers, unless ``useLabelsAsComponents``, and of the ids' type otherwise. All
-        algorithms run the same dataflow, to the end, and need no checkpoints.
+        algorithms run the same dataflow, to the end.
         """
         check_algorithm("connectedComponents", algorithm, ("graphframes", "graphx", "two_phase", "randomized_contraction"))
         components = algorithms.connected_components(**self._tables.arguments(options))
@@ -322,6 +325,7 @@ class GraphFrame:
         components = algorithms.strongly_connected_components(**self._tables.arguments(options))
         return self._tables.with_column(components, "component", DEFAULT_LEVEL, components._result, as_long=True)
 
+    @without_effect("checkpoint_interval", "use_local_checkpoints")
     def labelPropagation(
         self,
         maxIter: int,
@@ -339,6 +343,7 @@ class GraphFrame:
         labels = algorithms.label_propagation(**self._tables.arguments(options), rounds=maxIter)
         return self._tables.with_column(labels, "label", storage_level, labels._result)
 
+    @without_effect("lg_nom_entries")
     def triangleCount(
         self,
         storage_level: StorageLevel = DEFAULT_LEVEL,
@@ -412,6 +417,7 @@ class GraphFrame:
         vectors = table.select("node", array_to_vector(F.col("ranks")).alias("pageranks"))
         return self._derived(*ranked(self._tables, vectors, "pageranks", table._result), whole=True)
 
+    @without_effect("checkpoint_interval", "use_local_checkpoints")
     def shortestPaths(
         self,
         landmarks: list[Any],
@@ -480,6 +486,7 @@ class GraphFrame:
         graph = self if edgeFilter is None else self.filterEdges(edgeFilter)
         return shortest_paths_between(graph._tables, fromExpr, toExpr, maxPathLength, f"{fromExpr}, {edgeFilter}", options)
 
+    @without_effect("checkpoint_interval", "use_local_checkpoints")
     def all_paths(
         self,
         from_expr: str | Column,
@@ -509,6 +516,7 @@ class GraphFrame:
         paths = table.select("path", (F.size("path") - 1).cast("long").alias("len"))
         return derived_result(paths.persist(storage_level), table._result)
 
+    @without_effect("checkpoint_interval", "use_local_checkpoints")
     def detectingCycles(
         self,
         checkpoint_interval: int = 2,
@@ -525,6 +533,7 @@ class GraphFrame:
         cycles = cycles.select("found_cycles")  # and sort("id") is possible all the same, as it is in GraphFrames
         return derived_result(cycles.persist(storage_level), paths._result)
 
+    @without_effect("checkpoint_interval", "use_local_checkpoints")
     def k_core(
         self,
         checkpoint_interval: int = 2,
@@ -540,6 +549,7 @@ class GraphFrame:
         cores = table.select(F.col("node").alias(self.ID), F.col("core").cast("int").alias("kcore"))
         return derived_result(cores.persist(storage_level), table._result)
 
+    @without_effect("checkpoint_interval", "use_local_checkpoints")
     def maximal_independent_set(
         self,
         seed: int = 42,
@@ -605,6 +615,7 @@ class GraphFrame:
         )
         return factorized(self._tables, parameters, options)
 
+    @without_effect("lg_nom_entries", "checkpoint_interval", "use_local_checkpoints")
     def neighborhood_aware_cdlp(
         self,
         max_iter: int,
@@ -653,6 +664,7 @@ class GraphFrame:
         )
         return self._tables.with_column(labels, "label", storage_level, labels._result)
 
+    @without_effect("checkpoint_interval", "use_local_checkpoints")
     def hyper_anf(
         self,
         n_hops: int = 3,

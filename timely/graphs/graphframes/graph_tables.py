@@ -153,7 +153,7 @@ class GraphTables:
 
     def numbered(self, method: str, what: str, values: list[Any]) -> Column:
         """Return the place of a vertex's id among ``values``, from 0, or null."""
-        at = F.array_position(self.id_array(method, what, values), F.col(ID))
+        at = F.call_function("array_position", self.id_array(method, what, values), F.col(ID))
         return F.when(at > 0, at - 1).cast("int")
 
     def with_column(

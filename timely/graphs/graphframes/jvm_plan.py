@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 
 from timely.graphs.graphframes.expression_types import PlanNode, nullable, refused
 from timely.graphs.graphframes.pregel.expression_kernels import AGGREGATES
-from timely.spark.versions import sum_is_checked
+from timely.spark.versions import parsed_type, sum_is_checked
 
 
 class JvmPlan:
@@ -69,4 +69,4 @@ def _type(node: Any) -> DataType:
 
 @lru_cache(1024)
 def _parsed(text: str) -> DataType:
-    return nullable(DataType.fromDDL(text))
+    return nullable(parsed_type(text))

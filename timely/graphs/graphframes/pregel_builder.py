@@ -24,6 +24,7 @@ from timely.graphs.graphframes.pregel.column_pregel import (
     column_pregel,
     fields,
 )
+from timely.graphs.graphframes.unused_parameters import warn_of
 from timely.graphs.spark.graph_columns import quoted
 from timely.graphs.spark.result import GraphResult, RunOptions
 from timely.spark.versions import arrow_type
@@ -139,11 +140,13 @@ class Pregel:
     # -- settings of GraphFrames that have nothing to set here -----------------------------------------------------------
 
     def setCheckpointInterval(self, value: int) -> Self:
-        """Return the program: one job has no plan that grows. ``run(checkpoint=...)`` writes checkpoints by the clock."""
+        """Warn that one job has no plan that grows. ``run(checkpoint=...)`` writes checkpoints by the clock."""
+        warn_of("pregel", f"setCheckpointInterval({value!r})")
         return self
 
     def setUseLocalCheckpoints(self, value: bool) -> Self:
-        """Return the program: one job has no plan that grows. ``run(checkpoint=...)`` writes checkpoints by the clock."""
+        """Warn that one job has no plan that grows. ``run(checkpoint=...)`` writes checkpoints by the clock."""
+        warn_of("pregel", f"setUseLocalCheckpoints({value!r})")
         return self
 
     def setIntermediateStorageLevel(self, storage_level: StorageLevel) -> Self:

@@ -149,8 +149,8 @@ def stream(
         handle.start(rows, trigger or {})
     except AnalysisException as error:
         raise ConfigurationError(
-            f"Spark cannot hand over the rows of {', '.join(map(repr, inputs))} as they come: {error}. An aggregation belongs"
-            " into build, as group_by(...); or give its DataFrame a watermark (withWatermark) before it"
+            f"Spark cannot hand over the rows of {', '.join(map(repr, inputs))} as they come: {str(error).splitlines()[0]} An"
+            " aggregation belongs into build, as group_by(...); or give its DataFrame a watermark (withWatermark) before it"
         ) from error
     return handle
 
