@@ -149,11 +149,26 @@ def test_an_operator_that_raises_is_named(numbers: DataFrame, workers: int) -> N
     assert all_in(["OperatorError", "map_batch", f"worker {error.worker}", "ValueError", "no seventeens", "in fail\n"], text)
 
 
-def test_another_dictionary_than_promised(numbers: DataFrame) -> None:
+def test_outputs_that_build_does_not_return_are_refused_before_a_job(numbers: DataFrame) -> None:
+    not_streams: Any = lambda scope, numbers: {"numbers": 5}  # noqa: E731
     before = jobs_of(numbers.sparkSession)
-    result = ts.run(through, {"numbers": numbers}, {"others": "n long, day int"}, workers=2)
-    text = failure_of(result, "others")
-    assert "build must return a dictionary with the streams ['others']; it returned ['numbers']" in text
+    for build, output, message in (
+        (through, "others", r"build must return a dictionary with the streams \['others'\]; it returned \['numbers'\]"),
+        (not_streams, "numbers", "output 'numbers': build must return a stream of Arrow batches for it, such as an operator"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            ts.run(build, {"numbers": numbers}, {output: "n long, day int"}, workers=2)
+    assert jobs_of(numbers.sparkSession) == before
+
+
+def test_what_build_returns_in_the_workers_alone_ends_the_job_at_once(numbers: DataFrame) -> None:
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        BarrierTaskContext.get().partitionId()  # which raises elsewhere
+        return {"others": numbers}
+
+    before = jobs_of(numbers.sparkSession)
+    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    assert "build must return a dictionary with the streams ['numbers']; it returned ['others']" in failure_of(result, "numbers")
     assert attempts_of(numbers.sparkSession, before) == 1
     assert isinstance(result.failure, ConfigurationError)
 
@@ -175,15 +190,6 @@ def test_a_worker_that_wants_to_end_the_program_is_named(numbers: DataFrame) -> 
     result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
     assert "WorkerError: worker 1 raised SystemExit: no such table" in failure_of(result, "numbers")
     assert isinstance(result.failure, WorkerError)
-
-
-def test_something_else_than_streams(numbers: DataFrame) -> None:
-    build: Any = lambda scope, numbers: {"numbers": 5}  # noqa: E731
-    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long"}, workers=2)
-    message = (
-        "ConfigurationError: output 'numbers': build must return a stream of Arrow batches for it, such as an operator returns"
-    )
-    assert message in failure_of(result, "numbers")
 
 
 def test_an_output_without_a_declared_column(numbers: DataFrame) -> None:

@@ -63,7 +63,8 @@ def test_all_tasks_of_an_attempt_give_its_least_number(monkeypatch: pytest.Monke
             assert not ordered and message == str(numbers[self.partition])
             return list(map(str, numbers))
 
-    assert [versions.attempt_of(Task(partition)) for partition in range(3)] == [7, 7, 7]
+    tasks: list[Any] = list(map(Task, range(3)))
+    assert list(map(versions.attempt_of, tasks)) == [7, 7, 7]
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["as installed", "as Spark 4.0"])

@@ -38,7 +38,7 @@ from timely.spark.session import addresses, check_workers, context_of, this_pyth
 from timely.spark.shipping import carried
 from timely.spark.slots import settle
 from timely.spark.stage_messages import Failed, Silent, check_patience, revive
-from timely.spark.task import Build, Task
+from timely.spark.task import Build, Task, check_outputs
 from timely.spark.versions import arrow_schema, stay_in_partitions
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone
@@ -181,13 +181,13 @@ def run(
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier stage.
 
-    Without ``workers``, a run has as many as the session has slots that no stream holds. ``build(scope, **streams)`` is called in
-    every worker. It gets a stream of Arrow batches for each of ``inputs``, under its name, and returns a dictionary of such
-    streams, one for each of ``outputs``, whose values are schemas: DDL strings or a ``StructType``. Rows are partitioned evenly,
-    or by the hash of the column ``key``. With ``partitioning="hash"`` rows without a key go by the hash of all their columns,
-    which Spark does several times faster; the partitions are uneven where many rows are equal. Rows enter at time 0, or at the
-    time in the integer column ``epoch``, in ascending order in each worker. Both may be one column that every input has, or a
-    dictionary from inputs to columns.
+    Without ``workers``, a run has as many as the session has slots that no stream holds. ``build(scope, **streams)`` is
+    called in every worker, and once here to check what it returns. It gets a stream of Arrow batches for each of ``inputs``,
+    under its name, and returns a dictionary of such streams, one for each of ``outputs``, whose values are schemas: DDL
+    strings or a ``StructType``. Rows are partitioned evenly, or by the hash of the column ``key``. With
+    ``partitioning="hash"`` rows without a key go by the hash of all their columns, which Spark does several times faster; the
+    partitions are uneven where many rows are equal. Rows enter at time 0, or at the time in the integer column ``epoch``, in
+    ascending order in each worker. Both may be one column that every input has, or a dictionary from inputs to columns.
 
     With ``checkpoint``, the state of the operators and the outputs so far are written there, after every ``checkpoint_every``
     epochs that have rows, or that much time; when all rows are in, also in the middle of a loop, with the messages in flight. It
@@ -238,6 +238,7 @@ def run(
     check_names("outputs", outputs)
     plan = InputPlan.of(inputs, epoch, key, partitioning)
     schemas = {name: struct_type(session, name, schema) for name, schema in outputs.items()}
+    check_outputs(build, inputs, outputs)
     by_worker = rendezvous_mode(session, rendezvous) == "all_gather"
     if by_worker and live is not None:
         raise ConfigurationError(

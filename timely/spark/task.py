@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -185,21 +185,7 @@ class Task:
         for table in self.inputs:
             handle, streams[table.name] = scope.new_input()
             handles.append(handle)
-        built = self.build(scope, **streams)
-        declared = [output.name for output in self.outputs]
-        if not isinstance(built, Mapping) or set(built) != set(declared):
-            got = sorted(built, key=str) if isinstance(built, Mapping) else type(built).__name__
-            raise ConfigurationError(f"build must return a dictionary with the streams {sorted(declared)}; it returned {got}")
-        for name in declared:
-            self.check_stream(name, built[name])
-        return handles, [built[name] for name in declared]
-
-    def check_stream(self, name: str, built: object) -> None:
-        """Raise ``ConfigurationError`` unless ``build`` returned a stream for an output."""
-        if not isinstance(built, Stream):
-            raise ConfigurationError(
-                f"output {name!r}: build must return a stream of Arrow batches for it, such as an operator returns, not {built!r}"
-            )
+        return handles, _checked(self.build(scope, **streams), [output.name for output in self.outputs])
 
     @property
     def packed(self) -> pa.Schema | None:
@@ -217,6 +203,39 @@ class Task:
             for part in cut(self.outputs[position].conform(output), self.rows):
                 meter.count_out(position, part.num_rows)
                 yield part if packed is None else pack(position, part, packed)
+
+
+def check_outputs(build: Build, inputs: Iterable[str], outputs: Iterable[str]) -> None:
+    """Raise ``ConfigurationError`` where a dataflow has other outputs: it is built once here, and never run.
+
+    What ``build`` raises is for the workers to raise: it may need what executors have.
+    """
+    with contextlib.suppress(_Built), Worker().dataflow(int) as scope:
+        streams = {name: scope.new_input()[1] for name in inputs}
+        try:
+            built = build(scope, **streams)
+        except (Exception, SystemExit):
+            raise _Built from None
+        _checked(built, list(outputs))
+        raise _Built
+
+
+class _Built(Exception):
+    """Ends a dataflow that is not to be run."""
+
+
+def _checked(built: object, outputs: list[str]) -> list[Stream[int, Any]]:
+    """Return the streams that ``build`` returned, in the order of the outputs."""
+    if not isinstance(built, Mapping) or set(built) != set(outputs):
+        returned = sorted(built, key=str) if isinstance(built, Mapping) else type(built).__name__
+        raise ConfigurationError(f"build must return a dictionary with the streams {sorted(outputs)}; it returned {returned}")
+    for name in outputs:
+        if not isinstance(built[name], Stream):
+            raise ConfigurationError(
+                f"output {name!r}: build must return a stream of Arrow batches for it, such as an operator returns, not"
+                f" {built[name]!r}"
+            )
+    return [built[name] for name in outputs]
 
 
 def _granted(registration: Registration, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -23,8 +23,9 @@ import attrs
 import pyarrow as pa
 from pyarrow import parquet
 
-from timely.dataflow import Stream
+from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, WorkerError
+from timely.operators import InputHandle
 from timely.recovery import Recovery
 from timely.spark.ingest_pace import Ingest
 from timely.spark.registration import Registration
@@ -78,14 +79,16 @@ class WorkerTask(Task):
                     runner.discard(epoch)
             runner.leave()
 
-    def check_stream(self, name: str, built: object) -> None:
-        """Raise ``ConfigurationError`` also for a stream whose times are not epochs."""
-        super().check_stream(name, built)
-        if isinstance(built, Stream) and built.scope.time is not int:
-            raise ConfigurationError(
-                f"output {name!r}: build returned a stream of the scope {built.scope.path!r}, whose times are more than epochs: "
-                "return stream.leave()"
-            )
+    def build_in(self, scope: ScopeBuilder[int]) -> tuple[list[InputHandle[int, Any]], list[Stream[int, Any]]]:
+        """Build the dataflow. ``ConfigurationError`` also for an output whose times are not epochs."""
+        handles, streams = super().build_in(scope)
+        for output, stream in zip(self.outputs, streams, strict=True):
+            if stream.scope.time is not int:
+                raise ConfigurationError(
+                    f"output {output.name!r}: build returned a stream of the scope {stream.scope.path!r}, whose times are more"
+                    " than epochs: return stream.leave()"
+                )
+        return handles, streams
 
     def _runner(self, worker: Worker) -> _EpochRunner:
         """Build the dataflow, with a buffer at each output."""
