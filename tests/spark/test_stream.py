@@ -159,7 +159,9 @@ def test_rows_of_every_type_come_through(session: SparkSession, where: str, tmp_
     }
     schema = ", ".join(f"c{number} {kind}" for number, kind in enumerate(values))
     rows = session.createDataFrame([tuple(values.values()), (None,) * len(values)], schema)
-    session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")  # which Spark 3.5 must be asked for
+    for kind in ("datetime", "int96"):  # which Spark 3.5 must be asked for
+        session.conf.set(f"spark.sql.parquet.{kind}RebaseModeInWrite", "CORRECTED")
+    session.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY")  # for files of others
     rows.coalesce(1).write.parquet(str(tmp_path / "rows"))
     collected: list[str] = []
     stream(
@@ -171,6 +173,7 @@ def test_rows_of_every_type_come_through(session: SparkSession, where: str, tmp_
         checkpoint=where,
         trigger=NOW,
     ).await_termination()
+    session.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
     assert sorted(collected) == sorted(map(repr, rows.collect()))
 
 

@@ -201,4 +201,5 @@ class Epochs:
         if not files:
             return self._jobs.session.createDataFrame([], schema)
         paths = [self.directory.for_spark(file.name) for file in files]
-        return self._jobs.session.read.schema(schema).parquet(*paths).coalesce(self._jobs.spare(self.supervisor.workers))
+        reader = self._jobs.session.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")  # whatever other files need
+        return reader.parquet(*paths).coalesce(self._jobs.spare(self.supervisor.workers))
