@@ -27,7 +27,8 @@ NOW = {"availableNow": True}
 
 
 def test_views_spell_columns_as_the_user_does(session: SparkSession, tmp_path: Path) -> None:
-    rows = session.createDataFrame([(1, 2, "x")], "userId long, Amt long, `Line Item` string")
+    person = "struct<fullName: string, Tags: array<struct<Key: string>>>"
+    rows = session.createDataFrame([(1, 2, "x", ("Ada", [("k",)]))], f"userId long, Amt long, `Line Item` string, Who {person}")
     rows.write.parquet(str(tmp_path / "rows"))
     orders = session.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
     queries = {
@@ -37,6 +38,7 @@ def test_views_spell_columns_as_the_user_does(session: SparkSession, tmp_path: P
         "inner_alias": "with c(Xx) as (select Amt from orders) select xx, Xx + 1 as nextX from c",
         "twice": "select a.userId, b.userId from orders a join orders b on a.userid = b.userid",
         "computed": "select max(Amt) from orders",
+        "nested": "select o.who.tags[1] as first from orders as o",
     }
 
     def build(scope: Any, orders: dd.Table[int]) -> Mapping[str, dd.Table[int]]:
@@ -44,17 +46,22 @@ def test_views_spell_columns_as_the_user_does(session: SparkSession, tmp_path: P
         return {**by_query, "by_method": orders.group_by("USERID").agg("max(amt) as mostAmt")}
 
     columns: dict[str, list[str]] = {}
+    structs: dict[str, str] = {}
 
     def note(epoch: int, views: Mapping[str, DataFrame]) -> None:
         for name, frame in views.items():
             assert [row.asDict().keys() for row in frame.collect()] == [dict.fromkeys(frame.columns).keys()]
             columns[name] = frame.columns[:-2]
+            structs.update(
+                {field.name: field.dataType.simpleString() for field in frame.schema if field.name in ("Who", "first")}
+            )
 
     handle = maintain(build, {"orders": orders}, note, checkpoint=tmp_path / "checkpoint", workers=1, trigger=NOW)
     handle.await_termination()
     assert handle.failure is None
     assert columns == {
-        "everything": ["userId", "Amt", "Line Item"],
+        "everything": ["userId", "Amt", "Line Item", "Who"],
+        "nested": ["first"],
         "by_source": ["userId", "Amt"],
         "by_alias": ["USERID", "TotalAmt"],
         "inner_alias": ["Xx", "nextX"],
@@ -62,6 +69,7 @@ def test_views_spell_columns_as_the_user_does(session: SparkSession, tmp_path: P
         "computed": ["max(amt)"],
         "by_method": ["userId", "mostAmt"],
     }
+    assert structs == {"Who": person.replace(": ", ":").replace(", ", ","), "first": "struct<Key:string>"}
 
 
 @pytest.mark.parametrize("seeds", [[], [("z", 7)]], ids=["one input", "two inputs"])

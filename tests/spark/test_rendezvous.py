@@ -123,7 +123,7 @@ def test_a_loss_before_all_are_there_ends_the_attempt(server: Rendezvous, pool: 
     run = server.open_run(3)
     zero, one, two = (register(server, run, index, 1) for index in range(3))
     waiting = pool.submit(peers_of, zero, 0, 1)
-    one._connection.send(Join(0, -1, ["127.0.0.1", 1], "here"))
+    one._connection.send(Join(0, ["127.0.0.1", 1], "here"))
     leave(one)
     with pytest.raises(PeerLostError, match="gone away"):
         waiting.result()

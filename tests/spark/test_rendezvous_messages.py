@@ -167,7 +167,7 @@ def dial_and_join(server: Rendezvous, run: RunEntry, index: int, generation: int
     """Return the connection of a worker that has joined, and neither reads nor gives signs of life."""
     context = speaker(run.identity, run.driver.certificate)
     sock = dial(server.address, context, Hello(run.id, generation, index, DRIVER), time.monotonic() + 600)
-    sock.sendall(framed(Join(0, -1, ["127.0.0.1", 1], "here")))
+    sock.sendall(framed(Join(0, ["127.0.0.1", 1], "here")))
     return sock
 
 

@@ -92,7 +92,7 @@ class Registration:
         """
         connection = self._connection
         place = f"{socket.gethostname()}, pid {os.getpid()}"
-        connection.send(Join(self._stage, self._task, address, place))
+        connection.send(Join(self._stage, address, place, self._task))
         connection.await_(lambda: connection.peers is not None or connection.stop is not None, self._deadline)
         if connection.stop is not None:
             raise connection.stop

@@ -91,9 +91,9 @@ class Join(Message):
 
     kind: ClassVar[str] = "join"
     stage: int
-    task: int
     address: Sequence[Any]
     place: str
+    task: int = -1
 
 
 @attrs.frozen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -249,11 +249,12 @@ def _schemas(view: str | BuildViews, builders: tuple[TableBuilder, ...]) -> tupl
     """Return the columns of each view, and whether there may be several: it is built once here, and never run."""
     worker = Worker()
     schemas = {}
+    spellings = {lower_case(name): name for builder in builders for name in _struct_fields(builder.table.schema)}
     with worker.dataflow(int) as scope:
         tables = {builder.table.name: table(scope, builder.table.schema) for builder in builders}
         built = _found(view, scope, tables)
         for name, each in _views(built).items():
-            schema = _spelled(each)
+            schema = _spelled(each, spellings)
             for field in schema:
                 if pa.types.is_null(field.type):
                     raise SchemaError(f"view {name!r}: column {field.name!r} has no type: CAST it in the view")
@@ -264,13 +265,36 @@ def _schemas(view: str | BuildViews, builders: tuple[TableBuilder, ...]) -> tupl
     return schemas, isinstance(built, Mapping)
 
 
-def _spelled(view: View) -> pa.Schema:
-    """Return the columns of a view, with the names as the user has them."""
+def _spelled(view: View, spellings: Mapping[str, str]) -> pa.Schema:
+    """Return the columns of a view, with the names as the user has them; ``spellings`` are those of fields of structs."""
     schema = view.schema
     assert schema is not None
     if isinstance(view, Collection):
         return schema
-    return pa.schema([field.with_name(spelling(column.name)) for field, column in zip(schema, view.columns)])
+    kinds = [_with_spellings(field.type, spellings) for field in schema]
+    return pa.schema(
+        [field.with_name(spelling(column.name)).with_type(kind) for field, column, kind in zip(schema, view.columns, kinds)]
+    )
+
+
+def _struct_fields(parts: Iterable[pa.Field]) -> Iterator[str]:
+    """Yield the names of the fields of all structs in some columns, or fields of such a struct."""
+    for part in parts:
+        kind = part.type
+        while pa.types.is_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            yield from (field.name for field in kind)
+            yield from _struct_fields(kind)
+
+
+def _with_spellings(kind: pa.DataType, spellings: Mapping[str, str]) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_spellings(kind.value_type, spellings)))
+    if not pa.types.is_struct(kind):
+        return kind
+    parts = [field.with_type(_with_spellings(field.type, spellings)) for field in kind]
+    return pa.struct([part.with_name(spellings.get(part.name, part.name)) for part in parts])
 
 
 def _check_cases(feeds: Mapping[str, Feed]) -> None:
