@@ -458,7 +458,7 @@ class Binder:
             if star is not None:
                 self.star(output, star, scope, selected)
                 continue
-            name = lower_case(output.output_name or text_of(output))
+            name = lower_case(output.output_name) or str(lower_case(text_of(output)))  # the parser spells it MAX(userId)
             inner, alias = read(output, "this", "alias") if isinstance(output, exp.Alias) else (output, None)
             value = self.value(inner, scope)
             aliased = alias is not None or (isinstance(output, exp.Subquery) and output.args.get("alias"))
