@@ -155,6 +155,7 @@ def test_only_the_missing_module_is_dropped(tmp_path: Path, arguments: list[str]
     assert message.split("\0")[:-1] == passed
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_session_runs_on_the_java_from_pip(bare: Path, tmp_path: Path) -> None:
     root = Path(java.__file__).parents[2]

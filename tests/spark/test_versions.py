@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -49,21 +49,11 @@ def test_spark_connect_of_before_4_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_all_tasks_of_an_attempt_give_its_least_number(monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
     monkeypatch.setattr(versions, "NUMBERED_BY_PARTITION", ordered)
     numbers = [7, 8, 9] if ordered else [9, 7, 8]
-
-    class Task(NamedTuple):
-        partition: int
-
-        def partitionId(self) -> int:
-            return self.partition
-
-        def taskAttemptId(self) -> int:
-            return numbers[self.partition]
-
-        def allGather(self, message: str) -> list[str]:
-            assert not ordered and message == str(numbers[self.partition])
-            return list(map(str, numbers))
-
-    tasks: list[Any] = list(map(Task, range(3)))
+    gather = [str(number) for number in numbers].copy
+    tasks: list[Any] = [
+        SimpleNamespace(partitionId=partition.__int__, taskAttemptId=number.__int__, allGather=lambda own: gather())
+        for partition, number in enumerate(numbers)
+    ]
     assert list(map(versions.attempt_of, tasks)) == [7, 7, 7]
 
 

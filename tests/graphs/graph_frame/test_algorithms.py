@@ -53,14 +53,6 @@ def test_a_little_of_each(session: SparkSession) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("algorithm", ["graphframes", "graphx"])
-def test_connected_components_keep_attributes(session: SparkSession, algorithm: Any) -> None:
-    result = people(session).connectedComponents(algorithm)
-    assert result.columns == ["id", "name", "component"]
-    assert rows(result) == [(*one, 6 if one[0] == 6 else 1) for one in PEOPLE]
-
-
-@pytest.mark.soak
 def test_a_component_is_a_long_or_an_id(session: SparkSession) -> None:
     g = graph_of(session, [0, 1, 7], [(0, 0), (1, 0)], "int")
     assert g.connectedComponents().schema["component"].dataType.simpleString() == "bigint"
@@ -72,27 +64,12 @@ def test_a_component_is_a_long_or_an_id(session: SparkSession) -> None:
 
 
 @pytest.mark.soak
-def test_strong_components(session: SparkSession) -> None:
-    result = column(people(session).stronglyConnectedComponents(maxIter=10), "component")
-    assert result == {one: min(part) for part in nx.strongly_connected_components(known()) for one in part}
-
-
-@pytest.mark.soak
 def test_edges_of_no_vertices_are_left_out(session: SparkSession) -> None:
     g = graph_of(session, range(1, 6), [(7, 8), (1, 7), (7, 2), (7, 1), (2, 7)])
     alone = {one: one for one in range(1, 6)}
     assert column(g.stronglyConnectedComponents(5), "component") == alone
     assert column(g.connectedComponents(), "component") == alone
     assert column(g.k_core(), "kcore") == dict.fromkeys(alone, 0)
-
-
-@pytest.mark.soak
-def test_label_propagation(session: SparkSession) -> None:
-    cliques = [(a, b) for group in (range(4), range(10, 14)) for a in group for b in group if a < b]
-    g = graph_of(session, [*range(4), *range(10, 14)], [*cliques, (3, 10)])
-    labels = column(g.labelPropagation(maxIter=5, algorithm="graphframes"), "label")
-    assert len({labels[one] for one in range(4)}) == 1
-    assert len({labels[one] for one in range(10, 14)}) == 1
 
 
 # -- ranks ---------------------------------------------------------------------------------------------------------------
