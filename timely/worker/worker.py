@@ -321,7 +321,7 @@ class Worker:
             if self._timers.entries:
                 self._timers.run_due()
             if queue.ready:
-                chosen = sorted(queue.ready)
+                chosen = sorted(queue.ready) if len(queue.ready) > 1 else queue.ready.copy()
                 if self.scheduler is not None:
                     chosen = self.scheduler.choose(chosen)
         if not alone:
