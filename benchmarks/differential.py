@@ -167,6 +167,10 @@ def _components(edges: Any, roots: Any) -> Any:
     return dd.graphs.connected_components(edges)
 
 
+def _triangles(edges: Any, roots: Any) -> Any:
+    return dd.graphs.triangle_count(edges)
+
+
 def _percentile(times: list[float], share: float) -> float:
     return sorted(times)[int(len(times) * share)]
 
@@ -314,6 +318,8 @@ def run(rounds: int = 5, quick: bool = False) -> list[Row]:
     a, loop, s = (min(unit[number] for unit in units) for number in range(3))
     search = [searched(graph, _search, counts, check=number == 0) for number in range(rounds)]
     parts = [searched(graph, _components, {1: counts[1] // 3}, check=False) for _ in range(rounds)]
+    few = random_graph(NODES // (5 * scale), EDGES // (5 * scale))
+    triangles = [searched(few, _triangles, {1: counts[1] // 3, 100: 20}, check=False) for _ in range(rounds)]
     note = f"A = {1e3 * a:.0f} ms, L = {1e6 * loop:.1f} us, S = {1e3 * s:.1f} ms"
     rows = [
         _row("breadth-first search: load 1 M edges, over A", search, lambda found: found.load / a, 8, 4, note),
@@ -331,6 +337,9 @@ def run(rounds: int = 5, quick: bool = False) -> list[Row]:
     rows += [
         _row("components: load, over A", parts, lambda found: found.load / a, 20, 12),
         _row("components: one change, median, over L", parts, lambda found: found.median[1] / loop, 30, 20),
+        _row("triangles: load 200,000 edges, over A", triangles, lambda found: found.load / a),
+        _row("triangles: one change, median, over L", triangles, lambda found: found.median[1] / loop),
+        _row("triangles: 100 changes, median, ms", triangles, lambda found: 1e3 * found.median[100]),
         Row(f"least of a key with {values:,} values: one change, over L", aggregate_change(values, False) / loop, 3, 1.5, True),
         Row("the same in a loop, over L", aggregate_change(values, True) / loop, 40, 15, True),
         Row(
