@@ -7,7 +7,6 @@ whether equal updates come as one, are unspecified.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
@@ -24,15 +23,7 @@ from timely.differential.operators.reductions import Function, by_value, reduce_
 from timely.differential.operators.trace_joins import join_arrangements
 from timely.differential.outputs import Output, output
 from timely.differential.updates.containers import consolidated
-from timely.differential.updates.linear import (
-    as_many_columns,
-    delayed,
-    filtered_columns,
-    flat_mapped_columns,
-    linear,
-    mapped_columns,
-    negated_columns,
-)
+from timely.differential.updates.linear import as_many_columns, delayed, linear
 from timely.differential.updates.rings import INTEGERS, Ring, product_ring, ring_of
 from timely.differential.updates.updates import ByUpdate, Container, Counts, Diff, Kernel, Key, Update
 from timely.errors import CollectionMismatch, DifferenceError, GraphError, brief
@@ -125,12 +116,12 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         ...     back.at(0)
         {(3, 1): 1, (4, 2): 1}
         """
-        kernel = None if columns is None else partial(mapped_columns, columns, name)
+        kernel = None if columns is None else lambda updates: updates.mapped(columns, name)
         return self._linear(name, lambda updates: [(f(record), diff) for record, diff in updates], kernel)
 
     def filter(self, p: Callable[[D], object], *, columns: Kernel | None = None, name: str = "filter") -> Collection[T, D]:
         """Return the collection of the records for which ``p(record)`` is true; ``columns`` is as in ``map``, for booleans."""
-        kernel = None if columns is None else partial(filtered_columns, columns)
+        kernel = None if columns is None else lambda updates: updates.chosen_by(columns)
         return self._like_self(self._linear(name, lambda updates: [update for update in updates if p(update[0])], kernel))
 
     def flat_map(
@@ -149,7 +140,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         ...     ends.at(0)
         {1: 1, 2: 2, 3: 1}
         """
-        kernel = None if columns is None else partial(flat_mapped_columns, columns, name)
+        kernel = None if columns is None else lambda updates: updates.flat_mapped(columns, name)
         return self._linear(name, lambda updates: [(new, diff) for record, diff in updates for new in f(record)], kernel)
 
     def explode(self, f: Callable[[D], object], *, name: str = "explode") -> Collection[T, Any]:
@@ -174,7 +165,9 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
     def negate(self, *, name: str = "negate") -> Collection[T, D]:
         """Return the collection with all counts negated; ``DifferenceError`` where they cannot be."""
         self.ring.require("negate", "negate")
-        return self._like_self(self._linear(name, lambda updates: [(record, -diff) for record, diff in updates], negated_columns))
+        return self._like_self(
+            self._linear(name, lambda updates: [(record, -diff) for record, diff in updates], lambda updates: updates.negated())
+        )
 
     def minus(self, other: Collection[T, D]) -> Collection[T, D]:
         """Return the difference of two collections."""
@@ -198,13 +191,15 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
         Records are whole numbers, or pairs of them; ``TypeError`` for others.
         """
-        kernel = partial(mapped_columns, f, name)
-        return self._linear(name, lambda updates: kernel(as_many_columns(updates, name)), kernel)
+        return self._linear(
+            name, lambda updates: as_many_columns(updates, name).mapped(f, name), lambda updates: updates.mapped(f, name)
+        )
 
     def filter_columns(self, p: Kernel, *, name: str = "filter_columns") -> Collection[T, D]:
         """Return the records for which ``p(keys, values)``, or ``p(keys)``, is true: NumPy arrays to an array of booleans."""
-        kernel = partial(filtered_columns, p)
-        return self._like_self(self._linear(name, lambda updates: kernel(as_many_columns(updates, name)), kernel))
+        return self._like_self(
+            self._linear(name, lambda updates: as_many_columns(updates, name).chosen_by(p), lambda updates: updates.chosen_by(p))
+        )
 
     # -- scopes and times ------------------------------------------------------------------------------------------
 

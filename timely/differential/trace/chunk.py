@@ -20,7 +20,7 @@ import numpy as np
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.layouts import Layout
 from timely.differential.updates.int_columns import Array, integers, order_and_starts, summed
-from timely.operators.keyed.sorted_keys import spread
+from timely.operators.keyed.sorted_keys import equal_keys, spread
 
 if TYPE_CHECKING:
     from timely.differential.updates.row_columns import Columns
@@ -201,16 +201,7 @@ class Chunk(Generic[T]):
 
     def select(self, keys: Array) -> tuple[Array, Array]:
         """Return, for those of sorted ``keys`` that are here, the number in ``keys`` and the row of each entry."""
-        if len(keys) <= len(self.keys):
-            places = np.searchsorted(self.keys, keys)
-            places[places == len(self.keys)] = 0
-            chosen = np.flatnonzero(self.keys[places] == keys)
-            here = places[chosen]
-        else:
-            places = np.searchsorted(keys, self.keys)
-            places[places == len(keys)] = 0
-            here = np.flatnonzero(keys[places] == self.keys) if len(keys) else _NO_NUMBERS
-            chosen = places[here]
+        chosen, here = equal_keys(keys, self.keys)
         starts = self.offsets[here]
         return spread(chosen, starts, self.offsets[here + 1] - starts)
 

@@ -83,26 +83,6 @@ def delayed(
     return unary(stream, Pipeline, name, constructor)
 
 
-def mapped_columns(f: Kernel, name: str, updates: Updates) -> Updates:
-    """Return ``f`` of the columns of ``updates``."""
-    return updates.mapped(f, name)
-
-
-def flat_mapped_columns(f: Kernel, name: str, updates: Updates) -> Updates:
-    """Return all that ``f`` of the columns of ``updates`` returns."""
-    return updates.flat_mapped(f, name)
-
-
-def filtered_columns(p: Kernel, updates: Updates) -> Updates:
-    """Return the updates for which ``p`` of their columns is true."""
-    return updates.chosen_by(p)
-
-
-def negated_columns(updates: Container) -> Container:
-    """Return updates with all differences negated."""
-    return updates.negated()
-
-
 def as_many_columns(updates: Iterable[Update], name: str) -> Updates:
     """Return a container of updates as columns; ``TypeError`` where they are not whole numbers."""
     from timely.differential.updates.int_columns import from_rows
