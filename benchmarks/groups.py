@@ -24,6 +24,7 @@ GROUPS: Final = {
     "state_on_disk": _FRESH,
     "recordings": _AGAIN,
     "views": "loading cold, changes warm; collector on",
+    "nexmark": "cold; collector on",
     "two_workers": "warm: a first run that does not count; collector on",
     "threads": "warm: a first run that does not count; collector on",
     "memory": _FRESH,

@@ -133,10 +133,10 @@ class View:
         self._sessions = {name: table.session for name, table in tables.items()}
         self._time = 0
 
-    def add(self, rows: Tables) -> None:
-        """Add the rows of an epoch, and wait for the result."""
+    def add(self, rows: Tables, diff: int = 1) -> None:
+        """Add the rows of an epoch, or take them away, and wait for the result."""
         for name, session in self._sessions.items():
-            session.insert_columns(rows[name])
+            session.insert_columns(rows[name], diff=diff)
             session.advance_to(self._time + 1)
         self.output.wait(self._time)
         self._time += 1
@@ -165,6 +165,10 @@ class Recomputed:
         for name, table in rows.items():
             self._connection.register("rows", table)
             self._connection.execute(f"insert into {name} from rows")
+
+    def remove(self, name: str, rows: int) -> None:
+        """Remove the first rows of a table."""
+        self._connection.execute(f"delete from {name} where rowid < {rows}")
 
     def compute(self) -> pa.Table:
         """Compute the query."""

@@ -24,12 +24,13 @@ from timely.differential.tables.expressions.column_compiler import (
     is_lossless,
     nulls,
 )
+from timely.differential.tables.expressions.numbered import Numbering, numberings
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
 from timely.differential.tables.values.kinds import Column, Kind
 from timely.differential.updates.int_columns import LARGE, Updates
 from timely.differential.updates.linear import linear
 from timely.differential.updates.rings import INTEGERS, Ring
-from timely.differential.updates.row_columns import KeyedRows, LazyColumn, RowColumns
+from timely.differential.updates.row_columns import Fixed, KeyedRows, LazyColumn, RowColumns
 from timely.differential.updates.updates import Update
 
 FEW = 4
@@ -200,14 +201,16 @@ def padded(rows: Collection[Any, Row], kinds: Sequence[Kind], *, after: bool) ->
 class Keys:
     """What rows are joined by: ``function`` of a row, ``None`` for rows that match none; the same of columns.
 
-    A key of one value is that value. Two whole numbers that fit are one, so that columns can be sorted by it.
+    A key of one value is that value, as a number where its kind has such. Two whole numbers that fit are one, so that columns
+    can be sorted by it. The ``name`` of the operator says what keys are: a checkpoint with others is refused.
     """
 
     function: Function
     columns: Callable[[RowColumns], tuple[Any, RowColumns] | None] | None
+    name: str = "key"
 
 
-_NULL: Final[frozenset[Any]] = frozenset()
+NULL_KEY: Final[frozenset[Any]] = frozenset()
 """The key of ``None`` where that matches: no value of a table is a set."""
 
 _HALF = 31
@@ -220,9 +223,39 @@ def _packed(one: Any, other: Any) -> Any:
     return one, other
 
 
+def unpacked(key: Any) -> tuple[Any, Any]:
+    """Return the two numbers of a key, or of an array of keys."""
+    return key if isinstance(key, tuple) else (key >> _HALF, key & _LIMIT - 1)
+
+
 def no_keys() -> Keys:
     """Return the key of all rows where all match."""
     return Keys(lambda row: 0, lambda table: (np.zeros(len(table), np.int64), table))
+
+
+def _numbered(part: Expr, made: Numbering, scope: RowScope) -> Function:
+    """Return the number of a value of a row."""
+    function, of_value = compile_scalar(part, scope).function, made.of_value
+    return function if part.kind is Kind.INTEGER else lambda row: None if (value := function(row)) is None else of_value(value)
+
+
+def _number_columns(
+    expressions: Expressions, made: Sequence[Numbering], strict: Sequence[bool], table: RowColumns
+) -> tuple[list[Any], RowColumns] | None:
+    """Return the numbers of rows, and those rows that have them all; ``None`` where rows have to be gone through."""
+    columns = expressions(table)
+    if columns is None:
+        return None
+    plain = [column.numbers if isinstance(column, Fixed) else column for column in columns]
+    if any(column.null_count and not matches_none for column, matches_none in zip(plain, strict, strict=True)):
+        return None
+    valid = [column.is_valid() for column in plain if column.null_count]
+    if valid:
+        rows = chosen_rows(valid)
+        table, indices = table.chosen(rows), pa.array(rows)
+        columns = [column.take(indices) for column in columns]
+    numbers = [way.of_column(column) for way, column in zip(made, columns, strict=True)]
+    return None if any(part is None for part in numbers) else (numbers, table)
 
 
 def keys_of(parts: Sequence[Expr], strict: Sequence[bool], scope: RowScope) -> Keys:
@@ -232,36 +265,35 @@ def keys_of(parts: Sequence[Expr], strict: Sequence[bool], scope: RowScope) -> K
     """
     if not parts:
         return no_keys()
-    functions = [compile_scalar(part, scope).function for part in parts]
-    whole = all(part.kind is Kind.INTEGER for part in parts) and len(parts) <= 2
-    expressions = column_expressions(parts, scope) if whole else None
+    made = numberings([part.kind for part in parts]) if len(parts) <= 2 else None
+    expressions = None if made is None else column_expressions(parts, scope)
+    if made is None:
+        functions = [compile_scalar(part, scope).function for part in parts]
+    else:
+        functions = [_numbered(part, way, scope) for part, way in zip(parts, made, strict=True)]
 
     def by_columns(table: RowColumns) -> tuple[Any, RowColumns] | None:
-        columns = None if expressions is None else expressions(table)
-        if columns is None:
+        assert expressions is not None and made is not None
+        numbered = _number_columns(expressions, made, strict, table)
+        if numbered is None:
             return None
-        if any(column.null_count and not matches_none for column, matches_none in zip(columns, strict, strict=True)):
-            return None
-        valid = [column.is_valid() for column in columns if column.null_count]
-        if valid:
-            rows = chosen_rows(valid)
-            table, indices = table.chosen(rows), pa.array(rows)
-            columns = [column.take(indices) for column in columns]
-        numbers = [column.to_numpy() for column in columns]
+        numbers, table = numbered
         if len(numbers) == 1:
             return numbers[0], table
         if any(len(part) and (part.min() < 0 or part.max() >= _LIMIT) for part in numbers):
             return None
         return numbers[0] << _HALF | numbers[1], table
 
+    columns = None if expressions is None else by_columns
+    name = "key" if made is None or all(part.kind is Kind.INTEGER for part in parts) else "number"
     if len(functions) == 1:
         only = functions[0]
         if strict[0]:
-            return Keys(only, by_columns if whole else None)
-        return Keys(lambda row: _NULL if (value := only(row)) is None else value, by_columns if whole else None)
+            return Keys(only, columns, name)
+        return Keys(lambda row: NULL_KEY if (value := only(row)) is None else value, columns, name)
     everywhere = all(strict)
     places = [place for place, matches_none in enumerate(strict) if matches_none]
-    packed = _packed if whole else None
+    packed = None if made is None else _packed
 
     def several(row: Row) -> Any:
         key = tuple([function(row) for function in functions])
@@ -269,7 +301,45 @@ def keys_of(parts: Sequence[Expr], strict: Sequence[bool], scope: RowScope) -> K
             return None if everywhere or any(key[place] is None for place in places) else key
         return key if packed is None else packed(*key)
 
-    return Keys(several, by_columns if whole else None)
+    return Keys(several, columns, name)
+
+
+_MIXING: Final = 0x9E3779B97F4A7C15
+_BITS: Final = (1 << 64) - 1
+
+
+def mixed_keys(parts: Sequence[Expr], scope: RowScope) -> Keys | None:
+    """Return a number for each row that is equal where the values of ``parts`` are, and seldom elsewhere.
+
+    ``None`` where values have no numbers. Rows with ``None`` match none.
+    """
+    made = numberings([part.kind for part in parts])
+    expressions = None if made is None else column_expressions(parts, scope)
+    if made is None or expressions is None:
+        return None
+    functions = [_numbered(part, way, scope) for part, way in zip(parts, made, strict=True)]
+
+    def mixed(row: Row) -> int | None:
+        key = 0
+        for function in functions:
+            number = function(row)
+            if number is None:
+                return None
+            key = ((key ^ number) * _MIXING) & _BITS
+            key ^= key >> 29
+        return key >> 1
+
+    def by_columns(table: RowColumns) -> tuple[Any, RowColumns] | None:
+        numbered = _number_columns(expressions, made, [True] * len(parts), table)
+        if numbered is None:
+            return None
+        keys = np.zeros(len(numbered[1]), np.uint64)
+        for numbers in numbered[0]:
+            keys = (keys ^ numbers.view(np.uint64)) * np.uint64(_MIXING)
+            keys ^= keys >> np.uint64(29)
+        return (keys >> np.uint64(1)).view(np.int64), numbered[1]
+
+    return Keys(mixed, by_columns, "mixed key")
 
 
 def keyed(rows: Collection[Any, Row], keys: Keys) -> Collection[Any, Any]:
@@ -283,7 +353,7 @@ def keyed(rows: Collection[Any, Row], keys: Keys) -> Collection[Any, Any]:
         keyed_columns = None if columns is None else columns(table)
         return None if keyed_columns is None else KeyedRows(*keyed_columns)
 
-    return staged(rows, "key", by_rows, by_columns)
+    return staged(rows, keys.name, by_rows, by_columns)
 
 
 def only_keys(rows: Collection[Any, Row], keys: Keys) -> Collection[Any, Any]:
@@ -299,7 +369,7 @@ def only_keys(rows: Collection[Any, Row], keys: Keys) -> Collection[Any, Any]:
             return None
         return Updates(keyed_columns[0], None, None if table.diff == 1 else np.full(len(keyed_columns[0]), table.diff))
 
-    return staged(rows, "key", by_rows, by_columns)
+    return staged(rows, keys.name, by_rows, by_columns)
 
 
 def unkeyed(pairs: Collection[Any, Any]) -> Collection[Any, Row]:

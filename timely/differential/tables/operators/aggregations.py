@@ -50,10 +50,11 @@ class Sums:
 
 @attrs.frozen
 class First:
-    """An aggregate that is part of the first of its entries in an order."""
+    """An aggregate that is part of the first of its entries in an order; ``kernel`` does the same where entries are numbers."""
 
     order: Callable[[Any], Any]
     result: Callable[[Any], Any]
+    kernel: str | None = None
 
 
 @attrs.frozen
@@ -373,7 +374,7 @@ def _order(kind: Kind, descending: bool = False) -> Callable[[Any], Any]:
 def _extreme(call: Written) -> AggregateCall:
     argument = call.value()
     order = _order(argument.kind, call.name == "max")
-    return call.made(argument.kind, First(order, _same), [argument])
+    return call.made(argument.kind, First(order, _same, "greatest" if call.name == "max" else "least"), [argument])
 
 
 def _extreme_by(call: Written) -> AggregateCall:

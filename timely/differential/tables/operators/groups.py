@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
+import attrs
+
 from timely.differential.collections import Collection
 from timely.differential.operators.aggregates import Top
 from timely.differential.operators.reductions import Function as Reduction
@@ -16,6 +18,7 @@ from timely.differential.tables.expressions.scalar_compiler import Function, Row
 from timely.differential.tables.operators.aggregations import AggregateCall, First, Sums, Whole
 from timely.differential.tables.operators.column_groups import measures_of
 from timely.differential.tables.operators.group_arrays import group_results
+from timely.differential.tables.operators.group_extremes import extremes
 from timely.differential.tables.values.kinds import Column
 from timely.differential.updates.linear import linear
 from timely.differential.updates.rings import VECTORS, Vector
@@ -151,17 +154,20 @@ def grouped(relation: Relation, keys: Sequence[NamedExpr], aggregates: Sequence[
 
     rows, group_all = relation.collection, not keys
     adding, others = _split(aggregates)
-    calls = [call for _, call in adding]
-    entries, by_columns = [call.of_rows(scope) for call in calls], measures_of(keys, calls, scope)
-    result = _sums(rows, key, calls, entries, group_all, by_columns, arrays=not others, single=len(keys) == 1)
-    for _, call in others:
-        summed = isinstance(call.form, Sums)
-        pairs = _entries(rows, key, call, call.of_rows(scope), group_all and not summed)
-        if summed:
-            more = _sums(pairs, itemgetter(0), [call], [itemgetter(1)], group_all)
-        else:
-            more = _first(pairs, call) if isinstance(call.form, First) else _whole(pairs, call)
-        result = result.join_map(more, lambda group, one, other: (group, one + other))
+    result = None
+    if not adding and len(others) == 1:
+        ((part, call),) = others
+        if isinstance(call.form, Sums) and len(call.inputs) == 1 and call.condition is None:
+            value = NamedExpr(part.id, call.inputs[0])  # first the groups of its different values, then theirs
+            each = NamedExpr(part.id, attrs.evolve(call, distinct=False, inputs=(value.ref,)))
+            return grouped(grouped(relation, [*keys, value], ()), [NamedExpr(key.id, key.ref) for key in keys], [each])
+        result = extremes(relation, keys, others[0][1], alone=True)
+    if result is None:
+        calls = [call for _, call in adding]
+        entries, by_columns = [call.of_rows(scope) for call in calls], measures_of(keys, calls, scope)
+        result = _sums(rows, key, calls, entries, group_all, by_columns, arrays=not others, single=len(keys) == 1)
+        for _, call in others:
+            result = result.join_map(_other(relation, keys, key, call), lambda group, one, other: (group, one + other))
     columns = [Column(f"key{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(scalars)]
     columns += [Column(call.name, call.kind, call.empty is None) for _, call in (*adding, *others)]
     ids = (*(part.id for part in keys), *(part.id for part, _ in (*adding, *others)))
@@ -171,6 +177,18 @@ def grouped(relation: Relation, keys: Sequence[NamedExpr], aggregates: Sequence[
 def _joined(updates: Any) -> Any:
     """Return pairs of a key and its values as rows."""
     return updates if isinstance(updates, RowColumns) else [(key + values, diff) for (key, values), diff in updates]
+
+
+def _other(relation: Relation, keys: Sequence[NamedExpr], key: Key, call: AggregateCall) -> Collection[Any, Any]:
+    """Return ``(key, (value,))`` of an aggregate that is no sum of one pass over the rows."""
+    by_numbers = extremes(relation, keys, call, alone=False)
+    if by_numbers is not None:
+        return by_numbers
+    summed, group_all = isinstance(call.form, Sums), not keys
+    pairs = _entries(relation.collection, key, call, call.of_rows(relation.scope), group_all and not summed)
+    if summed:
+        return _sums(pairs, itemgetter(0), [call], [itemgetter(1)], group_all)
+    return _first(pairs, call) if isinstance(call.form, First) else _whole(pairs, call)
 
 
 _Calls = list[tuple[NamedExpr, AggregateCall]]

@@ -22,6 +22,7 @@ from timely.differential.tables.expressions.column_stages import (
     keyed,
     keys_of,
     minus,
+    mixed_keys,
     only_keys,
     padded,
     pruned,
@@ -29,16 +30,21 @@ from timely.differential.tables.expressions.column_stages import (
 )
 from timely.differential.tables.expressions.relation import Relation, beside
 from timely.differential.tables.expressions.scalar_compiler import Row
+from timely.differential.tables.values.kinds import Kind
 from timely.differential.updates.row_columns import Columns, RowColumns
 
 
 @attrs.frozen
 class Match:
-    """How rows of two relations match: their keys, and the rest of the condition, of both rows."""
+    """How rows of two relations match: their keys, and the rest of the condition, of both rows.
+
+    ``mixed`` are numbers that rows with equal keys have too, and the whole condition.
+    """
 
     left: Keys
     right: Keys
     rest: tuple[Predicate, ...]
+    mixed: tuple[Keys, Keys, tuple[Predicate, ...]] | None = None
 
 
 def _collect_beside(results: list[Any], key: Any, left: Row, right: Row, diff: int) -> None:
@@ -61,10 +67,16 @@ def match_of(left: Relation, right: Relation, conditions: Sequence[Expr]) -> Mat
         if sides is None:
             rest.append(condition_of(condition, both))
             continue
+        assert sides[0].kind is sides[1].kind, condition  # else their numbers would not go together
         lefts.append(sides[0])
         rights.append(sides[1])
         strict.append(sides[2] == "=")  # IS NOT DISTINCT FROM has NULL match NULL
-    return Match(keys_of(lefts, strict, left.scope), keys_of(rights, strict, right.scope), tuple(rest))
+    mixed = None
+    if len(lefts) > 1 and all(strict) and not (len(lefts) == 2 and all(part.kind is Kind.INTEGER for part in lefts)):
+        one, other = mixed_keys(lefts, left.scope), mixed_keys(rights, right.scope)
+        if one is not None and other is not None:
+            mixed = one, other, tuple(condition_of(condition, both) for condition in conditions)
+    return Match(keys_of(lefts, strict, left.scope), keys_of(rights, strict, right.scope), tuple(rest), mixed)
 
 
 EQUALITIES: Final = ("=", "is not distinct from")
@@ -98,8 +110,9 @@ def _belongs(expression: Expr, columns: abc.Collection[int]) -> bool:
 
 def matches(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:
     """Return the rows of ``left`` followed by those of ``right``, for all that match."""
-    one, other = keyed(left.collection, match.left), keyed(right.collection, match.right)
-    return filtered(one._join(other, BESIDE, "join", None), match.rest)
+    left_keys, right_keys, rest = match.mixed or (match.left, match.right, match.rest)
+    one, other = keyed(left.collection, left_keys), keyed(right.collection, right_keys)
+    return filtered(one._join(other, BESIDE, "join", None), rest)
 
 
 def matched(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:

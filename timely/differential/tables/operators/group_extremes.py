@@ -1,0 +1,111 @@
+"""``min`` and ``max`` of groups whose keys and values are whole numbers inside: least and greatest values by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline
+from timely.differential.collections import Collection
+from timely.differential.operators.aggregates import Aggregate, Top, greatest
+from timely.differential.tables.expressions.bound import NamedExpr
+from timely.differential.tables.expressions.column_compiler import column_expressions
+from timely.differential.tables.expressions.column_stages import NULL_KEY, keys_of, staged, unpacked
+from timely.differential.tables.expressions.numbered import Numbering, numbering, numberings
+from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.operators.aggregations import AggregateCall, First
+from timely.differential.updates.containers import is_columns
+from timely.differential.updates.int_columns import LARGE, Updates
+from timely.differential.updates.row_columns import Fixed, LazyColumn, RowColumns
+from timely.differential.updates.updates import Update
+from timely.operators.generic import unary
+
+_NULL = 1 << 200
+"""The value of ``None``: beyond all others, and below where the greatest is asked for."""
+
+
+def extremes(relation: Relation, keys: Sequence[NamedExpr], call: AggregateCall, alone: bool) -> Collection[Any, Any] | None:
+    """Return ``(key, value)`` for each group, ``None`` where its keys and values have no numbers.
+
+    Where it is the result ``alone``, containers of columns have rows of key and value instead.
+    """
+    form, scope = call.form, relation.scope
+    of_keys = numberings([key.value.kind for key in keys])
+    made = numbering(call.inputs[0].kind) if isinstance(form, First) and form.kernel is not None else None
+    values = None if made is None or call.condition is not None else column_expressions(call.inputs, scope)
+    if of_keys is None or made is None or values is None or not 0 < len(keys) <= 2 or not isinstance(form, First):
+        return None
+    joined, entry, kernel = keys_of([key.value for key in keys], [False] * len(keys), scope), call.of_rows(scope), form.kernel
+    if joined.columns is None:
+        return None
+    key_of, columns_of, of_value = joined.function, joined.columns, made.of_value
+    missing = -_NULL if kernel == "greatest" else _NULL
+
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
+        return [((key_of(row), missing if (value := entry(row)) is None else of_value(value)), diff) for row, diff in updates]
+
+    def by_columns(table: RowColumns) -> Updates | None:
+        column, keyed = values(table), columns_of(table)
+        if column is None or keyed is None or abs(table.diff) >= LARGE:
+            return None
+        (value,) = column
+        numbers = None if (value.numbers if isinstance(value, Fixed) else value).null_count else made.of_column(value)
+        if numbers is None:
+            return None
+        return Updates(keyed[0], numbers, None if table.diff == 1 else np.full(len(numbers), table.diff))
+
+    pairs = staged(relation.collection, "numbers", by_rows, by_columns)
+    top: Aggregate = greatest(1, kernel=kernel) if kernel == "greatest" else Top(1, kernel=kernel)
+    results = pairs._reduced(top, call.name, None)
+    return _Decoded(of_keys, made, missing, alone).of(results)
+
+
+@attrs.frozen
+class _Decoded:
+    """Makes values of numbers again."""
+
+    keys: Sequence[Numbering]
+    value: Numbering
+    missing: int
+    alone: bool
+
+    def of(self, results: Collection[Any, Any]) -> Collection[Any, Any]:
+        """Return pairs of keys and values, or rows of them."""
+
+        def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
+            info.declare_stateless()
+
+            def logic(input: InputPort[Any, Update], output: OutputPort[Any]) -> None:
+                batch: Any
+                for capability, batch in input:
+                    containers = self._tables(batch) if self.alone and is_columns(batch) else [self._rows(batch)]
+                    with output.session(capability) as session:
+                        for container in containers:
+                            session.give_batch(container)
+
+            return logic
+
+        return Collection(unary(results.stream, Pipeline, "values", constructor))
+
+    def _rows(self, updates: Iterable[Update]) -> list[Update]:
+        missing, value_of = self.missing, self.value.value_of
+        return [((self._key(key), (None if number == missing else value_of(number),)), diff) for (key, number), diff in updates]
+
+    def _key(self, key: Any) -> tuple[Any, ...]:
+        if len(self.keys) == 1:
+            return (None if key is NULL_KEY else self.keys[0].value_of(key),)
+        return tuple(None if number is None else way.value_of(number) for way, number in zip(self.keys, unpacked(key)))
+
+    def _tables(self, updates: Updates) -> list[RowColumns]:
+        counts, tables = updates.counts(), []
+        for diff in np.unique(counts).tolist():
+            part = updates.chosen(counts == diff)
+            assert part.values is not None
+            keys = (part.keys,) if len(self.keys) == 1 else unpacked(part.keys)
+            columns = [way.column_of(numbers) for way, numbers in zip(self.keys, keys, strict=True)]
+            columns.append(self.value.column_of(part.values))
+            tables.append(RowColumns(tuple(map(LazyColumn, columns)), len(part), diff))
+        return tables
