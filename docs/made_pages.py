@@ -56,7 +56,7 @@ REFERENCE = (
 )
 """The packages of the reference, each after those whose names it has too: what several have is described at the first of them."""
 
-UNDRAWN = frozenset({"recovery_after_a_kill", "graphs_on_spark", "streaming_components"})
+UNDRAWN = frozenset({"exactly_once", "recovery_after_a_kill", "graphs_on_spark", "streaming_components"})
 """Examples whose dataflows run in other processes."""
 
 DRAW = """

@@ -178,6 +178,18 @@ def test_recovery_after_a_kill(run: Run) -> None:
     assert sum(int(line.split()[1]) for line in totals) == sum(day + n for day in range(12) for n in range(20))
 
 
+def test_exactly_once(run: Run) -> None:
+    assert run("exactly_once") == [
+        line
+        for day, kill in enumerate(("before", "after"))
+        for line in (
+            f"day {day}: killed {kill} it wrote (WorkerError)",
+            f"day {day}: complete",
+            f"day {day}: the table is equal to the query over all orders",
+        )
+    ]
+
+
 def smooth(n: int) -> bool:
     """Whether no prime above 5 divides n."""
     for prime in (2, 3, 5):

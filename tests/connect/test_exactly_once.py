@@ -156,6 +156,34 @@ def test_an_older_run_cannot_write() -> None:
     assert target.rows == {"row": 1}
 
 
+class Unreachable(MemorySink):
+    """One whose acknowledgement of each second commit is lost."""
+
+    commits = 0
+
+    def commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        super().commit(epoch, changes)
+        self.commits += 1
+        if self.commits % 2:
+            raise ConnectorError("no answer")
+
+
+def test_a_run_that_goes_on_after_a_failed_commit_repeats_it_first() -> None:
+    target = MemoryBroker()
+    with timely.Worker() as worker, Recovery(worker, MemoryStore()) as recovery:
+        with worker.dataflow(int) as scope:
+            numbers, stream = scope.new_input()
+            stream.write(Unreachable(target))
+        for time in range(4):
+            numbers.send((time, 1))
+            numbers.advance_to(time + 1)
+            with pytest.raises(OperatorError, match="'write memory'.*no answer"):
+                recovery.checkpoint(time + 1)
+        numbers.close()
+        worker.run()
+    assert target.rows == dict.fromkeys(range(4), 1)
+
+
 def refusal(build: Any) -> str:
     """The error of a program with a recovery."""
     with timely.Worker() as worker, Recovery(worker, MemoryStore()) as recovery, pytest.raises(timely.TimelyError) as raised:
@@ -207,8 +235,12 @@ def test_a_sink_needs_checkpoints() -> None:
 
 def test_a_source_without_checkpoints_begins_anew_and_is_never_acknowledged() -> None:
     broker = MemoryBroker({"a": [("to", 1)]})
-    for _ in range(2):
-        assert timely.example(lambda scope: scope.read(MemorySource(broker))) == [(0, [("to", 1)])]
+    for every in (0, 1e-9, 30):  # an epoch may be over before the first read
+        with timely.Worker() as worker:
+            with worker.dataflow(int) as scope:
+                capture = scope.read(MemorySource(broker), every=every).capture()
+            worker.run()
+        assert [changes for _, changes in capture.extract()] == [[("to", 1)]]
     assert broker.acknowledged == {}
 
 

@@ -135,9 +135,21 @@ class PostgresSink(_DatabaseSink):
         self._where = where
 
     def _connect(self) -> Any:
-        import psycopg
+        return postgres_connection(self._where)
 
-        return psycopg.connect(self._where, autocommit=True)
+
+def postgres_connection(where: str) -> Any:
+    """Return a connection without transactions of its own; an unreadable string, which may have a password, is in no error."""
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        conninfo_to_dict(where)
+    except psycopg.ProgrammingError:
+        raise ConnectorError(
+            "the connection string of PostgreSQL is not read: write 'host=... dbname=...', or 'postgresql://user@host/database'"
+        ) from None
+    return psycopg.connect(where, autocommit=True)
 
 
 class SqliteSink(_DatabaseSink):

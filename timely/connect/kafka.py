@@ -30,6 +30,14 @@ _PATIENCE: Final = 30.0
 _REFRESH: Final = 10.0
 """Seconds after which new partitions are looked for."""
 
+_OF_RECORD: Final[dict[str, Callable[[Any], Any]]] = {
+    "_key": lambda message: None if message.key() is None else message.key().decode(),
+    "_timestamp": lambda message: message.timestamp()[1],
+    "_partition": lambda message: message.partition(),
+    "_offset": lambda message: message.offset(),
+}
+"""Columns that are not in a record's value."""
+
 _Brokers = str | Mapping[str, Any]
 
 
@@ -65,6 +73,9 @@ class KafkaSource:
         self._topic = topic
         self._brokers = brokers
         self._readers = [(field.name, _reader(field.type)) for field in self.schema]
+        exact = any(pa.types.is_decimal(field.type) for field in self.schema)
+        self._decode = json.JSONDecoder(parse_float=str if exact else None).decode
+        self._own = [(name, read) for name, read in _OF_RECORD.items() if name in self.schema.names]
         self._client: Any = None
         self._names: list[str] = []
         self._asked = -_REFRESH
@@ -147,22 +158,19 @@ class KafkaSource:
                 raise ConnectorError(f"source {self.name!r}: topic {self._topic}: {error}")
 
     def _record(self, message: Any) -> Any:
-        where = f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}"
         key, value = message.key(), message.value()
         if (key if self.keyed else value) is None:
+            where = f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}"
             raise ConnectorError(f"{where}: the record has no {'key' if self.keyed else 'value: keyed=True takes tombstones'}")
         if value is None:
             return key, None
         try:
-            fields = {
-                "_key": None if key is None else key.decode(),
-                "_timestamp": message.timestamp()[1],
-                "_partition": message.partition(),
-                "_offset": message.offset(),
-                **json.loads(value, parse_float=str),
-            }
-            row = tuple([read(fields.get(name)) for name, read in self._readers])
-        except (TypeError, ValueError, ArithmeticError) as error:
+            fields = self._decode(value.decode())
+            for name, read_record in self._own:
+                fields[name] = read_record(message)
+            row = tuple([fields.get(name) if read is None else read(fields.get(name)) for name, read in self._readers])
+        except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
+            where = f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}"
             raise ConnectorError(f"{where}: its value is not read as {', '.join(self.schema.names)}: {error}") from error
         return (key, row) if self.keyed else (row, 1)
 
@@ -290,8 +298,8 @@ def _number(partition: str) -> int:
     return int(partition.rpartition("-")[2])
 
 
-def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return what makes a value of a type of one of JSON, in which numbers with a fraction are texts."""
+def _reader(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return what makes a value of a type of one of JSON; ``None`` where it is one already."""
     types = pa.types
     if types.is_date(kind):
         read: Callable[[Any], Any] = datetime.date.fromisoformat
@@ -302,7 +310,7 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
     elif types.is_floating(kind):
         read = float
     else:
-        return lambda value: value
+        return None
     return lambda value: None if value is None else read(value)
 
 

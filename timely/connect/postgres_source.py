@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from timely.connect.databases import postgres_connection
 from timely.connect.pgoutput import RowChange, Transactions
 from timely.connect.protocols import Change, ReadBatch
 from timely.errors import ConnectorError, brief, error_text, require_package
@@ -163,7 +164,7 @@ class PostgresSource:
 
         try:
             if self._connection is None:
-                self._connection = psycopg.connect(self._where, autocommit=True)
+                self._connection = postgres_connection(self._where)
                 self._connection.execute(_SESSION)
                 self._slot_copied = False
                 self._known = {name: self._table(self._connection, name) for name in self._names}

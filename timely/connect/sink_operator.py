@@ -41,6 +41,7 @@ class _Writer:
         self._outbox: dict[Any, int] = {}  # what the checkpoint at the boundary holds
         self._boundary = 0
         self._ended = False
+        self._durable = False  # whether the checkpoint is
         self._history = secrets.token_hex(8)
         info.register_state(self._save, self._load, at_rest=True, follower=self)
         if self._writes:
@@ -50,6 +51,7 @@ class _Writer:
                     f"sink {sink.name!r} has epoch {last}, and the run goes on from a checkpoint at {self._boundary}: a newer"
                     " one is lost or damaged. Bring it back, or begin anew with another folder and an empty sink"
                 )
+            self._durable = True
             self._commit()
 
     def logic(self, input: InputPort[int, Change]) -> None:
@@ -86,6 +88,7 @@ class _Writer:
                 changes[row] = diff
 
     def stop(self) -> int | None:
+        self._publish()  # what failed after the checkpoint before, and may be there for all that
         return max(self._pending, default=-1) + 1 or None if self._ended else None
 
     def advance(self, time: int) -> None:
@@ -95,14 +98,21 @@ class _Writer:
         pass
 
     def committed(self, oldest: int) -> None:
+        self._durable = True
+        self._publish()
+
+    def _publish(self) -> None:
         with blaming(self._info.place(), self._info.worker):
             self._commit()
 
     def _commit(self) -> None:
-        changes = [change for change in self._outbox.items() if change[1]]
-        if changes:
-            self._sink.commit(self._boundary, changes)
-        self._outbox = {}
+        """Have the sink take the outbox, if a checkpoint holds it."""
+        if self._durable:
+            changes = [change for change in self._outbox.items() if change[1]]
+            if changes:
+                self._sink.commit(self._boundary, changes)
+            self._outbox = {}
+            self._durable = False
 
     def close(self) -> None:
         if self._writes:

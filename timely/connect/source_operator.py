@@ -116,7 +116,7 @@ class _Reader:
         if due > self._capability.time:
             self._capability.downgrade(due)
             self._sent = False
-            self._asked = self._source.bounded
+            self._asked = self._asked and self._source.bounded
 
     def _partitions(self) -> Iterator[str]:
         """Yield the partitions that this worker is to read."""
