@@ -215,14 +215,22 @@ def test_what_cannot_be_right_is_refused() -> None:
             worker.step()
         recovery.checkpoint(1)
 
+    def dropped(worker: timely.Worker, recovery: Recovery) -> None:
+        with worker.dataflow(int) as scope:
+            scope.read(MemorySource(broker, bounded=False), every=0).write(MemorySink(MemoryBroker()))
+        worker.step()
+        worker.drop_dataflow(scope)
+        recovery.checkpoint()
+
     def seconds(worker: timely.Worker, recovery: Recovery) -> None:
         connect.run(recovery, seconds=31)
 
-    texts = {build: refusal(build) for build in (nested, other_times, records, before, seconds)}
+    texts = {build: refusal(build) for build in (nested, other_times, records, before, dropped, seconds)}
     assert "are in a dataflow's own scope, with times of type int" in texts[nested]
     assert "are in a dataflow's own scope, with times of type int" in texts[other_times]
     assert "takes pairs of a row and a difference, and [1] came" in texts[records]
     assert "call checkpoint() without a time, not with 1" in texts[before]
+    assert "has read more than the sinks of its dataflow have, which was dropped" in texts[dropped]
     assert "seconds=31" in texts[seconds]
 
 

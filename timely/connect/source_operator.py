@@ -63,9 +63,10 @@ class _Reader:
         self._rows = rows
         self._positions: dict[str, Position] = {}
         self._over: set[str] = set()
-        self._stopped = False
+        self._stopped = self._dropped = False
         self._sent = False  # at the time of the capability
         self._asked = False
+        self._wakes = 0.0  # when the last timer runs this again
         self._boundary = 0
         begins = resume_time(scope, info)
         if begins is not None:
@@ -73,8 +74,7 @@ class _Reader:
         info.register_state(self._save, self._load, at_rest=True, follower=self)
         self._checkpoints = [(capability.time, dict(self._positions))]
         self._restart_clock()
-        if info.state.registry is None:
-            info.at_end(source.close)
+        info.at_end(self._end)
         info.activator.wait_for_peers()
         info.describe(lambda: f"{len(self._positions)} partitions")
 
@@ -104,7 +104,8 @@ class _Reader:
             self._capability.drop()
         elif busy or not self._every:
             self._info.activator.activate()
-        else:
+        elif (now := monotonic()) >= self._wakes - self._every / 2:  # else a timer is under way
+            self._wakes = now + self._every
             self._info.activator.activate_after(self._every)
 
     def _advance(self) -> None:
@@ -136,7 +137,17 @@ class _Reader:
     def _load(self, items: Iterable[tuple[str, Position]]) -> None:
         self._positions.update(items)
 
+    def _end(self) -> None:
+        self._dropped = self._capability.held
+        if self._info.state.registry is None:
+            self._source.close()
+
     def stop(self) -> int | None:
+        if self._dropped:
+            raise CheckpointError(
+                f"source {self._info.name!r} ({self._info.path}) has read more than the sinks of its dataflow have, which was"
+                " dropped: take a checkpoint before that, and close the Recovery"
+            )
         self._stopped = True
         return self._capability.time + self._sent if self._capability.held else None
 
