@@ -68,7 +68,7 @@ def read(
 def write(
     stream: Stream[int, Any], sink: SinkConnector, *, columns: Sequence[str] | None = None, name: str | None = None
 ) -> None:
-    """Write a stream of changes, ``(row, difference)``, to a sink, exactly once.
+    """Write a stream of changes, ``(row, difference)``, or of Arrow batches of added rows, to a sink, exactly once.
 
     The sink has what a checkpoint holds: it gets the net changes since the last one as one epoch, when the checkpoint is durable,
     so ``timely.connect.run`` or ``recovery.checkpoint()`` moves it. One worker writes. ``ConfigurationError`` without a

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -31,24 +30,13 @@ def write(folder: Path, name: str, first: int, rows: int = 5) -> None:
         pa.parquet.write_table(table, folder / name, row_group_size=2)
 
 
-class RowsSource(FolderSource):
-    """One whose batches are rows, as the checker counts them, two in a batch."""
-
-    def read(self, partition: str, begin: Any, rows: int) -> Any:
-        read = super().read(partition, begin, rows)
-        if not len(read.batch):
-            return read
-        changes = [(tuple(row.values()), 1) for row in read.batch.to_pylist()[:2]]
-        return read._replace(batch=changes, end=read.end._replace(rows=begin.rows + len(changes)))
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_each_row_of_each_file_is_there_once_whatever_dies(tmp_path: Path, seed: int) -> None:
     for number in range(5):
         write(tmp_path, f"part-{number}.{('parquet', 'csv')[number % 2]}", 5 * number)
     (tmp_path / "_draft.csv").write_text("no,file\n")
     expected = {(f"w{n % 3}", n): 1 for n in range(25)}
-    assert check_source(lambda: RowsSource(tmp_path, SCHEMA, bounded=True), expected, seed=seed, odds=0.1) > 0
+    assert check_source(lambda: FolderSource(tmp_path, SCHEMA, bounded=True), expected, seed=seed, odds=0.1) > 0
 
 
 def count(folder: Path, store: MemoryStore, target: MemoryBroker, worker: timely.Worker) -> None:

@@ -57,6 +57,8 @@ class _Writer:
     def logic(self, input: InputPort[int, Change]) -> None:
         for capability, batch in input:
             changes = self._pending.setdefault(capability.time, {})
+            if hasattr(batch, "to_pylist"):  # Arrow rows that are added
+                batch = [(tuple(row.values()), 1) for row in batch.to_pylist()]
             try:
                 for row, diff in batch:
                     changes[row] = changes.get(row, 0) + diff
