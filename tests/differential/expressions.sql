@@ -10,7 +10,7 @@ position('b' in t); strpos(t, ''); instr(t, 'a'); contains(t, 'b'); contains(t, 
 ends_with(t, 'c'); suffix(t, 'ë'); replace(t, 'a', 'oo'); replace(t, '', 'x'); repeat(t, 2); repeat(t, 0); repeat(t, -1);
 split_part(t, ',', 1); split_part(t, ',', 2); split_part(t, ',', -1); split_part(t, ',', 9); split_part(t, ',', 0);
 split_part(t, '', 2); split_part(t, t, 1); string_split(t, ','); string_split(t, ''); string_split(t, t); md5(t); ascii(t);
-unicode(t); ord(t); chr(65); t[1]; t[-1]; t[2:3]; t[-2:]; t[:2]; t[9]; t[0]; list_extract(t, 2); regexp_matches(t, 'a');
+unicode(t); ord(t); chr(65); chr(0); t[1]; t[-1]; t[2:3]; t[-2:]; t[:2]; t[9]; t[0]; list_extract(t, 2); regexp_matches(t, 'a');
 regexp_matches(t, '^[a-z]+$'); regexp_matches(t, 'Z', 'i'); regexp_matches(t, 'ë'); regexp_matches(t, '');
 regexp_matches(t, 'x.y'); regexp_matches(t, '\w+'); regexp_full_match(t, '[a-z]*'); regexp_full_match(t, 'a|abc');
 t similar to '[a-z]+'; t ~ 'abc'; regexp_replace(t, '[a-z]', '_'); regexp_replace(t, '[a-z]', '_', 'g');

@@ -175,6 +175,8 @@ REFUSED = {
         "select [id][mod(id, 2, 3)] from orders": "column 13: it does not take (BIGINT, BIGINT, BIGINT)",
         "select [id][1, id] from orders": "column 9: [] takes one number",
         "select [id][1:2:3] from orders": "3 at line 1, column 17: STEP is not supported here",
+        "select 1 from orders join lines on id * n": "id * n at line 1, column 36: a value of BIGINT stands where BOOLEAN is",
+        "select time_bucket('dow', day) from lines": "column 8: it does not take (VARCHAR, DATE)",
         "select sum(order by id) from orders": "sum(order by id) at line 1, column 8: something is missing in it",
         "select *, count(*) from orders": "* at line 1, column 8: no such column here; next to aggregates it must stand in",
         "select array() from orders": "array() at line 1, column 8: this is not supported here",

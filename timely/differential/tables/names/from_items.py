@@ -75,7 +75,8 @@ def _join(binder: NameBinder, left: QueryPlan, node: exp.Expr, scope: QueryScope
     if names:
         conditions = _using(scope, names, before, after, None if kind in ("SEMI", "ANTI") else side, method == "ASOF")
     elif on is not None:
-        conditions = [part for part in conjuncts([binder.plain_value(on, scope)], scope.owners()) if not _always(part)]
+        condition = as_kind(binder.plain_value(on, scope), Kind.BOOLEAN)
+        conditions = [part for part in conjuncts([condition], scope.owners()) if not _always(part)]
         for condition in conditions:
             if has_query(condition):
                 raise PlacedError("a subquery in ON is not supported: put it into WHERE", condition.at)

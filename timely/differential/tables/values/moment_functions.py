@@ -379,7 +379,7 @@ def _date_part(kinds: Arguments) -> Overload:
 
 
 def _bucket(kinds: Arguments) -> Overload | None:
-    if len(kinds) not in (2, 3) or kinds.written[0] is None or kinds[1] not in MOMENTS:
+    if len(kinds) not in (2, 3) or not isinstance(kinds.written[0], tuple) or kinds[1] not in MOMENTS:
         return None
     return Overload((None, *[kinds[1]] * (len(kinds) - 1)), kinds[1], bucket(*kinds.written[0]))
 

@@ -125,7 +125,7 @@ def _trim(names: str, strip: Callable[[str, str], str]) -> dict[str, SqlFunction
 
 
 def _chr(number: int) -> str:
-    if not 0 < number < 0x110000 or 0xD800 <= number < 0xE000:
+    if not 0 <= number < 0x110000 or 0xD800 <= number < 0xE000:
         raise SqlError(f"there is no letter with the number {number}")
     return chr(number)
 
