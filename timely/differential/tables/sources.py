@@ -217,10 +217,9 @@ def query_over(
 ) -> Table[T]:
     """Return what ``sql`` does, which also ``warns`` of an order that decides nothing."""
     tree = query_of(query)
-    order = useless_order(tree) if warns else None
     result = table_of(relation_of(scope, tree, _sources(tables)))
-    if order is not None:
-        _warn(order, "")
+    if warns:
+        _warn(tree, "")
     return result
 
 
@@ -239,10 +238,10 @@ def _as_table(rows: Any) -> Any:
 
 def warn_of_order(query: str, view: str) -> None:
     """Warn of an ``ORDER BY`` that decides nothing: neither which rows there are, nor in which order they are read."""
-    order = useless_order(query_of(query))
-    if order is not None:
-        _warn(order, view)
+    _warn(query_of(query), view)
 
 
-def _warn(position: str, view: str) -> None:
-    warn(f"{view}a view has no order: ORDER BY{position} has no effect without LIMIT; sort when you read")
+def _warn(tree: Any, view: str) -> None:
+    position = useless_order(tree)
+    if position is not None:
+        warn(f"{view}a view has no order: ORDER BY{position} has no effect without LIMIT; sort when you read")

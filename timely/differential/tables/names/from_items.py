@@ -89,6 +89,8 @@ def _join(binder: NameBinder, left: QueryPlan, node: exp.Expr, scope: QueryScope
         how = None
     if how is None or method not in ("", "ASOF") or (method == "ASOF" and how not in ("inner", "left")):
         raise refusal(node, f"{method} {side} {kind} JOIN is not supported".replace("  ", " ").strip())
+    if (method == "ASOF" or how in ("semi", "anti")) and free(right) & nodes.ids(left):
+        raise refusal(node, "a LATERAL subquery stands in an inner or left join")
     if method == "ASOF":
         return _as_of(left, right, conditions, node, optional=how == "left")
     return _beside(left, right, how, tuple(conditions), node)
@@ -103,13 +105,8 @@ def _beside(left: QueryPlan, right: QueryPlan, how: str, conditions: tuple[Expr,
         unnest = attrs.evolve(right, input=left, optional=how == "left")
         return nodes.FilterRows(unnest, conditions) if conditions else unnest
     if how in ("semi", "anti"):
-        if free(right).intersection(ref.id for ref in left.columns):
-            raise refusal(node, _LATERAL)
         return nodes.Mark(left, right, conditions, negated=how == "anti")
     return nodes.JoinRows(left, right, how, conditions, at=node)
-
-
-_LATERAL: Final = "a LATERAL subquery stands in an inner or left join"
 
 
 def _always(condition: Expr) -> bool:
@@ -147,19 +144,11 @@ def _using(
 def _as_of(left: QueryPlan, right: QueryPlan, conditions: Sequence[Expr], node: exp.Expr, *, optional: bool) -> QueryPlan:
     """Return an as-of join, of equalities and one inequality."""
     one, other = ([ref.id for ref in side.columns] for side in (left, right))
-    if free(right).intersection(one):
-        raise refusal(node, _LATERAL)
     equal = [condition for condition in conditions if getattr(condition, "name", "") == "="]
     others = [condition for condition in conditions if condition not in equal]
-    if len(others) != 1:
-        raise refusal(node, "an as-of join has equalities and one inequality of an expression of each side")
-    if getattr(others[0], "name", "") not in INEQUALITIES:
-        raise PlacedError("the inequality of an as-of join is >=, >, <= or <", others[0].at)
-    nearest = sides_of(others[0], one, other, tuple(INEQUALITIES))
-    if nearest is None:
-        raise PlacedError("the inequality of an as-of join compares an expression of each side", others[0].at)
-    if any(sides_of(condition, one, other, ("=",)) is None for condition in equal):
-        raise refusal(node, "an equality of an as-of join compares an expression of each side")
+    nearest = sides_of(others[0], one, other, tuple(INEQUALITIES)) if len(others) == 1 else None
+    if nearest is None or any(sides_of(condition, one, other, ("=",)) is None for condition in equal):
+        raise refusal(node, "an as-of join has equalities and one inequality (>=, >, <= or <), of an expression of each side")
     return nodes.AsOf(left, right, tuple(equal), nearest[:2], nearest[2], optional)
 
 
