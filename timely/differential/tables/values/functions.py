@@ -258,7 +258,7 @@ def _in(kinds: Arguments) -> Overload:
 def _case(kinds: Arguments) -> Overload:
     """Return the choice of ``CASE``, whose arguments are conditions, each with its result, and what there is otherwise."""
     conditions, results = range(0, len(kinds) - 1, 2), (*range(1, len(kinds), 2), len(kinds) - 1)
-    kind = kinds.at(results).together()
+    kind = Arguments([kinds[place] for place in results], [kinds.written[place] for place in results]).together()
 
     def choice(functions: Sequence[Function]) -> Function:
         branches = [(functions[place], functions[place + 1]) for place in conditions]

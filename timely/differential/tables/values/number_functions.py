@@ -42,12 +42,9 @@ def _power(base: float, exponent: float) -> float:
 
 
 def _log(base: float, number: float) -> float:
-    for value in (base, number):
-        if value <= 0:
-            raise SqlError(f"the logarithm of {value} does not exist")
     if base == 1:
         raise SqlError("there is no logarithm to the base 1")
-    return canonical_float(math.log10(number) / math.log10(base))
+    return canonical_float(_LOG10(number) / _LOG10(base))
 
 
 def _logarithm(f: Callable[[float], float]) -> Callable[[float], float]:

@@ -46,10 +46,6 @@ class Arguments(tuple[Kind, ...]):
         arguments.written = written
         return arguments
 
-    def at(self, places: Sequence[int]) -> Arguments:
-        """Return some of the arguments."""
-        return Arguments([self[place] for place in places], [self.written[place] for place in places])
-
     def together(self) -> Kind:
         """Return the kind that all arguments become where they meet: literal texts become what the others are.
 
