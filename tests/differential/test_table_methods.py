@@ -405,6 +405,8 @@ def test_errors_of_functions_name_the_operator_and_the_line(build: Any, cause: A
         (lambda table: table.with_columns("1 as x", x="2"), "'x' twice"),
         (lambda table: table.union(table.drop("id")), "columns"),
         (lambda table: table.join(table, on="this.id = other.id", how="asof"), "one inequality"),
+        (lambda table: table.cast({"id": "int) as x, (1"}), "not one expression of SQL"),
+        (lambda table: table.cast({"id": "nope"}), "at line 1, column 1: the type nope is not supported"),
         (lambda table: table.join(table, on="this.id <> other.id", how="asof"), ">=, >, <= or <"),
         (lambda table: table.join(table, on="this.id >= this.score", how="asof"), "each side"),
         (lambda table: table.join(table, on=["id", "none"], how="asof"), "no column 'none'"),

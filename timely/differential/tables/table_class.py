@@ -257,7 +257,7 @@ class Table(Generic[T]):
         """Return the table with columns of other types: ``{name: type of SQL}``, such as ``{"price": "decimal(8, 2)"}``."""
         new = dict(zip(known_names("cast", self._column_names, types), types.values()))
         casts = {name: f"cast({quoted(name)} as {type_}) as {quoted(name)}" for name, type_ in new.items()}
-        return self._selected(casts.get(name, quoted(name)) for name in self._column_names)
+        return self.select(*(casts.get(name, quoted(name)) for name in self._column_names))
 
     @naming_the_line
     def drop(self, *names: str) -> Table[T]:

@@ -37,7 +37,7 @@ class SqlType(NamedTuple):
 
 def type_of(target: exp.Expr, node: exp.Expr) -> SqlType:
     """Return what a type is."""
-    name, arguments = read(target, "this", "expressions")
+    name, arguments, _ = read(target, "this", "expressions", "kind")
     parts = listed(arguments)
     if name == _TYPE.DECIMAL:
         digits, scale = _decimal_sizes(parts, node)
