@@ -188,6 +188,10 @@ REFUSED = {
         "select src from edges join edges e using (src())": "src()) at line 1, column 23: these are names",
         "select src from edges join edges e using ()": "')' at line 1, column 43: the query cannot be parsed: a join needs ON",
         "select * exclude (src(1)) from edges": "these are names",
+        **{
+            f"select * rename ({part}) from edges": "these are names"
+            for part in ("src", "src as (z)", "(src, dst)", "src + 1 as z")
+        },
         "select * exclude () from edges": "column 21: the query cannot be parsed: names are missing after EXCLUDE",
         "select * exclude, src from edges": "column 17: the query cannot be parsed: names are missing after EXCLUDE",
         "select * replace from edges": "column 18: the query cannot be parsed: names are missing after REPLACE",

@@ -100,6 +100,9 @@ def _fault(node: exp.Expr) -> str:
         if conditions != 1 and not is_comma(node):
             return "CROSS and NATURAL joins have no condition" if conditions else "a join needs ON or USING"
     names = node.args.get("except_" if isinstance(node, exp.Star) else "using") or []
+    if isinstance(node, exp.Star):
+        renamed = node.args.get("rename") or []
+        names = [*names, *(part.this if isinstance(part, exp.Alias) else None for part in renamed)]
     if not all(isinstance(name, exp.Identifier | exp.Column) for name in names):
         return "these are names"
     if isinstance(node, exp.Star) and not all(isinstance(part, exp.Alias) for part in node.args.get("replace") or []):
