@@ -43,7 +43,7 @@ def _power(base: float, exponent: float) -> float:
 
 def _log(base: float, number: float) -> float:
     if base == 1:
-        raise SqlError("there is no logarithm to the base 1")
+        raise SqlError("the logarithm to the base 1 does not exist")
     return canonical_float(_LOG10(number) / _LOG10(base))
 
 
