@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,49 @@ def test_checkpoints_of_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[
     newest.write_bytes(newest.read_bytes()[:-9])
     assert "is damaged: checkpoint RUN-00000002: state file RUN" in printed(capsys, "verify", tmp_path, status=1)
     assert "there is no checkpoint in" in printed(capsys, "list", tmp_path / "none", status=1)
+
+
+PROGRAM = """
+import timely
+from timely import differential as dd
+
+def program(worker):
+    with timely.Recovery(worker, {where!r}, changed={changed!r}) as recovery:
+        with worker.dataflow(int) as scope:
+            sold = dd.table(scope, "item string, n long", name="sold")
+            best = dd.sql(scope, {query!r}, name="best", sold=sold)
+            {more}
+        sold.session.advance_to(recovery.time or 0)
+        sold.session.insert(("bolts", 1))
+        sold.session.advance_to(1)
+        recovery.checkpoint(1)
+        raise AssertionError("this is no rehearsal")
+
+try:
+    timely.execute(program, workers=2)
+except AssertionError:
+    pass
+"""
+
+
+def test_what_a_changed_program_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / name for name in ("old.py", "new.py", "other.py", "none.py")]
+    old, new, other, none = files
+    where, query = str(tmp_path / "state"), "select item, max(n) as n from sold group by item"
+    old.write_text(PROGRAM.format(where=where, changed="migrate", query=query, more="best.output()"))
+    runpy.run_path(str(old), run_name="__main__")
+    before = {path.name: path.read_bytes() for path in Path(where).iterdir()}
+    more = 'dd.sql(scope, "select n from best", name="many", best=best)'
+    new.write_text(PROGRAM.format(where="nowhere", changed="migrate", query=query.replace("max", "sum"), more=more))
+    lines = printed(capsys, "diff", where, new).splitlines()
+    assert lines[:-1] == ["dataflow 0:", "  same     sold", "  new      many", "  gone     best/output"]
+    assert re.fullmatch(r"  changed  best: it was SELECT item, MAX\(n\) .*, and is SELECT item, SUM\(n\) .*", lines[-1])
+    other.write_text(PROGRAM.format(where="nowhere", changed="migrate", query=query, more="best.collection.count()"))
+    assert "unnamed operators have changed, " in printed(capsys, "diff", where, other, status=1)
+    none.write_text("")
+    assert "none.py made no timely.Recovery" in printed(capsys, "diff", where, none, status=1)
+    assert "diff needs a program" in printed(capsys, "diff", where, status=1)
+    assert before == {path.name: path.read_bytes() for path in Path(where).iterdir()}
 
 
 def test_the_data_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

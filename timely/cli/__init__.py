@@ -336,11 +336,12 @@ def parser() -> argparse.ArgumentParser:
         "checkpoint",
         help="look at the checkpoints of a program or a server",
         description="Lists the checkpoints that a run could resume from, the newest first, or shows what one holds. Verifies all"
-        " of them, and the log of a server behind them. The status is 1 where something is damaged.",
+        " of them, and the log of a server behind them. The status is 1 where something is damaged. With diff a program is run up"
+        " to its first step, on a copy, to say what it would do with the newest checkpoint.",
     )
-    checkpoint.add_argument("action", choices=("list", "show", "verify"))
+    checkpoint.add_argument("action", choices=("list", "show", "verify", "diff"))
     checkpoint.add_argument("place", metavar="DIR", help="directory or URI of the checkpoints, or the data of a server")
-    checkpoint.add_argument("name", nargs="?", help="checkpoint to show (default: the newest)")
+    checkpoint.add_argument("name", nargs="?", help="checkpoint to show (default: the newest), or program for diff")
     checkpoint.set_defaults(command=_checkpoint)
 
     credentials = commands.add_parser(

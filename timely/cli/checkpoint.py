@@ -1,14 +1,22 @@
-"""``timely checkpoint``: what a run could resume from, what it holds, and whether it is whole. Nothing is changed."""
+"""``timely checkpoint``: what a run could resume from, what it holds, whether it is whole, and what a program would do with it.
+
+Nothing is changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import runpy
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
+import timely.recovery
+from timely import Worker
 from timely.errors import CheckpointError, ConfigurationError, brief
 from timely.memory import size_text
-from timely.recovery import Store, open_store
+from timely.recovery import MemoryStore, Recovery, Store, open_store
 from timely.recovery.history import History, damage_of
 from timely.recovery.manifest import Layer, Manifest, generation_of, state_name
 from timely.recovery.state_file import Key, StateFile
@@ -104,11 +112,57 @@ def verify_checkpoints(place: str, name: str | None, say: Say) -> None:
         raise CheckpointError(f"{place!r} is damaged: {'; '.join(damaged)}")
 
 
+class _Built(Exception):
+    """The dataflows of a program are built, and it would take its first step."""
+
+
+def compare_program(place: str, name: str | None, say: Say) -> None:
+    """Run a program on a copy of the checkpoints until its dataflows are built, and say what it would do with the newest.
+
+    ``ChangedDataflowError`` where it would be refused.
+    """
+    if name is None:
+        raise ConfigurationError("diff needs a program: timely checkpoint diff DIR program.py")
+    store, _, _ = _read(place)
+    copy = MemoryStore({file: b"".join(_content(store, file)) for file in store.names()})
+    made: list[Recovery] = []
+
+    def stop(*arguments: object, **options: object) -> None:
+        raise _Built
+
+    class Rehearsal(Recovery):
+        def __init__(self, worker: Worker, where: object, **options: Any) -> None:
+            super().__init__(worker, copy, **options)
+            made.append(self)
+            for step in ("step", "step_or_park", "step_while", "rest", "run", "run_step"):
+                setattr(worker, step, stop)
+            self.checkpoint = stop  # type: ignore[assignment, method-assign]
+
+    replaced = patch.object(timely, "Recovery", Rehearsal), patch.object(timely.recovery, "Recovery", Rehearsal)
+    with replaced[0], replaced[1], contextlib.suppress(_Built):
+        runpy.run_path(name, run_name="__main__")
+    if not made:
+        raise ConfigurationError(f"{name} made no timely.Recovery, so that there is nothing to compare")
+    for number, comparison in enumerate(made[0].comparisons):
+        say(f"dataflow {number}:")
+        for kind in ("same", "new", "gone"):
+            for relation in getattr(comparison, kind):
+                say(f"  {kind:7}  {relation}")
+        for relation, difference in comparison.changed.items():
+            say(f"  changed  {relation}: {difference}")
+
+
+def _content(store: Store, name: str) -> Iterator[bytes]:
+    with store.open(name) as file:
+        yield file.read()
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 ACTIONS: Final[Mapping[str, Callable[[str, str | None, Say], Any]]] = {
+    "diff": compare_program,
     "list": list_checkpoints,
     "show": show_checkpoint,
     "verify": verify_checkpoints,

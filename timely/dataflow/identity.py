@@ -40,6 +40,7 @@ class Identities:
         self.starts: dict[str, RelationStart] = {}
         self.relation_of: dict[str, str] = {}  # by path
         self.identities: dict[str, str] = {}  # by path
+        self.notes: dict[str, list[str]] = {}  # by relation
         self._path = path
         self._registry = registry
         self._counts: Counter[str] = Counter()
@@ -53,6 +54,10 @@ class Identities:
         self._counts[before] += 1
         identity = self.identities[path] = f"{before}/{name}#{number}"
         return identity
+
+    def note(self, text: str) -> None:
+        """Add what the graph does not show to the relation that operators belong to: it has changed where the text has."""
+        self.notes.setdefault(self.current, []).append(text)
 
     def named(self, name: str, kind: str, definition: str, reads: tuple[str, ...]) -> AbstractContextManager[RelationStart]:
         """Have the operators of the block belong to a relation; the block gets what a checkpoint has of it."""

@@ -85,6 +85,13 @@ class OperatorInfo:
         """Declare, in the constructor, that the operator has no state that outlives an activation."""
         self.state.declared = True
 
+    def declare_collection(self) -> None:
+        """Declare, in the constructor, that the sums of what is sent up to a time depend on the sums of what has come alone.
+
+        So the operator may begin anew with the sums, where a changed program resumes.
+        """
+        self.state.collection = True
+
     @property
     def begins(self) -> Any:
         """The time that the dataflow goes on from, where a checkpoint has all before it; ``None`` where it begins anew."""

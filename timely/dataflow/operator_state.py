@@ -109,13 +109,19 @@ class RelationStart:
     """How a named relation begins: anew, or with its state ``restored``.
 
     Where it ``migrates``, its rows are kept for readers to come. ``time`` is that of the checkpoint. ``before`` is its definition
-    there, ``None`` where it was not there.
+    there, ``None`` where it was not there, and with ``dropped`` the program gives up its rows.
     """
 
     restored: bool = False
     migrates: bool = False
     time: Any = None
     before: str | None = None
+    dropped: bool = False
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether it had rows, and begins anew."""
+        return self.before is not None and not self.restored
 
 
 class StateRegistry(Protocol):
@@ -130,6 +136,9 @@ class StateRegistry(Protocol):
     def register(self, info: StatefulOperator, part: StatePart) -> None:
         """Register a part of an operator's state. Where the run resumes, the part has loaded its items when this returns."""
 
+    def load_before(self, info: StatefulOperator, operator: str, part: StatePart) -> None:
+        """Load a part that the checkpoint has of an operator of the relation of ``info``, which begins anew."""
+
     def built(self, scope: Any) -> None:
         """Note that the dataflow is built, before any of it runs; ``scope`` is its ``ScopeBuilder``."""
 
@@ -141,3 +150,4 @@ class StateDeclarations:
     registry: StateRegistry | None
     declared: bool = False
     parts: int = 0
+    collection: bool = False

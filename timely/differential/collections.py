@@ -272,6 +272,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
                     waiting.at(time, lambda: (capability.delayed(time), []))[1].append([update])  # noqa: B023
 
             route = key_route(key)
+            info.declare_collection()
             register_keyed_state(info, save, load, lambda item: route(item[1][0]))
             capability.drop()
             sums = GrowingSums(info, scope, key, waiting.minimum) if grows else None
@@ -498,6 +499,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
     def _seen(self, look: Callable[[T, list[Update]], object], name: str) -> Collection[T, D]:
         def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
             info.declare_stateless()
+            info.declare_collection()
 
             def logic(input: InputPort[T, Update], output: OutputPort[T]) -> None:
                 for came_with, batch in input:

@@ -118,6 +118,7 @@ class Output(Generic[T, D]):
             self._load(item for item in saved if route(item.update) % info.peers == info.worker)
 
         route = key_route(placement.key)
+        info.declare_collection()
         info.register_state(lambda: ((None, item) for item in self._save()), self._load, rescale=rescale, at_rest=True)
 
     def _save(self) -> Iterator[_Held]:

@@ -255,8 +255,12 @@ def stateless_outputs(
     logic: Callable[..., object],
     outputs: int,
     *arguments: object,
+    collection: bool = False,
 ) -> list[Stream[T, Any]]:
-    """Return the outputs of an operator without state or constructor that reads ``streams``."""
+    """Return the outputs of an operator without state or constructor that reads ``streams``.
+
+    With ``collection`` it declares what ``declare_collection`` says.
+    """
     builder = OperatorBuilder(scope, name)
     for stream in streams:
         builder.new_input(stream, pact, notify=False)
@@ -264,6 +268,7 @@ def stateless_outputs(
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
+        info.state.collection = collection
         return logic
 
     builder.build(constructor, *arguments)

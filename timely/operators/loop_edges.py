@@ -108,6 +108,7 @@ def open_loop(
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
+        info.declare_collection()
         if watch is None:
             return lambda input, output: input.advance(output, chosen)
         see = watch(info)

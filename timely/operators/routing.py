@@ -37,7 +37,7 @@ def concatenate(
         for input in ports[:-1]:
             input.forward(ports[-1], _same)
 
-    return stateless_outputs(place, inputs, Pipeline, operator_name("concatenate", name), logic, 1)[0]
+    return stateless_outputs(place, inputs, Pipeline, operator_name("concatenate", name), logic, 1, collection=True)[0]
 
 
 def concat(stream: Stream[T, D], *others: Stream[T, D], name: str | None = None) -> Stream[T, D]:

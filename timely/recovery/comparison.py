@@ -42,7 +42,7 @@ def compare(checkpoint: Relations, program: Relations, renamed: Mapping[str, str
     >>> print(compare({"orders": orders, "old": orders}, {"orders": attrs.evolve(orders, definition="n DOUBLE"), "new": orders}))
     new: new; gone: old; changed: orders (it was n BIGINT, and is n DOUBLE)
     """
-    before = {(renamed or {}).get(name, name): called(relation, renamed or {}) for name, relation in checkpoint.items()}
+    before = {called(name, renamed or {}): reading(relation, renamed or {}) for name, relation in checkpoint.items()}
     same = [name for name in program if name in before and before[name] == program[name]]
     return Comparison(
         tuple(name for name in same if name),
@@ -52,9 +52,19 @@ def compare(checkpoint: Relations, program: Relations, renamed: Mapping[str, str
     )
 
 
-def called(relation: RelationGraph, renamed: Mapping[str, str]) -> RelationGraph:
+def called(name: str, names: Mapping[str, str]) -> str:
+    """Return the other name of a relation, where it or the one that it is below has another.
+
+    >>> called("totals/output", {"totals": "sums"}), called("total", {"totals": "sums"})
+    ('sums/output', 'total')
+    """
+    first, slash, below = name.partition("/")
+    return names.get(name) or names.get(first, first) + slash + below
+
+
+def reading(relation: RelationGraph, renamed: Mapping[str, str]) -> RelationGraph:
     """Return a relation of a checkpoint as it is with new names for those that it reads."""
-    if not any(name in relation.reads for name in renamed):
+    if not renamed:
         return relation
     edges = {f"edge from {old} to ": f"edge from {new} to " for old, new in renamed.items()}
     lines = list(relation.lines)

@@ -12,15 +12,16 @@ import logging
 import os
 import pickle
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 import attrs
 
 from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.operator_state import Piece
 from timely.errors import (
+    ChangedDataflowError,
     CheckpointError,
     ConfigurationError,
     RecoveryError,
@@ -30,13 +31,16 @@ from timely.errors import (
     file_error_text,
     out_of_files,
 )
+from timely.recovery.changed_programs import Change
+from timely.recovery.comparison import Comparison
 from timely.recovery.history import damage_of, garbage, retained
 from timely.recovery.in_flight import MessagesInFlight
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, generation_of, state_name
 from timely.recovery.ownership import Ownership
 from timely.recovery.quiesce import check_time, pause, quiesce
+from timely.recovery.relations import KEPT
 from timely.recovery.state_file import Key, Known, StateWriter
-from timely.recovery.state_registry import FLOOR, LAYERS, Change, RegisteredState, WorkerState
+from timely.recovery.state_registry import FLOOR, LAYERS, RegisteredState, WorkerState
 from timely.recovery.store import Store, open_store
 from timely.recovery.takeover import Takeover, end_line
 from timely.worker import Worker, internals
@@ -114,7 +118,14 @@ class Recovery:
         keep: int = 2,
         version: str | None = "",
         full_every: int | None = None,
+        changed: Literal["refuse", "migrate"] = "refuse",
+        renamed: Mapping[str, str] | None = None,
+        dropped: Collection[str] = (),
     ) -> None:
+        if changed not in ("refuse", "migrate") or ((renamed or dropped) and changed == "refuse"):
+            raise ConfigurationError(
+                f"changed={changed!r}: give 'refuse' or 'migrate'; renamed= and dropped= say what 'migrate' does"
+            )
         if not isinstance(keep, int) or keep < 1:
             raise ConfigurationError(f"keep={keep!r}: at least one checkpoint has to stay")
         if full_every is not None and (not isinstance(full_every, int) or full_every < 1):
@@ -141,9 +152,25 @@ class Recovery:
                 f"checkpoint {self._last.name} was taken with messages in flight on {self._last.peers} workers, and cannot go on"
                 f" with {worker.peers}: run {self._last.peers} workers, or use another directory to start anew"
             )
+        change = Change(changed == "migrate", dict(renamed or {}), frozenset(dropped))
+        self._check_rows(change.migrate)
+        if self._last is not None:
+            change.check(self._last.dataflows)
         self._notes: list[Any] = [] if self._last is None else pickle.loads(dumps(self._last.notes))  # threads share the manifest
-        self._state = WorkerState(worker.index, worker.peers, self._store, self._last, Change())
+        self._state = WorkerState(worker.index, worker.peers, self._store, self._last, change)
         internals.set_state_registries(worker, self._state.open)
+
+    def _check_rows(self, migrates: bool) -> None:
+        """Raise ``ChangedDataflowError`` unless the checkpoint has rows of tables and views by name as this run wants it."""
+        start = self._last
+        if start is None or migrates == start.migrates:
+            return
+        if not start.named or any(relation.kind in KEPT for relations in start.dataflows for relation in relations.values()):
+            now, before = ("migrate", "refuse") if migrates else ("refuse", "migrate")
+            raise ChangedDataflowError(
+                f"checkpoint {start.name} was written with changed={before!r}, and this run has changed={now!r}: rows of tables"
+                f" and views are in checkpoints of 'migrate' alone. Run it with {before!r}, or start anew in another directory"
+            )
 
     @property
     def time(self) -> Any | None:
@@ -159,6 +186,11 @@ class Recovery:
     def worker(self) -> Worker:
         """The worker whose dataflows it checkpoints."""
         return self._worker
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """How the dataflows built so far compare with those of the checkpoint: what is the same, new, gone and changed."""
+        return [comparison for _, comparison in sorted(self._state.comparisons.items())]
 
     def agree(self, value: T) -> list[T]:
         """Return the values of all workers, in worker order: a collective all-gather."""
@@ -375,7 +407,19 @@ class Recovery:
         files.update((state_name(name, index), snapshot.file) for index, snapshot in enumerate(written))
         notes = [pickle.loads(snapshot.notes) for snapshot in written]
         parent = None if last is None else last.name
-        return Manifest(name, self._version, parent, time, notes, peers, self._state.descriptions, layers, files, in_flight)
+        return Manifest(
+            name,
+            self._version,
+            parent,
+            time,
+            notes,
+            peers,
+            self._state.descriptions,
+            layers,
+            files,
+            in_flight,
+            self._state.change.migrate,
+        )
 
     def _commit(self, manifest: Manifest) -> str:
         """Write the manifest, on worker 0. It is not acknowledged if a newer run has taken over by then, or a file is missing.

@@ -12,7 +12,7 @@ from timely.dataflow.operator_names import without_functions
 from timely.scopes import EGRESS, INGRESS, Subgraph
 from timely.worker.graph_check import describe
 
-KEPT: Final = ("table", "view")
+KEPT: Final = ("table", "rows", "view")
 """Kinds of relations whose rows are kept where a program may change: others read them by name."""
 
 
@@ -54,6 +54,8 @@ class _Description:
     def relations(self) -> Relations:
         for subgraph in self._scope.scopes:
             self._add(subgraph)
+        for relation, notes in self._made.notes.items():
+            self._lines[relation] += notes
         named = self._made.relations
         return {
             "": RelationGraph("", "", (), tuple(self._lines[""])),

@@ -6,7 +6,7 @@ differs. No dataflow runs in which an operator has not registered its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ from timely.dataflow import ScopeBuilder
 from timely.dataflow.operator_names import without_functions
 from timely.dataflow.operator_state import CheckpointFollower, Piece, RelationStart, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError
-from timely.recovery.comparison import UNNAMED, Comparison, called, compare
+from timely.recovery.changed_programs import Change, check_migration
+from timely.recovery.comparison import UNNAMED, Comparison, called, compare, reading
 from timely.recovery.in_flight import MessagesInFlight, check_scopes, messages_key, restore_messages
 from timely.recovery.manifest import Layer, Manifest, state_name
 from timely.recovery.relations import Relations, relations_of
@@ -99,19 +100,6 @@ class RegisteredState:
         return f"operator {self.info.name!r} ({self.info.path}){number} on worker {self.info.worker}"
 
 
-@attrs.frozen
-class Change:
-    """What may become of a program between two runs: whether it is migrated, its names that are others now, and what goes."""
-
-    migrate: bool = False
-    renamed: Mapping[str, str] = attrs.field(factory=dict)
-    dropped: frozenset[str] = frozenset()
-
-    def former(self, name: str) -> str:
-        """Return the name that a relation had in the checkpoint."""
-        return next((old for old, new in self.renamed.items() if new == name), name)
-
-
 class WorkerState:
     """The state parts of a worker's recoverable dataflows, and the checkpoint that they resume from, if any."""
 
@@ -121,6 +109,7 @@ class WorkerState:
         self.start = start
         self.store = store
         self.change = change
+        self.comparisons: dict[int, Comparison] = {}
         self.layers: dict[Key, list[Layer]] = {}
         """What the checkpoint before has of each part, by the key that the part has now."""
         self.parts: dict[Key, RegisteredState] = {}
@@ -286,21 +275,26 @@ class DataflowStateRegistry:
         self._number = number
         start = state.start
         self._before = (start.dataflows[number] or None) if start is not None and number < len(start.dataflows) else None
+        self._change = state.change.within(self._before or {})
         self._by_path = start is not None and not start.named
         self._parts: dict[Key, RegisteredState] = {}
         self._built = False
+        self._missing: list[Key] = []
         self._fresh: set[str] = set()
+        self._tables: set[str] = set()  # of those, the tables that the checkpoint has too: what came before it came before
         self._unclaimed = set() if start is None else {key for key in start.layers if key[0] == number}
         self._unclaimed.discard(messages_key(number))
 
     def begins(self, relation: str) -> Any:
         """The time that a relation resumes from; ``None`` where it begins anew."""
         start = self._state.start
-        return None if start is None or self._before is None or relation in self._fresh else start.time
+        if start is None or self._before is None or (relation in self._fresh and relation not in self._tables):
+            return None
+        return start.time
 
     def open(self, name: str, kind: str, definition: str, reads: tuple[str, ...]) -> RelationStart:
         """Note a named relation; return how it begins."""
-        start, change, before = self._state.start, self._state.change, self._before
+        start, change, before = self._state.start, self._change, self._before
         if before is None or start is None:
             return RelationStart(False, change.migrate)
         relation = before.get(change.former(name))
@@ -309,12 +303,22 @@ class DataflowStateRegistry:
         if relation is None:
             self._fresh.add(name)
             return RelationStart(False, change.migrate, start.time)
-        relation = called(relation, change.renamed)
+        relation = reading(relation, change.renamed)
         is_same = (relation.kind, relation.definition, relation.reads) == (kind, definition, reads)
-        dropped = name in change.dropped
+        dropped = name in change.dropped and (kind == "view" or (kind == "table" and not is_same))
         if dropped or (change.migrate and not is_same and kind == relation.kind and kind in REBUILT):
             self._fresh.add(name)
-        return RelationStart(name not in self._fresh, change.migrate, start.time, relation.definition)
+            if kind == "table":
+                self._tables.add(name)
+        return RelationStart(name not in self._fresh, change.migrate, start.time, relation.definition, dropped)
+
+    def load_before(self, info: StatefulOperator, operator: str, part: StatePart) -> None:
+        """Load what the checkpoint has of an operator of a relation that begins anew."""
+        before = f"{self._change.former(info.relation)}/{operator}#"
+        keys = [key for key in self._unclaimed if key[1].startswith(before) and key[2] == part.number]
+        if len(keys) != 1:
+            raise self._changed(f"it has no rows of {info.relation!r}, whose definition has changed")
+        self._state.restore(keys[0], part, RegisteredState(info, part))
 
     def register(self, info: StatefulOperator, part: StatePart) -> None:
         """Register a part, and restore it."""
@@ -330,11 +334,12 @@ class DataflowStateRegistry:
         self._parts[key] = state
         if self._before is None or info.relation in self._fresh:
             return
-        if info.relation and not self._by_path:
-            former = self._state.change.former(info.relation)
+        if (info.relation or self._change.migrate) and not self._by_path:
+            former = self._change.former(info.relation)
             stored = (self._number, former + identity.removeprefix(info.relation), part.number)
             if stored not in self._unclaimed:
-                return  # its relation has changed, which `built` refuses
+                self._missing.append(stored)  # most likely its relation has changed, and `built` says how
+                return
         else:
             stored = (self._number, path if self._by_path else identity, part.number)
             if not any(line.startswith(f"operator {stored[1]} ") for line in self._before[""].lines):
@@ -349,7 +354,9 @@ class DataflowStateRegistry:
         """Compare the graph with the checkpoint's, and check that every operator has declared its state."""
         relations = relations_of(scope)
         if self._before is not None:
-            self._check_unchanged(relations_of(scope, named=False) if self._by_path else relations)
+            self._check_changes(scope, relations_of(scope, named=False) if self._by_path else relations)
+        for _, name, part in self._missing:
+            raise self._changed(f"its operator {name} had no part {part} of state")
         for _, name, part in sorted(self._unclaimed):
             raise self._changed(f"its operator {name} had a part {part} of state, which it does not declare now")
         undeclared = list(_undeclared(scope.subgraph))
@@ -365,14 +372,26 @@ class DataflowStateRegistry:
         self._state.add(self._number, scope, relations, self._parts)
         self._parts = {}
 
-    def _check_unchanged(self, relations: Relations) -> None:
+    def _check_changes(self, scope: ScopeBuilder[Any], relations: Relations) -> None:
         assert self._before is not None
-        comparison = compare(self._before, relations)
-        if comparison.is_same:
+        change, start = self._change, self._state.start
+        comparison = self._state.comparisons[self._number] = compare(self._before, relations, change.renamed)
+        if comparison.is_same and not self._fresh:
+            return
+        if change.migrate and start is not None and not start.in_flight:
+            check_migration(scope, self._before, comparison, self._fresh, change, self._changed)
+            self._unclaimed -= {key for key in self._unclaimed if self._goes(key[1], comparison)}
             return
         if comparison == Comparison((), (), (), comparison.changed):  # nothing has a name
             raise self._changed(comparison.changed[UNNAMED])
         raise self._changed(f"{comparison}")
+
+    def _goes(self, identity: str, comparison: Comparison) -> bool:
+        """Return whether what the checkpoint has of an operator belongs to a relation that is gone, or begins anew."""
+        assert self._before is not None
+        former = max((name for name in self._before if identity.startswith(f"{name}/")), key=len, default="")
+        name = called(former, self._change.renamed)
+        return name != "" and (name in comparison.gone or name in self._fresh)
 
     def _changed(self, difference: str) -> ChangedDataflowError:
         assert self._state.start is not None

@@ -15,6 +15,7 @@ from timely.testing.invariants import INVARIANTS, Invariant
 from timely.testing.lattice_laws import check_lattice
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
 from timely.testing.memory_registry import MemoryStateRegistry, pause, settle, undeclared
+from timely.testing.migration import check_migration
 from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointstamp, check_tracker, minimal
 from timely.testing.random_dataflows import Dataflow, dataflows
 from timely.testing.schedule import Delivery, Resume, schedules
@@ -61,9 +62,10 @@ __all__ = [
     "TimeKit",
     "changes",
     "check_lattice",
+    "check_migration",
+    "check_refinement",
     "check_sink",
     "check_source",
-    "check_refinement",
     "check_summary",
     "check_timestamp",
     "check_tracker",

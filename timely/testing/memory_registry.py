@@ -143,6 +143,9 @@ class _DataflowStateRegistry:
     def open(self, name: str, kind: str, definition: str, reads: tuple[str, ...]) -> RelationStart:
         return RelationStart()
 
+    def load_before(self, info: StatefulOperator, operator: str, part: StatePart) -> None:
+        raise StateError(f"operator {info.name!r} ({info.path}): there is no state of another program")
+
     def built(self, scope: ScopeBuilder[Any]) -> None:
         missing = undeclared(scope)
         if missing:

@@ -271,4 +271,5 @@ def register_trace(
     begins = resume_time(scope, info)
     if begins is not None:
         trace.holds.resume([begins.first])
+    info.declare_collection()
     TraceState(info, trace, key, more)

@@ -22,7 +22,7 @@ from timely.differential.trace.deltas import Delta, Partner, Row
 from timely.differential.trace.entries import Entry, compacted
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.updates import Container, Update
-from timely.errors import GraphError, TimestampError
+from timely.errors import ChangedDataflowError, GraphError, TimestampError
 from timely.operators.generic import source
 from timely.operators.state_registration import register_union_state
 from timely.progress import Lattice
@@ -237,6 +237,13 @@ class TraceImport(Generic[T]):
     """The operator of one import."""
 
     def __init__(self, index: Index, since: list[T], capability: Capability[T], info: OperatorInfo) -> None:
+        registry = index.scope.allocator.registry
+        relation = index.scope.identities.relation_of[index.path]
+        if info.begins is not None and (registry is None or registry.begins(relation) is None):
+            raise ChangedDataflowError(
+                f"{info.path} goes on from a checkpoint, and the trace of {index.path} that it imports begins anew: name"
+                " them both, or use another directory to start anew"
+            )
         self._index = index
         self._trace: Trace[T] = index.trace
         self._start = _Start(index.trace, since)

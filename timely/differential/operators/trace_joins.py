@@ -235,6 +235,7 @@ def join_arrangements(
     output = builder.new_output()
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        info.declare_collection()
         join = _Join(info, left, right, result)
         route = key_route(left.index.key)
         register_keyed_state(info, join.save, lambda items: join.load(items, capabilities[0]), lambda item: route(item.key))

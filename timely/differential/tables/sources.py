@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Final
 
 import pyarrow as pa
 from typing_extensions import TypeVar
 
 from timely import connect
 from timely.dataflow import ScopeBuilder, Stream, declared_schema, warn
+from timely.dataflow.operator_state import RelationStart
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession
+from timely.differential.row_history import Conversion, RowHistory
 from timely.differential.tables.arrow_rows import (
     RowFields,
     arrow_table,
@@ -26,10 +30,10 @@ from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.names.queries import OrderedRows, answer_of, query_of, relation_of, useless_order
 from timely.differential.tables.names.refusals import naming_the_line
 from timely.differential.tables.table_class import Table, relations, table_of
-from timely.differential.tables.values.kinds import columns_of, lower_case, row_check
+from timely.differential.tables.values.kinds import Column, columns_of, common, conversion, lower_case, row_check
 from timely.differential.updates.linear import linear
 from timely.differential.updates.rings import INTEGERS
-from timely.errors import ConfigurationError, GraphError, SchemaError, brief
+from timely.errors import ChangedDataflowError, ConfigurationError, GraphError, SchemaError, brief
 from timely.files.places import Paths
 from timely.files.read_files import RowOrder, read_files
 from timely.files.row_times import Time
@@ -42,7 +46,7 @@ T = TypeVar("T", bound=PartialOrder, default=int)
 
 
 def table(
-    source: Any, data: Any = None, *, schema: pa.Schema | str | None = None, count: str | None = None, name: str = "table"
+    source: Any, data: Any = None, *, schema: pa.Schema | str | None = None, count: str | None = None, name: str | None = None
 ) -> Table[Any]:
     """Return a table: of an input, of a collection, of Arrow data, or of a stream of Arrow batches.
 
@@ -58,7 +62,8 @@ def table(
     ``to_batches`` and ``to_pandas(counts=True)`` make one. An index of pandas without a name is left out, and one with a name
     is a column.
 
-    Rows are checked against the schema when they come: ``SchemaError`` for others.
+    Rows are checked against the schema when they come: ``SchemaError`` for others. A checkpoint knows the table by its ``name``
+    (``Recovery``).
 
     >>> import pyarrow as pa
     >>> import timely
@@ -74,28 +79,90 @@ def table(
         if schema is not None:
             raise GraphError("table: the schema is given twice")
         data, schema = None, data
-    changes: Stream[Any, Any] | None = None
-    if isinstance(data, connect.SourceConnector):
-        changes = connect.read(source, data)
-        data, schema = None, data.schema if schema is None else schema
+    label = "table" if name is None else name
+    connector = data if isinstance(data, connect.SourceConnector) else None
+    if connector is not None:
+        data, schema = None, connector.schema if schema is None else schema
     if schema is not None:
-        schema = declared_schema(schema, name)
+        schema = declared_schema(schema, label)
     if data is not None:
         if not is_arrow(data):
             raise GraphError(f"table: {brief(data)} is no schema, and no Arrow data")
-        data = arrow_table(data, name)
-        batches = to_stream(source, data.combine_chunks().to_batches(), on=0)
-        return table(batches, data_schema(data.schema) if schema is None else schema, count=count, name=name)
+        data = arrow_table(data, label)
+        schema = data_schema(data.schema) if schema is None else schema
     if schema is None:
         raise GraphError("table: give the schema of its rows, such as 'id long, name string', or Arrow data, which has one")
+    scope = getattr(source, "scope", source)
+    if name is None or not isinstance(scope, ScopeBuilder) or scope.parent is not None:
+        return _table(source, data, schema, count, label, connector)
+    kind = "view" if data is not None else "table" if source is scope and connector is None else "rows"
+    with scope.identities.named(name, kind, _definition(scope, data, schema, count), ()) as start:
+        made = _table(source, data, schema, count, label, connector)
+        return with_history(made, name, start, partial(_conversion, name, schema) if kind == "table" else None)
+
+
+def _definition(scope: ScopeBuilder[Any], data: Any, schema: pa.Schema, count: str | None) -> str:
+    counted = _columns(schema) if count is None else f"{_columns(schema)}, counted by {count}"
+    if data is None or scope.allocator.registry is None:
+        return counted
+    return f"{counted}, data {blake2b(repr(data.to_pylist()).encode(), digest_size=16).hexdigest()}"
+
+
+def _columns(schema: pa.Schema | None) -> str:
+    return ", ".join([f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema or ()])
+
+
+def _conversion(name: str, schema: pa.Schema, before: Sequence[Column]) -> Callable[[Any], Any]:
+    """Return what makes a row of ``schema`` of one with the columns ``before``; ``ChangedDataflowError`` where none can be."""
+    columns, check = columns_of(schema), row_check(columns_of(schema), schema)
+    places = {column.name: place for place, column in enumerate(before)}
+    steps: list[tuple[int, Callable[[Any], Any]] | None] = []
+    for column in columns:
+        place = places.get(column.name)
+        kind = column.kind if place is None else before[place].kind
+        change = conversion(kind, column.kind) if common(kind, column.kind) is column.kind else None
+        if change is None:
+            raise ChangedDataflowError(
+                f"table {name!r}: column {column.name!r} was {kind.value} in the checkpoint, which does not become"
+                f" {column.kind.value}: {_REMEDIES}"
+            )
+        steps.append(None if place is None else (place, change))
+
+    def converted(row: Any) -> Any:
+        values = [None if step is None or row[step[0]] is None else step[1](row[step[0]]) for step in steps]
+        try:
+            return check(tuple(values))
+        except SchemaError as error:
+            raise ChangedDataflowError(
+                f"table {name!r} has a row in the checkpoint that is none now: {error}; {_REMEDIES}"
+            ) from None
+
+    return converted
+
+
+_REMEDIES: Final = "give the table another name, and send it its rows again, or give them up with Recovery(dropped={...})"
+
+
+def with_history(made: Table[Any], name: str, start: RelationStart, converts: Conversion | None) -> Table[Any]:
+    """Return a table that others read by its name, in a program that may change."""
+    if not start.migrates:
+        return made
+    rows = made.collection
+    history = RowHistory(rows, name, start, made.columns, converts)
+    return Table(rows, made.columns, made._session, history)
+
+
+def _table(source: Any, data: Any, schema: pa.Schema, count: str | None, name: str, connector: Any = None) -> Table[Any]:
+    if data is not None:
+        source = to_stream(source, data.combine_chunks().to_batches(), on=0)
     as_written = schema
     if count is not None:
         schema = _without_counts(schema, count, source, name)
     columns = columns_of(schema)
     session: InputSession[Any, Any] | None = None
-    if changes is not None:
+    if connector is not None:
         added = stream_reader(schema, name)
-        rows = Collection(linear(changes, name, lambda batch: added(batch) if is_arrow(batch) else batch))
+        rows = Collection(linear(connect.read(source, connector), name, lambda batch: added(batch) if is_arrow(batch) else batch))
     elif isinstance(source, Collection):
         rows = source
     elif isinstance(source, Stream):
@@ -180,14 +247,21 @@ def read_table(
         raise ConfigurationError(f"{place}: encoding= is for files of text, and these files are {kind.name}")
     scan, _ = plan(path, kind, options, 1, place)
     rows = read_files(scope, path, kind, options, RowOrder(time, in_order, probe, times), name=name, place=place)
-    return table(rows, data_schema(scan.schema), count=count, name=name)
+    return _table(rows, None, data_schema(scan.schema), count, name)
 
 
-def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T, Any]) -> Table[T]:
+def sql(
+    scope: ScopeBuilder[T],
+    query: str,
+    /,
+    name: str | Table[T] | Collection[T, Any] | None = None,
+    **tables: Table[T] | Collection[T, Any],
+) -> Table[T]:
     """Return a query over ``tables``, or collections with a schema, as a table that stays right; the dialect is DuckDB's.
 
     ``SqlError`` for what is not kept up to date, with the construct and its position in the text. A view has no order:
-    ``ORDER BY`` without ``LIMIT`` has no effect, which a ``TimelyWarning`` says.
+    ``ORDER BY`` without ``LIMIT`` has no effect, which a ``TimelyWarning`` says. A checkpoint knows the view by its ``name``
+    (``Recovery``); a table may be called so too.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -208,7 +282,17 @@ def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T
     ...     reached.at(0), reached.at(1)
     ({(1,): 1, (2,): 1, (3,): 1}, {(1,): 1, (2,): 1})
     """
-    return query_over(scope, query, tables, warns=True)
+    if name is not None and not isinstance(name, str):
+        return query_over(scope, query, {**tables, "name": name}, warns=True)
+    if name is None:
+        return query_over(scope, query, tables, warns=True)
+    if scope.parent is not None:
+        raise GraphError(f"sql(name={name!r}) in scope {scope.path!r}: a name is of the outermost scope, so give none in a loop")
+    columns = [f"{key}({_columns(getattr(tables[key], 'schema', None))})" for key in sorted(tables)]
+    text = f"{query_of(query).sql(dialect='duckdb', comments=False)} over {', '.join(columns) or 'nothing'}"
+    reads = tuple(rows._history.name for _, rows in sorted(tables.items()) if isinstance(rows, Table) and rows._history)
+    with scope.identities.named(name, "view", text, reads) as start:
+        return with_history(query_over(scope, query, tables, warns=True), name, start, None)
 
 
 @naming_the_line

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, count
 from typing import Any, Generic
 
 import attrs
@@ -14,6 +16,7 @@ from timely.dataflow import ScopeBuilder, Stream, declared_schema
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession
 from timely.differential.outputs import Output, output
+from timely.differential.row_history import RowHistory
 from timely.differential.tables.arrow_rows import by_batches
 from timely.differential.tables.expressions.column_compiler import column_expressions
 from timely.differential.tables.expressions.relation import Relation
@@ -52,14 +55,24 @@ class Table(Generic[T]):
     """
 
     def __init__(
-        self, collection: Collection[T, Any], columns: tuple[Column, ...], session: InputSession[T, Any] | None = None
+        self,
+        collection: Collection[T, Any],
+        columns: tuple[Column, ...],
+        session: InputSession[T, Any] | None = None,
+        history: RowHistory[T] | None = None,
     ) -> None:
-        self.collection = collection
+        self._rows = collection
+        self._history = history
         names = [column.name for column in columns]
         if len(set(names)) < len(names):  # a second ``id`` is ``id_1``
             columns = tuple(attrs.evolve(column, name=name) for column, name in zip(columns, distinct_names(names)))
         self.columns = columns
         self._session = session
+
+    @property
+    def collection(self) -> Collection[T, Any]:
+        """Its rows, for the relation whose operators are being made (``scope.named``)."""
+        return self._rows if self._history is None else self._history.read()
 
     @property
     def _relation(self) -> Relation:
@@ -78,7 +91,7 @@ class Table(Generic[T]):
     @property
     def scope(self) -> ScopeBuilder[T]:
         """The scope that it is in."""
-        return self.collection.scope
+        return self._rows.scope
 
     @property
     def schema(self) -> pa.Schema:
@@ -87,8 +100,18 @@ class Table(Generic[T]):
 
     def output(self, worker: int | None = None, *, name: str = "output") -> Output[T, Any]:
         """Return what the table holds, to be read at complete times."""
-        rows = self.collection
-        return output(rows.stream, rows.ring, worker, name, self.schema, rows.placement)
+        with self._below(name, f"on worker {worker}"):
+            rows = self.collection
+            return output(rows.stream, rows.ring, worker, name, self.schema, rows.placement)
+
+    def _below(self, name: str, definition: str) -> AbstractContextManager[object]:
+        """Return the block of a relation that is named below this one, if this one has a history."""
+        if self._history is None:
+            return nullcontext()
+        identities, around = self.scope.identities, self._history.name
+        names = chain([f"{around}/{name}"], (f"{around}/{name} {number}" for number in count(2)))
+        free = next(below for below in names if below not in identities.relations)
+        return identities.named(free, "output", definition, (around,))
 
     def to_batches(self, *, name: str = "to_batches") -> Stream[T, pa.RecordBatch]:
         """Return the changes of each complete time as Arrow batches: the columns, and ``count``, by how much each row changed."""
@@ -137,7 +160,7 @@ class Table(Generic[T]):
         ...     sorted((start.strftime("%H:%M"), n) for start, n in counts.at(0))
         [('12:00', 2), ('12:10', 1)]
         """
-        axis = self._axis("tumbling", column)
+        axis = self._axis("tumbling", column, size, origin)
         length = span_of(size, axis, "tumbling", months=True)
         return self._with_windows(axis, sliding(self.collection, axis, length, length, origin, "tumbling"))
 
@@ -146,7 +169,7 @@ class Table(Generic[T]):
 
         Columns, lengths and ``origin`` are those of ``tumbling``.
         """
-        axis = self._axis("sliding", column)
+        axis = self._axis("sliding", column, size, step, origin)
         length, distance = span_of(size, axis, "sliding"), span_of(step, axis, "sliding", months=True)
         return self._with_windows(axis, sliding(self.collection, axis, length, distance, origin, "sliding"))
 
@@ -173,7 +196,7 @@ class Table(Generic[T]):
         ...     sorted(counts.at(0)), sorted(counts.at(1))
         ([('ada', 1, 1), ('ada', 15, 1)], [('ada', 1, 3)])
         """
-        axis = self._axis("sessions", column)
+        axis = self._axis("sessions", column, gap, *_listed(by))
         length = span_of(gap, axis, "sessions")
         keys = [self._scalar(part).function for part in _listed(by)]
         rows = sessions(self.collection, axis, length, lambda row: tuple(key(row) for key in keys), "sessions")
@@ -203,13 +226,18 @@ class Table(Generic[T]):
         ...     [sorted(recent.at(time)) for time in range(4)], late.at(3)
         ([[(3,)], [(20,)], [(20,)], [(12,), (20,)]], {(5,): 1})
         """
-        axis = self._axis("keep_recent", column)
+        axis = self._axis("keep_recent", column, keep)
         length = span_of(keep, axis, "keep_recent")
         recent, late = recent_rows(self.collection, axis, length, "keep_recent")
         return Table(recent, self.columns), Table(late, self.columns)
 
+    def _note(self, *parts: object) -> None:
+        """Note the arguments of an operator, which the graph of a checkpoint does not show."""
+        self.scope.identities.note(" ".join(map(str, parts)))
+
     @naming_the_line
-    def _axis(self, operator: str, column: Expression) -> Axis:
+    def _axis(self, operator: str, column: Expression, *arguments: object) -> Axis:
+        self._note(operator, column, *arguments)
         (value,), scope = queries.values_over(self.columns, [column])
         return axis_of(compile_scalar(value, scope), operator, column_expressions([value], scope))
 
@@ -415,6 +443,7 @@ class Table(Generic[T]):
         {('a', 3): 1, ('b', 2): 1}
         """
         _check_number("top", "k", k, 1)
+        self._note("top", k, *_listed(order_by), "by", *_listed(by))
         keys = [self._scalar(part).function for part in _listed(by)]
         orders, scope = queries.sort_keys_over(self.columns, _listed(order_by))
         order = sort_key(orders, scope, len(self.columns))

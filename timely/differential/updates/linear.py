@@ -33,6 +33,7 @@ def linear(
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
+        info.declare_collection()
 
         def change(updates: Container) -> Container:
             if columns is None or not is_columns(updates):

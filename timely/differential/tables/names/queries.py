@@ -68,6 +68,8 @@ class OrderedRows(NamedTuple):
 
 def relation_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
     """Return the rows of a query over ``tables``."""
+    if scope.allocator.registry is not None:  # a checkpoint would not tell it from another with the same operators
+        scope.identities.note(f"query {tree.sql(dialect='duckdb', comments=False)}")
     return answer_of(scope, tree, tables, ordered=False).rows
 
 

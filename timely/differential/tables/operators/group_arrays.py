@@ -393,6 +393,7 @@ def group_results(stream: Stream[T, Update], forms: Sequence[Sums], name: str, *
                     )
                 waiting_at(time, lambda: capability.delayed(time)).batches.append([update])  # noqa: B023  # called at once
 
+        info.declare_collection()
         register_keyed_state(info, save, load_waiting, lambda item: route(item.key))
         info.describe(lambda: f"{len(groups.codes):,} groups")
 
