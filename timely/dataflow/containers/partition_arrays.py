@@ -15,15 +15,6 @@ from timely.errors import RoutingError
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_SHORT: Final = 500
-"""Rows up to which indexing keeps the interpreter lock, which ``take`` releases for any number."""
-
-_LONG: Final = 1 << 21
-"""Rows up to which an array is partitioned at once, since the caches have room for it."""
-
-_BLOCK: Final = 1 << 17
-"""Rows of longer columns that are partitioned at a time: 5 million rows in 18 ms rather than 34."""
-
 _FEW: Final = 9
 """Workers up to which searching the rows of each is cheaper than sorting all rows."""
 
@@ -40,43 +31,8 @@ def partition_array(batch: Array, key: Key, workers: int) -> Parts:
             route_array(column if column.dtype == object else column[:0])  # raises for a type that cannot be routed
         return [(0, batch)]
     numbers = [route_array(column) for column in columns]
-    return list(partition_rows(batch, numbers[0] if callable(key) or isinstance(key, str) else combined(numbers), workers))
-
-
-def partition_rows(batch: Array, numbers: Array, workers: int) -> Iterator[tuple[int, Array]]:
-    """Yield ``(worker, rows)`` for each worker that gets any row of an array, given the rows' routing numbers.
-
-    Long columns are partitioned a block at a time, which stays in the processor's cache.
-    """
-    columns = batch[np.newaxis] if batch.ndim == 1 else batch.T
-    plain = type(batch) is np.ndarray and not batch.dtype.hasobject and columns.ndim == 2 and columns.flags.c_contiguous
-    if len(batch) <= _LONG or not plain:
-        yield from ((worker, _rows(batch, rows)) for worker, rows in rows_by_worker(numbers, workers))
-        return
-    owners = owners_of(numbers, workers)
-    blocks = [slice(at, at + _BLOCK) for at in range(0, len(owners), _BLOCK)]
-    counts = _counts(owners, blocks, workers)
-    if len(batch) in counts:
-        yield counts.index(len(batch)), batch
-        return
-    parts = {worker: np.empty((len(columns), count), batch.dtype) for worker, count in enumerate(counts) if count}
-    ends = dict.fromkeys(parts, 0)
-    for block in blocks:
-        for worker, rows in _rows_of(owners[block], workers):
-            start, ends[worker] = ends[worker], ends[worker] + len(rows)
-            for column, into in zip(columns[:, block], parts[worker][:, start : ends[worker]], strict=True):
-                column.take(rows, out=into, mode="clip")
-    for worker, part in parts.items():
-        yield worker, part[0] if batch.ndim == 1 else part.T
-
-
-def _counts(owners: Array, blocks: list[slice], workers: int) -> list[int]:
-    if workers <= _FEW:
-        return [int(np.count_nonzero(owners == worker)) for worker in range(workers)]
-    counts = np.zeros(workers, np.int64)
-    for block in blocks:  # bincount makes a copy of 8 bytes a row
-        counts += np.bincount(owners[block], minlength=workers)
-    return counts.tolist()
+    routes = numbers[0] if callable(key) or isinstance(key, str) else combined(numbers)
+    return [(worker, _rows(batch, rows)) for worker, rows in rows_by_worker(routes, workers)]
 
 
 def _rows(batch: Array, rows: Array) -> Array:
@@ -85,7 +41,7 @@ def _rows(batch: Array, rows: Array) -> Array:
         return batch
     if batch.ndim == 2 and batch.flags.f_contiguous:  # column-major arrays stay so
         return batch.T.take(rows, axis=1).T
-    return batch[rows] if batch.ndim == 1 and len(rows) <= _SHORT else batch.take(rows, axis=0)
+    return batch.take(rows, axis=0)
 
 
 def _key_columns(batch: Array, key: Key) -> list[Array]:
@@ -123,10 +79,7 @@ def rows_by_worker(numbers: Array, workers: int) -> Iterator[tuple[int, Array]]:
 
     Lazily, so that the allocator reuses the memory of one worker's row numbers for the next.
     """
-    return _rows_of(owners_of(numbers, workers), workers)
-
-
-def _rows_of(owners: Array, workers: int) -> Iterator[tuple[int, Array]]:
+    owners = owners_of(numbers, workers)
     if workers > _FEW:
         order, ends = in_order(owners)
         yield from ((worker, order[start:end]) for worker, start, end in ends)
