@@ -34,8 +34,8 @@ def found(adjacency: Adjacency, nodes: list[int]) -> Counter[tuple[int, int, int
     return counts
 
 
-def rows_of(graph: Edges, kind: Any = np.int64) -> Any:
-    return np.array(graph, kind).reshape(-1, 3)
+def rows_of(graph: Edges) -> Any:
+    return np.array(graph, np.int64).reshape(-1, 3)
 
 
 @given(
@@ -57,7 +57,7 @@ def check(steps: list[Step], peers: int, of: int) -> None:
     there: Edges = []
     for graph, questions, settles in steps:
         mine = [(source * peers + worker, target, weight) for source, target, weight in graph]
-        adjacency.add(rows_of(mine, np.int32 if len(there) % 2 else np.int64))  # as narrow as they come
+        adjacency.add(rows_of(mine))
         there += mine
         if settles:
             adjacency.sort()

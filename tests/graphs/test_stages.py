@@ -1,7 +1,6 @@
 """The stages that graph algorithms are made of, on several workers.
 
-White box: priorities never leave the algorithm, and no test can have so many nodes that their numbers are too great to be
-narrowed.
+White box: priorities never leave the algorithm.
 """
 
 from __future__ import annotations
@@ -17,10 +16,7 @@ from hypothesis import strategies as st
 import timely
 from tests.graphs.running import Edges, run, table_of
 from timely.graphs import attach, encode, propagate, without
-from timely.graphs.stages.edge_encoding import _Coded, _Message, _Translator
 from timely.graphs.stages.priorities import node_of, priority
-from timely.graphs.structures.dictionary import Codes
-from timely.memory import Spool
 
 Rows = list[tuple[int, int]]
 
@@ -100,42 +96,6 @@ def test_encode_is_exact_and_dense(typed: tuple[pa.DataType, Edges], workers: in
     for worker in range(workers):
         mine = sorted(number for number in names if number % workers == worker)
         assert mine == [worker + workers * i for i in range(len(mine))]
-
-
-def test_narrow_numbers_are_the_same_ones_in_32_bits() -> None:
-    table = pa.record_batch({"src": ["a", "b", "a"], "dst": ["b", "c", "c"], "weight": [1.5, 2.5, 3.5]})
-
-    def numbers(**how: Any) -> Any:
-        def build(scope: Any) -> Any:
-            return encode(scope.to_stream([0]).map_batch(lambda _: table), **how)[0].map_batch(_whole)
-
-        ((_, (result,)),) = timely.example(build)
-        return result
-
-    plain, narrow = numbers(), numbers(narrow=True)
-    assert (plain.dtype, narrow.dtype) == (np.int64, np.int32)
-    assert plain.tolist() == narrow.tolist() == [[0, 1], [1, 2], [0, 2]]
-    weighted = numbers(narrow=True, weight="weight")
-    assert weighted.dtype == np.int64, "the bits of a weight have no room in 32"
-    assert np.ascontiguousarray(weighted[:, 2]).view(np.float64).tolist() == [1.5, 2.5, 3.5]
-
-
-@pytest.mark.parametrize(("greatest", "kind"), [(2**30 - 1, np.int32), (2**30, np.int64), (2**31 + 5, np.int64)])
-def test_numbers_that_are_too_great_are_not_narrowed(greatest: int, kind: type) -> None:
-    """White box: no test can have so many nodes."""
-    both = np.arange(2)
-    coded = _Coded([Spool()], nodes=[2], requested=[{0: both}])
-    coded.which.append(None)
-    coded.codes[0].append(Codes(both, [both[:1], both[1:]]))
-    info: Any = None  # which it does not use
-    reply = _Message(receiver=0, sender=0, part=0, content=np.array([7, greatest]))
-    ((rows,),) = _Translator(narrow=True).finish(info, None, [[[coded]], [reply]])
-    assert (rows.dtype, rows.tolist()) == (kind, [[7, greatest]])
-
-
-def _whole(rows: Any) -> list[Any]:
-    """Return the array as one record."""
-    return [rows]
 
 
 def test_priorities_are_drawn_anew() -> None:

@@ -139,11 +139,9 @@ class _Graph:
         self._last = next_time(info, self._last, time)
         ends, alone = self.input_columns(info, collected)
         new = len(self.codes)
-        codes, values = self.codes.add(*ends, *alone)
+        nodes, values = self.codes.encode(*ends, *alone)
         self.values.append(values)
         self.components.grow(len(self.codes))
-        nodes: Any = np.empty(len(codes), np.int32 if len(self.codes) < 1 << 31 else np.int64)
-        codes.write(nodes)
         edges = sum(map(len, ends)) // 2
         return new, self.components.union(nodes[:edges], nodes[edges : 2 * edges])
 

@@ -31,7 +31,6 @@ from timely.graphs.structures.arrays import (
     join_columns,
     join_rows,
     last_of_equals,
-    marked,
     owned,
 )
 from timely.memory import Spool
@@ -113,7 +112,7 @@ class Distances:
         """Add edges that start here, and drain their spool; yield what they offer to the nodes of other workers."""
         for edges in parts if isinstance(parts, Spool) else [parts]:
             self._count(edges)
-            reached = marked(self._least < np.inf, edges[:, 0])
+            reached = np.flatnonzero((self._least < np.inf).take(edges[:, 0]))
             with np.errstate(over="ignore"):
                 offers = self._least[edges[reached, 0]] + (floats(edges[reached, 2]) if self._weighted else 1.0)
             finite = offers < np.inf

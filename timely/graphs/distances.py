@@ -41,7 +41,7 @@ def breadth_first_search(edges: Stream[T, Any], source: Any, src: str = "src", d
     0 [('a', 0), ('b', 1), ('c', 2), ('d', 3)]
     1 [('c', 1), ('d', 2)]
     """
-    numbers, names = encode(edges, src, dst, lasting=True, narrow=True)
+    numbers, names = encode(edges, src, dst, lasting=True)
     distances = relax(numbers, names.map_batch(lambda batch: _seed(batch, source, src)), weighted=False)
     return name_values(names, distances, "distance", _as_integers)
 

@@ -70,7 +70,7 @@ def pagerank(
     [('a', 0.4635), ('b', 0.05), ('c', 0.4865)]
     """
     check_parameters(damping, tolerance, rounds)
-    numbers, names = encode(edges, src, dst, vertices=vertices, narrow=True)
+    numbers, names = encode(edges, src, dst, vertices=vertices)
     nodes = names.map_batch(lambda batch: batch.column("id").to_numpy())
     ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
     inputs = [(numbers, Exchange(first)), (nodes, Exchange(_itself))]

@@ -25,7 +25,7 @@ from timely.graphs.stages.gathering import Collected, blocks, drained, gather, o
 from timely.graphs.stages.node_parts import PARTS, NodeParts, by_part
 from timely.graphs.stages.repartitioned_state import Log, register_state
 from timely.graphs.structures.arrays import Column, bits, grow
-from timely.graphs.structures.dictionary import Codes, Dictionary
+from timely.graphs.structures.dictionary import Dictionary
 from timely.memory import MemoryBudget, Spool
 from timely.operators.type_variables import T
 
@@ -38,14 +38,13 @@ def encode(
     vertices: Stream[T, Any] | None = None,
     weight: str | None = None,
     lasting: bool = False,
-    narrow: bool = False,
 ) -> tuple[Stream[T, Any], Stream[T, Any]]:
     """Return the edges as arrays of ``(source, target)`` numbers, and the names: Arrow batches ``(id, value)``.
 
     ``weight`` names a column whose bits become a third column. ``vertices`` are batches with a column ``node``, which are named
     too. The numbers of a time come when its edges are complete, names on the worker that owns the number. A dictionary is of one
-    time; if ``lasting``, it is of all times, and a node is named once. ``narrow`` edges are int32 if they have no weights and all
-    numbers are below 2**30. Inside the workers, ``SchemaError`` for a column that is missing, has nulls or another type.
+    time; if ``lasting``, it is of all times, and a node is named once. Inside the workers, ``SchemaError`` for a column that is
+    missing, has nulls or another type.
 
     >>> import timely
     >>> def build(scope):
@@ -57,10 +56,9 @@ def encode(
     """
     parts = 1 if MemoryBudget.current().limit is None else PARTS
     requester, owner = _Requester(src, dst, weight, lasting, parts), _Owner(src, lasting, parts)
-    translator = _Translator(narrow and weight is None)
     coded, requests = gather("encode: request", [(edges, Pipeline), *optional(vertices, Pipeline)], 2, requester.finish)
     replies, names = gather("encode: number", [(requests, Exchange(_receiver))], 2, owner.finish, keep=owner.register)
-    (numbers,) = gather("encode: translate", [(coded, Pipeline), (replies, Exchange(_receiver))], 1, translator.finish)
+    (numbers,) = gather("encode: translate", [(coded, Pipeline), (replies, Exchange(_receiver))], 1, _translate)
     return numbers, names
 
 
@@ -166,10 +164,10 @@ class _Requester:
         dictionary, news = Dictionary(), []
         for spool in (ends, alone):
             for keys in spool.drain():
-                codes, new = dictionary.add(*(keys if isinstance(keys, list) else [keys]))
+                codes, new = dictionary.encode(*(keys if isinstance(keys, list) else [keys]))
                 news.append(new)
                 if spool is ends:
-                    codes_of_ends.append(codes if isinstance(keys, list) else codes.compact())
+                    codes_of_ends.append(codes if isinstance(keys, list) else codes.astype(np.int32))
         return news[0] if len(news) == 1 else pa.concat_arrays(news) if news else pa.nulls(0)
 
     def _by_owner(self, info: OperatorInfo, part: int, keys: pa.Array) -> Iterable[tuple[int, Column | slice]]:
@@ -318,50 +316,36 @@ class _Known:
             yield self._dictionary.values(kind), self._ids[: len(self._dictionary)]
 
 
-class _Translator:
-    """The third stage: the numbers of one worker's codes, merged into edges."""
-
-    def __init__(self, narrow: bool) -> None:
-        self._narrow = narrow
-
-    def finish(self, info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Any]]:
-        """Yield the edges with the numbers of their ends, block by block."""
-        ((coded,),) = collected[0]
-        replies = _spools(len(coded.codes))
-        for reply in drained(collected[1]):
-            replies[reply.part].append(reply)
-        tables = [self._numbers(coded, part, spool) for part, spool in enumerate(replies)]
-        greatest = max(int(table.max(initial=0)) for table in tables)
-        if len(tables) > 1 and greatest < 1 << 31:
-            tables = [table.astype(np.int32) for table in tables]
-        kind = np.int32 if self._narrow and greatest < 1 << 30 else np.int64
-        codes, weights = [spool.drain() for spool in coded.codes], coded.weights.drain()
-        weighted = len(coded.weights) > 0
-        for which in coded.which.drain():
-            if which is None:
-                block: Codes = next(codes[0])
-                columns = np.empty((2 + weighted, len(block) // 2), kind)
-                block.write(columns[:2].reshape(-1), through=None if _is_range(tables[0]) else tables[0])
-            else:
-                columns = np.empty((2 + weighted, len(which) // 2), kind)
-                ends = columns[:2].reshape(-1)
-                for part, places in enumerate(by_part(which)):
-                    if len(places):
-                        ends[places] = tables[part].take(next(codes[part]))
-            if weighted:
-                columns[2] = next(weights)
-            yield [columns.T]
-
-    def _numbers(self, coded: _Coded, part: int, replies: Spool) -> Column:
-        """Return the number of each code of a part."""
-        table = np.empty(coded.nodes[part], np.int64)
-        for reply in replies.drain():
-            table[coded.requested[part][reply.sender]] = reply.content
-        coded.requested[part].clear()
-        return table
+def _translate(info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Any]]:
+    """The third stage: yield the edges with the numbers of their ends, block by block."""
+    ((coded,),) = collected[0]
+    replies = _spools(len(coded.codes))
+    for reply in drained(collected[1]):
+        replies[reply.part].append(reply)
+    tables = [_numbers(coded, part, spool) for part, spool in enumerate(replies)]
+    if len(tables) > 1 and max(int(table.max(initial=0)) for table in tables) < 1 << 31:
+        tables = [table.astype(np.int32) for table in tables]
+    codes, weights = [spool.drain() for spool in coded.codes], coded.weights.drain()
+    weighted = len(coded.weights) > 0
+    for which in coded.which.drain():
+        whole = next(codes[0]) if which is None else None
+        columns = np.empty((2 + weighted, len(which if whole is None else whole) // 2), np.int64)
+        ends = columns[:2].reshape(-1)
+        if whole is not None:
+            np.take(tables[0], whole[: len(ends)], out=ends, mode="clip")
+        else:
+            for part, places in enumerate(by_part(which)):
+                if len(places):
+                    ends[places] = tables[part].take(next(codes[part]))
+        if weighted:
+            columns[2] = next(weights)
+        yield [columns.T]
 
 
-def _is_range(numbers: Column) -> bool:
-    """Return whether all numbers equal their codes, as with one worker at its first time."""
-    last = len(numbers) - 1
-    return last < 0 or (int(numbers[-1]) == last and np.array_equal(numbers, np.arange(last + 1)))
+def _numbers(coded: _Coded, part: int, replies: Spool) -> Column:
+    """Return the number of each code of a part."""
+    table = np.empty(coded.nodes[part], np.int64)
+    for reply in replies.drain():
+        table[coded.requested[part][reply.sender]] = reply.content
+    coded.requested[part].clear()
+    return table

@@ -19,7 +19,6 @@ from timely.graphs.structures.arrays import (
     Rows,
     dense,
     look_up,
-    marked,
     ranges,
     run_starts,
     sorted_distinct,
@@ -40,10 +39,7 @@ Places: TypeAlias = Callable[[], Column]
 
 @attrs.define(eq=False)
 class _Unsorted:
-    """Edges in no order: their ``sources``, all below ``bound``, and an array with a row for each other column.
-
-    Both are as narrow as they came: a scan is bound by the memory that it reads.
-    """
+    """Edges in no order: their ``sources``, all below ``bound``, and an array with a row for each other column."""
 
     sources: Column
     rest: Rows
@@ -59,7 +55,7 @@ class _Unsorted:
         inside = np.flatnonzero(nodes < self.bound)
         wanted = np.zeros(self.bound, np.bool_)
         wanted[nodes[inside]] = True
-        edges = marked(wanted, self.sources)
+        edges = np.flatnonzero(wanted.take(self.sources))
 
         def places() -> Column:
             by_node = np.empty(self.bound, np.int64)
@@ -69,14 +65,12 @@ class _Unsorted:
         return edges, places
 
     def sorted(self) -> _Sorted:
-        sources = self.sources.astype(np.int64, copy=False)
-        order = sorted_order(sources)
-        sources = sources.take(order)
+        order = sorted_order(self.sources)
+        sources = self.sources.take(order)
         starts = run_starts(sources)
         nodes = sources[starts]
         table = dense(nodes, np.arange(len(nodes))) if self.bound <= _SPARSE * len(sources) else None
-        rest = self.rest.take(order, axis=1).astype(np.int64, copy=False)
-        return _Sorted(nodes, np.append(starts, len(sources)), rest, table)
+        return _Sorted(nodes, np.append(starts, len(sources)), self.rest.take(order, axis=1), table)
 
 
 @attrs.frozen
@@ -183,7 +177,7 @@ class Adjacency:
                 segment = self._segments[index] = segment.sorted()
             edges, places = segment.find(nodes)
             self.scanned += len(segment.sources) if isinstance(segment, _Unsorted) else len(edges)
-            yield segment.rest.take(edges, axis=1).astype(np.int64, copy=False), places
+            yield segment.rest.take(edges, axis=1), places
 
     def _nodes(self, places: Column) -> Column:
         return places * self._peers + self._worker

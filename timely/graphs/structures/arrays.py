@@ -74,7 +74,7 @@ def joined_blocks(parts: Iterable[Rows], size: int | None = BLOCK) -> Iterator[R
 
 def add_counts(counts: Column, places: Column) -> None:
     """Add to ``counts`` how often each place occurs."""
-    np.add.at(counts, places.astype(np.intp, copy=False), 1)
+    np.add.at(counts, places, 1)
 
 
 def join_columns(parts: Sequence[Column]) -> Column:
@@ -95,16 +95,6 @@ def look_up(table: Column, places: Column) -> Column:
     inside = places < len(table)
     values[inside] = table[places[inside]]
     return values
-
-
-def marked(table: Mask, places: npt.NDArray[np.integer[Any]]) -> Column:
-    """Return where ``places`` has a place that is true in ``table``, in order: block by block, since NumPy widens the places.
-
-    >>> marked(np.array([True, False, True]), np.array([1, 2, 0, 2], np.int32)).tolist()
-    [1, 2, 3]
-    """
-    parts = [np.flatnonzero(table.take(places[at : at + BLOCK])) + at for at in range(0, len(places), BLOCK)]
-    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def grow(table: Column, places: int, fill: int = MISSING) -> Column:

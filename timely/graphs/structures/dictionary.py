@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,36 +17,6 @@ from timely.graphs.structures.arrays import MISSING, Column, dense, distinct
 
 SPARE = 1 << 16
 """Places that the lookup array may have however few values there are."""
-
-
-class Codes:
-    """The codes of values, written out on request. They stay the same when the dictionary grows."""
-
-    def __init__(self, table: Column, parts: list[Column]) -> None:
-        self._table = table
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    def compact(self) -> npt.NDArray[np.int32]:
-        """Return the codes, of which there are less than 2**31, as an array."""
-        self.write(codes := np.empty(len(self), np.int32))
-        return codes
-
-    def write(self, out: npt.NDArray[np.integer[Any]], through: Column | None = None) -> None:
-        """Write the first ``len(out)`` codes, or what ``through`` has at their places, as integers of the type of ``out``."""
-        table = self._table
-        if through is not None and len(out) > len(table):  # one gather of a composed table is cheaper than two
-            table, through = through.take(table, mode="clip"), None  # clips only places without a value
-        table = table.astype(out.dtype, copy=False)
-        at = 0
-        for places in self._parts:
-            into = out[at : at + len(places)]
-            np.take(table, places[: len(into)], out=into, mode="clip")
-            at += len(into)
-        if through is not None:
-            out[:] = through[out]
 
 
 class Dictionary:
@@ -74,19 +43,17 @@ class Dictionary:
         return self._count
 
     def encode(self, *columns: pa.Array) -> tuple[Column, pa.Array]:
-        """Return the codes of all values of the columns, and the new values in the order of their codes."""
-        codes, new = self.add(*columns)
-        codes.write(out := np.empty(len(codes), np.int64))
-        return out, new
+        """Return the codes of all values of the columns, and the new values in the order of their codes.
 
-    def add(self, *columns: pa.Array) -> tuple[Codes, pa.Array]:
-        """Do as ``encode``, without writing the codes out. At least one column; all of one type, without nulls."""
+        At least one column; all of one type, without nulls.
+        """
         kind = columns[0].type
         keys = [integers for column in columns if (integers := as_integers(column)) is not None]
         if self._table is not None:
             if keys and self._reach(keys):
                 parts = [part - self._low if self._low else part for part in keys]
-                return Codes(self._table, parts), from_integers(self._number(parts) + self._low, kind)
+                new = from_integers(self._number(parts) + self._low, kind)
+                return np.concatenate([self._table.take(part) for part in parts]), new
             self._leave_table()
         if not keys:
             return self._add_to_dict(pa.concat_arrays(columns))
@@ -158,17 +125,17 @@ class Dictionary:
         self._count += len(new)
         return new
 
-    def _add_to_dict(self, column: pa.Array) -> tuple[Codes, pa.Array]:
+    def _add_to_dict(self, column: pa.Array) -> tuple[Column, pa.Array]:
         encoded = column.dictionary_encode()
         if not self._count and not pa.types.is_floating(column.type):  # Arrow tells NaN and -NaN apart
             self._count, self._unlisted = len(encoded.dictionary), encoded.dictionary
-            return Codes(np.arange(self._count), [encoded.indices.to_numpy()]), encoded.dictionary
+            return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
         known = self._listed()
         table = np.fromiter((known.setdefault(value, len(known)) for value in _hashable(encoded.dictionary)), np.int64)
         codes, firsts = np.unique(table, return_index=True)
         new = encoded.dictionary.take(pa.array(firsts[codes >= self._count]))
         self._count = len(known)
-        return Codes(table, [encoded.indices.to_numpy()]), new
+        return table.take(encoded.indices.to_numpy()), new
 
     def _listed(self) -> dict[Any, int]:
         """Return the Python dictionary with all values."""

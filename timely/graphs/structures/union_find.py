@@ -54,7 +54,7 @@ class UnionFind:
         """Connect the ends of edges; return the nodes that are no longer roots, in ascending order."""
         absorbed = []
         for start in range(0, len(sources), CHUNK):
-            left, right = (ends[start : start + CHUNK].astype(np.int64, copy=False) for ends in (sources, targets))
+            left, right = (ends[start : start + CHUNK] for ends in (sources, targets))
             left, right = self.find(left), self.find(right)
             while (apart := left != right).any():
                 left, right = left[apart], right[apart]
