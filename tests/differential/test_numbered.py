@@ -1,4 +1,7 @@
-"""Keys and values that are numbers inside: least and greatest values, and joins, are those of the values, by rows and columns."""
+"""Keys and values that are numbers inside: least and greatest values, and joins, are those of the values, by rows and columns.
+
+White box: the order of values, by which results are compared, is that of the library.
+"""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_a_run_ends_before_the_system_has_nothing_left(monkeypatch: pytest.Monke
     with pytest.raises(timely.OutOfMemoryError) as caught:
         timely.execute(sends(1, 1000), processes=2, memory=MemoryBudget())
     text = str(caught.value)
-    assert re.search(r"this process has \d+ MB, and the system has \d+(\.\d)? [KM]B left for it\. ", text)
+    assert re.search(r"this process has \d+(\.\d)? [MG]B, and the system has \d+(\.\d)? [KM]B left for it\. ", text)
     assert "Most of it is held by operator 'stash' (/dataflow0/stash#2) on worker" in text
 
 
