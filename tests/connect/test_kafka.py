@@ -101,7 +101,7 @@ def test_each_record_is_there_once_whatever_dies(mock: Cluster, seed: int) -> No
     topic = mock.topic()
     mock.produce(topic, *((None, {"n": n, "word": "x"}) for n in range(30)), partitions=3)
     expected = {(n, "x"): 1 for n in range(30)}
-    assert check_source(lambda: KafkaSource(mock.settings, topic, SCHEMA, bounded=True), expected, seed=seed, odds=0.2) > 0
+    assert check_source(lambda: KafkaSource(mock.settings, topic, SCHEMA, bounded=True), expected, seed=seed, odds=0.4) > 0
 
 
 def random_upserts(seed: int) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
