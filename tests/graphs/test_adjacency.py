@@ -77,7 +77,7 @@ def test_edges_are_sorted_when_they_have_been_looked_through_for_long(many: int)
     nodes = random.choice(6_000, many, replace=False).tolist()
     expected = Counter(map(tuple, graph[np.isin(graph[:, 0], nodes)].tolist()))
     adjacency = Adjacency(2)
-    adjacency.add(graph.astype(np.int32))
+    adjacency.add(graph)
     looked_at = []
     for _ in range(module._SCANS + 3):
         before = adjacency.scanned
