@@ -6,7 +6,6 @@ Sums are exact, as those of rows are: what might leave 64 bits goes by rows, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import attrs
@@ -18,7 +17,7 @@ from timely.differential.tables.expressions.bound import NamedExpr
 from timely.differential.tables.expressions.column_compiler import Expressions, column_expressions
 from timely.differential.tables.expressions.scalar_compiler import RowScope
 from timely.differential.tables.operators.aggregations import AggregateCall, Sums
-from timely.differential.tables.operators.group_arrays import LIMIT, GroupUpdates, added_up, times
+from timely.differential.tables.operators.group_arrays import GroupUpdates, added_up, times
 from timely.differential.tables.values.kinds import Kind
 from timely.differential.updates.row_columns import Fixed, LazyColumn, RowColumns
 from timely.operators.keyed.column_numbers import canonical_column
@@ -116,24 +115,22 @@ def _groups_of(columns: Sequence[Any], rows: int) -> _RowGroups | None:
     """
     if not columns:
         return _RowGroups(np.zeros(rows, np.int64), [], 1)
+    plain = [canonical_column(_plain(column)) for column in columns]
     try:
-        encoded = [pc.dictionary_encode(canonical_column(_plain(column)), null_encoding="encode") for column in columns]
+        encoded = [pc.dictionary_encode(column, null_encoding="encode") for column in plain]
     except pa.ArrowNotImplementedError:
         return None
-    sizes = [len(part.dictionary) for part in encoded]
-    codes = encoded[0].indices.to_numpy()
+    codes, count = encoded[0].indices.to_numpy(), len(encoded[0].dictionary)
     if len(columns) == 1:
-        return _RowGroups(codes, [_like(columns[0], encoded[0].dictionary)], sizes[0])
-    if prod(sizes) >= LIMIT:
-        return None
-    for part, size in zip(encoded[1:], sizes[1:]):
-        codes = codes.astype(np.int64, copy=False) * size + part.indices.to_numpy()
-    together = pa.array(codes).dictionary_encode()
-    left, keys = together.dictionary.to_numpy(), []
-    for column, part, size in zip(reversed(columns), reversed(encoded), reversed(sizes)):
-        left, places = np.divmod(left, size)
-        keys.append(_like(column, part.dictionary.take(pa.array(places))))
-    return _RowGroups(together.indices.to_numpy(), keys[::-1], len(together.dictionary))
+        return _RowGroups(codes, [_like(columns[0], encoded[0].dictionary)], count)
+    for part in encoded[1:]:
+        together = codes.astype(np.int64, copy=False) * len(part.dictionary) + part.indices.to_numpy()
+        pairs = pa.array(together).dictionary_encode()
+        codes, count = pairs.indices.to_numpy(), len(pairs.dictionary)
+    first = np.zeros(count, np.int64)
+    first[codes[::-1]] = np.arange(rows - 1, -1, -1)
+    keys = [_like(column, values.take(pa.array(first))) for column, values in zip(columns, plain, strict=True)]
+    return _RowGroups(codes, keys, count)
 
 
 def _plain(column: Any) -> Any:

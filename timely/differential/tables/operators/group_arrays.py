@@ -41,7 +41,7 @@ T = TypeVar("T", bound=PartialOrder)
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-LIMIT: Final = 1 << 63
+_LIMIT: Final = 1 << 63
 """What numbers of 64 bits are less than."""
 
 
@@ -115,7 +115,7 @@ def added_up(column: Array, groups: Array, count: int) -> Array:
     >>> added_up(np.array([1, 2, 1 << 62, 1 << 62]), np.array([0, 0, 1, 1]), 2).tolist() == [3, 1 << 63]
     True
     """
-    if column.dtype == np.int64 and _greatest(column) * len(column) >= LIMIT:
+    if column.dtype == np.int64 and _greatest(column) * len(column) >= _LIMIT:
         column = column.astype(object)
     total = np.zeros(count, column.dtype)
     np.add.at(total, groups, column)
@@ -130,7 +130,7 @@ def times(column: Array, factor: int) -> Array:
     """
     if factor == 1:
         return column
-    product: Array = (column if _greatest(column) * abs(factor) < LIMIT else column.astype(object)) * factor
+    product: Array = (column if _greatest(column) * abs(factor) < _LIMIT else column.astype(object)) * factor
     return product
 
 
@@ -187,7 +187,7 @@ class _GroupArrays:
 
     def _put(self, place: int, code: int, number: Any) -> None:
         column = self._sums[place]
-        if column.dtype != object and (type(number) is not int or abs(number) >= LIMIT):
+        if column.dtype != object and (type(number) is not int or abs(number) >= _LIMIT):
             column = self._sums[place] = column.astype(object)
         column[code] = number
 
