@@ -169,7 +169,8 @@ class _GroupArrays:
             key = record[0] if self._single else record
             code = self.codes.get(key)
             if code is None:
-                code = int(self._codes_of([key])[0])
+                code = self.codes[key] = self._free.pop() if self._free else len(self.codes)
+                self._make_room()
             before = [column.item(code) for column in self._sums]
             after = before.copy()
             for place, number in enumerate(vector):
@@ -244,11 +245,14 @@ class _GroupArrays:
             made = [*reused, *range(len(known) + len(reused) + len(free), len(known) + len(free) + len(new))]
             known.update(zip([keys[row] for row in new], made, strict=True))
             codes[new] = made
-            size = len(known) + len(free)
-            if size > len(self._sums[0]):
-                room = max(size, len(self._sums[0]) * 3 // 2) - len(self._sums[0])
-                self._sums = [np.append(column, np.zeros(room, column.dtype)) for column in self._sums]
+            self._make_room()
         return codes
+
+    def _make_room(self) -> None:
+        size, room = len(self.codes) + len(self._free), len(self._sums[0])
+        if size > room:
+            more = max(size, room * 3 // 2) - room
+            self._sums = [np.append(column, np.zeros(more, column.dtype)) for column in self._sums]
 
     def _results(self, table: RowColumns, sums: Sequence[Array], rows: Array, diff: int) -> list[Any]:
         if not len(rows):
