@@ -72,7 +72,7 @@ def test_views_spell_columns_as_the_user_does(session: SparkSession, tmp_path: P
     assert structs == {"Who": person.replace(": ", ":").replace(", ", ","), "first": "struct<Key:string>"}
 
 
-@pytest.mark.parametrize("seeds", [[], [("z", 7)]], ids=["one input", "two inputs"])
+@pytest.mark.parametrize("seeds", [pytest.param([], marks=pytest.mark.soak), [("z", 7)]], ids=["one input", "two inputs"])
 def test_a_stream_goes_on_with_columns_that_are_new_elsewhere_and_wider(
     session: SparkSession, tmp_path: Path, seeds: list[Row]
 ) -> None:
