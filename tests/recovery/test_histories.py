@@ -54,11 +54,11 @@ def test_any_history_of_crashes_and_of_numbers_of_workers(history: list[tuple[in
 def test_any_history_of_takeovers(history: list[Any]) -> None:
     """Runs are opened beside each other, and step by turns: only the newest can, and each begins where the last one ended."""
     with tempfile.TemporaryDirectory() as directory:
-        runs = [trail(directory)]
+        runs = [trail(directory, full_every=1)]
         commits = 0
         for act in history:
             if act == "open":
-                runs.append(trail(directory))
+                runs.append(trail(directory, full_every=1))
                 assert reached(runs[-1]) == (commits or None, commits)
             elif act % len(runs) == len(runs) - 1:
                 step(runs[-1])
