@@ -129,6 +129,13 @@ class InputSession(TimedSession[T], Generic[T, D]):
             records = [fields.checked(record, label) for record in records]
         self._input.send_batch([(record, one) for record in records])
 
+    def update_batch(self, changes: Iterable[tuple[D, Diff]]) -> None:
+        """Add each diff to the count of its record."""
+        fields, wrap, label = self._fields, self._ring.wrap, self._input.label
+        if fields is not None:
+            changes = [(fields.checked(record, label), diff) for record, diff in changes]
+        self._input.send_batch([(record, wrap(diff)) for record, diff in changes])
+
     def insert_columns(self, *columns: Any, diff: Any = 1) -> None:
         """Add the rows of columns: one of records, or two of keys and values, or an Arrow batch or table of one or two columns.
 

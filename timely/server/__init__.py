@@ -4,8 +4,11 @@ from timely.errors import ConfigurationError
 
 try:
     from timely.server.contents import EpochChanges, RowCondition
+    from timely.server.limits import Limits
+    from timely.server.queries import Query
+    from timely.server.relations import Answer, ViewDescription
     from timely.server.view_server import ViewServer
-    from timely.server.views import Answer, Limits, Query, ViewDescription, Views
+    from timely.server.views import Views
     from timely.server.watcher import InputWatcher, WatchedInput
 except ModuleNotFoundError as error:
     raise ConfigurationError(f'timely.server needs the package {error.name}: pip install "timely-dataflow[serve]"') from error

@@ -23,7 +23,7 @@ from timely.differential.tables.names.statements import (
 )
 from timely.differential.tables.values.kinds import Column, columns_of
 from timely.errors import ConfigurationError, OutputError, SqlError
-from timely.server.runtime import result_columns
+from timely.server.computation import result_columns
 
 Encoded = tuple[list[tuple[str, bytes | None, str, str]], dict[str, str]]
 """A catalog as plain data: names with schemas, queries and marks, and the views of the script."""

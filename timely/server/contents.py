@@ -164,6 +164,12 @@ class Contents:
             self._forget()
         self._start = time
 
+    def copy(self) -> Contents:
+        """Return contents with the same rows, which remember nothing."""
+        contents = Contents(self.columns, self._start, *self._limits)
+        contents.rows, contents.size = dict(self.rows), self.size
+        return contents
+
     def remembered(self) -> tuple[int, list[EpochChanges]]:
         """Return the time after which changes are remembered, and these."""
         return self._start, list(self._epochs)

@@ -16,10 +16,10 @@ import secrets
 import socket
 import threading
 import time as clock
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import timely
 from timely.errors import CheckpointError, ConfigurationError, RecoveryError, TimelyError, ViewError, error_text, file_error_text
@@ -31,7 +31,8 @@ from timely.server.catalog import Catalog
 from timely.server.checkpoints import CheckpointPart, TableCheckpoints
 from timely.server.contents import Change, EpochChanges, Row
 from timely.server.log import Disk, Frame, LogReader, LogWriter, segments_before
-from timely.server.requests import Decision, Request, RequestKey, RequestKeys
+from timely.server.relations import Decision, Relations, RelationState
+from timely.server.requests import Request, RequestKey, RequestKeys
 from timely.worker.gc_control import collector_paused
 
 try:
@@ -53,47 +54,15 @@ _log = logging.getLogger("timely.server")
 Waiting: TypeAlias = tuple[Request, Future[int]]
 
 
-class RelationState(NamedTuple):
-    """What a checkpoint has of a table or view: the rows of a table, and the remembered epochs after ``start``."""
-
-    name: str
-    rows: Collection[Change] | None
-    start: int
-    epochs: Sequence[EpochChanges]
-
-
-class DurableViews(Protocol):
-    """The views, as the log's thread uses them."""
-
-    @property
-    def time(self) -> int:
-        """The complete time that is read."""
-
-    def decided(self, decision: Decision, *, advance: bool = False) -> None:
-        """Have a decision happen in the next epoch."""
-
-    def check_whole(self) -> None:
-        """Raise ``ViewError`` where no epoch can be computed any more."""
-
-    def stop(self, reason: str) -> None:
-        """Have no epoch be computed any more."""
-
-    def restore(self, time: int, catalog: Catalog, states: list[RelationState]) -> None:
-        """Have all tables and views as they were at an epoch."""
-
-    def states(self) -> tuple[Catalog, list[RelationState]]:
-        """Return what there is now."""
-
-
 class Durable:
-    """The directory of ``views``, which it restores; ``restored`` says what was found.
+    """The directory of ``relations``, which it restores; ``restored`` says what was found.
 
     ``ConfigurationError`` where another server has it, ``CheckpointError`` where it is damaged or cannot be read.
     """
 
-    def __init__(self, directory: Path, views: DurableViews, most_seconds: float) -> None:
+    def __init__(self, directory: Path, relations: Relations, most_seconds: float) -> None:
         self._directory = directory
-        self._views = views
+        self._relations = relations
         self.keys = RequestKeys()
         self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
         self._tables: dict[str, str] = {}
@@ -135,7 +104,7 @@ class Durable:
             with collector_paused():
                 catalog = Catalog.decode(notes["catalog"])
                 self._tables = catalog.tables
-                self._views.restore(self._saved, catalog, list(self._states(catalog, notes["version"] == timely.__version__)))
+                self._relations.restore(self._saved, catalog, list(self._states(catalog, notes["version"] == timely.__version__)))
             for layer in self._checkpoints.items(_KEYS):
                 for key, epoch, seconds in layer:
                     self.keys.note(RequestKey(*key), epoch, seconds)
@@ -144,7 +113,7 @@ class Durable:
         with collector_paused():
             for frame in reader.frames(self._saved + 1):
                 self._repeat(frame)
-        time = self._views.time
+        time = self._relations.time
         self._writer = LogWriter(disk, self.id, self._checkpoints.owner.run, time + 1, reader.end)
         self._disk = disk
         if not time:
@@ -205,7 +174,7 @@ class Durable:
                     future.set_exception(ViewError(f"{known}: {self._failure}"))
             if self._seconds > self._most_seconds * self._postponed or self._writer.end.size > BYTES * self._postponed:
                 self._protected(self._checkpoint)
-        if self._views.time > self._saved:
+        if self._relations.time > self._saved:
             self._protected(self._checkpoint)
         self._writer.close()
         os.close(self._lock)
@@ -217,7 +186,7 @@ class Durable:
                 action()
             except Exception as error:  # whatever it is, who waits learns of it
                 self._failure = str(error) if isinstance(error, TimelyError) else error_text(error)
-                self._views.stop(self._failure)
+                self._relations.broken = self._failure
 
     def _group(self) -> list[Waiting] | None:
         """Return the requests that wait, at least one; ``None`` at the end."""
@@ -250,7 +219,7 @@ class Durable:
             if size > CHANGES or decision.catalog is not None or (request.key is not None and request.key.key in keys):
                 break  # one with the same key waits for the first
             try:
-                self._views.check_whole()
+                self._relations.check_whole()
                 epoch = self.keys.first(request.key)
                 own = Decision({}) if epoch is not None else request.prepare(earlier)
             except Exception as error:
@@ -283,7 +252,7 @@ class Durable:
 
     def _decide(self, decision: Decision, accepted: dict[Future[int], RequestKey | None]) -> None:
         """Have an epoch be durable, compute it, and answer its requests."""
-        epoch, seconds = self._views.time + 1, clock.time()
+        epoch, seconds = self._relations.time + 1, clock.time()
         keys = [key for key in accepted.values() if key is not None]
         catalog = None if decision.catalog is None else decision.catalog.encode()
         try:
@@ -298,22 +267,14 @@ class Durable:
             self._checkpoints.owner.check()
         except (OSError, RecoveryError) as error:
             raise ViewError(str(error)) from error
-        failure = self._compute(decision, keys, epoch, seconds)
+        self._compute(decision, keys, epoch, seconds)
         for future in accepted:
-            if failure is None:
-                future.set_result(epoch)
-            else:
-                future.set_exception(failure)
+            future.set_result(epoch)
 
-    def _compute(self, decision: Decision, keys: list[RequestKey], epoch: int, seconds: float) -> TimelyError | None:
-        """Compute an epoch, and take note of it; return why it has changed nothing, where definitions could not be built."""
-        began, failure = clock.thread_time(), None
-        try:
-            self._views.decided(decision, advance=True)
-        except TimelyError as error:
-            if self._views.time != epoch:
-                raise
-            failure = error
+    def _compute(self, decision: Decision, keys: list[RequestKey], epoch: int, seconds: float) -> None:
+        """Compute an epoch, and take note of it."""
+        began = clock.thread_time()
+        self._relations.decided(decision, advance=True)
         self._seconds += clock.thread_time() - began
         for key in keys:
             self.keys.note(key, epoch, seconds)
@@ -321,22 +282,21 @@ class Durable:
             new = dict(decision.catalog.tables.items() - self._tables.items())
             self._tables = decision.catalog.tables
             self._unsaved.update(dict.fromkeys(new))
-            return failure
+            return
         for name, changes in decision.changes.items():
             unsaved = self._unsaved.setdefault(name, {})
             if unsaved is not None:
                 for row, diff in changes:
                     unsaved[row] = unsaved.get(row, 0) + diff
-        return failure
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
         """Take a checkpoint, and delete the segments that no checkpoint needs; where that fails, the log goes on."""
-        time = self._views.time
+        time = self._relations.time
         try:
             self._writer.begin_segment(time + 1)
-            catalog, states = self._views.states()
+            catalog, states = self._relations.catalog, self._relations.states()
             notes = {"id": self.id, "version": timely.__version__, "catalog": catalog.encode(), "segment": self._writer.end.name}
             with collector_paused(stays=False):
                 self._checkpoints.write(time + 1, notes, catalog.lines(), self._parts(states))

@@ -23,7 +23,6 @@ from weakref import WeakMethod
 
 from aiohttp import web
 
-from timely.differential.tables.names.statements import ViewDefinition, parse_script, tables_read
 from timely.differential.tables.values.kinds import Column
 from timely.errors import (
     CompactedError,
@@ -40,6 +39,8 @@ from timely.errors import (
 )
 from timely.server.connections import Connections, connection_limit
 from timely.server.contents import Row, RowCondition
+from timely.server.queries import Query
+from timely.server.relations import Answer, ViewDescription
 from timely.server.row_encoding import (
     arrow_pieces,
     changes_event,
@@ -51,7 +52,7 @@ from timely.server.row_encoding import (
     pieces,
     rows_of,
 )
-from timely.server.views import Answer, Query, ViewDescription, Views
+from timely.server.views import Views
 
 T = TypeVar("T")
 
@@ -133,6 +134,7 @@ class Endpoints:
         self._subscribers = 0
         self._reads = ThreadPoolExecutor(4, "timely reads")
         self._epochs = ThreadPoolExecutor(4, "timely epochs")
+        self._definitions = ThreadPoolExecutor(1, "timely definitions")
         self._queries = ThreadPoolExecutor(views.limits.queries + 1, "timely queries")
         self.connections = Connections(connection_limit(), views.limits.patience)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -167,6 +169,7 @@ class Endpoints:
         stop_listening()
         self._reads.shutdown(wait=False, cancel_futures=True)
         self._epochs.shutdown(wait=False)
+        self._definitions.shutdown(wait=False, cancel_futures=True)
         self._queries.shutdown(wait=False, cancel_futures=True)
 
     def close_streams(self) -> None:
@@ -453,19 +456,11 @@ class Endpoints:
     async def _script(self, request: web.Request) -> web.StreamResponse:
         self._check_writable()
         text, _ = await self._sql(request)
-        if len(text) > self._views.limits.query_length:
-            raise SqlError(f"the script has {len(text)} characters, and {self._views.limits.query_length} at most are read")
         assert self._loop is not None
-        return web.json_response({"time": await self._loop.run_in_executor(self._epochs, self._defined, text)})
+        return web.json_response({"time": await self._loop.run_in_executor(self._definitions, self._defined, text)})
 
     def _defined(self, text: str) -> int:
-        """Run a script whose views over what is there were computed once, in a process with the bounds of a query."""
-        new: set[str] = set()
-        for each in parse_script(text):
-            if isinstance(each, ViewDefinition) and new.isdisjoint(tables_read(each.query)):
-                with self._views.prepare(each.query, once=True) as rehearsal:
-                    rehearsal.answer()
-            new.add(each.name)
+        self._views.rehearse(text)
         return self._views.run_script(text)
 
     def _check_writable(self) -> None:

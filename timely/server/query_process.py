@@ -16,24 +16,21 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import attrs
 import pyarrow as pa
 
-import timely
-from timely import differential as dd
-from timely.differential.tables.names.statements import tables_read
-from timely.differential.tables.sources import answer_over
+from timely.differential.tables.names.statements import ViewDefinition, parse_script, tables_read
 from timely.differential.tables.values.kinds import Column
-from timely.differential.updates.updates import consolidate
 from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text
 from timely.memory import MemoryBudget, size_text
+from timely.server.computation import Computation, failure, without_line
 from timely.server.contents import Change
-from timely.server.runtime import without_line
+from timely.server.relations import Build, Relations
 
 try:
     import resource
@@ -45,14 +42,6 @@ LEAST: Final = 16 << 20
 
 _PIECE: Final = 1000
 """Rows of one message: reading it holds up the threads of the server no longer than that."""
-
-
-class TableState(NamedTuple):
-    """What a query may read: the columns and rows of a table or view, or why it has none."""
-
-    columns: tuple[Column, ...]
-    rows: Collection[Change]
-    error: str | None
 
 
 @attrs.frozen
@@ -111,8 +100,8 @@ class QueryProcess:
         self._killed = threading.Event()
         self._connection: Any = None
 
-    def start(self, tables: Mapping[str, TableState]) -> None:
-        """Start to compute over ``tables``, as they are now."""
+    def start(self, work: Callable[[QueryRequest, Relations], Work], relations: Relations) -> None:
+        """Start to work on ``relations`` as they are now."""
         if not hasattr(os, "fork"):
             raise ConfigurationError("a query runs in a process of its own, and this system cannot fork one")
         try:
@@ -123,7 +112,7 @@ class QueryProcess:
                 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: none of them is used
                     self._number = os.fork()
                 if self._number == 0:
-                    _run(self.request, theirs, tables)
+                    _run(self.request, theirs, lambda: work(self.request, relations))
             if self._killed.is_set():
                 self.kill()
         except OSError as error:
@@ -203,13 +192,25 @@ def _needs_more(memory: int) -> str:
 # -- in the process of the query -----------------------------------------------------------------------------------------
 
 
-def _run(request: QueryRequest, connection: Connection, tables: Mapping[str, TableState]) -> None:
+class Work(Protocol):
+    """What a process does: it computes epochs. What it cannot do is an error of its construction."""
+
+    started: Started
+
+    def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
+        """Begin the next epoch."""
+
+    def complete(self) -> tuple[list[Change], bool]:
+        """Complete the epoch, and return what it has changed, and whether there is more."""
+
+
+def _run(request: QueryRequest, connection: Connection, work: Callable[[], Work]) -> None:
     """Be the process of a query, up to its end."""
     try:
         _bound(request, connection)
         with MemoryBudget(None, total=math.inf):  # the kernel bounds it
             try:
-                _serve(request, connection, tables)
+                _serve(request, connection, work)
             except BaseException as error:
                 _bound_memory(None)  # there must be room to say what went wrong
                 connection.send(_refused(request, error))
@@ -217,9 +218,9 @@ def _run(request: QueryRequest, connection: Connection, tables: Mapping[str, Tab
         os._exit(0)  # the rest of the program belongs to the other process
 
 
-def _serve(request: QueryRequest, connection: Connection, tables: Mapping[str, TableState]) -> None:
+def _serve(request: QueryRequest, connection: Connection, work: Callable[[], Work]) -> None:
     try:
-        computation = _Computation(request, tables)
+        computation = work()
     except (TimelyError, MemoryError):
         raise
     except RecursionError:
@@ -241,49 +242,53 @@ def _serve(request: QueryRequest, connection: Connection, tables: Mapping[str, T
         computation.begin(changes)
 
 
-class _Computation:
-    """The dataflow of a query, which is complete at ``time``."""
+class Rehearsal:
+    """A script whose statements are applied to ``relations``, in a process that ends then."""
 
-    def __init__(self, request: QueryRequest, tables: Mapping[str, TableState]) -> None:
-        self._request = request
-        text, reads = request.text, tables_read(request.text) & tables.keys()
-        columns = {}
-        for read in sorted(reads):
-            columns[read] = tables[read].columns
-            if tables[read].error is not None:
-                raise ViewError(f"view {read}, which it reads, has no result now: {tables[read].error}")
-        self._worker = timely.Worker()
-        self._time = 0
-        self._sessions: dict[str, dd.InputSession[int, Any]] = {}
-        self._size = 0
-        arrived: list[Change] = []
-        with self._worker.dataflow(int) as scope:
-            sources = {}
-            for read in columns:
-                self._sessions[read], collection = dd.new_collection(scope, name=read)
-                sources[read] = dd.Table(collection, columns[read])
-            answer = answer_over(scope, text, sources, ordered=request.once or request.ordered)
-            result = dd.Table(answer.rows.collection, answer.rows.columns)
-            self._probe = result.collection.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
-        self._arrived, self._width, self._sort_key = arrived, answer.width, answer.key()
-        names = [column.name for column in result.columns]
-        order = tuple(SortColumn(names[place], key.descending, key.nulls_first) for place, key in answer.order.items())
-        self.started = Started(result.columns[: answer.width if request.once else None], reads, order, answer.width)
-        _bound_memory(request.memory - sum(_copied(tables[read].rows) for read in columns))
-        self.begin({read: tables[read].rows for read in columns})
+    started = Started((), frozenset(), (), 0)
+
+    def __init__(self, request: QueryRequest, relations: Relations) -> None:
+        statements = parse_script(request.text)
+        build = Build(relations, relations.catalog.with_statements(statements), {})
+        _bound_memory(request.memory - sum(_copied(each.contents.rows.items()) for each in build.read.values()))
+        build.run()
+        for each in statements:
+            if isinstance(each, ViewDefinition) and each.name in build.new and (error := build.new[each.name].error) is not None:
+                raise ViewError(f"view {each.name} has no result: {error}")
 
     def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
-        for name, session in self._sessions.items():
-            for row, diff in changes.get(name, ()):
-                session.update(row, diff)
-            session.advance_to(self._time + 1)
-        self._time += 1
+        """Begin nothing."""
+
+    def complete(self) -> tuple[list[Change], bool]:
+        """Return nothing."""
+        return [], False
+
+
+class QueryComputation:
+    """The computation of a query."""
+
+    def __init__(self, request: QueryRequest, relations: Relations) -> None:
+        self._request = request
+        reads = tables_read(request.text) & relations.by_name.keys()
+        tables = {read: relations.readable(read) for read in sorted(reads)}
+        columns = {read: contents.columns for read, contents in tables.items()}
+        self._size = 0
+        self._computation = Computation(request.text, columns, ordered=request.once or request.ordered)
+        answer = self._computation.answer
+        self._width, self._sort_key = answer.width, answer.key()
+        names = [column.name for column in self._computation.columns]
+        order = tuple(SortColumn(names[place], key.descending, key.nulls_first) for place, key in answer.order.items())
+        self.started = Started(self._computation.columns[: answer.width if request.once else None], reads, order, answer.width)
+        _bound_memory(request.memory - sum(_copied(contents.rows.items()) for contents in tables.values()))
+        self.begin({read: contents.rows.items() for read, contents in tables.items()})
+
+    def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
+        """Begin the next epoch."""
+        self._changes = changes
 
     def complete(self) -> tuple[list[Change], bool]:
         """Complete the epoch, and return what it has changed, and whether there is more."""
-        self._worker.step_while(lambda: self._probe.less_than(self._time))
-        changes = consolidate(self._arrived[:])
-        self._arrived.clear()
+        changes = self._computation.advance(self._changes)
         self._size += sum(diff for _, diff in changes)
         most = self._request.rows
         if self._request.once:
@@ -355,8 +360,7 @@ def _refused(request: QueryRequest, error: BaseException) -> _Refused:
     if isinstance(error, MemoryError):
         return _Refused(ViewError, _needs_more(request.memory))
     if isinstance(error, OperatorError):
-        reason = error_text(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
-        return _Refused(ViewError, f"the query has no result: {reason}")
+        return _Refused(ViewError, f"the query has no result: {failure(error)}")
     if isinstance(error, TimelyError):
         return _Refused(type(error), without_line(str(error)))
     return _Refused(ViewError, f"the query has no result: {error_text(error)}")

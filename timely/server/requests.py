@@ -10,21 +10,14 @@ from typing import Final, NamedTuple
 import attrs
 
 from timely.errors import ConfigurationError, IdempotencyError
-from timely.server.catalog import Catalog
-from timely.server.contents import Change, Row
+from timely.server.contents import Row
+from timely.server.relations import Decision
 
 DAY: Final = 86_400.0
 """Seconds for which a key is remembered."""
 MOST: Final = 100_000
 """Keys that are remembered."""
 _LONGEST: Final = 256
-
-
-class Decision(NamedTuple):
-    """What happens in an epoch: changes of tables, or another catalog, whose new tables begin with these rows."""
-
-    changes: dict[str, list[Change]]
-    catalog: Catalog | None = None
 
 
 class RequestKey(NamedTuple):

@@ -31,7 +31,8 @@ from timely.server.input_files import (
     read_table,
     rows_of_file,
 )
-from timely.server.views import Changes, Views
+from timely.server.relations import Changes
+from timely.server.views import Views
 
 
 class Signature(NamedTuple):

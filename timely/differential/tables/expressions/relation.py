@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -56,23 +54,9 @@ def entered(rows: Collection[Any, Any], scope: ScopeBuilder[Any]) -> Collection[
     return entered(rows, scope.parent).enter(scope)
 
 
-_begins: ContextVar[Any] = ContextVar("_begins", default=None)
-
-
-@contextmanager
-def beginning_at(time: Any) -> Iterator[None]:
-    """Have the constants of what is built meanwhile begin at ``time``, where their dataflow's tables do."""
-    token = _begins.set(time)
-    try:
-        yield
-    finally:
-        _begins.reset(token)
-
-
 def constant(scope: ScopeBuilder[Any], rows: Sequence[Any]) -> Collection[Any, Any]:
     """Return the collection of ``rows``, once however many workers there are."""
-    around, begins = scope, _begins.get()
+    around = scope
     while around.parent is not None:
         around = around.parent
-    made = collection(around, rows, on=0)
-    return entered(made if begins is None else made.delay(lambda time: begins), scope)
+    return entered(collection(around, rows, on=0), scope)

@@ -1,0 +1,389 @@
+"""``Relations``: the tables and views of a server, computed in epochs, and read at one complete time.
+
+Invariants: who reads sees all of them as they are at ``time``. Who holds ``running`` is the only one to compute epochs; who holds
+``reading`` reads or writes what is read. New definitions are computed beside those that run, by who makes them, with neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import attrs
+
+from timely.differential.tables.values.kinds import Column, row_check
+from timely.differential.updates.updates import consolidate
+from timely.errors import ConfigurationError, DifferenceError, OperatorError, OutputError, ViewError, brief, error_text
+from timely.server.catalog import Catalog, Definition
+from timely.server.computation import Computation, failure
+from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
+from timely.server.limits import Limits
+
+Changes = Mapping[Row, int] | Iterable[Change]
+"""What happens to a table: rows with what their counts grow by."""
+
+_FEW: Final = 10
+"""Epochs that a build may be behind when it is switched to: writes wait for these."""
+
+
+RelationKind = Literal["table", "view", "query"]
+
+
+class Answer(NamedTuple):
+    """Rows of a table or view with their counts, at one complete time; ``more`` says that there are others."""
+
+    time: int
+    columns: tuple[Column, ...]
+    rows: list[tuple[Row, int]]
+    more: bool
+
+
+class ViewDescription(NamedTuple):
+    """What a table, view or query is at the current time; ``error`` says why it has no result now."""
+
+    name: str
+    kind: RelationKind
+    columns: tuple[Column, ...]
+    rows: int
+    query: str | None
+    error: str | None
+
+
+class RelationState(NamedTuple):
+    """What a checkpoint has of a table or view: the rows of a table, and the remembered epochs after ``start``."""
+
+    name: str
+    rows: Collection[Change] | None
+    start: int
+    epochs: Sequence[EpochChanges]
+
+
+@attrs.define(eq=False)
+class Relation:
+    """A table or view that is read, and what computes it."""
+
+    definition: Definition
+    contents: Contents
+    check: Callable[[Any], Row] | None = None
+    """What checks a row of a table."""
+    computation: Computation | None = None
+    """Of a view that has a result."""
+    error: str | None = None
+    """Why it has no result."""
+    shown: bool = False
+    """Whether it has had one."""
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def kind(self) -> Literal["table", "view"]:
+        return "view" if self.definition.schema is None else "table"
+
+    def row_check(self) -> Callable[[Any], Row]:
+        """Return what checks a row; ``ConfigurationError`` for a view."""
+        if self.check is None:
+            raise ConfigurationError(f"{self.name} is a view: only tables are changed")
+        return self.check
+
+    def checked(self, changes: Changes, earlier: Mapping[Row, int]) -> list[Change]:
+        """Return changes added up, with their rows checked, after ``earlier`` ones of the same epoch."""
+        check, rows = self.row_check(), self.contents.rows
+        checked: list[Change] = consolidate([(check(row), _whole(diff)) for row, diff in pairs(changes)])
+        for row, diff in checked:
+            count = rows.get(row, 0) + earlier.get(row, 0) + diff
+            if count < 0:
+                raise DifferenceError(f"table {self.name}: {brief(row)} would be there {count} times: nothing was changed")
+        return checked
+
+    def copy(self) -> Relation:
+        """Return a relation that holds the same rows, and is not computed."""
+        return attrs.evolve(self, contents=self.contents.copy(), computation=None)
+
+    def description(self) -> ViewDescription:
+        """Return what it is now."""
+        query = " ".join(self.definition.query.split()) or None
+        return ViewDescription(self.name, self.kind, self.contents.columns, self.contents.size, query, self.error)
+
+    def state(self, time: int) -> RelationState:
+        """Return what a checkpoint at ``time`` has of it."""
+        rows = None if self.kind == "view" else self.contents.rows.items()
+        start, epochs = self.contents.remembered() if self.error is None else (time, [])
+        return RelationState(self.name, rows, start, epochs)
+
+
+class Epoch(NamedTuple):
+    """What an epoch changes: rows, by relation; and why there is no result, or ``None`` where there is one again."""
+
+    changes: dict[str, list[Change]]
+    errors: dict[str, str | None]
+
+
+def compute(relations: Mapping[str, Relation], views: Iterable[str], epoch: Epoch) -> None:
+    """Add to an epoch what it changes in ``views``, which are in the order of their definitions.
+
+    A view that fails is computed anew from all rows: it may have failed on one that came and went within the epoch. While that
+    fails too it has no result, and is tried in each epoch that changes what it reads.
+    """
+    changes, errors = epoch
+    for name in views:
+        view = relations[name]
+        sources = {read: relations[read] for read in sorted(view.definition.reads)}
+        broken = {read: error for read, each in sources.items() if (error := errors.get(read, each.error)) is not None}
+        if broken:
+            read, error = next(iter(broken.items()))
+            view.computation, errors[name] = None, f"view {read}, which it reads, has no result now: {error}"
+            continue
+        news = {read: changes[read] for read in sources if read in changes}
+        if view.computation is not None:
+            try:
+                if any(news.values()):
+                    changes[name] = view.computation.advance(news)
+                continue
+            except OperatorError:
+                view.computation = None
+        elif view.error is not None and not news:
+            continue
+        rows = {read: consolidate([*each.contents.rows.items(), *news.get(read, ())]) for read, each in sources.items()}
+        try:
+            computation = Computation(view.definition.query, {read: each.contents.columns for read, each in sources.items()})
+            result = computation.advance(rows)
+        except OperatorError as error:
+            errors[name] = failure(error)
+        else:
+            view.computation, errors[name] = computation, None
+            changes[name] = view.contents.difference(result)
+
+
+def apply(relations: Mapping[str, Relation], time: int, epoch: Epoch) -> None:
+    """Have relations be what they are after an epoch."""
+    for name, changes in epoch.changes.items():
+        each = relations[name]
+        if each.shown:
+            each.contents.apply(time, changes)
+        else:
+            each.contents.start_at(time, changes)
+            each.shown = True
+    for name, error in epoch.errors.items():
+        relations[name].error = error
+
+
+class Build:
+    """What a catalog defines anew, with the views that read it, computed beside what runs.
+
+    It begins with what these read as that is now, and follows the epochs that come meanwhile.
+    """
+
+    def __init__(self, live: Relations, catalog: Catalog, rows: Mapping[str, Iterable[Change]]) -> None:
+        before, after = live.catalog.definitions, catalog.definitions
+        changed = {name for name, each in before.items() if after.get(name) != each}
+        names = {*changed, *catalog.readers(changed), *(after.keys() - before.keys())}
+        self.catalog = catalog
+        self.new = {name: live.new_relation(each) for name, each in after.items() if name in names}
+        """Relations by name, which nobody reads yet."""
+        self.moves = bool(changed)
+        """Whether something that was there is another one, or gone."""
+        self.missed: deque[Epoch] = deque()
+        """Epochs that it has yet to follow."""
+        self.read: dict[str, Relation]
+        self._time = live.time
+        self._views = [name for name, each in self.new.items() if each.kind == "view"]
+        self.read = {name: live.by_name[name].copy() for name in before if name in self._sources() and name not in names}
+        for name, each in self.new.items():
+            if each.kind == "table":
+                each.contents.start_at(live.time, list(rows.get(name, ())))
+                each.shown = True
+
+    def _sources(self) -> set[str]:
+        return {read for name in self._views for read in self.new[name].definition.reads}
+
+    def run(self) -> None:
+        """Compute it, up to few epochs that it is behind then. ``ViewError`` where that cannot be done."""
+        self._compute(Epoch({}, {}))
+        while len(self.missed) > _FEW:
+            self.follow()
+
+    def follow(self) -> None:
+        """Compute what has changed meanwhile, as one epoch."""
+        changes, errors = dict[str, list[Change]](), dict[str, str | None]()
+        while self.missed:
+            epoch = self.missed.popleft()
+            for name in self.read.keys() & epoch.changes.keys():
+                changes.setdefault(name, []).extend(epoch.changes[name])
+            errors.update({name: epoch.errors[name] for name in self.read.keys() & epoch.errors.keys()})
+        self._compute(Epoch({name: consolidate(each) for name, each in changes.items()}, errors))
+
+    def _compute(self, epoch: Epoch) -> None:
+        relations = {**self.read, **self.new}
+        try:
+            compute(relations, self._views, epoch)
+        except Exception as error:
+            raise ViewError(f"nothing was changed, since it cannot be built: {error_text(error)}") from error
+        apply(relations, self._time, epoch)
+
+
+class Decision(NamedTuple):
+    """What happens in an epoch: changes of tables, or another catalog, whose new tables begin with these rows."""
+
+    changes: dict[str, list[Change]]
+    catalog: Catalog | None = None
+    build: Build | None = None
+
+
+class OutdatedError(ViewError):
+    """What is defined has changed since a change of it was compiled."""
+
+
+class Relations:
+    """All tables and views, in the order of their definitions."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.running = threading.RLock()
+        self.reading = threading.Condition(threading.Lock())
+        self.catalog = Catalog()
+        self.by_name: dict[str, Relation] = {}
+        self.time = 0
+        """The complete time that is read."""
+        self.broken: str | None = None
+        """Why no epoch can be computed any more."""
+        self.listeners: list[Callable[[], object]] = []
+        """Called behind each epoch."""
+        self._builds: list[Build] = []
+
+    def new_relation(self, definition: Definition) -> Relation:
+        """Return a relation that holds nothing."""
+        contents = Contents(definition.columns, self.time, self.limits.epochs, self.limits.changes)
+        return Relation(
+            definition, contents, None if definition.schema is None else row_check(definition.columns, definition.schema)
+        )
+
+    def of(self, name: str) -> Relation:
+        """Return a table or view; ``OutputError`` where there is none."""
+        relation = self.by_name.get(name.lower())
+        if relation is None:
+            raise OutputError(f"there is no table or view {name}: there are {', '.join(self.by_name) or 'none'}")
+        return relation
+
+    def readable(self, name: str) -> Contents:
+        """Return what is read; ``ViewError`` where there is no result. For who holds ``reading``."""
+        relation = self.of(name)
+        if relation.error is not None:
+            raise ViewError(f"{relation.kind} {relation.name} has no result now: {relation.error}")
+        return relation.contents
+
+    def replacements(self, name: str, upserts: Sequence[Row], key: Sequence[str], earlier: Mapping[Row, int]) -> list[Change]:
+        """Return the changes of a table by which rows replace those with an equal key, after ``earlier`` ones of their epoch."""
+        table = self.of(name)
+        names = [column.name for column in table.contents.columns]
+        if not key or not isinstance(key, list | tuple) or any(column not in names for column in key):
+            raise ConfigurationError(f"key is a list of columns of table {table.name} ({', '.join(names)}), not {brief(key)}")
+        places = [names.index(column) for column in key]
+        last = {tuple(row[place] for place in places): row for row in map(table.row_check(), upserts)}
+        changes: list[Change] = [(row, 1) for row in last.values()]
+        changes += [(row, -diff) for row, diff in earlier.items() if tuple(row[place] for place in places) in last]
+        with self.reading:
+            for values in last:
+                where = [RowCondition(place, "eq", value) for place, value in zip(places, values)]
+                changes += [(row, -count) for row, count in table.contents.find(where)]
+        return changes
+
+    def check_whole(self) -> None:
+        """Raise ``ViewError`` where no epoch can be computed any more."""
+        if self.broken is not None:
+            raise ViewError(f"the dataflows have ended, and are still read at epoch {self.time}: {self.broken}")
+
+    @contextlib.contextmanager
+    def build(self, base: Catalog, catalog: Catalog, rows: Mapping[str, Iterable[Change]]) -> Iterator[Build]:
+        """Begin to build what ``catalog`` changes in ``base``; ``OutdatedError`` where that has changed."""
+        with self.reading:
+            if self.catalog is not base:
+                raise OutdatedError("what is defined has changed meanwhile")
+            build = Build(self, catalog, rows)
+            self._builds.append(build)
+        try:
+            yield build
+        finally:
+            with self.reading:
+                self._builds.remove(build)
+
+    def decided(self, decision: Decision, *, advance: bool = False) -> None:
+        """Have a decision, which was checked, happen in the next epoch.
+
+        New definitions happen in the current one, unless they are to ``advance``, or something that was there changes.
+        """
+        with self.running:
+            if decision.catalog is None:
+                self.compute(self.time + 1, decision.changes)
+            elif decision.build is not None:
+                self._switch(decision.build, advance)
+            else:
+                with self.build(self.catalog, decision.catalog, decision.changes) as build:
+                    build.run()
+                    self._switch(build, advance)
+
+    def compute(self, time: int, changes: Mapping[str, list[Change]]) -> None:
+        """Compute an epoch with changes of tables, which were checked."""
+        epoch = Epoch(dict(changes), {})
+        try:
+            compute(self.by_name, (name for name, each in self.by_name.items() if each.kind == "view"), epoch)
+        except BaseException as error:  # some have computed it, and others have not
+            self.broken = error_text(error) if isinstance(error, Exception) else type(error).__name__
+            raise
+        self._publish(time, epoch, self.catalog, self.by_name)
+
+    def _switch(self, build: Build, advance: bool) -> None:
+        """Have what was built be read; who follows a view that was there with the same columns gets the difference."""
+        build.follow()
+        time, epoch = self.time + (advance or build.moves), Epoch({}, {})
+        relations: dict[str, Relation] = {}
+        for name, definition in build.catalog.definitions.items():
+            there, new = self.by_name.get(name), build.new.get(name)
+            if new is None:
+                relations[name] = self.by_name[name]
+            elif there is None or new.kind == "table" or there.definition.columns != definition.columns:
+                new.contents.start_at(time, [])
+                relations[name] = new
+            else:
+                relations[name] = attrs.evolve(new, contents=there.contents, error=there.error, shown=there.shown)
+                epoch.errors[name] = new.error
+                if new.error is None:
+                    epoch.changes[name] = there.contents.difference(new.contents.rows.items())
+        self._publish(time, epoch, build.catalog, relations)
+
+    def _publish(self, time: int, epoch: Epoch, catalog: Catalog, relations: dict[str, Relation]) -> None:
+        with self.reading:
+            self.time, self.catalog, self.by_name = time, catalog, relations
+            apply(relations, time, epoch)
+            for build in self._builds:
+                build.missed.append(epoch)
+            self.reading.notify_all()
+        for listener in self.listeners:
+            listener()
+
+    def restore(self, time: int, catalog: Catalog, states: Sequence[RelationState]) -> None:
+        """Have all tables and views as they were at an epoch; views are computed anew."""
+        self.time = time
+        self.decided(Decision({each.name: list(each.rows) for each in states if each.rows is not None}, catalog))
+        for each in states:
+            if self.by_name[each.name].error is None:
+                self.by_name[each.name].contents.remember(each.start, each.epochs)
+
+    def states(self) -> list[RelationState]:
+        """Return what there is now, for a checkpoint; nothing may change meanwhile."""
+        return [each.state(self.time) for each in self.by_name.values()]
+
+
+def pairs(changes: Changes) -> Iterable[Change]:
+    """Return changes as pairs of rows and what their counts grow by."""
+    return changes.items() if isinstance(changes, Mapping) else changes
+
+
+def _whole(diff: int) -> int:
+    if type(diff) is not int:
+        raise DifferenceError(f"the count of a row changes by a whole number, not {brief(diff)}")
+    return diff
