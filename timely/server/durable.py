@@ -16,10 +16,10 @@ import secrets
 import socket
 import threading
 import time as clock
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import timely
 from timely.errors import CheckpointError, ConfigurationError, RecoveryError, TimelyError, ViewError, error_text, file_error_text
@@ -29,7 +29,7 @@ from timely.recovery.state_file import Key
 from timely.recovery.store import make_directory, write_file
 from timely.server.catalog import Catalog
 from timely.server.checkpoints import CheckpointPart, TableCheckpoints
-from timely.server.contents import Change, EpochChanges, Row
+from timely.server.contents import EpochChanges, Row
 from timely.server.log import Disk, Frame, LogReader, LogWriter, segments_before
 from timely.server.relations import Decision, Relations, RelationState
 from timely.server.requests import Request, RequestKey, RequestKeys
@@ -54,6 +54,15 @@ _log = logging.getLogger("timely.server")
 Waiting: TypeAlias = tuple[Request, Future[int]]
 
 
+class _Checkpoint(NamedTuple):
+    """A checkpoint that is being written."""
+
+    time: int
+    tables: Collection[str]
+    """Those whose changes it has."""
+    written: Future[None]
+
+
 class Durable:
     """The directory of ``relations``, which it restores; ``restored`` says what was found.
 
@@ -70,6 +79,8 @@ class Durable:
         self._seconds = 0.0  # of computing, since the checkpoint
         self._most_seconds = most_seconds
         self._postponed = 1.0
+        self._writing: _Checkpoint | None = None
+        self._checkpoint_thread = ThreadPoolExecutor(1, "timely checkpoint")
         self._submitting = threading.Lock()  # who holds it adds to what waits
         self._closed = False
         self._failure: str | None = None
@@ -133,7 +144,7 @@ class Durable:
                 for layer in self._checkpoints.items((0, f"/{name}", 1)):
                     start = next(layer)
                     epochs += [EpochChanges(*each) for each in layer]
-            table = None if definition.schema is None else [(row, count) for row, count in rows.items() if count]
+            table = None if definition.schema is None else {row: count for row, count in rows.items() if count}
             yield RelationState(name, table, start, [each for each in epochs if each.time > start])
 
     def _repeat(self, frame: Frame) -> None:
@@ -172,10 +183,16 @@ class Durable:
                 if not future.done():
                     known = "it is not known whether this was written" if before is None else "nothing was changed"
                     future.set_exception(ViewError(f"{known}: {self._failure}"))
-            if self._seconds > self._most_seconds * self._postponed or self._writer.end.size > BYTES * self._postponed:
-                self._protected(self._checkpoint)
+            if self._writing is not None and self._writing.written.done():
+                self._protected(self._end_checkpoint)
+            due = self._seconds > self._most_seconds * self._postponed or self._writer.end.size > BYTES * self._postponed
+            if due and self._writing is None:
+                self._protected(self._begin_checkpoint)
+        self._protected(self._end_checkpoint)
         if self._relations.time > self._saved:
-            self._protected(self._checkpoint)
+            self._protected(self._begin_checkpoint)
+            self._protected(self._end_checkpoint)
+        self._checkpoint_thread.shutdown()
         self._writer.close()
         os.close(self._lock)
 
@@ -275,7 +292,7 @@ class Durable:
         """Compute an epoch, and take note of it."""
         began = clock.thread_time()
         self._relations.decided(decision, advance=True)
-        self._seconds += clock.thread_time() - began
+        self._seconds += clock.thread_time() - began + (0.0 if decision.build is None else decision.build.seconds)
         for key in keys:
             self.keys.note(key, epoch, seconds)
         if decision.catalog is not None:
@@ -291,28 +308,50 @@ class Durable:
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
-    def _checkpoint(self) -> None:
-        """Take a checkpoint, and delete the segments that no checkpoint needs; where that fails, the log goes on."""
+    def _begin_checkpoint(self) -> None:
+        """Begin to write a checkpoint of what there is now, beside the epochs that follow."""
         time = self._relations.time
         try:
             self._writer.begin_segment(time + 1)
-            catalog, states = self._relations.catalog, self._relations.states()
-            notes = {"id": self.id, "version": timely.__version__, "catalog": catalog.encode(), "segment": self._writer.end.name}
-            with collector_paused(stays=False):
-                self._checkpoints.write(time + 1, notes, catalog.lines(), self._parts(states))
-            first = min(manifest.notes[0]["segment"] for manifest in self._checkpoints.good)
-            for name in segments_before(self._disk.names(), first):
-                self._disk.delete(name)
+        except (OSError, TimelyError) as error:
+            self._postpone(error)
+            return
+        catalog = self._relations.catalog
+        notes = {"id": self.id, "version": timely.__version__, "catalog": catalog.encode(), "segment": self._writer.end.name}
+        parts = list(self._parts(self._relations.states()))
+        written = self._checkpoint_thread.submit(self._write_checkpoint, time, notes, catalog.lines(), parts)
+        self._writing = _Checkpoint(time, self._unsaved.keys(), written)
+        self._unsaved, self._seconds = {}, 0.0
+
+    def _write_checkpoint(self, time: int, notes: Any, descriptions: list[str], parts: list[CheckpointPart]) -> None:
+        """Write a checkpoint, and delete the segments that none needs any more."""
+        with collector_paused(stays=False):
+            self._checkpoints.write(time + 1, notes, descriptions, parts)
+        first = min(manifest.notes[0]["segment"] for manifest in self._checkpoints.good)
+        for name in segments_before(self._disk.names(), first):
+            self._disk.delete(name)
+
+    def _end_checkpoint(self) -> None:
+        """Wait for the checkpoint that is being written; where that has failed, the log goes on."""
+        if self._writing is None:
+            return
+        (time, tables, written), self._writing = self._writing, None
+        try:
+            written.result()
         except FencedError:
             raise
         except (OSError, TimelyError) as error:
-            self._postponed *= 2
-            _log.warning("no checkpoint of %s could be taken: %s", self._directory, error_text(error))
-            return
-        self._saved, self._seconds, self._postponed = time, 0.0, 1.0
-        self._unsaved.clear()
+            self._unsaved.update(dict.fromkeys(tables))
+            self._postpone(error)
+        else:
+            self._saved, self._postponed = time, 1.0
+
+    def _postpone(self, error: Exception) -> None:
+        self._postponed *= 2
+        _log.warning("no checkpoint of %s could be taken: %s", self._directory, error_text(error))
 
     def _parts(self, states: list[RelationState]) -> Iterator[CheckpointPart]:
+        """Yield what a checkpoint has, which no later epoch changes."""
         for state in states:
             if state.rows is not None:
                 yield self._rows_part((0, f"/{state.name}", 0), state.rows, self._unsaved.get(state.name, {}))
@@ -321,11 +360,11 @@ class Durable:
             epochs = (tuple(each) for each in state.epochs if full or each.time > self._saved)
             yield CheckpointPart(key, full, [state.start, *epochs])
         full = self._checkpoints.wants_full(_KEYS)
-        yield CheckpointPart(_KEYS, full, self.keys.since(-1 if full else self._saved))
+        yield CheckpointPart(_KEYS, full, list(self.keys.since(-1 if full else self._saved)))
 
-    def _rows_part(self, key: Key, rows: Collection[Change], unsaved: dict[Row, int] | None) -> CheckpointPart:
+    def _rows_part(self, key: Key, rows: Mapping[Row, int], unsaved: dict[Row, int] | None) -> CheckpointPart:
         if unsaved is None or self._checkpoints.wants_full(key) or 2 * len(unsaved) > len(rows):
-            return CheckpointPart(key, True, rows)
+            return CheckpointPart(key, True, dict(rows).items())
         return CheckpointPart(key, False, [each for each in unsaved.items() if each[1]])
 
 

@@ -12,12 +12,12 @@ import contextlib
 import ipaddress
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakMethod
 
@@ -53,6 +53,9 @@ from timely.server.row_encoding import (
     rows_of,
 )
 from timely.server.views import Views
+
+if TYPE_CHECKING:
+    from multidict import MultiMapping
 
 T = TypeVar("T")
 
@@ -132,6 +135,8 @@ class Endpoints:
         self._writable = writable
         self._problems = problems
         self._subscribers = 0
+        self._held = 0  # bytes of bodies
+        self._admissions: set[asyncio.Task[int]] = set()
         self._reads = ThreadPoolExecutor(4, "timely reads")
         self._epochs = ThreadPoolExecutor(4, "timely epochs")
         self._definitions = ThreadPoolExecutor(1, "timely definitions")
@@ -244,7 +249,7 @@ class Endpoints:
         return web.json_response({"time": time, "writable": self._writable, "views": [_description(each) for each in relations]})
 
     async def _rows(self, request: web.Request) -> web.StreamResponse:
-        limit = _number("limit", request.query.get("limit"), self._views.limits.rows)
+        limit = _number("limit", _only(request.query, "limit"), self._views.limits.rows)
         parameters = [each for each in request.query.items() if each[0] != "limit"]
         content = await self._reading(self._read, _view(request), parameters, limit, request.headers.get("Accept", ""))
         return await self._send_content(request, content)
@@ -277,7 +282,7 @@ class Endpoints:
     # -- following -------------------------------------------------------------------------------------------------
 
     async def _changes(self, request: web.Request) -> web.StreamResponse:
-        name, begin, last = _view(request), request.query.get("from"), request.headers.get("Last-Event-ID")
+        name, begin, last = _view(request), _only(request.query, "from"), _only(request.headers, "Last-Event-ID")
         parameters = [each for each in request.query.items() if each[0] != "from"]
         subject = await self._reading(self._subject, name, parameters)
         if last is not None:  # also where `from` is given: the client has gone on since
@@ -406,10 +411,10 @@ class Endpoints:
     # -- queries ---------------------------------------------------------------------------------------------------
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
-        text, ordered = await self._sql(request)
+        text, chosen = await self._sql(request, "order")
         accept = request.headers.get("Accept", "")
         once = _ARROW in accept or "application/json" in accept
-        with contextlib.closing(self._views.prepare(text, once=once, ordered=ordered)) as query:
+        with contextlib.closing(self._views.prepare(text, once=once, ordered=chosen.get("order", False))) as query:
             assert self._loop is not None
             if once:
                 answer = await self._loop.run_in_executor(self._queries, query.answer)
@@ -419,16 +424,21 @@ class Endpoints:
             first = await self._reading(self._first, subject, query)
             return await self._follow(request, subject, first, of_query=True)
 
-    async def _sql(self, request: web.Request) -> tuple[str, bool]:
-        """Return the SQL that a client has sent, and whether it asks for the order of the answer."""
-        text: Any = await self._text(request)
-        ordered = False
+    async def _sql(self, request: web.Request, *options: str) -> tuple[str, dict[str, bool]]:
+        """Return the SQL that a client has sent, and which of ``options`` it has chosen."""
+        content: Any = await self._text(request)
         if request.content_type == "application/json":
-            content = _parsed(text)
-            text, ordered = (content.get("sql"), content.get("order") is True) if isinstance(content, dict) else (None, False)
+            content = _parsed(content)
+        else:
+            content = {"sql": content}
+        text = content.pop("sql", None) if isinstance(content, dict) else None
         if not isinstance(text, str) or not text.strip():
             raise ConfigurationError('send the query as text, or as JSON: {"sql": "select ..."}')
-        return text, ordered
+        for name, value in content.items():
+            if name not in options or not isinstance(value, bool):
+                known = "".join(f" and {option}, which is true or false" for option in options)
+                raise ConfigurationError(f"{brief(name)}: {brief(value)}: the body has sql{known}")
+        return text, content
 
     async def _text(self, request: web.Request) -> str:
         patience = self._views.limits.patience
@@ -448,16 +458,41 @@ class Endpoints:
         self._check_writable()
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="send JSON, with the content type application/json")
+        return web.json_response({"time": await self._admitted(request, self._write_body(request))})
+
+    async def _write_body(self, request: web.Request) -> int:
         assert self._loop is not None
-        key, text = request.headers.get("Idempotency-Key"), await self._text(request)
-        begun = await self._loop.run_in_executor(self._epochs, self._written, _view(request), text, key)
-        return web.json_response({"time": await asyncio.wrap_future(begun)})
+        key, text = _only(request.headers, "Idempotency-Key"), await self._text(request)
+        return await asyncio.wrap_future(await self._loop.run_in_executor(self._epochs, self._written, _view(request), text, key))
+
+    async def _admitted(self, request: web.Request, work: Coroutine[Any, Any, int]) -> int:
+        """Return what comes of a request whose body is held for as long as that takes, also where its client leaves."""
+        limits = self._views.limits
+        size = min(request.content_length or limits.body, limits.body)
+        if self._held + size > limits.waiting:
+            work.close()
+            raise web.HTTPServiceUnavailable(text=f"{self._held} bytes wait to be written already: try again later")
+        task = asyncio.create_task(work)
+
+        def end(task: asyncio.Task[int]) -> None:
+            self._held -= size
+            self._admissions.discard(task)
+            if not task.cancelled():
+                task.exception()  # which the client has been told, if it is there
+
+        self._held += size
+        self._admissions.add(task)
+        task.add_done_callback(end)
+        return await asyncio.shield(task)
 
     async def _script(self, request: web.Request) -> web.StreamResponse:
         self._check_writable()
-        text, _ = await self._sql(request)
+        return web.json_response({"time": await self._admitted(request, self._script_body(request))})
+
+    async def _script_body(self, request: web.Request) -> int:
         assert self._loop is not None
-        return web.json_response({"time": await self._loop.run_in_executor(self._definitions, self._defined, text)})
+        text, _ = await self._sql(request)
+        return await self._loop.run_in_executor(self._definitions, self._defined, text)
 
     def _defined(self, text: str) -> int:
         self._views.rehearse(text)
@@ -476,9 +511,9 @@ class Endpoints:
                 'send {"insert": [rows], "delete": [rows]}, or {"upsert": [rows], "key": [columns]}; a row is an object'
             )
         known = self._views.describe(name).columns
-        rows = {what: rows_of(known, content.get(what, []), what) for what in ("insert", "delete", "upsert")}
+        insert, delete, upsert = (rows_of(known, content.get(what, []), what) for what in ("insert", "delete", "upsert"))
         columns = content.get("key", ())
-        return self._views.begin_write(name, rows["insert"], rows["delete"], rows["upsert"], columns, idempotency_key=key)
+        return self._views.begin_write(name, insert=insert, delete=delete, upsert=upsert, key=columns, idempotency_key=key)
 
 
 async def _secured(request: web.Request, response: web.StreamResponse) -> None:
@@ -511,6 +546,14 @@ def _flat(answer: Answer) -> list[Row]:
 
 def _dropped(reason: str, time: int) -> _Batch:
     return _Batch(iter([event("dropped", {"reason": reason})]), time, over=True)
+
+
+def _only(options: MultiMapping[str], name: str) -> str | None:
+    """Return what a request gives once, if it does."""
+    values = options.getall(name, [])
+    if len(values) > 1:
+        raise ConfigurationError(f"{name} is there {len(values)} times: give it once")
+    return values[0] if values else None
 
 
 def _view(request: web.Request) -> str:

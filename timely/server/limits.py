@@ -25,6 +25,10 @@ class Limits:
     """Seconds for which a client may send nothing of a request, or take nothing of an answer."""
     body: int = 1 << 20
     """Bytes of the body of a request."""
+    waiting: int = 16 << 20
+    """Bytes of the bodies of all requests that wait to be written."""
+    definitions: int = 1000
+    """Tables and views."""
     epochs: int = 1000
     """Epochs whose changes are remembered, for clients that come back."""
     changes: int = 100_000

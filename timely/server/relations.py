@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time as clock
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
@@ -56,7 +57,7 @@ class RelationState(NamedTuple):
     """What a checkpoint has of a table or view: the rows of a table, and the remembered epochs after ``start``."""
 
     name: str
-    rows: Collection[Change] | None
+    rows: Mapping[Row, int] | None
     start: int
     epochs: Sequence[EpochChanges]
 
@@ -111,7 +112,7 @@ class Relation:
 
     def state(self, time: int) -> RelationState:
         """Return what a checkpoint at ``time`` has of it."""
-        rows = None if self.kind == "view" else self.contents.rows.items()
+        rows = None if self.kind == "view" else self.contents.rows
         start, epochs = self.contents.remembered() if self.error is None else (time, [])
         return RelationState(self.name, rows, start, epochs)
 
@@ -187,6 +188,8 @@ class Build:
         """Relations by name, which nobody reads yet."""
         self.moves = bool(changed)
         """Whether something that was there is another one, or gone."""
+        self.seconds = 0.0
+        """Processor time that it has taken."""
         self.missed: deque[Epoch] = deque()
         """Epochs that it has yet to follow."""
         self.read: dict[str, Relation]
@@ -203,9 +206,11 @@ class Build:
 
     def run(self) -> None:
         """Compute it, up to few epochs that it is behind then. ``ViewError`` where that cannot be done."""
+        began = clock.thread_time()
         self._compute(Epoch({}, {}))
         while len(self.missed) > _FEW:
             self.follow()
+        self.seconds = clock.thread_time() - began
 
     def follow(self) -> None:
         """Compute what has changed meanwhile, as one epoch."""
@@ -368,7 +373,7 @@ class Relations:
     def restore(self, time: int, catalog: Catalog, states: Sequence[RelationState]) -> None:
         """Have all tables and views as they were at an epoch; views are computed anew."""
         self.time = time
-        self.decided(Decision({each.name: list(each.rows) for each in states if each.rows is not None}, catalog))
+        self.decided(Decision({each.name: list(each.rows.items()) for each in states if each.rows is not None}, catalog))
         for each in states:
             if self.by_name[each.name].error is None:
                 self.by_name[each.name].contents.remember(each.start, each.epochs)

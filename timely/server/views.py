@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -35,6 +35,16 @@ from timely.server.queries import Query
 from timely.server.query_process import LEAST, QueryRequest
 from timely.server.relations import Answer, Build, Changes, Decision, OutdatedError, Relations, ViewDescription, pairs
 from timely.server.requests import Request, RequestKey, RequestKeys
+
+
+class TableWrite(TypedDict, total=False):
+    """What ``write`` does to a table."""
+
+    insert: Iterable[Row]
+    delete: Iterable[Row]
+    upsert: Iterable[Row]
+    key: Sequence[str]
+    idempotency_key: str | None
 
 
 class Views:
@@ -150,6 +160,8 @@ class Views:
             changed = change(base)
             if changed == base:
                 return relations.time
+            if len(changed.definitions) > max(self.limits.definitions, len(base.definitions)):
+                raise ConfigurationError(f"there would be more than {self.limits.definitions} tables and views: drop some first")
             new = {name: first for name, first in (rows or {}).items() if name not in base.definitions}
             with contextlib.suppress(OutdatedError), relations.build(base, changed, new) as build:
                 build.run()
@@ -267,35 +279,18 @@ class Views:
 
         return self._submit(Request(prepare, RequestKey.of(idempotency_key, listed)))
 
-    def write(
-        self,
-        name: str,
-        insert: Iterable[Row] = (),
-        delete: Iterable[Row] = (),
-        upsert: Iterable[Row] = (),
-        key: Sequence[str] = (),
-        *,
-        idempotency_key: str | None = None,
-    ) -> int:
-        """Change one table in one epoch, and return the epoch, as ``commit`` does.
+    def write(self, name: str, **rows: Unpack[TableWrite]) -> int:
+        """Change one table in one epoch, and return the epoch, as ``commit`` does: ``insert`` and ``delete`` rows, or ``upsert``.
 
         A row of ``upsert`` replaces those with equal values in the columns ``key``; of several such rows the last one counts.
         """
-        return self.begin_write(name, insert, delete, upsert, key, idempotency_key=idempotency_key).result()
+        return self.begin_write(name, **rows).result()
 
-    def begin_write(
-        self,
-        name: str,
-        insert: Iterable[Row] = (),
-        delete: Iterable[Row] = (),
-        upsert: Iterable[Row] = (),
-        key: Sequence[str] = (),
-        *,
-        idempotency_key: str | None = None,
-    ) -> Future[int]:
+    def begin_write(self, name: str, **rows: Unpack[TableWrite]) -> Future[int]:
         """Begin what ``write`` does, and return its future result."""
+        insert, delete, upserts = rows.get("insert", ()), rows.get("delete", ()), list(rows.get("upsert", ()))
+        key, idempotency_key = rows.get("key", ()), rows.get("idempotency_key")
         changes: list[Change] = [*((row, 1) for row in insert), *((row, -1) for row in delete)]
-        upserts = list(upsert)
         if not upserts:
             return self.begin_commit({name: changes}, idempotency_key=idempotency_key)
         if changes:
