@@ -8,9 +8,13 @@ from __future__ import annotations
 import random
 import socket
 import string
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -232,3 +236,60 @@ def test_the_server_survives_for_as_long_as_one_likes(
         count += 50
     cover(count, "requests")
     assert server.end()[0] == 0
+
+
+@pytest.mark.soak
+def test_followers_stay_right_and_memory_flat_while_clients_vanish(
+    tmp_path: Path, soak_seconds: float, cover: Callable[[int, str], None]
+) -> None:
+    """50 clients follow, and 1,000 come and vanish, while another one writes: with data on disk, and without."""
+    for options in ((), ("--data", str(tmp_path / "data"))):
+        folder = tmp_path / f"served-{len(options)}"
+        folder.mkdir()
+        server = Server(folder, "--writable", *options, files=1024, rows=2000)
+        slowest, memory = follow_and_vanish(server, soak_seconds / 4)
+        cover(int(slowest * 1e6), f"microseconds took 99 of 100 writes at most {' '.join(options[:1]) or 'without --data'}")
+        assert max(memory[len(memory) // 2 :]) < 1.1 * max(memory[: len(memory) // 2]) + 10, memory
+        assert server.end()[0] == 0
+
+
+def follow_and_vanish(server: Server, seconds: float) -> tuple[float, list[float]]:
+    """Return how long 99 of 100 writes took at most, and the memory of the server from time to time."""
+    end, held = time.monotonic() + seconds, [Counter[Any]() for _ in range(50)]
+    last, latencies, memory, chance = 1 << 40, list[float](), list[float](), random.Random(5)
+
+    def follow(rows: Counter[Any]) -> None:
+        with Events(server.port, "/views/written/changes") as events:
+            while (last, "last") not in rows:
+                event = events.next()
+                assert event.name in ("snapshot", "changes"), event
+                for change in event.data.get("changes", [{"count": 1, "row": row} for row in event.data.get("rows", [])]):
+                    rows[change["row"]["key"], change["row"]["text"]] += change["count"]
+
+    def write(key: int, text: str) -> None:
+        begun = time.monotonic()
+        answer = ask(server.port, "/tables/written", "POST", {"upsert": [{"key": key, "text": text}], "key": ["key"]})
+        latencies.append(time.monotonic() - begun)
+        assert answer.status == 200, answer
+
+    def vanish() -> None:
+        for _ in range(1000):
+            content = chance.choice(
+                [request(chance, SOME), b"GET /views/written/changes HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GE"]
+            )
+            with suppress(OSError), clients(server, 1, content):
+                time.sleep(seconds / 1500)
+
+    threads = [threading.Thread(target=follow, args=(rows,)) for rows in held] + [threading.Thread(target=vanish)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < end or threads[-1].is_alive():
+        write(chance.randrange(100), "x" * chance.randrange(200))
+        if len(latencies) % 50 == 0:
+            memory.append(server.memory()[0])
+    write(last, "last")
+    for thread in threads:
+        thread.join()
+    expected = Counter((row["key"], row["text"]) for row in ask(server.port, "/views/written").content["rows"])
+    assert all(+rows == expected for rows in held)
+    return sorted(latencies)[len(latencies) * 99 // 100], memory
