@@ -352,6 +352,27 @@ def test_writes_go_on_while_a_checkpoint_is_written(fails: bool, data: Path, mon
         assert rows(again) == [("c", 3)] and ", 0 epochs of it by the log" in (again.restored or "")
 
 
+def test_a_view_that_does_not_settle_holds_up_neither_epochs_nor_a_restart_for_ever(data: Path, tmp_path: Path) -> None:
+    limits = Limits(view_seconds=0.2)
+    with Views(limits, data) as views:
+        views.table("t", "k string, n long", [("a", 1)])
+        views.view("counted", "with recursive r(n) as (select n from t union select n + 1 from r where n <> 5) select n from r")
+        views.view("totals", TOTALS)
+        views.view("most", "select max(n) as n from counted")
+        views.commit({"t": {("b", 6): 1}})
+        for place in (views, copied := Views(limits, crashed(data, tmp_path))):
+            for name in ("counted", "most"):
+                with pytest.raises(ViewError, match=r"took more than 0\.2 s in one epoch"):
+                    place.read(name)
+            assert rows(place) == [("a", 1), ("b", 6)]
+        copied.close()
+        views.commit({"t": {("b", 6): -1}})
+        with pytest.raises(ViewError, match="took more than"):
+            views.read("counted")
+        views.view("counted", "select n from t", replace=True)
+        assert rows(views, "most") == [(1,)]
+
+
 def test_a_write_whose_client_has_left_counts_among_those_that_wait(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, begin_write = threading.Event(), Views.begin_write
 

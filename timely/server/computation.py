@@ -5,6 +5,8 @@ So a query that fails ends no other one, and one that is new is computed while o
 
 from __future__ import annotations
 
+import math
+import time as clock
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,8 +15,12 @@ from timely import differential as dd
 from timely.differential.tables.sources import answer_over
 from timely.differential.tables.values.kinds import Column
 from timely.differential.updates.updates import consolidate
-from timely.errors import OperatorError, SqlError, error_text
+from timely.errors import OperatorError, SqlError, ViewError, error_text
 from timely.server.contents import Change
+
+
+class EndlessError(ViewError):
+    """A computation has taken too long."""
 
 
 class Computation:
@@ -42,21 +48,33 @@ class Computation:
             self._probe = result.collection.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
         self._arrived, self.columns = arrived, result.columns
 
-    def advance(self, changes: Mapping[str, Iterable[Change]]) -> list[Change]:
-        """Compute an epoch, and return what it changes; after an ``OperatorError`` the computation is of no use."""
+    def advance(self, changes: Mapping[str, Iterable[Change]], seconds: float = math.inf) -> list[Change]:
+        """Compute an epoch, and return what it changes. After an error the computation is of no use.
+
+        ``OperatorError`` where an operator fails; ``EndlessError`` where it takes more processor time than ``seconds``.
+        """
         self._epochs += 1
         for name, session in self._sessions.items():
             if name in changes:
                 session.update_batch(changes[name])
             session.advance_to(self._epochs)
-        self._worker.step_while(lambda: self._probe.less_than(self._epochs))
+        begun, end = clock.thread_time(), clock.monotonic() + seconds
+
+        def more() -> bool:
+            if clock.monotonic() > end and clock.thread_time() > begun + seconds:  # which is asked seldom, since it is slow
+                raise EndlessError(f"it took more than {seconds:g} s in one epoch: define it anew, or start the server again")
+            return self._probe.less_than(self._epochs)
+
+        self._worker.step_while(more)
         result = consolidate(self._arrived[:])
         self._arrived.clear()
         return result
 
 
-def failure(error: OperatorError) -> str:
+def failure(error: OperatorError | EndlessError) -> str:
     """Return why a computation has no result."""
+    if isinstance(error, EndlessError):
+        return str(error)
     return error_text(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
 
 

@@ -15,6 +15,8 @@ class Limits:
     """Characters of a query."""
     query_seconds: float = 30.0
     """Seconds that a query may take in one epoch."""
+    view_seconds: float = 300.0
+    """Seconds of processor time that a view may take in one epoch."""
     query_memory: int | None = None
     """Bytes that all queries may take, each a quarter of what others leave; by default half of what this process may take."""
     rows: int = 100_000

@@ -19,7 +19,7 @@ from timely.differential.tables.values.kinds import Column, row_check
 from timely.differential.updates.updates import consolidate
 from timely.errors import ConfigurationError, DifferenceError, OperatorError, OutputError, ViewError, brief, error_text
 from timely.server.catalog import Catalog, Definition
-from timely.server.computation import Computation, failure
+from timely.server.computation import Computation, EndlessError, failure
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 from timely.server.limits import Limits
 
@@ -76,6 +76,8 @@ class Relation:
     """Why it has no result."""
     shown: bool = False
     """Whether it has had one."""
+    endless: bool = False
+    """Whether it has taken too long, and is not tried again."""
 
     @property
     def name(self) -> str:
@@ -124,40 +126,40 @@ class Epoch(NamedTuple):
     errors: dict[str, str | None]
 
 
-def compute(relations: Mapping[str, Relation], views: Iterable[str], epoch: Epoch) -> None:
+def compute(relations: Mapping[str, Relation], views: Iterable[str], epoch: Epoch, seconds: float) -> None:
     """Add to an epoch what it changes in ``views``, which are in the order of their definitions.
 
     A view that fails is computed anew from all rows: it may have failed on one that came and went within the epoch. While that
-    fails too it has no result, and is tried in each epoch that changes what it reads.
+    fails too it has no result, and is tried in each epoch that changes what it reads. After ``seconds`` it is not tried again.
     """
     changes, errors = epoch
     for name in views:
         view = relations[name]
         sources = {read: relations[read] for read in sorted(view.definition.reads)}
         broken = {read: error for read, each in sources.items() if (error := errors.get(read, each.error)) is not None}
+        if view.endless:
+            continue
         if broken:
             read, error = next(iter(broken.items()))
             view.computation, errors[name] = None, f"view {read}, which it reads, has no result now: {error}"
             continue
         news = {read: changes[read] for read in sources if read in changes}
-        if view.computation is not None:
-            try:
-                if any(news.values()):
-                    changes[name] = view.computation.advance(news)
-                continue
-            except OperatorError:
-                view.computation = None
-        elif view.error is not None and not news:
+        if view.computation is None and view.error is not None and not news:
             continue
-        rows = {read: consolidate([*each.contents.rows.items(), *news.get(read, ())]) for read, each in sources.items()}
         try:
-            computation = Computation(view.definition.query, {read: each.contents.columns for read, each in sources.items()})
-            result = computation.advance(rows)
-        except OperatorError as error:
-            errors[name] = failure(error)
-        else:
-            view.computation, errors[name] = computation, None
-            changes[name] = view.contents.difference(result)
+            try:
+                if view.computation is not None:
+                    if any(news.values()):
+                        changes[name] = view.computation.advance(news, seconds)
+                    continue
+            except OperatorError:
+                pass
+            view.computation = Computation(view.definition.query, {read: each.contents.columns for read, each in sources.items()})
+            rows = {read: consolidate([*each.contents.rows.items(), *news.get(read, ())]) for read, each in sources.items()}
+            changes[name] = view.contents.difference(view.computation.advance(rows, seconds))
+            errors[name] = None
+        except (OperatorError, EndlessError) as error:
+            view.computation, errors[name], view.endless = None, failure(error), isinstance(error, EndlessError)
 
 
 def apply(relations: Mapping[str, Relation], time: int, epoch: Epoch) -> None:
@@ -193,7 +195,7 @@ class Build:
         self.missed: deque[Epoch] = deque()
         """Epochs that it has yet to follow."""
         self.read: dict[str, Relation]
-        self._time = live.time
+        self._time, self._seconds = live.time, live.limits.view_seconds
         self._views = [name for name, each in self.new.items() if each.kind == "view"]
         self.read = {name: live.by_name[name].copy() for name in before if name in self._sources() and name not in names}
         for name, each in self.new.items():
@@ -225,7 +227,7 @@ class Build:
     def _compute(self, epoch: Epoch) -> None:
         relations = {**self.read, **self.new}
         try:
-            compute(relations, self._views, epoch)
+            compute(relations, self._views, epoch, self._seconds)
         except Exception as error:
             raise ViewError(f"nothing was changed, since it cannot be built: {error_text(error)}") from error
         apply(relations, self._time, epoch)
@@ -335,7 +337,8 @@ class Relations:
         """Compute an epoch with changes of tables, which were checked."""
         epoch = Epoch(dict(changes), {})
         try:
-            compute(self.by_name, (name for name, each in self.by_name.items() if each.kind == "view"), epoch)
+            views = (name for name, each in self.by_name.items() if each.kind == "view")
+            compute(self.by_name, views, epoch, self.limits.view_seconds)
         except BaseException as error:  # some have computed it, and others have not
             self.broken = error_text(error) if isinstance(error, Exception) else type(error).__name__
             raise
