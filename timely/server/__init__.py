@@ -4,9 +4,9 @@ from timely.errors import ConfigurationError
 
 try:
     from timely.server.contents import EpochChanges, RowCondition
-    from timely.server.limits import Limits
-    from timely.server.queries import Query
-    from timely.server.relations import Answer, ViewDescription
+    from timely.server.live_query import Query
+    from timely.server.served_relations import Answer, ViewDescription
+    from timely.server.server_limits import Limits
     from timely.server.view_server import ViewServer
     from timely.server.views import Views
     from timely.server.watcher import InputWatcher, WatchedInput

@@ -31,8 +31,8 @@ from timely.server.catalog import Catalog
 from timely.server.checkpoints import CheckpointPart, TableCheckpoints
 from timely.server.contents import EpochChanges, Row
 from timely.server.log import Disk, Frame, LogReader, LogWriter, segments_before
-from timely.server.relations import Decision, Relations, RelationState
 from timely.server.requests import Request, RequestKey, RequestKeys
+from timely.server.served_relations import Decision, RelationState, ServedRelations
 from timely.worker.gc_control import collector_paused
 
 try:
@@ -69,7 +69,7 @@ class Durable:
     ``ConfigurationError`` where another server has it, ``CheckpointError`` where it is damaged or cannot be read.
     """
 
-    def __init__(self, directory: Path, relations: Relations, most_seconds: float) -> None:
+    def __init__(self, directory: Path, relations: ServedRelations, most_seconds: float) -> None:
         self._directory = directory
         self._relations = relations
         self.keys = RequestKeys()

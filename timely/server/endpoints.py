@@ -39,8 +39,7 @@ from timely.errors import (
 )
 from timely.server.connections import Connections, connection_limit
 from timely.server.contents import Row, RowCondition
-from timely.server.queries import Query
-from timely.server.relations import Answer, ViewDescription
+from timely.server.live_query import Query
 from timely.server.row_encoding import (
     arrow_pieces,
     changes_event,
@@ -52,6 +51,7 @@ from timely.server.row_encoding import (
     pieces,
     rows_of,
 )
+from timely.server.served_relations import Answer, ViewDescription
 from timely.server.views import Views
 
 if TYPE_CHECKING:

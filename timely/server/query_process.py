@@ -30,7 +30,7 @@ from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyErr
 from timely.memory import MemoryBudget, size_text
 from timely.server.computation import Computation, failure, without_line
 from timely.server.contents import Change
-from timely.server.relations import Build, Relations
+from timely.server.served_relations import ServedRelations, ViewBuild
 
 try:
     import resource
@@ -100,7 +100,7 @@ class QueryProcess:
         self._killed = threading.Event()
         self._connection: Any = None
 
-    def start(self, work: Callable[[QueryRequest, Relations], Work], relations: Relations) -> None:
+    def start(self, work: Callable[[QueryRequest, ServedRelations], Work], relations: ServedRelations) -> None:
         """Start to work on ``relations`` as they are now."""
         if not hasattr(os, "fork"):
             raise ConfigurationError("a query runs in a process of its own, and this system cannot fork one")
@@ -247,9 +247,9 @@ class Rehearsal:
 
     started = Started((), frozenset(), (), 0)
 
-    def __init__(self, request: QueryRequest, relations: Relations) -> None:
+    def __init__(self, request: QueryRequest, relations: ServedRelations) -> None:
         statements = parse_script(request.text)
-        build = Build(relations, relations.catalog.with_statements(statements), {})
+        build = ViewBuild(relations, relations.catalog.with_statements(statements), {})
         _bound_memory(request.memory - sum(_copied(each.contents.rows.items()) for each in build.read.values()))
         build.run()
         for each in statements:
@@ -267,7 +267,7 @@ class Rehearsal:
 class QueryComputation:
     """The computation of a query."""
 
-    def __init__(self, request: QueryRequest, relations: Relations) -> None:
+    def __init__(self, request: QueryRequest, relations: ServedRelations) -> None:
         self._request = request
         reads = tables_read(request.text) & relations.by_name.keys()
         tables = {read: relations.readable(read) for read in sorted(reads)}

@@ -11,7 +11,7 @@ import attrs
 
 from timely.errors import ConfigurationError, IdempotencyError
 from timely.server.contents import Row
-from timely.server.relations import Decision
+from timely.server.served_relations import Decision
 
 DAY: Final = 86_400.0
 """Seconds for which a key is remembered."""

@@ -30,11 +30,20 @@ from timely.memory import MemoryBudget, system_memory_left
 from timely.server.catalog import Catalog
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 from timely.server.durable import Durable
-from timely.server.limits import Limits
-from timely.server.queries import Query
+from timely.server.live_query import Query
 from timely.server.query_process import LEAST, QueryRequest
-from timely.server.relations import Answer, Build, Changes, Decision, OutdatedError, Relations, ViewDescription, pairs
 from timely.server.requests import Request, RequestKey, RequestKeys
+from timely.server.served_relations import (
+    Answer,
+    Changes,
+    Decision,
+    OutdatedError,
+    ServedRelations,
+    ViewBuild,
+    ViewDescription,
+    pairs,
+)
+from timely.server.server_limits import Limits
 
 
 class TableWrite(TypedDict, total=False):
@@ -63,7 +72,7 @@ class Views:
 
     def __init__(self, limits: Limits | None = None, data: str | os.PathLike[str] | None = None) -> None:
         self.limits = limits or Limits()
-        self._relations = Relations(self.limits)
+        self._relations = ServedRelations(self.limits)
         self._queries: dict[str, Query] = {}
         self._counting = threading.Lock()  # who holds it begins a query
         self._begun = 0
@@ -168,7 +177,7 @@ class Views:
                 return self._submit(Request(functools.partial(self._built, base, build, new))).result()
 
     def _built(
-        self, base: Catalog, build: Build, rows: dict[str, list[Change]], earlier: Mapping[str, Mapping[Row, int]]
+        self, base: Catalog, build: ViewBuild, rows: dict[str, list[Change]], earlier: Mapping[str, Mapping[Row, int]]
     ) -> Decision:
         relations = self._relations
         if relations.catalog is not base:

@@ -31,7 +31,7 @@ from timely.server.input_files import (
     read_table,
     rows_of_file,
 )
-from timely.server.relations import Changes
+from timely.server.served_relations import Changes
 from timely.server.views import Views
 
 

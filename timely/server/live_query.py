@@ -11,7 +11,7 @@ from timely.differential.tables.values.kinds import Column
 from timely.errors import OutputError, TimelyError, ViewError, error_text
 from timely.server.contents import Change, Contents
 from timely.server.query_process import QueryComputation, QueryProcess, QueryRequest, Rehearsal, SortColumn, Work
-from timely.server.relations import Answer, Relations, ViewDescription
+from timely.server.served_relations import Answer, ServedRelations, ViewDescription
 
 
 class Query:
@@ -29,7 +29,7 @@ class Query:
     [((6,), 1)]
     """
 
-    def __init__(self, relations: Relations, name: str, request: QueryRequest, at_end: Callable[[], object]) -> None:
+    def __init__(self, relations: ServedRelations, name: str, request: QueryRequest, at_end: Callable[[], object]) -> None:
         self.name = name
         self.order: tuple[SortColumn, ...] = ()
         """The columns by which its rows are sorted."""
@@ -85,7 +85,7 @@ class Query:
         finally:
             self._process.end()
 
-    def _fork(self, work: Callable[[QueryRequest, Relations], Work]) -> int:
+    def _fork(self, work: Callable[[QueryRequest, ServedRelations], Work]) -> int:
         """Start the process with work on what there is at a time, and return the time."""
         relations, seconds = self._relations, self._process.request.seconds
         if not relations.running.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):

@@ -1,4 +1,4 @@
-"""``Relations``: the tables and views of a server, computed in epochs, and read at one complete time.
+"""``ServedRelations``: the tables and views of a server, computed in epochs, and read at one complete time.
 
 Invariants: who reads sees all of them as they are at ``time``. Who holds ``running`` is the only one to compute epochs; who holds
 ``reading`` reads or writes what is read. New definitions are computed beside those that run, by who makes them, with neither.
@@ -21,7 +21,7 @@ from timely.errors import ConfigurationError, DifferenceError, OperatorError, Ou
 from timely.server.catalog import Catalog, Definition
 from timely.server.computation import Computation, EndlessError, failure
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
-from timely.server.limits import Limits
+from timely.server.server_limits import Limits
 
 Changes = Mapping[Row, int] | Iterable[Change]
 """What happens to a table: rows with what their counts grow by."""
@@ -63,7 +63,7 @@ class RelationState(NamedTuple):
 
 
 @attrs.define(eq=False)
-class Relation:
+class ServedRelation:
     """A table or view that is read, and what computes it."""
 
     definition: Definition
@@ -103,7 +103,7 @@ class Relation:
                 raise DifferenceError(f"table {self.name}: {brief(row)} would be there {count} times: nothing was changed")
         return checked
 
-    def copy(self) -> Relation:
+    def copy(self) -> ServedRelation:
         """Return a relation that holds the same rows, and is not computed."""
         return attrs.evolve(self, contents=self.contents.copy(), computation=None)
 
@@ -126,7 +126,7 @@ class Epoch(NamedTuple):
     errors: dict[str, str | None]
 
 
-def compute(relations: Mapping[str, Relation], views: Iterable[str], epoch: Epoch, seconds: float) -> None:
+def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch: Epoch, seconds: float) -> None:
     """Add to an epoch what it changes in ``views``, which are in the order of their definitions.
 
     A view that fails is computed anew from all rows: it may have failed on one that came and went within the epoch. While that
@@ -162,7 +162,7 @@ def compute(relations: Mapping[str, Relation], views: Iterable[str], epoch: Epoc
             view.computation, errors[name], view.endless = None, failure(error), isinstance(error, EndlessError)
 
 
-def apply(relations: Mapping[str, Relation], time: int, epoch: Epoch) -> None:
+def apply(relations: Mapping[str, ServedRelation], time: int, epoch: Epoch) -> None:
     """Have relations be what they are after an epoch."""
     for name, changes in epoch.changes.items():
         each = relations[name]
@@ -175,13 +175,13 @@ def apply(relations: Mapping[str, Relation], time: int, epoch: Epoch) -> None:
         relations[name].error = error
 
 
-class Build:
+class ViewBuild:
     """What a catalog defines anew, with the views that read it, computed beside what runs.
 
     It begins with what these read as that is now, and follows the epochs that come meanwhile.
     """
 
-    def __init__(self, live: Relations, catalog: Catalog, rows: Mapping[str, Iterable[Change]]) -> None:
+    def __init__(self, live: ServedRelations, catalog: Catalog, rows: Mapping[str, Iterable[Change]]) -> None:
         before, after = live.catalog.definitions, catalog.definitions
         changed = {name for name, each in before.items() if after.get(name) != each}
         names = {*changed, *catalog.readers(changed), *(after.keys() - before.keys())}
@@ -194,7 +194,7 @@ class Build:
         """Processor time that it has taken."""
         self.missed: deque[Epoch] = deque()
         """Epochs that it has yet to follow."""
-        self.read: dict[str, Relation]
+        self.read: dict[str, ServedRelation]
         self._time, self._seconds = live.time, live.limits.view_seconds
         self._views = [name for name, each in self.new.items() if each.kind == "view"]
         self.read = {name: live.by_name[name].copy() for name in before if name in self._sources() and name not in names}
@@ -238,14 +238,14 @@ class Decision(NamedTuple):
 
     changes: dict[str, list[Change]]
     catalog: Catalog | None = None
-    build: Build | None = None
+    build: ViewBuild | None = None
 
 
 class OutdatedError(ViewError):
     """What is defined has changed since a change of it was compiled."""
 
 
-class Relations:
+class ServedRelations:
     """All tables and views, in the order of their definitions."""
 
     def __init__(self, limits: Limits) -> None:
@@ -253,23 +253,23 @@ class Relations:
         self.running = threading.RLock()
         self.reading = threading.Condition(threading.Lock())
         self.catalog = Catalog()
-        self.by_name: dict[str, Relation] = {}
+        self.by_name: dict[str, ServedRelation] = {}
         self.time = 0
         """The complete time that is read."""
         self.broken: str | None = None
         """Why no epoch can be computed any more."""
         self.listeners: list[Callable[[], object]] = []
         """Called behind each epoch."""
-        self._builds: list[Build] = []
+        self._builds: list[ViewBuild] = []
 
-    def new_relation(self, definition: Definition) -> Relation:
+    def new_relation(self, definition: Definition) -> ServedRelation:
         """Return a relation that holds nothing."""
         contents = Contents(definition.columns, self.time, self.limits.epochs, self.limits.changes)
-        return Relation(
+        return ServedRelation(
             definition, contents, None if definition.schema is None else row_check(definition.columns, definition.schema)
         )
 
-    def of(self, name: str) -> Relation:
+    def of(self, name: str) -> ServedRelation:
         """Return a table or view; ``OutputError`` where there is none."""
         relation = self.by_name.get(name.lower())
         if relation is None:
@@ -305,12 +305,12 @@ class Relations:
             raise ViewError(f"the dataflows have ended, and are still read at epoch {self.time}: {self.broken}")
 
     @contextlib.contextmanager
-    def build(self, base: Catalog, catalog: Catalog, rows: Mapping[str, Iterable[Change]]) -> Iterator[Build]:
+    def build(self, base: Catalog, catalog: Catalog, rows: Mapping[str, Iterable[Change]]) -> Iterator[ViewBuild]:
         """Begin to build what ``catalog`` changes in ``base``; ``OutdatedError`` where that has changed."""
         with self.reading:
             if self.catalog is not base:
                 raise OutdatedError("what is defined has changed meanwhile")
-            build = Build(self, catalog, rows)
+            build = ViewBuild(self, catalog, rows)
             self._builds.append(build)
         try:
             yield build
@@ -344,11 +344,11 @@ class Relations:
             raise
         self._publish(time, epoch, self.catalog, self.by_name)
 
-    def _switch(self, build: Build, advance: bool) -> None:
+    def _switch(self, build: ViewBuild, advance: bool) -> None:
         """Have what was built be read; who follows a view that was there with the same columns gets the difference."""
         build.follow()
         time, epoch = self.time + (advance or build.moves), Epoch({}, {})
-        relations: dict[str, Relation] = {}
+        relations: dict[str, ServedRelation] = {}
         for name, definition in build.catalog.definitions.items():
             there, new = self.by_name.get(name), build.new.get(name)
             if new is None:
@@ -363,7 +363,7 @@ class Relations:
                     epoch.changes[name] = there.contents.difference(new.contents.rows.items())
         self._publish(time, epoch, build.catalog, relations)
 
-    def _publish(self, time: int, epoch: Epoch, catalog: Catalog, relations: dict[str, Relation]) -> None:
+    def _publish(self, time: int, epoch: Epoch, catalog: Catalog, relations: dict[str, ServedRelation]) -> None:
         with self.reading:
             self.time, self.catalog, self.by_name = time, catalog, relations
             apply(relations, time, epoch)
