@@ -10,7 +10,6 @@ import select
 import shutil
 import socket
 import subprocess
-import threading
 import time
 import weakref
 from collections import Counter
@@ -518,28 +517,6 @@ def test_an_address_that_cannot_be_served() -> None:
     served = Served()
     with served.server, pytest.raises(ConfigurationError, match="cannot be served there"):
         ViewServer(served.views, port=served.port)
-
-
-def test_clients_of_many_threads(served: Served) -> None:
-    seen: list[int] = []
-
-    def follow() -> None:
-        with Events(served.port, "/views/totals/changes") as events:
-            total = {row["customer"]: row["total"] for row in events.next().data["rows"]}
-            while total.get("ada") != 62:
-                for count, customer, value in changes(events.next()):
-                    if count > 0:
-                        total[customer] = value
-            seen.append(total["ada"])
-
-    followers = [threading.Thread(target=follow) for _ in range(8)]
-    for follower in followers:
-        follower.start()
-    for order in range(10, 30):
-        ask(served.port, "/tables/orders", "POST", {"insert": [{"id": order, "customer": "ada", "price": 1}]})
-    for follower in followers:
-        follower.join()
-    assert seen == [62] * 8
 
 
 # -- the page --------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import gc
 import math
@@ -32,23 +31,6 @@ def numbers(limits: Limits | None = None) -> Views:
     views = Views(limits)
     views.table("t", NUMBERS, [("a", 1), ("b", 2)])
     return views
-
-
-def test_views_read_earlier_views_at_one_time() -> None:
-    views = numbers()
-    views.run_script(
-        "create view sums as select k, sum(n) as n from t group by k; create view big as select * from sums where n > 1"
-    )
-    assert rows(views, "big") == {("b", 2): 1}
-    assert views.commit({"t": {("a", 4): 1}}) == 1
-    assert rows(views, "sums") == {("a", 5): 1, ("b", 2): 1} and rows(views, "big") == {("a", 5): 1, ("b", 2): 1}
-    assert [(e.time, e.changes) for e in views.changes("big", 0)] == [(1, [(("a", 5), 1)])]
-    time, result = views.overview()
-    assert time == 1 and [(each.name, each.kind, each.rows) for each in result] == [
-        ("t", "table", 3),
-        ("sums", "view", 2),
-        ("big", "view", 2),
-    ]
 
 
 def test_views_equal_duckdb_at_every_epoch_while_queries_come_and_go() -> None:
@@ -170,16 +152,6 @@ def test_a_view_that_fails_has_no_result_until_it_can_be_computed() -> None:
     assert rows(views, "of_it") == {(7,): 1}
 
 
-def test_a_view_that_fails_from_the_start_recovers() -> None:
-    views = Views()
-    views.table("t", NUMBERS, [("a", 0)])
-    views.view("inverse", "select 10 // n as m from t")
-    with pytest.raises(ViewError, match="division by zero"):
-        views.read("inverse")
-    views.commit({"t": {("a", 0): -1, ("a", 5): 1}})
-    assert rows(views, "inverse") == {(2,): 1}
-
-
 WITHOUT_ROWS = {
     "no whole number": "select cast(coalesce(max(k), 'none') as integer) as m from t",
     "division by zero": "select 10 // count(*) filter (where n = 1) as m from t",
@@ -211,15 +183,6 @@ def test_history_5_a_group_that_is_right_again(query: str) -> None:
     views.commit({"t": {("10", 1): 1, ("9", 1): 1, ("9", 0): 1, ("x", 1): 1, ("x", 0): 1}})
     views.commit({"t": {("9", 1): -1, ("9", 0): -1, ("x", 1): -1, ("x", 0): -1}})
     assert [rows(views, name) for name in ("m", "late0", "late3")] == [{(10,): 1}] * 3
-
-
-def test_history_5_the_division_of_the_row() -> None:
-    views = Views()
-    views.table("t", pa.schema([("b", pa.int64())]))
-    views.view("share", "select count(*) filter (where b = 1) / count(*) as x from t")
-    for changes, share in (({(1,): 1}, 1.0), ({(2,): 3}, 0.25), ({(1,): -1}, 0.0)):
-        views.commit({"t": changes})
-        assert rows(views, "share") == {(share,): 1}
 
 
 def test_history_5_a_row_that_comes_and_goes_within_an_epoch() -> None:
@@ -486,72 +449,6 @@ def test_what_ends_a_worker_without_a_view_to_blame_is_reported(monkeypatch: pyt
     with pytest.raises(ViewError, match="still read at epoch 0"):
         views.commit({})
     assert rows(views, "t") == {("a", 1): 1, ("b", 2): 1}
-
-
-CHAIN = """create view inverse as select k, 12 // n as m from t where k <> 'c';
-create view sums as select k, sum(n) as n, count(*) as c from t group by k;
-create view of_both as select s.k, s.n, i.m from sums s left join inverse i on s.k = i.k;
-create view ratio as select k, c // (n - 3) as r from sums;
-create view most as select max(r) as r from ratio"""
-
-QUERIES = (
-    "select count(*) as c from of_both",
-    "select k, 7 // (n - 2) as x from t",
-    "select * from most",
-    "select sum(m) as m from inverse",
-)
-
-
-def seen(views: Views, name: str) -> dict[Any, int] | None:
-    """What is read, or ``None`` where there is no result."""
-    try:
-        return dict(views.read(name).rows)
-    except ViewError:
-        return None
-
-
-@pytest.mark.parametrize(("seed", "epochs"), [(2, 12), pytest.param(3, 200, marks=pytest.mark.soak)])
-def test_views_hold_what_new_views_compute_also_where_some_fail(seed: int, epochs: int) -> None:
-    chance = random.Random(seed)
-    views, open_queries, failures = Views(), dict[str, Query](), Counter[bool]()
-    views.table("t", NUMBERS, [("a", 1)])
-    views.run_script(CHAIN)
-    names = ["inverse", "sums", "of_both", "ratio", "most"]
-    last = {name: (0, seen(views, name)) for name in names}
-    for _ in range(epochs):
-        held = dict(views.read("t").rows)
-        changes = Counter((chance.choice("abc"), chance.randrange(5)) for _ in range(chance.randrange(3)))
-        changes.subtract({row: held[row] for row in chance.sample(sorted(held), min(2, len(held)))})
-        views.commit({"t": changes})
-        fresh = Views()
-        fresh.table("t", NUMBERS, [row for row, count in views.read("t").rows for _ in range(count)])
-        for statement in CHAIN.split(";"):
-            with contextlib.suppress(ViewError):  # of a view that reads one that fails
-                fresh.run_script(statement)
-        for name in names:
-            result = seen(views, name)
-            assert result == (seen(fresh, name) if name in {each.name for each in fresh.overview()[1]} else None), name
-            failures[result is None] += 1
-            if result is not None:
-                time, before = last[name]
-                together = Counter(before or {})
-                for epoch in views.changes(name, time):
-                    together.update(dict(epoch.changes))
-                if before is not None:
-                    assert {row: count for row, count in together.items() if count} == result
-                last[name] = (views.time, result)
-        for text, query in list(open_queries.items()):
-            result = seen(views, query.name)
-            if result is not None:
-                with fresh.query(text) as again:
-                    assert result == dict(fresh.read(again.name).rows)
-            if result is None or chance.random() < 0.2:
-                open_queries.pop(text).close()
-        text = chance.choice(QUERIES)
-        if text not in open_queries:
-            with contextlib.suppress(ViewError):
-                open_queries[text] = views.query(text)
-    assert min(failures[True], failures[False]) > epochs // 2
 
 
 def test_a_refusal_names_a_place_in_the_query_and_no_line_of_the_server() -> None:
