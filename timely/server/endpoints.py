@@ -12,7 +12,7 @@ import contextlib
 import ipaddress
 import json
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
@@ -137,6 +137,7 @@ class Endpoints:
         self._subscribers = 0
         self._held = 0  # bytes of bodies
         self._admissions: set[asyncio.Task[int]] = set()
+        self._defining = asyncio.Lock()
         self._reads = ThreadPoolExecutor(4, "timely reads")
         self._epochs = ThreadPoolExecutor(4, "timely epochs")
         self._definitions = ThreadPoolExecutor(1, "timely definitions")
@@ -458,21 +459,20 @@ class Endpoints:
         self._check_writable()
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="send JSON, with the content type application/json")
-        return web.json_response({"time": await self._admitted(request, self._write_body(request))})
+        return web.json_response({"time": await self._admitted(request)})
 
     async def _write_body(self, request: web.Request) -> int:
         assert self._loop is not None
         key, text = _only(request.headers, "Idempotency-Key"), await self._text(request)
         return await asyncio.wrap_future(await self._loop.run_in_executor(self._epochs, self._written, _view(request), text, key))
 
-    async def _admitted(self, request: web.Request, work: Coroutine[Any, Any, int]) -> int:
-        """Return what comes of a request whose body is held for as long as that takes, also where its client leaves."""
+    async def _admitted(self, request: web.Request) -> int:
+        """Return the epoch of a write, whose body is held up to then, also where its client leaves."""
         limits = self._views.limits
         size = min(request.content_length or limits.body, limits.body)
         if self._held + size > limits.waiting:
-            work.close()
             raise web.HTTPServiceUnavailable(text=f"{self._held} bytes wait to be written already: try again later")
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._write_body(request))
 
         def end(task: asyncio.Task[int]) -> None:
             self._held -= size
@@ -486,13 +486,21 @@ class Endpoints:
         return await asyncio.shield(task)
 
     async def _script(self, request: web.Request) -> web.StreamResponse:
+        """Answer when a script has happened: one at a time, and only if its client has waited up to its beginning."""
         self._check_writable()
-        return web.json_response({"time": await self._admitted(request, self._script_body(request))})
-
-    async def _script_body(self, request: web.Request) -> int:
-        assert self._loop is not None
         text, _ = await self._sql(request)
-        return await self._loop.run_in_executor(self._definitions, self._defined, text)
+        if len(text) > self._views.limits.query_length:
+            raise SqlError(f"the script has {len(text)} characters, and {self._views.limits.query_length} at most are read")
+        assert self._loop is not None
+        await self._defining.acquire()
+        defined = self._loop.run_in_executor(self._definitions, self._defined, text)
+        defined.add_done_callback(self._end_definition)
+        return web.json_response({"time": await asyncio.shield(defined)})
+
+    def _end_definition(self, defined: asyncio.Future[int]) -> None:
+        self._defining.release()
+        if not defined.cancelled():
+            defined.exception()  # which the client has been told, if it is there
 
     def _defined(self, text: str) -> int:
         self._views.rehearse(text)

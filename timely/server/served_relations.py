@@ -28,6 +28,8 @@ Changes = Mapping[Row, int] | Iterable[Change]
 
 _FEW: Final = 10
 """Epochs that a build may be behind when it is switched to: writes wait for these."""
+_ROUNDS: Final = 20
+"""How often a build tries to be no further behind."""
 
 
 RelationKind = Literal["table", "view", "query"]
@@ -194,7 +196,6 @@ class ViewBuild:
         """Processor time that it has taken."""
         self.missed: deque[Epoch] = deque()
         """Epochs that it has yet to follow."""
-        self.read: dict[str, ServedRelation]
         self._time, self._seconds = live.time, live.limits.view_seconds
         self._views = [name for name, each in self.new.items() if each.kind == "view"]
         self.read = {name: live.by_name[name].copy() for name in before if name in self._sources() and name not in names}
@@ -210,8 +211,9 @@ class ViewBuild:
         """Compute it, up to few epochs that it is behind then. ``ViewError`` where that cannot be done."""
         began = clock.thread_time()
         self._compute(Epoch({}, {}))
-        while len(self.missed) > _FEW:
-            self.follow()
+        for _ in range(_ROUNDS):
+            if len(self.missed) > _FEW:
+                self.follow()
         self.seconds = clock.thread_time() - began
 
     def follow(self) -> None:
