@@ -470,7 +470,7 @@ class Endpoints:
         """Return the epoch of a write, whose body is held up to then, also where its client leaves."""
         limits = self._views.limits
         size = min(request.content_length or limits.body, limits.body)
-        if self._held + size > limits.waiting:
+        if self._held and self._held + size > limits.waiting:
             raise web.HTTPServiceUnavailable(text=f"{self._held} bytes wait to be written already: try again later")
         task = asyncio.create_task(self._write_body(request))
 
