@@ -1,4 +1,4 @@
-"""What strangers send to bring a server down: ``python -m tests.server.attacks`` prints how each attack went.
+"""What strangers send to bring a server down.
 
 Each attack runs against one ``timely serve``, while a probe asks ``/health`` all the time. An attack returns what came of it.
 """
@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -292,29 +291,3 @@ def query_of(server: Server, path: str) -> str:
 
 
 ATTACKS: Final = {**{name: query(sql) for name, sql in QUERIES.items()}, **CLIENTS}
-
-
-def main(names: list[str]) -> int:
-    """Run the attacks of these names, or all, against a server with default options, and print how each went."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder), "--writable", files=1024)
-        try:
-            for name, attack in ATTACKS.items():
-                if not names or name in names:
-                    begun = time.monotonic()
-                    result = server.run(attack)
-                    took = time.monotonic() - begun
-                    print(
-                        f"{name:30} {took:6.1f} s  /health {result.slowest:5.2f} s  server {result.server:5.0f} MB"
-                        f"  queries {result.queries:5.0f} MB  {result.result}",
-                        flush=True,
-                    )
-            print(f"log: {server.log.stat().st_size} bytes; SIGTERM: status and seconds {server.end()}")
-            print(server.log.read_text()[:3000])
-        finally:
-            server.process.kill()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
