@@ -105,7 +105,7 @@ def test_a_table_that_follows_files_is_not_dropped(tmp_path: Path) -> None:
     views = Views()
     InputWatcher(views, [WatchedInput("t", path)])
     for script in ("drop table t", "drop table t; create view t as select 1 as n"):
-        with pytest.raises(ConfigurationError, match="table t follows files, and cannot be dropped"):
+        with pytest.raises(ConfigurationError, match="table t follows files, and is not dropped"):
             views.run_script(script)
 
 

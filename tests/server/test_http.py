@@ -194,26 +194,6 @@ def test_values_that_are_made_of_others() -> None:
 # -- following -------------------------------------------------------------------------------------------------------------
 
 
-def test_two_clients_follow_a_view(served: Served) -> None:
-    with Events(served.port, "/views/totals/changes") as one, Events(served.port, "/views/totals/changes?customer=bob") as other:
-        first = one.next()
-        assert first.name == "snapshot" and first.data["time"] == 0 and rows(first.data) == [("ada", 42), ("bob", 5)]
-        assert rows(other.next().data) == [("bob", 5)]
-        served.views.commit({"orders": {(4, "ada", 1): 1}})
-        served.views.commit({"orders": {}})
-        served.views.commit({"orders": {(4, "ada", 1): -1, (5, "bob", 1): 1}})
-        second, third = one.next(), one.next()
-        assert (second.data["time"], changes(second)) == (1, [(-1, "ada", 42), (1, "ada", 43)])
-        assert (third.data["time"], sorted(changes(third))) == (
-            3,
-            [(-1, "ada", 43), (-1, "bob", 5), (1, "ada", 42), (1, "bob", 6)],
-        )
-        only = other.next()
-        assert (only.data["time"], changes(only)) == (3, [(-1, "bob", 5), (1, "bob", 6)])
-        assert only.id == third.id
-    wait_until(lambda: ask(served.port, "/health").content["subscribers"] == 0)
-
-
 def test_a_client_that_comes_back_misses_and_repeats_nothing(served: Served) -> None:
     with Events(served.port, "/views/totals/changes") as events:
         last = events.next().id

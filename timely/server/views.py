@@ -165,10 +165,13 @@ class Views:
         """
         relations = self._relations
         while True:
+            relations.check_whole()
             base = relations.catalog
             changed = change(base)
             if changed == base:
                 return relations.time
+            for name in sorted(self._fed - changed.tables.keys()):
+                raise ConfigurationError(f"table {name} follows files, and is not dropped: start the server without that input")
             if len(changed.definitions) > max(self.limits.definitions, len(base.definitions)):
                 raise ConfigurationError(f"there would be more than {self.limits.definitions} tables and views: drop some first")
             new = {name: first for name, first in (rows or {}).items() if name not in base.definitions}
@@ -182,8 +185,6 @@ class Views:
         relations = self._relations
         if relations.catalog is not base:
             raise OutdatedError("what is defined has changed meanwhile")
-        for name in sorted(self._fed - build.catalog.tables.keys()):
-            raise ConfigurationError(f"table {name} follows files, and cannot be dropped: start the server without that input")
         build.follow()
         for name in sorted(build.new.keys() - base.definitions.keys()):
             for read in sorted(build.catalog.definitions[name].reads - build.new.keys()):
