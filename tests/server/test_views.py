@@ -420,6 +420,15 @@ def test_readers_see_complete_epochs_while_others_commit() -> None:
     assert wrong == []
 
 
+def test_listeners_are_called_until_they_end() -> None:
+    views, called = numbers(), []
+    end = views.listen(lambda: called.append(views.time))
+    views.commit({"t": {("a", 4): 1}})
+    end()
+    views.commit({"t": {("a", 4): 1}})
+    assert set(called) == {1}
+
+
 def test_what_ends_a_worker_without_a_view_to_blame_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     views = numbers()
     views.view("sums", "select sum(n) as n from t")
