@@ -10,7 +10,7 @@ from typing import Self
 from timely.differential.tables.values.kinds import Column
 from timely.errors import OutputError, TimelyError, ViewError, error_text
 from timely.server.contents import Change, Contents
-from timely.server.query_process import QueryComputation, QueryProcess, QueryRequest, Rehearsal, SortColumn, Work
+from timely.server.query_process import QueryComputation, QueryProcess, QueryRequest, ScriptRehearsal, SortColumn, Work
 from timely.server.served_relations import Answer, ServedRelations, ViewDescription
 
 
@@ -79,7 +79,7 @@ class Query:
     def rehearse(self) -> None:
         """Build what it defines, as a script, once in its process. The errors are those of the script, and of a query."""
         try:
-            self._fork(Rehearsal)
+            self._fork(ScriptRehearsal)
             self._process.started()
             self._process.changes()
         finally:

@@ -242,7 +242,7 @@ def _serve(request: QueryRequest, connection: Connection, work: Callable[[], Wor
         computation.begin(changes)
 
 
-class Rehearsal:
+class ScriptRehearsal:
     """A script whose statements are applied to ``relations``, in a process that ends then."""
 
     started = Started((), frozenset(), (), 0)
