@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import timely
 
@@ -62,7 +63,7 @@ def wanted(package: str, name: str) -> tuple[str, str]:
     value = getattr(importlib.import_module(package), name)
     if isinstance(value, ModuleType):
         return "py:module", value.__name__
-    if not inspect.isclass(value) and not inspect.isroutine(value):
+    if value is Any or not (inspect.isclass(value) or inspect.isroutine(value)):
         return "py:data", f"{package}.{name}"
     home = f"{value.__module__}.{value.__qualname__}"
     made = "<locals>" in home  # by a decorator

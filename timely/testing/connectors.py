@@ -26,6 +26,8 @@ class MemoryBroker:
 
     >>> broker = MemoryBroker({"a": [("to", 1)]})
     >>> broker.partitions["a"].append(("be", 1))
+    >>> broker.partitions
+    {'a': [('to', 1), ('be', 1)]}
     """
 
     def __init__(self, partitions: Mapping[str, Iterable[Change]] | None = None) -> None:
@@ -37,7 +39,11 @@ class MemoryBroker:
 
 
 class MemorySource:
-    """Reads the partitions of a broker, up to their ends if ``bounded``; a position is the number of changes before it."""
+    """Reads the partitions of a broker, up to their ends if ``bounded``; a position is the number of changes before it.
+
+    >>> MemorySource(MemoryBroker({"a": [("to", 1), ("be", 1)]})).read("a", 1, 10)
+    ReadBatch(batch=[('be', 1)], end=2, over=True)
+    """
 
     def __init__(self, broker: MemoryBroker, *, name: str = "memory", schema: str = "word string", bounded: bool = True) -> None:
         self.name = name
@@ -46,12 +52,15 @@ class MemorySource:
         self._broker = broker
 
     def partitions(self) -> list[str]:
+        """Return the names of the broker's partitions."""
         return list(self._broker.partitions)
 
     def start(self, partition: str) -> int:
+        """Return 0."""
         return 0
 
     def read(self, partition: str, begin: int, rows: int) -> ReadBatch:
+        """Return changes from a position on, ``rows`` at most. ``ConnectorError`` where they are gone."""
         changes = self._broker.partitions[partition]
         oldest = self._broker.acknowledged.get(partition, 0)
         if begin < oldest:
@@ -61,14 +70,24 @@ class MemorySource:
         return ReadBatch(batch, end, self.bounded and end >= len(changes))
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
+        """Forget what is before these positions."""
         self._broker.acknowledged.update(positions)
 
     def close(self) -> None:
-        pass
+        """Do nothing."""
 
 
 class MemorySink:
-    """Counts rows in a broker."""
+    """Counts rows in a broker.
+
+    >>> broker = MemoryBroker()
+    >>> sink = MemorySink(broker)
+    >>> sink.open("history", None)
+    >>> sink.commit(1, [("to", 2)])
+    >>> sink.commit(1, [("to", 2)])
+    >>> broker.rows
+    Counter({'to': 2})
+    """
 
     def __init__(self, broker: MemoryBroker, *, name: str = "memory") -> None:
         self.name = name
@@ -76,11 +95,13 @@ class MemorySink:
         self._history = ""
 
     def open(self, history: str, columns: Sequence[str] | None) -> int | None:
+        """Return the last epoch. ``ConnectorError`` where the rows are of another history."""
         check_history(self.name, "memory", history, self._broker.history, self._broker.epoch)
         self._history = self._broker.history = history
         return self._broker.epoch
 
     def commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        """Count the changes of a new epoch. ``ConnectorError`` where another run has opened the sink."""
         broker = self._broker
         if broker.history != self._history:
             raise ConnectorError(f"sink {self.name!r}: another run has opened it")
@@ -92,7 +113,7 @@ class MemorySink:
                     del broker.rows[row]
 
     def close(self) -> None:
-        pass
+        """Do nothing."""
 
 
 class _Faults:

@@ -62,7 +62,8 @@ def check_migration(
     >>> stream = [{"orders": [({"item": "pen", "n": n}, 1)]} for n in range(4)]
     >>> old = program("select item, sum(n) as total from orders group by item")
     >>> new = program("select item, max(n) as total from orders group by item")
-    >>> check_migration(old, new, stream)
+    >>> check_migration(old, new, stream) is None
+    True
     """
     refusals: dict[int, str] = {}
     for begin in range(1, len(stream)) if at is None else at:

@@ -37,7 +37,9 @@ class SqlType(NamedTuple):
 
 def type_of(target: exp.Expr, node: exp.Expr) -> SqlType:
     """Return what a type is."""
-    name, arguments, _ = read(target, "this", "expressions", "kind")
+    if target.this == _TYPE.USERDEFINED:
+        raise refusal(node, f"the type {target.sql(dialect='duckdb')} is not supported")
+    name, arguments = read(target, "this", "expressions")
     parts = listed(arguments)
     if name == _TYPE.DECIMAL:
         digits, scale = _decimal_sizes(parts, node)
