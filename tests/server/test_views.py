@@ -89,6 +89,10 @@ def test_a_row_that_is_refused_changes_nothing() -> None:
         views.commit({"u": {("x", 1): 1.5}})  # type: ignore[dict-item]
     with pytest.raises(OutputError, match="there are t, u"):
         views.commit({"v": {}})
+    with pytest.raises(TypeError, match="inserted"):
+        views.write("t", inserted=[("a", 9)])  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match="upsert, which alone has a key"):
+        views.write("t", insert=[("a", 9)], key=["k"])
     assert views.time == 0 and rows(views, "u") == {}
     views.view("v", "select * from t")
     with pytest.raises(ConfigurationError, match="v is a view: only tables"):
@@ -305,6 +309,9 @@ def test_a_table_that_a_script_declares() -> None:
     ]
     with pytest.raises(SchemaError):
         views.commit({"d": {(None, None, None): 1}})
+    views.run_script("create table position (a int, b int)")
+    views.view("v", 'with "extract"(c, d) as (from position) from "extract"')
+    assert [column.name for column in views.describe("v").columns] == ["c", "d"]
 
 
 def test_reads_by_conditions_equal_a_scan() -> None:

@@ -296,15 +296,23 @@ class Views:
         """
         return self.begin_write(name, **rows).result()
 
-    def begin_write(self, name: str, **rows: Unpack[TableWrite]) -> Future[int]:
+    def begin_write(
+        self,
+        name: str,
+        *,
+        insert: Iterable[Row] = (),
+        delete: Iterable[Row] = (),
+        upsert: Iterable[Row] = (),
+        key: Sequence[str] = (),
+        idempotency_key: str | None = None,
+    ) -> Future[int]:
         """Begin what ``write`` does, and return its future result."""
-        insert, delete, upserts = rows.get("insert", ()), rows.get("delete", ()), list(rows.get("upsert", ()))
-        key, idempotency_key = rows.get("key", ()), rows.get("idempotency_key")
         changes: list[Change] = [*((row, 1) for row in insert), *((row, -1) for row in delete)]
+        upserts = list(upsert)
+        if changes and (upserts or key):
+            raise ConfigurationError("insert and delete in another epoch than upsert, which alone has a key")
         if not upserts:
             return self.begin_commit({name: changes}, idempotency_key=idempotency_key)
-        if changes:
-            raise ConfigurationError("insert and delete in another epoch than upsert: their order would not be known")
 
         def prepare(earlier: Mapping[str, Mapping[Row, int]]) -> Decision:
             before = earlier.get(name.lower(), {})

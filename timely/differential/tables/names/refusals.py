@@ -122,7 +122,7 @@ def _check_brackets(source: _Text) -> None:
     for first, before, token in zip([None, None, *source.tokens], [None, *source.tokens], source.tokens):
         if token.token_type in _OPENING:
             opened.append((token, []))
-            if before is not None and before.text.upper() in _NO_COMMAS:
+            if before is not None and before.text.upper() in _NO_COMMAS and not _is_declared(first, before):
                 no_commas[token.start] = _NO_COMMAS[before.text.upper()]
         elif token.token_type is TokenType.COMMA and opened and opened[-1][0].start in no_commas:
             raise _unparsed(source, token, no_commas[opened[-1][0].start])
@@ -139,6 +139,12 @@ def _check_brackets(source: _Text) -> None:
                 raise _unparsed(source, token, "one name stands before it")
     if opened and opened[-1][0].token_type is TokenType.L_PAREN:
         raise _unparsed(source, opened[-1][0], "it is not closed")
+
+
+def _is_declared(before: Token | None, name: Token) -> bool:
+    """Return whether a name before a bracket is that of a table, whose columns are in the bracket."""
+    declares = (TokenType.TABLE, TokenType.WITH, TokenType.ALIAS)
+    return name.token_type is TokenType.IDENTIFIER or (before is not None and before.token_type in declares)
 
 
 _NO_COMMAS: Final = {"EXTRACT": "extract takes a unit FROM a value", "POSITION": "position takes a part IN a text"}
