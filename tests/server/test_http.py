@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import gc
 import http.client
@@ -10,6 +11,7 @@ import select
 import shutil
 import socket
 import subprocess
+import threading
 import time
 import weakref
 from collections import Counter
@@ -23,7 +25,7 @@ import pyarrow as pa
 import pytest
 
 from tests.server.client import Event, Events, ask
-from timely.errors import ConfigurationError
+from timely.errors import ConfigurationError, ViewError
 from timely.server import Limits, RowCondition, Views, ViewServer
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("price", pa.int64())])
@@ -556,6 +558,62 @@ def test_what_clients_put_together_is_what_is_read(served: Served) -> None:
     finally:
         for stream in streams:
             stream.close()
+
+
+CHAIN = {
+    "inverse": "select k, 12 // n as m from t where k <> 'c'",
+    "sums": "select k, sum(n) as n, count(*) as c from t group by k",
+    "of_both": "select s.k, s.n, i.m from sums s left join inverse i on s.k = i.k",
+    "ratio": "select k, c // (n - 3) as r from sums",
+    "most": "select max(r) as r from ratio",
+}
+
+
+@pytest.mark.parametrize(("seed", "epochs"), [(2, 10), pytest.param(3, 200, marks=pytest.mark.soak)])
+def test_clients_of_many_threads_follow_views_of_which_some_fail(seed: int, epochs: int) -> None:
+    """Each has, at each epoch that it is sent, the rows that new views compute."""
+    chance, views, expected = random.Random(seed), Views(), dict[tuple[str, int], Counter[Any] | None]()
+    views.table("t", "k string, n long", [("a", 1)])
+    views.run_script(";".join(f"create view {name} as {query}" for name, query in CHAIN.items()))
+
+    def follow(name: str, stream: Events, sent: list[tuple[str, int, Counter[Any]]]) -> None:
+        time, held = 0, Counter[Any]()
+        while time <= epochs:
+            event = stream.next()
+            if event.name != "error":
+                time = event.data["time"]
+                for change in event.data.get("changes", [{"count": 1, "row": row} for row in event.data.get("rows", [])]):
+                    held[tuple(change["row"].values())] += change["count"]
+                sent.append((name, time, Counter({row: count for row, count in held.items() if count})))
+
+    with ViewServer(views) as server, contextlib.ExitStack() as streams:
+        followers, received = list[threading.Thread](), [list[tuple[str, int, Counter[Any]]]() for _ in range(2 * len(CHAIN))]
+        for name, sent in zip([*CHAIN] * 2, received):
+            stream = streams.enter_context(Events(server.port, f"/views/{name}/changes"))
+            followers.append(threading.Thread(target=follow, args=(name, stream, sent)))
+            followers[-1].start()
+        for epoch in range(epochs + 2):
+            there, last = list(views.read("t").rows), epoch > epochs
+            come = (
+                [("z", n) for n in (1, 1, 1, 2, -1)] if last else [(chance.choice("abc"), chance.randrange(5)) for _ in range(2)]
+            )
+            difference = Counter(come)
+            difference.subtract(dict(there if last else chance.sample(there, len(there) // 2)))
+            if epoch:  # the last one changes all views, of which none fails then
+                views.commit({"t": difference})
+            fresh = Views()
+            fresh.table("t", "k string, n long", [row for row, count in views.read("t").rows for _ in range(count)])
+            for name, query in CHAIN.items():
+                try:
+                    fresh.view(name, query)
+                    expected[name, epoch] = Counter(dict(fresh.read(name).rows))
+                except ViewError:
+                    expected[name, epoch] = None
+        for follower in followers:
+            follower.join()
+    assert all(rows == expected[name, time] for sent in received for name, time, rows in sent)
+    assert all(sent[0][1] == 0 and sent[-1][1] == epochs + 1 for sent in received)
+    assert epochs // 2 < sum(rows is None for rows in expected.values()) < 4 * epochs
 
 
 def test_views_go_with_their_last_reference_once_the_server_has_closed() -> None:

@@ -198,14 +198,12 @@ class ViewBuild:
         """Epochs that it has yet to follow."""
         self._time, self._seconds = live.time, live.limits.view_seconds
         self._views = [name for name, each in self.new.items() if each.kind == "view"]
-        self.read = {name: live.by_name[name].copy() for name in before if name in self._sources() and name not in names}
+        sources = {read for name in self._views for read in self.new[name].definition.reads}
+        self.read = {name: live.by_name[name].copy() for name in before if name in sources and name not in names}
         for name, each in self.new.items():
             if each.kind == "table":
                 each.contents.start_at(live.time, list(rows.get(name, ())))
                 each.shown = True
-
-    def _sources(self) -> set[str]:
-        return {read for name in self._views for read in self.new[name].definition.reads}
 
     def run(self) -> None:
         """Compute it, up to few epochs that it is behind then. ``ViewError`` where that cannot be done."""
