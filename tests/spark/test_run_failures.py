@@ -161,6 +161,17 @@ def test_outputs_that_build_does_not_return_are_refused_before_a_job(numbers: Da
     assert jobs_of(numbers.sparkSession) == before
 
 
+def test_what_build_changes_while_it_is_checked_reaches_neither_the_program_nor_the_workers(numbers: DataFrame) -> None:
+    seen: list[Any] = []
+
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        seen.append(numbers)  # which cannot be pickled
+        return {"numbers": numbers}
+
+    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    assert result["numbers"].count() == numbers.count() and seen == []
+
+
 def test_what_build_returns_in_the_workers_alone_ends_the_job_at_once(numbers: DataFrame) -> None:
     def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
         BarrierTaskContext.get().partitionId()  # which raises elsewhere

@@ -181,13 +181,13 @@ def run(
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier stage.
 
-    Without ``workers``, a run has as many as the session has slots that no stream holds. ``build(scope, **streams)`` is
-    called in every worker, and once here to check what it returns. It gets a stream of Arrow batches for each of ``inputs``,
-    under its name, and returns a dictionary of such streams, one for each of ``outputs``, whose values are schemas: DDL
-    strings or a ``StructType``. Rows are partitioned evenly, or by the hash of the column ``key``. With
-    ``partitioning="hash"`` rows without a key go by the hash of all their columns, which Spark does several times faster; the
-    partitions are uneven where many rows are equal. Rows enter at time 0, or at the time in the integer column ``epoch``, in
-    ascending order in each worker. Both may be one column that every input has, or a dictionary from inputs to columns.
+    Without ``workers``, a run has as many as the session has slots that no stream holds. ``build(scope, **streams)`` is called in
+    every worker, and a copy once here to check what it returns. It gets a stream of Arrow batches for each of ``inputs``, under
+    its name, and returns a dictionary of such streams, one for each of ``outputs``, whose values are schemas: DDL strings or a
+    ``StructType``. Rows are partitioned evenly, or by the hash of the column ``key``. With ``partitioning="hash"`` rows without a
+    key go by the hash of all their columns, which Spark does several times faster; the partitions are uneven where many rows are
+    equal. Rows enter at time 0, or at the time in the integer column ``epoch``, in ascending order in each worker. Both may be
+    one column that every input has, or a dictionary from inputs to columns.
 
     With ``checkpoint``, the state of the operators and the outputs so far are written there, after every ``checkpoint_every``
     epochs that have rows, or that much time; when all rows are in, also in the middle of a loop, with the messages in flight. It

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 import pyarrow as pa
-from pyspark import BarrierTaskContext
+from pyspark import BarrierTaskContext, cloudpickle
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.dataflow.output_schema import OutputSchema
@@ -41,6 +42,8 @@ from timely.worker.mesh import connect_mesh, open_listener
 
 Build = Callable[..., Mapping[str, Stream[int, Any]]]
 """Builds the dataflow in every worker: ``build(scope, **streams)`` returns the streams of the outputs by name."""
+
+_dumps: Callable[[object], bytes] = cloudpickle.dumps
 
 _PATIENCE = 0.2
 """Seconds that a worker waits for something to happen before it looks whether waiting is in vain."""
@@ -206,14 +209,14 @@ class Task:
 
 
 def check_outputs(build: Build, inputs: Iterable[str], outputs: Iterable[str]) -> None:
-    """Raise ``ConfigurationError`` where a dataflow has other outputs: it is built once here, and never run.
+    """Raise ``ConfigurationError`` where a dataflow has other outputs: a copy is built once here, as in workers, and never run.
 
     What ``build`` raises is for the workers to raise: it may need what executors have.
     """
     with contextlib.suppress(_Built), Worker().dataflow(int) as scope:
         streams = {name: scope.new_input()[1] for name in inputs}
         try:
-            built = build(scope, **streams)
+            built = pickle.loads(_dumps(build))(scope, **streams)
         except (Exception, SystemExit):
             raise _Built from None
         _checked(built, list(outputs))
