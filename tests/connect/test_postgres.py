@@ -1,4 +1,7 @@
-"""PostgreSQL to a view to PostgreSQL: what a transaction does is there once and at once, whatever dies."""
+"""PostgreSQL to a view to PostgreSQL: what a transaction does is there once and at once, whatever dies.
+
+White box: no server has as many transactions as it takes until their numbers come again.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from tests.connect.postgres_server import PostgresServer
 from timely import connect
 from timely import differential as dd
 from timely.connect import Change, PostgresSink, PostgresSource, ReadBatch
+from timely.connect.pgoutput import Transactions
 from timely.errors import OperatorError
 from timely.recovery import MemoryStore, Recovery, Store
 
@@ -222,6 +226,14 @@ def test_large_values_that_an_update_leaves_alone_stay(postgres: PostgresServer)
         ("FULL", "alter table t add p int; insert into t values (9, 9, 9)", "the columns .* now have .*'p'"),
         ("FULL", "alter table t alter n type text; reopen", "the columns .*n int32.* now have .*n string"),
         ("FULL", "insert into t values (9); alter table t replica identity default; delete from t", "was not full for a while"),
+        ("FULL", "alter table t replica identity default; update t set n = 2", "was not full for a while"),
+        ("FULL", "alter publication timely set (publish = 'insert'); delete from t", "the publication .* is not of t"),
+        ("FULL; create publication timely for table t with (publish = 'insert, update, delete')", "", "is not of t"),
+        (
+            "FULL",
+            "drop table t; create table t (id int primary key, n int); alter table t replica identity full; reopen",
+            "a table was made anew",
+        ),
         (
             "FULL",
             "select pg_drop_replication_slot('timely'); reopen",
@@ -253,6 +265,43 @@ def test_what_cannot_be_read_is_refused(postgres: PostgresServer, before: str, b
 
     with pytest.raises(timely.ConnectorError, match=text):
         read()
+
+
+def test_a_table_is_read_whole_and_once(postgres: PostgresServer) -> None:
+    postgres(
+        "create table t (id int primary key)",
+        "alter table t replica identity full",
+        "insert into t values (1), (2)",
+        "create publication timely for table t",
+        "drop role if exists reader",
+        "create role reader login replication",
+        "grant all on t to reader",
+        "grant all on schema public to reader",
+        "alter table t enable row level security",
+        "create policy odd on t to reader using (id = 1)",
+    )
+    with pytest.raises(timely.ConnectorError, match="row-level security policy"):
+        read_all(PostgresSource(postgres.where.replace("user=postgres", "user=reader"), "t", bounded=True))
+    with pytest.raises(timely.ConnectorError, match=r"is not of t, public\.t, once each"):
+        read_all(PostgresSource(postgres.where, ["t", "public.t"], bounded=True))
+    source = PostgresSource(postgres.where, "t", bounded=True)
+    _, position = read_all(source)
+    postgres("insert into t values (3)")
+    assert [read_all(source, position)[0] for _ in range(2)] == [[((3,), 1)]] * 2  # two streams of one source
+    source.close()
+    postgres("drop owned by reader", "drop role reader")
+
+
+def test_numbers_of_transactions_come_again() -> None:
+    def transaction(place: int, number: int) -> list[bytes]:
+        begin = b"B" + place.to_bytes(8) + bytes(8) + number.to_bytes(4)
+        relation = b"R" + bytes(4) + b"public\0t\0f" + (1).to_bytes(2) + b"\0n\0" + bytes(8)
+        insert = b"I" + bytes(4) + b"N" + (1).to_bytes(2) + b"t" + (1).to_bytes(4) + b"5"
+        return [begin, relation, insert, b"C" + bytes(9) + (place + 1).to_bytes(8) + bytes(8)]
+
+    reader = Transactions("t", 10, "1000:1000:", 20)
+    assert reader.read(transaction(15, 900)) == ([], 16)  # the copy has it
+    assert [len(reader.read(transaction(place, number))[0]) for place, number in ((15, 1000), (25, 900))] == [1, 1]
 
 
 @pytest.mark.parametrize(

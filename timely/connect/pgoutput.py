@@ -18,11 +18,15 @@ class RowChange(NamedTuple):
 
 
 class Transactions:
-    """Reads the messages of ``pgoutput``: a sequence of whole transactions."""
+    """Reads the messages of ``pgoutput``: a sequence of whole transactions.
 
-    def __init__(self, source: str, begin: int, snapshot: str) -> None:
+    The copy may have those that committed before the place ``copied`` in the log: later, numbers of transactions come again.
+    """
+
+    def __init__(self, source: str, begin: int, snapshot: str, copied: int) -> None:
         self._source = source
         self._begin = begin
+        self._copied = copied
         self._in_copy = snapshot_test(snapshot)
         self._message = b""
         self._at = 0
@@ -36,9 +40,9 @@ class Transactions:
             self._at = 1
             kind = self._message[:1]
             if kind == b"B":
-                skipped = self._number(8) < self._begin
+                place = self._number(8)
                 self._at += 8
-                skipped = self._in_copy(self._number(4)) or skipped
+                skipped = place < self._begin or (place < self._copied and self._in_copy(self._number(4)))
             elif kind == b"C":
                 self._at += 9
                 last = max(last, self._number(8))
@@ -47,7 +51,7 @@ class Transactions:
                 columns[number] = self._columns()
             elif kind in (b"I", b"U", b"D") and not skipped:
                 number = self._number(4)
-                changes += self._changes(number, columns[number])
+                changes += self._changes(number, columns[number], whole=kind == b"I")
             elif kind == b"T" and not skipped:
                 raise ConnectorError(
                     f"source {self._source!r}: a table was truncated, which does not say what its rows were: delete them"
@@ -55,14 +59,14 @@ class Transactions:
                 )
         return changes, last
 
-    def _changes(self, table: int, columns: list[str]) -> Iterator[RowChange]:
-        """Yield what an insert, an update or a delete changes: the old row, where there is one, and the new."""
+    def _changes(self, table: int, columns: list[str], *, whole: bool) -> Iterator[RowChange]:
+        """Yield the old row and the new one of a change; a new one alone is the ``whole`` of an insert."""
         old: list[str | None] | None = None
         while self._at < len(self._message):
             kind = self._message[self._at : self._at + 1]
             self._at += 1
             texts = self._texts(old)
-            if kind == b"N":
+            if kind == b"N" and (whole or old is not None):
                 yield RowChange(table, columns, texts, 1)
             elif kind == b"O":
                 old = texts

@@ -22,7 +22,10 @@ from timely.errors import ConnectorError, brief, error_text, require_package
 
 _PARTITION: Final = "changes"
 
-_SESSION: Final = "set datestyle = iso; set timezone = utc; set extra_float_digits = 1; set bytea_output = hex"
+_SESSION: Final = (
+    "set datestyle = iso; set timezone = utc; set extra_float_digits = 1; set bytea_output = hex; set row_security = off"
+)
+"""How values are written; and rows that a policy hides are an error of the copy, since changes have them."""
 
 
 def _boolean(text: str) -> bool:
@@ -69,10 +72,11 @@ class _Table(NamedTuple):
 
 
 class PostgresPosition(NamedTuple):
-    """A place in the log of the database, the snapshot of the copy, and the columns of the tables."""
+    """A place in the log of the database, the snapshot of the copy and a place behind it, and the columns of the tables."""
 
     log: int
     snapshot: str
+    copied: int
     columns: dict[str, list[str]]
 
 
@@ -99,7 +103,7 @@ class PostgresSource:
         self._connection: Any = None
         self._known: dict[str, _Table] = {}
         self._by_number: dict[int, str] = {}
-        self._slot_copied = False
+        self._slot_at: int | None = None  # the position that the copy of the slot goes on from
         self._last: int | None = None  # the position at which a bounded source is over
 
     @property
@@ -132,12 +136,14 @@ class PostgresSource:
                 return self._copy(connection)
             if begin.columns != self._columns:
                 raise self._changed_columns(begin.columns, self._columns)
+            self._check_published(connection)
             end = self._end_of_log(connection)
             messages = self._messages(connection, begin, end, rows)
-            texts, last = Transactions(self.name, begin.log, begin.snapshot).read(messages)
+            texts, last = Transactions(self.name, begin.log, begin.snapshot, begin.copied).read(messages)
             changes = [(self._changed(change), change.diff) for change in texts]
             if len(messages) < rows:  # all up to the end of the log was read
                 last = max(last, end)
+            self._slot_at = last
             return ReadBatch(changes, begin._replace(log=last), self.bounded and last >= self._last)
 
     def acknowledge(self, positions: Mapping[str, PostgresPosition | None]) -> None:
@@ -166,7 +172,7 @@ class PostgresSource:
             if self._connection is None:
                 self._connection = postgres_connection(self._where)
                 self._connection.execute(_SESSION)
-                self._slot_copied = False
+                self._slot_at = None
                 self._known = {name: self._table(self._connection, name) for name in self._names}
                 self._by_number = {table.number: name for name, table in self._known.items()}
             yield self._connection
@@ -218,32 +224,36 @@ class PostgresSource:
     def _copy(self, connection: Any) -> ReadBatch:
         """Make publication and slot, and return the rows of the tables in a snapshot taken after that."""
         tables = [f"only {table.quoted}" for table in self._known.values()]
-        published = connection.execute(
-            "select prrelid::int8, to_jsonb(r) ->> 'prqual' from pg_publication p"
-            " left join pg_publication_rel r on prpubid = p.oid where pubname = %s",
-            (self.name,),
-        ).fetchall()
-        if not published:
+        if connection.execute("select from pg_publication where pubname = %s", (self.name,)).fetchone() is None:
             connection.execute(f"create publication {_quoted(self.name)} for table {', '.join(tables)}")
-        elif {*published} != {(number, None) for number in self._by_number}:
-            raise ConnectorError(
-                f"source {self.name!r}: the publication of that name is not of {', '.join(tables)}, whole: drop it and the"
-                " slot, or give another name="
-            )
+        self._check_published(connection)
         if self._slots(connection).get(self.name) is None:
             connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (self.name,))
         changes: list[Change] = []
         with connection.transaction():
             connection.execute("set transaction isolation level repeatable read, read only")
-            snapshot, begin = connection.execute(
-                "select pg_current_snapshot()::text, pg_current_wal_flush_lsn()::text"
+            snapshot, begin, copied = connection.execute(
+                "select pg_current_snapshot()::text, pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text"
             ).fetchone()
             for (name, table), place in zip(self._known.items(), tables):
                 columns = ", ".join(map(_quoted, table.schema.names))
                 with connection.cursor().copy(f"copy (select {columns} from {place}) to stdout") as copy:
                     changes += [(self._row(name, texts), 1) for texts in copy.rows()]
         oldest = self._slots(connection)[self.name]
-        return ReadBatch(changes, PostgresPosition(min(oldest, _lsn(begin)), snapshot, self._columns))
+        return ReadBatch(changes, PostgresPosition(min(oldest, _lsn(begin)), snapshot, _lsn(copied), self._columns))
+
+    def _check_published(self, connection: Any) -> None:
+        """Raise ``ConnectorError`` unless all changes of the tables, and of no others, are published."""
+        published = connection.execute(
+            "select prrelid::int8, to_jsonb(r) ->> 'prqual', pubinsert and pubupdate and pubdelete and pubtruncate"
+            " from pg_publication p left join pg_publication_rel r on prpubid = p.oid where pubname = %s",
+            (self.name,),
+        )
+        if {*published} != {(number, None, True) for number in self._by_number} or len(self._by_number) < len(self._known):
+            raise ConnectorError(
+                f"source {self.name!r}: the publication of that name is not of {', '.join(self._known)}, once each, with all rows"
+                " and changes, or a table was made anew: drop it and the slot, and start anew, or give another name="
+            )
 
     def _row(self, name: str, texts: Sequence[str | None]) -> Any:
         """Return the row of a table with these texts; ``ConnectorError`` for values that its types do not hold."""
@@ -297,10 +307,12 @@ class PostgresSource:
     def _messages(self, connection: Any, begin: PostgresPosition, end: int, rows: int) -> list[bytes]:
         """Return what ``pgoutput`` says up to a place in the log, about ``rows`` messages, whole transactions."""
         own = f"{self.name}_{connection.info.backend_pid}"
-        if not self._slot_copied:
+        if self._slot_at != begin.log:
+            if self._slot_at is not None:  # two streams of one source
+                connection.execute("select pg_drop_replication_slot(%s)", (own,))
             self._slot(connection, begin.log)
             connection.execute("select pg_copy_logical_replication_slot(%s, %s, true)", (self.name, own))
-            self._slot_copied = True
+            self._slot(connection, begin.log)  # which another program may have moved meanwhile
         cursor = connection.cursor(binary=True)
         cursor.execute(
             "select data from pg_logical_slot_get_binary_changes(%s, %s::pg_lsn, %s,"
