@@ -14,6 +14,7 @@ import timely
 from timely import connect
 from timely import differential as dd
 from timely.connect import Change, ReadBatch
+from timely.dataflow import route
 from timely.errors import ConfigurationError, ConnectorError, OperatorError
 from timely.recovery import MemoryStore, Recovery
 from timely.testing import MemoryBroker, MemorySink, MemorySource, check_sink, check_source
@@ -135,7 +136,7 @@ def test_a_sink_that_is_ahead_of_the_checkpoint_is_refused() -> None:
     copied(broker, target, store)
     assert target.epoch is not None
     target.epoch += 1
-    with pytest.raises(OperatorError, match=r"has epoch \d+, and the run goes on from a checkpoint at \d+: a newer one is lost"):
+    with pytest.raises(OperatorError, match=r"has epoch \d+, and the run goes on from a checkpoint at \d+, when it had \d"):
         copied(broker, target, store)
 
 
@@ -185,6 +186,113 @@ def test_a_run_that_goes_on_after_a_failed_commit_repeats_it_first() -> None:
     assert target.rows == dict.fromkeys(range(4), 1)
 
 
+def test_what_is_read_later_is_not_sent_earlier() -> None:
+    """Where one partition is over, its worker has sent at times at which the other one is not yet."""
+    first, second = (next(name for name in "abcdef" if route(name) % 2 == worker) for worker in (0, 1))
+    target, store = MemoryBroker(), MemoryStore()
+
+    class Keyed(MemorySource):
+        keyed = True
+
+        def read(self, partition: str, begin: int, rows: int) -> ReadBatch:
+            read = super().read(partition, begin, rows)
+            return read._replace(over=read.over and (partition == first or len(records) == 6))
+
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, store) as recovery:
+            with worker.dataflow(int) as scope:
+                scope.read(Keyed(broker), every=0, rows=1).write(MemorySink(target))
+            for _ in range(20):
+                worker.step()
+            recovery.checkpoint()
+            if len(records) == 6:
+                connect.run(recovery, seconds=0)
+
+    broker = MemoryBroker({first: [("key", n) for n in range(5)], second: []})
+    records = broker.partitions[first]
+    timely.execute(program, workers=2)
+    records.append(("key", 5))
+    timely.execute(program, workers=2)
+    assert target.rows == {5: 1}
+
+
+def test_a_partition_that_comes_while_nothing_else_does_is_read() -> None:
+    broker = MemoryBroker({"a": [("to", 1)]})
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            capture = scope.read(MemorySource(broker, bounded=False), every=0).capture()
+        for partition in "bc":
+            for _ in range(5):
+                worker.step()
+            broker.partitions[partition] = [(partition, 1)]
+        for _ in range(5):
+            worker.step()
+        worker.drop_dataflow(scope)
+    assert [changes for _, changes in capture.extract()] == [[("to", 1)], [("b", 1)], [("c", 1)]]
+
+
+@pytest.mark.parametrize("epoch", [None, 0])
+def test_a_sink_that_has_lost_rows_is_refused(epoch: int | None) -> None:
+    broker, target, store = MemoryBroker({"a": [("to", 1)]}), MemoryBroker(), MemoryStore()
+    for word in ("be", "or"):
+        copied(broker, target, store)
+        broker.partitions["a"].append((word, 1))
+    copied(broker, target, store)
+    copied(broker, target, store)  # nothing new
+    assert target.epoch is not None
+    target.epoch = epoch
+    with pytest.raises(OperatorError, match=rf"has epoch {epoch}, and the run goes on from a checkpoint at \d+, when it had \d"):
+        copied(broker, target, store)
+
+
+class Stopped(MemorySink):
+    """Ends the run before it writes what a checkpoint holds."""
+
+    def commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        raise ConnectorError("stopped")
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_changed_program_goes_on_with_its_sources_and_sinks(stops: bool) -> None:
+    changes, _ = random_changes(3)
+    orders, names = MemoryBroker({"a": changes[:20], "b": []}), MemoryBroker({"a": [((key, f"n{key}"), 1) for key in range(8)]})
+    target, other, store = MemoryBroker(), MemoryBroker(), MemoryStore()
+    before = "select key, count(*) as n from orders group by key"
+    after = "select name, count(*) as n from orders join names using (key) group by name"
+
+    def program(worker: timely.Worker, query: str, sink: type[MemorySink]) -> None:
+        with Recovery(worker, store, changed="migrate") as recovery:
+            with worker.dataflow(int) as scope:
+                tables = {"orders": dd.table(scope, MemorySource(orders, schema="key long, word string"), name="orders")}
+                if query == after:
+                    source = MemorySource(names, schema="key long, name string", name="names")
+                    tables["names"] = dd.table(scope, source, name="names")
+                    with scope.named("out"):
+                        tables["orders"].write(MemorySink(other, name="other"))
+                dd.sql(scope, query, name="totals", **tables).write(sink(target))
+            connect.run(recovery)
+
+    if stops:
+        with pytest.raises(timely.TimelyError, match="stopped"):
+            timely.execute(partial(program, query=before, sink=Stopped))
+    timely.execute(partial(program, query=before, sink=MemorySink))
+    if stops:  # what the sink of the old program has not is in the outbox
+        orders.partitions["b"] = changes[20:30]
+        with pytest.raises(timely.TimelyError, match="stopped"):
+            timely.execute(partial(program, query=before, sink=Stopped), workers=2)
+    orders.partitions["b"] = changes[20:]
+    for _ in range(2):
+        timely.execute(partial(program, query=after, sink=MemorySink), workers=2)
+    sums: Counter[Any] = Counter()
+    for row, diff in changes:
+        sums[row] += diff
+    assert dict(other.rows) == {row: n for row, n in sums.items() if n}
+    counts: Counter[Any] = Counter()
+    for (key, _), n in sums.items():
+        counts[f"n{key}"] += n
+    assert dict(target.rows) == {(name, n): 1 for name, n in counts.items() if n}
+
+
 def refusal(build: Any) -> str:
     """The error of a program with a recovery."""
     with timely.Worker() as worker, Recovery(worker, MemoryStore()) as recovery, pytest.raises(timely.TimelyError) as raised:
@@ -223,15 +331,33 @@ def test_what_cannot_be_right_is_refused() -> None:
         worker.drop_dataflow(scope)
         recovery.checkpoint()
 
+    def dropped_in_flight(worker: timely.Worker, recovery: Recovery) -> None:
+        with worker.dataflow(int) as scope:
+            numbers, stream = scope.new_input()
+            stream.write(MemorySink(broker))
+        numbers.send(("to", 1))
+        numbers.close()
+        worker.drop_dataflow(scope)
+        recovery.checkpoint(1)
+
+    def twice(worker: timely.Worker, recovery: Recovery) -> None:
+        sink = MemorySink(broker)
+        with worker.dataflow(int) as scope:
+            for _ in range(2):
+                scope.to_stream([("to", 1)]).write(sink)
+
     def seconds(worker: timely.Worker, recovery: Recovery) -> None:
         connect.run(recovery, seconds=31)
 
-    texts = {build: refusal(build) for build in (nested, other_times, records, before, dropped, seconds)}
+    builds = (nested, other_times, records, before, dropped, dropped_in_flight, twice, seconds)
+    texts = {build: refusal(build) for build in builds}
     assert "are in a dataflow's own scope, with times of type int" in texts[nested]
     assert "are in a dataflow's own scope, with times of type int" in texts[other_times]
     assert "takes pairs of a row and a difference, and [1] came" in texts[records]
     assert "call checkpoint() without a time, not with 1" in texts[before]
     assert "has read more than the sinks of its dataflow have, which was dropped" in texts[dropped]
+    assert "does not have all that was sent: its dataflow was dropped" in texts[dropped_in_flight]
+    assert "holds another stream already" in texts[twice]
     assert "seconds=31" in texts[seconds]
 
 

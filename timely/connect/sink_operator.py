@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import secrets
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from timely.connect.protocols import Change, SinkConnector
 from timely.connect.source_operator import check_whole_times
 from timely.dataflow import Distribute, InputPort, OperatorInfo, Stream, route, scope_of
 from timely.dataflow.info import blaming
-from timely.errors import ConfigurationError, ConnectorError, ContainerError, brief
+from timely.errors import CheckpointError, ConfigurationError, ConnectorError, ContainerError, brief
 from timely.operators.generic import sink as sink_of
 
 
@@ -40,16 +41,24 @@ class _Writer:
         self._pending: dict[int, dict[Any, int]] = {}  # changes by time
         self._outbox: dict[Any, int] = {}  # what the checkpoint at the boundary holds
         self._boundary = 0
-        self._ended = False
+        self._written: int | None = None  # the last epoch that the sink has for certain
+        self._ended = self._dropped = False
         self._durable = False  # whether the checkpoint is
         self._history = secrets.token_hex(8)
         info.register_state(self._save, self._load, at_rest=True, follower=self)
+        info.at_end(self._end)
         if self._writes:
+            if _WRITERS.setdefault(id(sink), self) is not self:
+                raise ConfigurationError(
+                    f"sink {sink.name!r} holds another stream already, and has one epoch for both: concatenate them, or make a"
+                    " second sink"
+                )
             last = sink.open(self._history, columns)
-            if last is not None and last > self._boundary:
+            if last != self._written and (last != self._boundary or not self._changes()):
                 raise ConnectorError(
-                    f"sink {sink.name!r} has epoch {last}, and the run goes on from a checkpoint at {self._boundary}: a newer"
-                    " one is lost or damaged. Bring it back, or begin anew with another folder and an empty sink"
+                    f"sink {sink.name!r} has epoch {last}, and the run goes on from a checkpoint at {self._boundary}, when it"
+                    f" had {self._written}: a newer checkpoint, or rows of the sink, are lost. Bring them back, or begin anew"
+                    " with another folder and an empty sink"
                 )
             self._durable = True
             self._commit()
@@ -73,7 +82,7 @@ class _Writer:
             for row, diff in self._pending.pop(time).items():
                 self._outbox[row] = self._outbox.get(row, 0) + diff
         if self._writes:
-            yield self._owner, (self._history, self._boundary)
+            yield self._owner, (self._history, (self._boundary, self._written))
             for row, diff in self._outbox.items():
                 yield self._owner, (None, row, diff)
             for time, changes in self._pending.items():
@@ -83,13 +92,21 @@ class _Writer:
     def _load(self, items: Iterable[Any]) -> None:
         for item in items:
             if len(item) == 2:
-                self._history, self._boundary = item
+                self._history, (self._boundary, self._written) = item
             else:
                 time, row, diff = item
                 changes = self._outbox if time is None else self._pending.setdefault(time, {})
                 changes[row] = diff
 
+    def _end(self) -> None:
+        self._dropped = not self._ended
+
     def stop(self) -> int | None:
+        if self._dropped:
+            raise CheckpointError(
+                f"sink {self._info.name!r} ({self._info.path}) does not have all that was sent: its dataflow was dropped. Take a"
+                " checkpoint before that, and close the Recovery"
+            )
         self._publish()  # what failed after the checkpoint before, and may be there for all that
         return max(self._pending, default=-1) + 1 or None if self._ended else None
 
@@ -107,15 +124,25 @@ class _Writer:
         with blaming(self._info.place(), self._info.worker):
             self._commit()
 
+    def _changes(self) -> list[Change]:
+        return [change for change in self._outbox.items() if change[1]]
+
     def _commit(self) -> None:
         """Have the sink take the outbox, if a checkpoint holds it."""
         if self._durable:
-            changes = [change for change in self._outbox.items() if change[1]]
+            changes = self._changes()
             if changes:
                 self._sink.commit(self._boundary, changes)
+                self._written = self._boundary
             self._outbox = {}
             self._durable = False
 
     def close(self) -> None:
         if self._writes:
+            if _WRITERS.get(id(self._sink)) is self:
+                del _WRITERS[id(self._sink)]
             self._sink.close()
+
+
+_WRITERS: Final[weakref.WeakValueDictionary[int, _Writer]] = weakref.WeakValueDictionary()
+"""What writes each sink that is open, by its ``id``."""

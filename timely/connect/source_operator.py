@@ -12,7 +12,7 @@ from typing import Any
 
 from timely.connect.protocols import Change, Position, SourceConnector
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope, route
-from timely.errors import CheckpointError, ConfigurationError, GraphError, brief
+from timely.errors import CheckpointError, ConfigurationError, GraphError
 from timely.operators.generic import source as source_of
 from timely.operators.keyed.state_machines import state_machine
 from timely.operators.resuming import resume_time
@@ -114,7 +114,7 @@ class _Reader:
             due = self._base + int((monotonic() - self._began) / self._every)
         else:
             due = self._capability.time + self._sent
-        if due > self._capability.time:
+        if due > self._capability.time or not self._every:
             self._capability.downgrade(due)
             self._sent = False
             self._asked = self._asked and self._source.bounded
@@ -142,26 +142,20 @@ class _Reader:
         if self._info.state.registry is None:
             self._source.close()
 
-    def stop(self) -> int | None:
+    def stop(self) -> int:
         if self._dropped:
             raise CheckpointError(
                 f"source {self._info.name!r} ({self._info.path}) has read more than the sinks of its dataflow have, which was"
                 " dropped: take a checkpoint before that, and close the Recovery"
             )
         self._stopped = True
-        return self._capability.time + self._sent if self._capability.held else None
+        return self._capability.time + self._sent  # where it is over, too: what comes later is not sent before
 
     def advance(self, time: int) -> None:
         self._boundary = time
-        if not self._capability.held:
-            return
-        if not isinstance(time, int) or time < self._capability.time + self._sent:
-            raise CheckpointError(
-                f"source {self._info.name!r} ({self._info.path}) is at {self._capability.time} already, and cuts its epochs"
-                f" itself: call checkpoint() without a time, not with {brief(time)}"
-            )
-        self._capability.downgrade(time)
-        self._sent = False
+        if self._capability.held:
+            self._capability.downgrade(time)
+            self._sent = False
 
     def resume(self) -> None:
         if self._stopped:

@@ -52,7 +52,7 @@ class CheckpointFollower(Protocol):
         """Send nothing until ``resume``; return the first time at which a checkpoint can be taken, ``None`` for any."""
 
     def advance(self, time: Any) -> None:
-        """Advance to the time of the checkpoint; ``CheckpointError`` for one before what ``stop`` returned."""
+        """Advance to the time of the checkpoint, which is not before what ``stop`` returned."""
 
     def resume(self) -> None:
         """Go on: the checkpoint was taken, or failed."""

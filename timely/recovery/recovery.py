@@ -269,21 +269,26 @@ class Recovery:
         ``StateError`` for state, a message or a time that cannot be pickled, a time that changes by pickling, and with
         ``in_flight`` for operators that cannot be saved then.
         """
-        began = clock.monotonic()
+        began, earliest = clock.monotonic(), 0
         if self._closed:
             raise CheckpointError("this Recovery is closed: take checkpoints inside its with-block")
         worker = self._worker
         followers = self._state.followers
         try:
             if followers:  # before any worker waits for the others, which would send more
-                earliest = self._state.stop(otherwise=0 if self._last is None else self._last.time)
-                time = max(self.agree(earliest)) if time is None else time
+                earliest = max(self.agree(self._state.stop(otherwise=0 if self._last is None else self._last.time)))
+                time = earliest if time is None else time
             calls = self._on_all("the checkpoint", lambda: (self._checked(time, in_flight), in_flight))
             if any(other != time for other, _ in calls):
                 times = brief([other for other, _ in calls])
                 raise CheckpointError(f"the workers call checkpoint with different times, {times}: they must agree on one")
             if any(other != in_flight for _, other in calls):
                 raise CheckpointError("some workers call checkpoint with in_flight=True, and some without: they must agree")
+            if followers and (not isinstance(time, int) or time < earliest):
+                raise CheckpointError(
+                    f"sources are at {earliest} already, and cut their epochs themselves: call checkpoint() without a time, not"
+                    f" with {brief(time)}"
+                )
             for follower in followers:
                 follower.advance(time)
             (pause if in_flight else quiesce)(worker, self._state.scopes, time)

@@ -132,7 +132,8 @@ class _KilledSource:
     """A source whose run is killed at random when it has read something, and when it acknowledges other positions."""
 
     def __init__(self, source: SourceConnector, faults: _Faults) -> None:
-        self.name, self.bounded, self.schema = source.name, source.bounded, source.schema
+        self.name, self.bounded, self.schema = source.name, source.bounded, ""
+        self.keyed = getattr(source, "keyed", False)
         self._source = source
         self._faults = faults
         self._positions: dict[str, Position] = {}
@@ -169,7 +170,7 @@ class _KilledSink:
 
 
 def check_source(source: Callable[[], SourceConnector], expected: Mapping[Any, int], *, seed: int = 0, odds: float = 0.1) -> int:
-    """ReadBatch a bounded source under random kills, and return how many there were; ``expected`` are its rows and their counts.
+    """Read a bounded source under random kills, and return how many there were; ``expected`` are its rows and their counts.
 
     Each run has one to three workers. ``AssertionError`` where a row is lost or doubled.
 
