@@ -17,10 +17,10 @@ from timely.files.scanning import Options, plan
 
 
 class FilePosition(NamedTuple):
-    """The rows of a file that were read, its size, and whether it was read to its end."""
+    """The rows of a file that were read, its bytes and when it was written, and whether it was read to its end."""
 
     rows: int = 0
-    size: int | None = None
+    state: tuple[int, int] | None = None
     whole: bool = False
 
 
@@ -68,13 +68,14 @@ class FolderSource:
         if self._file not in ("", partition):
             return ReadBatch((), begin)
         try:
-            size = path.stat().st_size
+            stat = path.stat()
         except OSError as error:
             raise ConnectorError(f"source {self.name!r}: file {partition!r} is gone, after {begin.rows} of its rows") from error
-        if begin.size not in (None, size):
+        state = (stat.st_size, stat.st_mtime_ns)
+        if begin.state is not None and begin.state != state:
             raise ConnectorError(
-                f"source {self.name!r}: file {partition!r} has {size} bytes, and had {begin.size} when its first {begin.rows}"
-                " rows were read: put what is new into a file of its own"
+                f"source {self.name!r}: file {partition!r} has {state[0]} bytes, and had {begin.state[0]} when its first"
+                f" {begin.rows} rows were read, or was written again: put what is new into a file of its own"
             )
         if begin.whole:
             return ReadBatch((), begin, over=True)
@@ -85,9 +86,9 @@ class FolderSource:
         batch = next(self._batches, None)
         if batch is None:
             self._file, self._rows = "", 0
-            return ReadBatch((), FilePosition(begin.rows, size, True), over=True)
+            return ReadBatch((), FilePosition(begin.rows, state, True), over=True)
         self._rows = begin.rows + batch.num_rows
-        return ReadBatch(batch, FilePosition(self._rows, size))
+        return ReadBatch(batch, FilePosition(self._rows, state))
 
     def acknowledge(self, positions: Mapping[str, FilePosition]) -> None:
         """Nothing: the files stay."""
