@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.connect.postgres_server import PostgresServer
 from timely.connect import Change, DuckDBSink, PostgresSink, SinkConnector, SqliteSink
 from timely.errors import ConnectorError
 from timely.testing import check_sink
@@ -39,18 +41,16 @@ class Database:
             return connection.execute(statement).fetchall()
 
     def sink(self, **options: Any) -> Any:
-        options = {"key": ["part", "id"], **options}
+        options = {"table": "items", "key": ["part", "id"], **options}
         if self._server is not None:
-            return PostgresSink(self._server.where, "items", **options)
-        return (
-            DuckDBSink(self._file, "items", **options) if self._kind == "duckdb" else SqliteSink(self._file, "items", **options)
-        )
+            return PostgresSink(self._server.where, **options)
+        return DuckDBSink(self._file, **options) if self._kind == "duckdb" else SqliteSink(self._file, **options)
 
     @contextlib.contextmanager
-    def open(self, history: str, **options: Any) -> Iterator[SinkConnector]:
+    def open(self, history: str, columns: Sequence[str] = COLUMNS, **options: Any) -> Iterator[SinkConnector]:
         sink = self.sink(**options)
         with contextlib.closing(sink):
-            sink.open(history, COLUMNS)
+            sink.open(history, columns)
             yield sink
 
 
@@ -98,6 +98,7 @@ def test_each_row_is_there_once_whatever_dies(database: Database, seed: int) -> 
         ),
         (lambda sink: sink.commit(2, [((1, 2, "b"), 2)]), "has more than one row"),
         (lambda sink: sink.commit(2, [((1, None, "b"), 1)]), "is NULL"),
+        (lambda sink: sink.commit(2, [((1, 2), 1)]), r"a row has the columns part, id, text, and \(1, 2\) came"),
     ],
 )
 def test_what_does_not_fit_the_rows_is_refused(database: Database, write: Callable[[SinkConnector], Any], text: str) -> None:
@@ -107,6 +108,27 @@ def test_what_does_not_fit_the_rows_is_refused(database: Database, write: Callab
             write(sink)
         sink.commit(3, [((1, 1, "a"), -1), ((1, 1, "c"), 1)])  # it goes on
     assert database("select * from items") == [(1, 1, "c")]
+
+
+def test_names_are_names(database: Database) -> None:
+    database('create table "odd ""50%s" ("key?" int primary key, "50%" text)')
+    with database.open("history", ["key?", "50%"], table='odd "50%s', key="key?") as sink:
+        sink.commit(1, [((1, "a"), 1), ((2, "?"), 1)])
+        sink.commit(2, [((1, "a"), -1), ((1, "%s"), 1), ((2, "?"), -1)])
+    assert database('select * from "odd ""50%s"') == [(1, "%s")]
+
+
+def test_moments_are_the_same_whatever_the_zone_of_the_server(postgres: PostgresServer) -> None:
+    moment = datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC)
+    postgres(
+        "alter database postgres set timezone = 'Asia/Tokyo'",
+        "create table moments (id int primary key, naive timestamp, aware timestamptz)",
+    )
+    with contextlib.closing(PostgresSink(postgres.where, "moments", key="id")) as sink:
+        sink.open("history", ["id", "naive", "aware"])
+        sink.commit(1, [((1, moment, moment), 1), ((2, moment.replace(tzinfo=None), moment.replace(tzinfo=None)), 1)])
+    rows = postgres("alter database postgres reset timezone", "select naive, aware from moments")
+    assert rows == [(moment.replace(tzinfo=None), moment)] * 2
 
 
 def test_a_table_of_other_checkpoints_or_without_the_key_is_refused(database: Database) -> None:

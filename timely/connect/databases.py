@@ -27,7 +27,7 @@ class _DatabaseSink:
 
     def __init__(self, table: str, key: str | Sequence[str], name: str | None, place: str) -> None:
         self.name = name or table
-        self._table = ".".join(map(_quoted, table.split(".")))
+        self._table = ".".join(map(self._quoted, table.split(".")))
         self._key = (key,) if isinstance(key, str) else tuple(key)
         self._place = f"table {table} of {place}"
         self._history = ""
@@ -35,7 +35,7 @@ class _DatabaseSink:
         self._connection: Any = None
 
     def _connect(self) -> Any:
-        """Return a connection without transactions of its own, with its driver's errors as ``errors``."""
+        """Return a connection without transactions of its own."""
         raise NotImplementedError
 
     def open(self, history: str, columns: Sequence[str] | None) -> int | None:
@@ -46,11 +46,11 @@ class _DatabaseSink:
             cursor.execute(f"create table if not exists {_LINES} (name text primary key, history text not null, epoch bigint)")
             line = self._line(cursor)
             if line is None:
-                self._execute(cursor, f"insert into {_LINES} values (?, ?, null)", (self.name, history))
+                cursor.execute(f"insert into {_LINES} values ({self._mark}, {self._mark}, null)", (self.name, history))
                 return None
             other, epoch = line
             check_history(self.name, self._place, history, other, epoch)
-            self._execute(cursor, f"update {_LINES} set history = ? where name = ?", (history, self.name))
+            cursor.execute(f"update {_LINES} set history = {self._mark} where name = {self._mark}", (history, self.name))
             return None if epoch is None else int(epoch)
 
     def commit(self, epoch: int, changes: Sequence[Change]) -> None:
@@ -63,15 +63,15 @@ class _DatabaseSink:
                 raise ConnectorError(f"sink {self.name!r}: another run has opened {self._place} since: end this one")
             if line[1] is not None and line[1] >= epoch:
                 return
-            names = [*map(_quoted, self._columns)]
-            where = " and ".join(f"{_quoted(column)} = ?" for column in self._key)
-            rest = ", ".join(f"{names[place]} = ?" for place in others)
+            names = [*map(self._quoted, self._columns)]
+            where = " and ".join(f"{self._quoted(column)} = {self._mark}" for column in self._key)
+            rest = ", ".join(f"{names[place]} = {self._mark}" for place in others)
             updates = [(*(row[place] for place in others), *key) for key, row in rows.updates.items()]
             self._apply(cursor, f"delete from {self._table} where {where}", list(rows.deletes))
             self._apply(cursor, f"update {self._table} set {rest} where {where}", updates)
-            marks = ", ".join("?" for _ in names)
+            marks = ", ".join(self._mark for _ in names)
             self._apply(cursor, f"insert into {self._table} ({', '.join(names)}) values ({marks})", list(rows.inserts.values()))
-            self._execute(cursor, f"update {_LINES} set epoch = ? where name = ?", (epoch, self.name))
+            cursor.execute(f"update {_LINES} set epoch = {self._mark} where name = {self._mark}", (epoch, self.name))
 
     def close(self) -> None:
         """Close the connection."""
@@ -82,7 +82,7 @@ class _DatabaseSink:
 
     def _apply(self, cursor: Any, statement: str, rows: list[tuple[Any, ...]]) -> None:
         if rows:
-            count = self._execute_many(cursor, statement.replace("?", self._mark), rows)
+            count = self._execute_many(cursor, statement, rows)
             if count != len(rows):
                 raise ConnectorError(
                     f"sink {self.name!r}: {self._place} does not have the rows that it was given: {statement.split()[0]} of"
@@ -90,11 +90,11 @@ class _DatabaseSink:
                 )
 
     def _line(self, cursor: Any) -> Any:
-        self._execute(cursor, f"select history, epoch from {_LINES} where name = ?{self._lock}", (self.name,))
+        cursor.execute(f"select history, epoch from {_LINES} where name = {self._mark}{self._lock}", (self.name,))
         return cursor.fetchone()
 
-    def _execute(self, cursor: Any, statement: str, values: Sequence[Any]) -> None:
-        cursor.execute(statement.replace("?", self._mark), values)
+    def _quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
 
     def _execute_many(self, cursor: Any, statement: str, rows: list[tuple[Any, ...]]) -> int:
         cursor.executemany(statement, rows)
@@ -134,8 +134,13 @@ class PostgresSink(_DatabaseSink):
         super().__init__(table, key, name, "PostgreSQL")
         self._where = where
 
+    def _quoted(self, name: str) -> str:
+        return super()._quoted(name).replace("%", "%%")
+
     def _connect(self) -> Any:
-        return postgres_connection(self._where)
+        connection = postgres_connection(self._where)
+        connection.execute("set timezone = utc")  # of columns with a time zone for values without one, and the other way
+        return connection
 
 
 def postgres_connection(where: str) -> Any:
@@ -199,7 +204,3 @@ class DuckDBSink(_DatabaseSink):
 
     def _execute_many(self, cursor: Any, statement: str, rows: list[tuple[Any, ...]]) -> int:
         return sum(int(cursor.execute(statement, row).fetchone()[0]) for row in rows)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -39,6 +39,8 @@ def keyed(sink: str, key: Sequence[str], columns: Sequence[str], changes: Sequen
     gone: dict[Row, Row] = {}
     come: dict[Row, Row] = {}
     for row, diff in changes:
+        if not isinstance(row, tuple) or len(row) != len(columns):
+            raise ConnectorError(f"sink {sink!r}: a row has the columns {', '.join(columns)}, and {brief(row)} came")
         value = tuple(row[place] for place in places)
         side = come if diff > 0 else gone
         if abs(diff) != 1 or value in side or None in value:
