@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import timely
@@ -198,6 +199,10 @@ def test_columns_of_the_record_and_types_are_read(mock: Cluster) -> None:
     with contextlib.closing(KafkaSource(mock.settings, topic, schema, bounded=True)) as source:
         [(row, diff)] = read_until_over(source, f"{topic}-0", 0)
     assert (repr(row), diff) == ("('k', 0, 0, datetime.date(2024, 2, 29), 0.5, None)", 1)
+    for kind, expected in ((pa.string(), "Decimal('0.5')"), (pa.float64(), "0.5")):  # a number is no text, as ``dd.table`` says
+        exact = pa.schema([("more", pa.decimal128(3, 2)), ("ratio", kind)])
+        with contextlib.closing(KafkaSource(mock.settings, topic, exact, bounded=True)) as source:
+            assert repr(read_until_over(source, f"{topic}-0", 0)) == f"[((Decimal('1'), {expected}), 1)]"
 
 
 def test_an_older_run_is_fenced(fencing: Cluster) -> None:

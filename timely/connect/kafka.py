@@ -74,7 +74,7 @@ class KafkaSource:
         self._brokers = brokers
         self._readers = [(field.name, _reader(field.type)) for field in self.schema]
         exact = any(pa.types.is_decimal(field.type) for field in self.schema)
-        self._decode = json.JSONDecoder(parse_float=str if exact else None).decode
+        self._decode = json.JSONDecoder(parse_float=Decimal if exact else None).decode
         self._own = [(name, read) for name, read in _OF_RECORD.items() if name in self.schema.names]
         self._client: Any = None
         self._names: list[str] = []
