@@ -106,6 +106,15 @@ def test_least_and_greatest_values_of_groups(seed: int, monkeypatch: pytest.Monk
     check(f"select {keys}, {function}({value}) as best{rest} from t group by {keys}", {"t": kinds}, seed, expected)
 
 
+def test_not_a_number_is_the_greatest_of_many_groups_too() -> None:
+    rows = pa.table({"k": [*range(200), *range(200)], "v": [float("nan")] * 200 + [1.0] * 200})
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            table = dd.table(scope, rows)
+            chosen = dd.sql(scope, "select k from t group by k having max(v) > 5", t=table).output()
+        assert chosen.at(0) == {(key,): 1 for key in range(200)}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_joins_on_values_of_several_kinds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timely.differential.tables.expressions.column_stages.FEW", 1)

@@ -24,7 +24,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 class Numbering:
     """How values of a kind become numbers and are made of them, one by one and as columns without nulls.
 
-    ``of_column`` returns ``None`` where a column has values that go by rows.
+    ``of_column`` and ``column_of`` return ``None`` where a column has values that go by rows.
     """
 
     of_value: Callable[[Any], int]
@@ -57,6 +57,11 @@ def _turned(numbers: Array) -> Array:
     return np.where(numbers < 0, numbers ^ _FLIPPED, numbers)
 
 
+def _doubles(numbers: Array) -> Any:
+    doubles = _turned(numbers).view(np.float64)
+    return None if np.isnan(doubles).any() else pa.array(doubles)
+
+
 _NUMBERINGS: Final = {
     Kind.INTEGER: Numbering(_same, _same, lambda column: column.to_numpy(), pa.array),
     Kind.DATE: Numbering(
@@ -75,7 +80,7 @@ _NUMBERINGS: Final = {
         _bits,
         _double,
         lambda column: _turned(column.to_numpy().view(np.int64)),
-        lambda numbers: pa.array(_turned(numbers).view(np.float64)),
+        _doubles,
     ),
 }
 

@@ -81,9 +81,9 @@ class _Decoded:
             def logic(input: InputPort[Any, Update], output: OutputPort[Any]) -> None:
                 batch: Any
                 for capability, batch in input:
-                    containers = self._tables(batch) if self.alone and is_columns(batch) else [self._rows(batch)]
+                    tables = self._tables(batch) if self.alone and is_columns(batch) else None
                     with output.session(capability) as session:
-                        for container in containers:
+                        for container in [self._rows(batch)] if tables is None else tables:
                             session.give_batch(container)
 
             return logic
@@ -99,7 +99,7 @@ class _Decoded:
             return (None if key is NULL_KEY else self.keys[0].value_of(key),)
         return tuple(None if number is None else way.value_of(number) for way, number in zip(self.keys, unpacked(key)))
 
-    def _tables(self, updates: Updates) -> list[RowColumns]:
+    def _tables(self, updates: Updates) -> list[RowColumns] | None:
         counts, tables = updates.counts(), []
         for diff in np.unique(counts).tolist():
             part = updates.chosen(counts == diff)
@@ -107,5 +107,7 @@ class _Decoded:
             keys = (part.keys,) if len(self.keys) == 1 else unpacked(part.keys)
             columns = [way.column_of(numbers) for way, numbers in zip(self.keys, keys, strict=True)]
             columns.append(self.value.column_of(part.values))
+            if any(column is None for column in columns):
+                return None
             tables.append(RowColumns(tuple(map(LazyColumn, columns)), len(part), diff))
         return tables
