@@ -157,6 +157,7 @@ PAIRS = {
     "a view more in front": of_views(TOTALS, JOINED | TOTALS),
     "a first view": of_views({}, TOTALS | BIG),
     "a join more": of_views({}, JOINED),
+    "greatest numbers more": of_views(TOTALS, TOTALS | {"most": "select n, max(id) as m from orders group by n"}),
     "a loop more": of_views(TOTALS, TOTALS | CHAIN),
     "a constant view more": of_views({}, {"one": "select 1 as one"}),
     "a view less": of_views(TOTALS | JOINED, TOTALS),

@@ -77,6 +77,7 @@ class _Decoded:
 
         def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
             info.declare_stateless()
+            info.declare_collection()
 
             def logic(input: InputPort[Any, Update], output: OutputPort[Any]) -> None:
                 batch: Any
