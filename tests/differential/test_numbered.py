@@ -115,6 +115,19 @@ def test_not_a_number_is_the_greatest_of_many_groups_too() -> None:
         assert chosen.at(0) == {(key,): 1 for key in range(200)}
 
 
+def test_a_decimal_below_zero_that_is_zero_is_the_zero_of_doubles() -> None:
+    schema = pa.schema([("d", pa.decimal128(8, 2)), ("v", pa.int64())])
+    query = "select cast(d as double) as k, max(v) as v from t group by cast(d as double)"
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            table = dd.table(scope, schema, name="t")
+            output = dd.sql(scope, query, t=table).output()
+        for number, text in enumerate(["-0.00", "0.00"]):
+            table.session.insert((Decimal(text), number))
+        table.session.close()
+        assert output.at(0) == {(0.0, 1): 1}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_joins_on_values_of_several_kinds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timely.differential.tables.expressions.column_stages.FEW", 1)

@@ -261,7 +261,7 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.BOOLEAN, Kind.INTEGER): int,
     (Kind.BOOLEAN, Kind.DOUBLE): float,
     (Kind.BOOLEAN, Kind.TEXT): lambda value: "true" if value else "false",
-    (Kind.DECIMAL, Kind.DOUBLE): float,
+    (Kind.DECIMAL, Kind.DOUBLE): lambda value: float(value) + 0.0,  # there is one zero
     (Kind.DECIMAL, Kind.INTEGER): lambda value: int(value.to_integral_value(ROUND_HALF_UP)),
     (Kind.DOUBLE, Kind.INTEGER): _integer_of_double,
     (Kind.TEXT, Kind.INTEGER): parsing.integer_of,
