@@ -105,6 +105,23 @@ def test_sums_are_exact_however_rows_come(query: str, by_columns: Any, monkeypat
         assert epochs.held_on_workers(view(query)) == expected
 
 
+def test_counts_below_zero_and_beyond_64_bits_come_back_by_rows_and_columns() -> None:
+    rows = [("a", None, number, None) for number in range(6)]
+    many = [("b", None, None, None)] * 4
+    steps: list[Any] = [[(row, -1) for row in rows], [(rows[0], 1)], [(row, 2) for row in rows], [(row, 1 << 70) for row in many]]
+    held = Epochs({"t": SCHEMA}, [{"t": step} for step in steps]).held(view(BY_ONE), lambda time: time != 1)
+    mean_of_all = ("a", 7, 15, 15 / 7, None)
+    assert held == [
+        typed((row, 1) for row in result)
+        for result in (
+            [("a", -6, -15, 2.5, None)],
+            [("a", -5, -15, 3.0, None)],
+            [mean_of_all],
+            [mean_of_all, ("b", 4 << 70, None, None, None)],
+        )
+    ]
+
+
 def phase(worker: timely.Worker, where: Path, query: str, epochs: Epochs, stop: int) -> list[Any]:
     """Go on from a checkpoint up to ``stop``, where another is made; return what each epoch holds."""
     with Recovery(worker, where) as recovery:

@@ -254,7 +254,7 @@ def _averages(scale: int) -> Callable[[Sequence[Any]], Any]:
         counts, totals = sums
         if scale > 22 or not (np.abs(totals) <= 1 << 53).all():
             return None
-        return pa.array(totals / float(10**scale) / np.maximum(counts, 1), mask=counts == 0)
+        return pa.array(totals / float(10**scale) / np.where(counts == 0, 1, counts), mask=counts == 0)
 
     return averages
 

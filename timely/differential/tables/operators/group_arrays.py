@@ -24,6 +24,7 @@ from timely.differential.tables.operators.aggregations import Sums
 from timely.differential.trace.compaction_frontier import Holds
 from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.entries import Entry
+from timely.differential.trace.row_values import ArrowValues
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
 from timely.differential.trace.trace_limits import TraceLimits
@@ -128,8 +129,8 @@ def times(column: Array, factor: int) -> Array:
     >>> times(np.array([1 << 62]), 2).tolist() == [1 << 63]
     True
     """
-    if factor == 1:
-        return column
+    if factor == 1 or not column.any():
+        return column  # also where the factor has more than 64 bits
     product: Array = (column if _greatest(column) * abs(factor) < _LIMIT else column.astype(object)) * factor
     return product
 
@@ -298,19 +299,10 @@ class _GroupArrays:
 
 def _concatenated(tables: Sequence[RowColumns]) -> RowColumns | None:
     """Return the rows of tables as one, ``None`` where their columns are not alike."""
-    if len(tables) == 1:
-        return tables[0]
-    columns: list[LazyColumn] = []
-    for parts in zip(*([column.get() for column in table.columns] for table in tables)):
-        if isinstance(parts[0], Fixed):
-            if len({part.scale for part in parts}) > 1:
-                return None
-            columns.append(LazyColumn(Fixed(pa.concat_arrays([part.numbers for part in parts]), parts[0].scale)))
-        else:
-            if any(part.type != parts[0].type for part in parts):
-                return None
-            columns.append(LazyColumn(pa.concat_arrays(parts)))
-    return RowColumns(tuple(columns), sum(map(len, tables)))
+    first, *more = [ArrowValues(table.columns, len(table)) for table in tables]
+    if any(values.kind != first.kind for values in more):
+        return None
+    return RowColumns(first.concatenated(more).columns, sum(map(len, tables))) if more else tables[0]
 
 
 @attrs.define(eq=False)
