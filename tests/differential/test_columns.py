@@ -15,7 +15,7 @@ from tests.differential.epochs import changing
 from tests.differential.test_operators import ONE
 from timely import differential as dd
 from timely.errors import ContainerError
-from timely.testing.differential import Cluster, Containers, run, updates_in_traces
+from timely.testing.differential import Cluster, Containers, run, small_columns, updates_in_traces
 
 NUMBERS = range(200)
 
@@ -75,6 +75,16 @@ def test_numbers_at_the_ends_of_64_bits_and_beyond(name: str, seed: int) -> None
     conditions: Any = {"workers": 1 + 2 * (seed % 2), "compact": seed > 1}
     for containers in ("columns", "mixed"):
         assert run(OPERATORS[name], changes, containers=containers, **conditions) == expected
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_counts_leave_64_bits_also_where_rows_become_columns(name: str) -> None:
+    pairs = [(n, n % 2) for n in range(8)]
+    changes = [(pair, time, -2 if time == 3 else 1 << 62) for pair in pairs for time in range(4)]
+    expected = run(OPERATORS[name], changes)
+    with small_columns(1):
+        assert run(OPERATORS[name], changes) == expected
+        assert run(OPERATORS[name], changes, compact=True) == expected
 
 
 MANY = 20_000

@@ -135,6 +135,17 @@ def test_arrow_rows_of_one_difference_and_type_are_one_delta() -> None:
     assert [sum(diff for _, _, diff in trace.history(key)) for key in (1, 2, 3)] == [1, 0, 1]
 
 
+def test_large_differences_of_arrow_rows_add_up_exactly() -> None:
+    pytest.importorskip("pyarrow")
+    with attrs.evolve(TraceLimits.current(), patience=0, policy=EVERYTHING):
+        trace: Trace[Any] = Trace(lattice(int), True, lambda: [0])
+        for diff in (1 << 62, 1 << 62, 1 << 62, -1):
+            for delta in trace.row_deltas(0, [arrow_rows([((1, ("a", 0.5, Decimal(1))), diff)])]):
+                trace.append(0, delta)
+            trace.settle()
+    assert sum(diff for _, _, diff in trace.history(1)) == 3 * (1 << 62) - 1
+
+
 def test_no_step_of_a_merge_copies_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pa, np = pytest.importorskip("pyarrow"), pytest.importorskip("numpy")
     from timely.differential.updates.row_columns import KeyedRows, LazyColumn, RowColumns

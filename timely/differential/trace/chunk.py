@@ -19,7 +19,7 @@ import numpy as np
 
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.layouts import Layout
-from timely.differential.updates.int_columns import Array, integers, order_and_starts, summed
+from timely.differential.updates.int_columns import LARGE, Array, greatest_of, integers, order_and_starts, summed
 from timely.operators.keyed.sorted_keys import equal_keys, spread
 
 if TYPE_CHECKING:
@@ -507,13 +507,13 @@ def one(parts: Sequence[Gathered], pairs: bool) -> Gathered:
 def chunk_of_rows(entries: Mapping[Any, Sequence[Entry]], moved: Callable[[T], T] | None, pairs: bool) -> Chunk[T] | None:
     """Return the sum of the entries of a dictionary, at the times that ``moved`` takes theirs to.
 
-    ``None`` unless all are whole numbers.
+    ``None`` unless all are whole numbers, and no difference is large.
     """
     keys = integers(list(entries))
     rows = [(number, *entry) for number, key in enumerate(entries) for entry in entries[key]]
     values = integers([row[1] for row in rows]) if pairs else None
     diffs = integers([row[3] for row in rows])
-    if keys is None or diffs is None or (pairs and values is None):
+    if keys is None or diffs is None or greatest_of(diffs) >= LARGE or (pairs and values is None):
         return None
     codes_of: dict[T, int] = {}
     codes = np.array([codes_of.setdefault(row[2], len(codes_of)) for row in rows], np.int32)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from timely.differential.trace.chunk import Chunk, Gathered, Matches
     from timely.differential.trace.int_delta import IntDelta
     from timely.differential.updates.int_columns import Array, Updates
+    from timely.differential.updates.row_columns import KeyedRows
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -120,7 +121,7 @@ class Trace(Generic[T]):
 
     def row_deltas(self, time: T, batches: Sequence[Container]) -> Iterable[Delta[T]]:
         """Return what ``deltas`` does, but of batches that are all Arrow rows as such."""
-        if not is_keyed_rows(batches[0]) or not self._takes_rows(sum(map(len, batches))):
+        if not is_keyed_rows(batches[0]) or not self._takes_rows(batches):
             return self.deltas(time, batches)
         from timely.differential.trace.row_values import ArrowDelta, together
 
@@ -167,10 +168,13 @@ class Trace(Generic[T]):
         part = updates.__getitem__ if isinstance(updates, list) else updates.chosen
         return (part(slice(row, row + largest)) for row in range(0, size, largest))
 
-    def _takes_rows(self, updates: int) -> bool:
-        """Return whether so many updates are to be kept as columns: not many small chunks."""
-        largest = max(map(len, self._spines), default=0)
-        return self.pairs and (updates >= self.limits.folded or 16 * updates >= largest)
+    def _takes_rows(self, batches: Sequence[KeyedRows]) -> bool:
+        """Return whether updates are to be kept as columns: not many small chunks, and no difference is large."""
+        from timely.differential.updates.int_columns import LARGE
+
+        updates, largest = sum(map(len, batches)), max(map(len, self._spines), default=0)
+        small = all(abs(batch.table.diff) < LARGE for batch in batches)
+        return self.pairs and small and (updates >= self.limits.folded or 16 * updates >= largest)
 
     def load(self, key: object, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
