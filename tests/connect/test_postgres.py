@@ -305,7 +305,12 @@ def test_numbers_of_transactions_come_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "text"), [("host=/nowhere password=secret", "/nowhere"), ("host=/nowhere secret", "is not read")]
+    ("where", "text"),
+    [
+        ("host=/nowhere password=secret", "/nowhere"),
+        ("host=/nowhere secret", "is not read"),
+        ("postgresql://user:p@secret@nowhere/db", "is not read"),
+    ],
 )
 def test_no_error_and_no_repr_has_a_password(where: str, text: str) -> None:
     pytest.importorskip("psycopg")

@@ -149,11 +149,14 @@ def postgres_connection(where: str) -> Any:
     from psycopg.conninfo import conninfo_to_dict
 
     try:
-        conninfo_to_dict(where)
+        host = str(conninfo_to_dict(where).get("host", ""))
     except psycopg.ProgrammingError:
+        host = "not@read"
+    if "@" in host[1:]:  # as where a password has one, whose rest would be in errors; a socket may begin with it
         raise ConnectorError(
-            "the connection string of PostgreSQL is not read: write 'host=... dbname=...', or 'postgresql://user@host/database'"
-        ) from None
+            "the connection string of PostgreSQL is not read: write 'host=... dbname=...', or 'postgresql://user@host/database',"
+            " with '%40' for an '@' of the password"
+        )
     return psycopg.connect(where, autocommit=True)
 
 
