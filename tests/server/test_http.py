@@ -349,6 +349,34 @@ def test_a_query_lives_as_long_as_its_client(served: Served) -> None:
     wait_until(lambda: served.views.queries == 0)
 
 
+def test_queries_that_lag_hold_up_no_read(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, waiting, caught_up = Views.read, threading.Semaphore(0), threading.Event()
+
+    def lag(views: Views, name: str, *arguments: Any) -> Any:
+        if name.startswith("query-"):
+            waiting.release()
+            caught_up.wait()
+        return read(views, name, *arguments)
+
+    def follow() -> None:
+        with Events(served.port, "/query", "POST", {"sql": "select count(*) as n from orders"}) as events:
+            assert rows(events.next().data) == [(3,)]
+
+    monkeypatch.setattr(Views, "read", lag)
+    clients = [threading.Thread(target=follow) for _ in range(5)]
+    for client in clients:
+        client.start()
+    try:
+        assert all(waiting.acquire(timeout=60) for _ in clients)
+        assert ask(served.port, "/views/orders").status == 200
+        for path in ("/views/query-1", "/views/query-1/changes"):
+            assert ask(served.port, path).status == 404
+    finally:
+        caught_up.set()
+    for client in clients:
+        client.join()
+
+
 def test_a_query_that_is_read_once(served: Served) -> None:
     answer = ask(served.port, "/query", "POST", "select total from totals where customer = 'ada'", Accept="application/json")
     assert answer.content["rows"] == [{"total": 42}] and answer.content["time"] == 0

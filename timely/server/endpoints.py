@@ -23,6 +23,7 @@ from weakref import WeakMethod
 
 from aiohttp import web
 
+from timely.differential.tables.names.statements import NAME
 from timely.differential.tables.values.kinds import Column
 from timely.errors import (
     CompactedError,
@@ -422,7 +423,7 @@ class Endpoints:
                 return await self._send_content(request, await self._reading(_content, query.name, answer, accept))
             await self._loop.run_in_executor(self._queries, query.start)
             subject = await self._reading(self._subject, query.name)
-            first = await self._reading(self._first, subject, query)
+            first = await self._loop.run_in_executor(self._queries, self._first, subject, query)  # which waits for the query
             return await self._follow(request, subject, first, of_query=True)
 
     async def _sql(self, request: web.Request, *options: str) -> tuple[str, dict[str, bool]]:
@@ -565,7 +566,11 @@ def _only(options: MultiMapping[str], name: str) -> str | None:
 
 
 def _view(request: web.Request) -> str:
-    return request.match_info["name"].lower()
+    """Return the name of a table or view; only who has begun a query reads that, since it may lag."""
+    name = request.match_info["name"].lower()
+    if not NAME.fullmatch(name):
+        raise OutputError(f"there is no table or view {brief(name)}")
+    return name
 
 
 def _name_in(url: str) -> str:
