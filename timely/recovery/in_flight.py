@@ -63,12 +63,16 @@ class MessagesInFlight:
         """Do nothing: there is no log."""
 
 
-def restore_messages(scope: ScopeBuilder[Any], messages: Iterable[Waiting]) -> None:
-    """Put messages where they waited. ``ChangedDataflowError`` for an operator that is not there."""
-    named = {without_functions(operator.info.identity): operator for operator in operators(scope.subgraph)}
-    by_path = {without_functions(operator.path): operator for operator in operators(scope.subgraph)}  # older formats
+def restore_messages(scope: ScopeBuilder[Any], messages: Iterable[Waiting], *, named: bool = True) -> None:
+    """Put messages where they waited, by the identities of operators, or their paths.
+
+    ``ChangedDataflowError`` for an operator that is not there.
+    """
+    by_name = {
+        without_functions(operator.info.identity if named else operator.path): operator for operator in operators(scope.subgraph)
+    }
     for name, input, time, batch in messages:
-        operator = named.get(name) or by_path.get(name)
+        operator = by_name.get(name)
         if operator is None:
             raise ChangedDataflowError(
                 f"the checkpoint has a message for operator {name}, which is not there: run the program that wrote it, or use"

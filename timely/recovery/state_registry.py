@@ -230,7 +230,7 @@ class WorkerState:
         """Put the messages of the checkpoint, if it has any, into the queues of a dataflow that is built."""
         key = messages_key(number)
         if self.start is not None and key in self.start.layers:
-            restore_messages(scope, self._items(key, self.start.layers[key], self.index))
+            restore_messages(scope, self._items(key, self.start.layers[key], self.index), named=self.start.named)
 
     def _calls(self, key: Key, part: StatePart, state: RegisteredState) -> Iterator[tuple[Callable[[Any], object], Any]]:
         """Yield what to call with what. Only a log without ``save`` has layers of several worker counts."""
