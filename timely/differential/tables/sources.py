@@ -27,7 +27,7 @@ from timely.differential.tables.arrow_rows import (
 )
 from timely.differential.tables.expressions.column_stages import checked
 from timely.differential.tables.expressions.relation import Relation
-from timely.differential.tables.names.queries import OrderedRows, answer_of, query_of, relation_of, useless_order
+from timely.differential.tables.names.queries import OrderedRows, answer_of, query_of, relation_of, text_of, useless_order
 from timely.differential.tables.names.refusals import naming_the_line
 from timely.differential.tables.table_class import Table, relations, table_of
 from timely.differential.tables.values.kinds import Column, columns_of, common, conversion, lower_case, row_check
@@ -289,7 +289,7 @@ def sql(
     if scope.parent is not None:
         raise GraphError(f"sql(name={name!r}) in scope {scope.path!r}: a name is of the outermost scope, so give none in a loop")
     columns = [f"{key}({_columns(getattr(tables[key], 'schema', None))})" for key in sorted(tables)]
-    text = f"{query_of(query).sql(dialect='duckdb', comments=False)} over {', '.join(columns) or 'nothing'}"
+    text = f"{text_of(query_of(query))} over {', '.join(columns) or 'nothing'}"
     reads = tuple(rows._history.name for _, rows in sorted(tables.items()) if isinstance(rows, Table) and rows._history)
     with scope.identities.named(name, "view", text, reads) as start:
         return with_history(query_over(scope, query, tables, warns=True), name, start, None)
@@ -313,7 +313,7 @@ def answer_over(scope: ScopeBuilder[Any], query: str, tables: Mapping[str, Table
 
 
 def _sources(tables: Mapping[str, Any]) -> dict[str, Relation]:
-    return relations({lower_case(name): _as_table(each) for name, each in tables.items()})
+    return relations({lower_case(name): _as_table(each) for name, each in sorted(tables.items())})
 
 
 def _as_table(rows: Any) -> Any:

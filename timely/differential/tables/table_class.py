@@ -115,6 +115,7 @@ class Table(Generic[T]):
 
     def to_batches(self, *, name: str = "to_batches") -> Stream[T, pa.RecordBatch]:
         """Return the changes of each complete time as Arrow batches: the columns, and ``count``, by how much each row changed."""
+        self._note("to_batches")
         return self.collection.to_batches(self.schema, name=name)
 
     def write(self, sink: SinkConnector, *, name: str | None = None) -> None:
@@ -133,6 +134,7 @@ class Table(Generic[T]):
         >>> sorted(broker.rows)
         [('be', 1), ('to', 2)]
         """
+        self._note("write")
         self.collection.write(sink, columns=[column.name for column in self.columns], name=name)
 
     # -- windows of time -------------------------------------------------------------------------------------------
@@ -232,8 +234,8 @@ class Table(Generic[T]):
         return Table(recent, self.columns), Table(late, self.columns)
 
     def _note(self, *parts: object) -> None:
-        """Note the arguments of an operator, which the graph of a checkpoint does not show."""
-        self.scope.identities.note(" ".join(map(str, parts)))
+        """Note the arguments of an operator, and over which columns: the graph of a checkpoint does not show them."""
+        self.scope.identities.note(f"{' '.join(map(str, parts))} over {', '.join(map(str, self.columns))}")
 
     @naming_the_line
     def _axis(self, operator: str, column: Expression, *arguments: object) -> Axis:

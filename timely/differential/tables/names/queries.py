@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import attrs
@@ -33,6 +34,20 @@ def query_of(text: str) -> exp.Query:
     if not isinstance(tree, exp.Query):
         raise refusal(tree, f"a view is a query, not {written(tree).split()[0].upper()}")
     return tree
+
+
+def text_of(tree: exp.Query) -> str:
+    """Return a query as a text that another query has only where it means the same."""
+    text = tree.sql(dialect="duckdb", comments=False)
+    try:
+        if query_of(text) == tree:
+            return text
+    except SqlError:
+        pass
+    bare = tree.copy()  # SQLGlot leaves out parts of some texts, such as IGNORE NULLS
+    for node in bare.walk():
+        node.comments = None
+    return f"{text} [{blake2b(repr(bare).encode(), digest_size=8).hexdigest()}]"
 
 
 def statement_of(text: str) -> exp.Expr:
@@ -69,7 +84,8 @@ class OrderedRows(NamedTuple):
 def relation_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
     """Return the rows of a query over ``tables``."""
     if scope.allocator.registry is not None:  # a checkpoint would not tell it from another with the same operators
-        scope.identities.note(f"query {tree.sql(dialect='duckdb', comments=False)}")
+        columns = [f"{name}({', '.join(map(str, relation.columns))})" for name, relation in tables.items()]
+        scope.identities.note(f"query {text_of(tree)} over {', '.join(columns)}")
     return answer_of(scope, tree, tables, ordered=False).rows
 
 

@@ -135,6 +135,9 @@ class Column:
     kind: Kind
     nullable: bool = True
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.kind.value}{'' if self.nullable else ' not null'}"
+
 
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
