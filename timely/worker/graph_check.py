@@ -41,6 +41,13 @@ def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def describe_with_names(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
+    """Return ``describe(scope)``, what its named relations are, and what else a checkpoint would compare."""
+    made = scope.identities
+    named = [f"{of.kind or 'block'} {name}: {of.definition}" for name, of in made.relations.items()]
+    return (*describe(scope), *named, *(note for notes in made.notes.values() for note in notes))
+
+
 class GraphCheck:
     """The dataflows that one worker and its peers have built; ``known`` are the numbers of this worker's."""
 

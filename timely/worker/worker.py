@@ -39,7 +39,7 @@ from timely.worker.build_warnings import warn_of_never_run, warn_of_no_way_out, 
 from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
 from timely.worker.explanation_data import Explanation, Place
 from timely.worker.gc_control import collector_paused, find_garbage, times_frozen
-from timely.worker.graph_check import GraphCheck, describe
+from timely.worker.graph_check import GraphCheck, describe_with_names
 from timely.worker.memory_accounts import accounts_of
 from timely.worker.peer_pressure import PATIENCE, FlowControl
 from timely.worker.scheduler import Scheduler
@@ -195,7 +195,7 @@ class Worker:
         if self._alone:
             return
         sketches = {path: sketch for path, (sketch, _) in dataflow.scope.given.items()}
-        self._send_all(GraphMessage(number, self._graph_check.built(number, describe(dataflow.scope)), sketches))
+        self._send_all(GraphMessage(number, self._graph_check.built(number, describe_with_names(dataflow.scope)), sketches))
         self._graph_check.expect(number, dataflow.name)
         for sender, message in self._early.pop(number, ()):
             self._deliver_to_dataflow(sender, message)
