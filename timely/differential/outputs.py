@@ -112,6 +112,8 @@ class Output(Generic[T, D]):
         if begins is not None:
             self._lub = lattice(scope.time).lub
             self._since = begins.first
+        elif scope.parent is None and (start := scope.identities.starts.get(info.relation)) is not None:
+            self._since = start.time  # it begins anew, and is sent what came before as of then
 
         def rescale(parts: Sequence[Iterable[Any]]) -> None:
             saved = chain.from_iterable(parts)
