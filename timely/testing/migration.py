@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 from timely import Recovery, ScopeBuilder, Worker, execute
-from timely.errors import ChangedDataflowError
+from timely.errors import ChangedDataflowError, ConfigurationError
 from timely.recovery import MemoryStore
 
 if TYPE_CHECKING:
@@ -66,25 +66,34 @@ def check_migration(
     True
     """
     refusals: dict[int, str] = {}
-    for begin in range(1, len(stream)) if at is None else at:
+    begins = list(range(1, len(stream)) if at is None else at)
+    if not begins or not all(0 < begin < len(stream) for begin in begins):
+        raise ConfigurationError(f"at={begins}: the new program begins at one of the epochs 1 to {len(stream) - 1} of the stream")
+    for begin in begins:
         store = MemoryStore()
         before = _run(old, store, stream, 0, begin, workers[0])
         middle = (begin + len(stream) + 1) // 2
         change = {"renamed": renamed, "dropped": dropped}
+        later = _called(stream, renamed or {})
         try:
             runs = [
-                _run(new, store, stream, begin, middle, workers[1], **change),
-                _run(new, store, stream, middle, len(stream), workers[2], **change),
+                _run(new, store, later, begin, middle, workers[1], **change),
+                _run(new, store, later, middle, len(stream), workers[2], **change),
             ]
         except ChangedDataflowError as error:
             refusals[begin] = str(error)
             continue
-        had = [_known(epoch, before.columns) for epoch in stream[:begin]]
-        beginning = _run(new, MemoryStore(), [*had, *stream[begin:]], 0, len(stream), workers[0])
+        had = _called([_known(epoch, before.columns) for epoch in stream[:begin]], renamed or {})
+        beginning = _run(new, MemoryStore(), [*had, *later[begin:]], 0, len(stream), workers[0])
         _compare(before, runs, beginning, begin, renamed or {})
-    if refusals and len(refusals) < len(range(1, len(stream)) if at is None else list(at)):
+    if refusals and len(refusals) < len(set(begins)):
         raise AssertionError(f"some epochs are refused, and others are not: {refusals}")
     return next(iter(refusals.values()), None)
+
+
+def _called(epochs: Sequence[Epoch], names: Mapping[str, str]) -> list[Epoch]:
+    """Return epochs with the names that tables have now."""
+    return [{names.get(name, name): changes for name, changes in epoch.items()} for epoch in epochs]
 
 
 def _known(epoch: Epoch, columns: Mapping[str, Sequence[str]]) -> Epoch:
