@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import timely
+from timely import differential as dd
 from timely.cli import main
 from timely.server import Views
 
@@ -89,6 +91,23 @@ def test_what_a_changed_program_would_do(tmp_path: Path, capsys: pytest.CaptureF
     assert "none.py made no timely.Recovery" in printed(capsys, "diff", where, none, status=1)
     assert "diff needs a program" in printed(capsys, "diff", where, status=1)
     assert before == {path.name: path.read_bytes() for path in Path(where).iterdir()}
+
+
+def test_parts_that_were_called_otherwise_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(name: str, **how: Any) -> None:
+        worker = timely.Worker()
+        with timely.Recovery(worker, tmp_path, changed="migrate", **how) as recovery:
+            with worker.dataflow(int) as scope:
+                table = dd.table(scope, "n long", name=name)
+            begin = recovery.time or 0
+            table.session.advance_to(begin)
+            table.session.insert((begin,))
+            table.session.advance_to(begin + 1)
+            recovery.checkpoint(begin + 1)
+
+    run("a")
+    run("b", renamed={"a": "b"})
+    assert re.search(r"\n +2 +[0-9]+ bytes +2  b/rows#[0-9], part 1 of dataflow 0\n", printed(capsys, "show", tmp_path))
 
 
 def test_the_data_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,8 @@ def _items(store: Store, manifest: Manifest, key: Key, layers: list[Layer]) -> s
             for worker in range(layer.peers):
                 name = state_name(layer.checkpoint, worker)
                 file = StateFile(name, store.open, manifest.files[name].size, manifest.files[name].digest)
-                count += sum(1 for _ in file.own(key)) + sum(1 for _ in file.routed(key, 0, 1))
+                stored = layer.key or key
+                count += sum(1 for _ in file.own(stored)) + sum(1 for _ in file.routed(stored, 0, 1))
     except (ImportError, AttributeError):
         return "?"
     return f"{count:,}"
