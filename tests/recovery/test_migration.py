@@ -13,7 +13,7 @@ import pytest
 
 import timely
 from timely import differential as dd
-from timely.errors import ChangedDataflowError, ConfigurationError, GraphError
+from timely.errors import ChangedDataflowError, CompactedError, ConfigurationError, GraphError, TimelyWarning
 from timely.recovery import MemoryStore
 from timely.testing import check_migration
 
@@ -116,6 +116,11 @@ def methods(condition: str, size: int = 5) -> Any:
     return more
 
 
+def batches(scope: Any, tables: dict[str, Any]) -> Mapping[str, Any]:
+    tables["v"].to_batches().capture()
+    return {}
+
+
 def below(view: str) -> Any:
     """Unnamed operators below a view: of a collection, with their state."""
 
@@ -181,6 +186,12 @@ PAIRS = {
     "global to grouped": of_views({"v": "select sum(n) as s from orders"}, {"v": "select sum(n) as s from orders group by id"}),
     "view renamed": of_views(TOTALS | BIG, {"sums": TOTALS["totals"], "big": BIG["big"].replace("totals", "sums")}),
     "view renamed with its state": of_views(TOTALS, {"sums": TOTALS["totals"]}, renamed={"totals": "sums"}),
+    "table renamed": Pair(
+        program(TOTALS, {"orders": ORDERS}),
+        program({"totals": TOTALS["totals"].replace("orders", "sales")}, {"sales": ORDERS}),
+        None,
+        {"renamed": {"orders": "sales"}},
+    ),
     "view dropped": of_views(TOTALS | BIG, TOTALS | BIG, dropped=["totals"]),
     "table more": Pair(program(TOTALS, {"orders": ORDERS}), program(TOTALS | JOINED, TABLES)),
     "table gone": Pair(program(TOTALS), program(TOTALS, {"orders": ORDERS}), "'items' is gone, and its rows would be lost"),
@@ -215,6 +226,16 @@ PAIRS = {
     "unnamed": Pair(program({}), program({}, more=unnamed), "unnamed operators have changed, .*; name what is to change"),
     "methods": Pair(program({}, more=methods("n > 0")), program({}, more=methods("n  > 0"))),
     "other condition": Pair(program({}, more=methods("n > 0")), program({}, more=methods("n > 1")), "it has query .*n > 0"),
+    "methods over other columns": Pair(
+        program({}, {"orders": "id long, n long"}, more=methods("n > 0")),
+        program({}, {"orders": "n long, id long"}, more=methods("n > 0")),
+        "it has query .* over this.id BIGINT, n BIGINT., and now",
+    ),
+    "batches of other columns": Pair(
+        program({"v": "select id, n from orders"}, more=batches),
+        program({"v": "select n, id from orders"}, more=batches),
+        "it has to_batches over id BIGINT, n BIGINT, and now",
+    ),
     "other windows": Pair(program({}, more=methods("n > 0")), program({}, more=methods("n > 0", 3)), "it has tumbling n 5"),
     "unnamed below": Pair(
         program(TOTALS, more=below("totals")), program({"totals": "select n from orders"}, more=below("totals"))
@@ -366,7 +387,83 @@ def test_an_import_does_not_go_on_where_its_trace_begins_anew() -> None:
 def test_names_are_checked() -> None:
     store = MemoryStore()
     run(store, program(TOTALS | BIG), changed="migrate")
-    for renamed, why in {("totls", "sums"): "the checkpoint has neither", ("totals", "big"): "the checkpoint has both"}.items():
-        with pytest.raises(ConfigurationError, match=why):
-            run(store, program(TOTALS | BIG), changed="migrate", renamed=dict([renamed]))
+    swapped = {"totals": "big", "big": "totals"}
+    for renamed, why in (({"totls": "sums"}, "neither"), ({"totals": "big"}, "both"), (swapped, "both")):
+        with pytest.raises(ConfigurationError, match=f"the checkpoint has {why}"):
+            run(store, program(TOTALS | BIG), changed="migrate", renamed=renamed)
     run(store, program(TOTALS | BIG), changed="migrate", renamed={"sums": "totals"})
+
+
+def test_a_drop_that_stays_in_the_program_is_warned_of() -> None:
+    store = MemoryStore()
+    run(store, program({}, {"orders": "id long"}), changed="migrate")
+    run(store, program({}, {"orders": ORDERS}), changed="migrate", dropped={"orders"})
+    with pytest.warns(TimelyWarning, match="dropped={'orders'}: nothing of it has changed; leave it out"):
+        run(store, program({}, {"orders": ORDERS}), changed="migrate", dropped={"orders"})
+
+
+def test_a_new_output_has_no_history_before_the_change() -> None:
+    store = MemoryStore()
+    run(store, program({}), changed="migrate")
+    worker = timely.Worker()
+    with timely.Recovery(worker, store, changed="migrate"), worker.dataflow(int, name="flow") as scope:
+        tables, outputs = program(TOTALS)(scope)
+        for table in tables.values():
+            table.session.advance_to(2)
+    with pytest.raises(CompactedError, match="its history begins at 1"):
+        outputs["totals"].at(0)
+
+
+def test_workers_have_the_same_definitions() -> None:
+    def build(worker: timely.Worker) -> None:
+        with timely.Recovery(worker, MemoryStore(), changed="migrate"), worker.dataflow(int) as scope:
+            dd.table(scope, pa.table({"n": range(worker.index)}, schema=pa.schema([("n", pa.int64())])), name="rates")
+        worker.run()
+
+    with pytest.raises(GraphError, match=r"worker \d has view rates: n int64, data .*, worker \d has view rates"):
+        timely.execute(build, workers=2)
+
+
+def test_tables_of_a_view_are_given_in_any_order() -> None:
+    def build(scope: Any, *names: str) -> Any:
+        tables = {name: dd.table(scope, columns(TABLES[name]), name=name) for name in TABLES}
+        dd.sql(scope, JOINED["joined"], name="joined", **{name: tables[name] for name in names})
+        return tables, {}
+
+    store = MemoryStore()
+    run(store, lambda scope: build(scope, "orders", "items"), changed="migrate")
+    run(store, lambda scope: build(scope, "items", "orders"), changed="migrate")
+
+
+def test_a_rehearsal_has_an_epoch_before_the_change_and_one_after() -> None:
+    for at in (None, [0], [1]):
+        with pytest.raises(ConfigurationError, match="the new program begins at one of the epochs 1 to 0 of the stream"):
+            check_migration(program({}), program({}), [{}], at=at)
+
+
+def test_a_name_that_is_given_away_begins_anew() -> None:
+    def run(tables: Mapping[str, str], **how: Any) -> Any:
+        worker = timely.Worker()
+        with timely.Recovery(worker, store, changed="migrate", **how) as recovery:
+            with worker.dataflow(int) as scope:
+                inputs, outputs = program({}, tables)(scope)
+            begin = recovery.time or 0
+            for table in inputs.values():
+                table.session.advance_to(begin)
+                if not begin:
+                    table.session.insert((7,))
+                table.session.advance_to(begin + 1)
+            recovery.checkpoint(begin + 1)
+            return {name: output.at(begin) for name, output in outputs.items()}
+
+    for new in ("id long", "id long, n long"):
+        store = MemoryStore()
+        run({"orders": "id long"})
+        assert run({"orders": new, "sales": "id long"}, renamed={"orders": "sales"}) == {"orders": {}, "sales": {(7,): 1}}
+
+
+def test_what_a_text_of_sql_leaves_out_is_a_change() -> None:
+    query = "select item, lag(price{}) over (order by item) as last from items"
+    rows = [({"item": item, "price": price}, 1) for item, price in (("a", 1.5), ("b", None), ("c", 2.5))]
+    old, new = (program({"v": query.format(nulls)}) for nulls in (" ignore nulls", ""))
+    assert check_migration(old, new, [{"items": rows}, {}]) is None

@@ -31,6 +31,11 @@ class NamedRelation:
     origin: Origin | None = attrs.field(default=None, eq=False)
 
 
+def name_within(relation: str, operator: str) -> str:
+    """Return what a relation calls an operator: nothing where it has the relation's own name, which may become another."""
+    return "" if operator == relation else operator
+
+
 class Identities:
     """The relations of one dataflow while it is built; ``current`` is the one that operators belong to, ``""`` without a name."""
 
@@ -52,7 +57,7 @@ class Identities:
         before = (relation or around) if top else self.identities[around]
         number = self._counts[before]
         self._counts[before] += 1
-        identity = self.identities[path] = f"{before}/{name}#{number}"
+        identity = self.identities[path] = f"{before}/{name_within(relation, name)}#{number}"
         return identity
 
     def note(self, text: str) -> None:

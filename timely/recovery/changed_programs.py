@@ -44,15 +44,17 @@ class Change:
         """Return what concerns the relations of one dataflow, without the names that they have got already."""
         renamed = {old: new for old, new in self.renamed.items() if old in relations}
         for old, new in renamed.items():
-            if new in relations and new not in renamed:
+            if new in relations:  # names that change places would do so in every run
                 raise ConfigurationError(
-                    f"renamed={{{old!r}: {new!r}}}: the checkpoint has both: leave out what is renamed already"
+                    f"renamed={{{old!r}: {new!r}}}: the checkpoint has both: leave out what is renamed already, or rename"
+                    f" {new!r} in a run before"
                 )
         return attrs.evolve(self, renamed=renamed)
 
     def former(self, name: str) -> str:
-        """Return the name that a relation had in the checkpoint."""
-        return called(name, {new: old for old, new in self.renamed.items()})
+        """Return the name that a relation had in the checkpoint: none of there for a new one with a name that another had."""
+        nowhere = {old: f"/{old}" for old in self.renamed}
+        return called(name, nowhere | {new: old for old, new in self.renamed.items()})
 
 
 def check_migration(

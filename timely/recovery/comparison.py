@@ -58,8 +58,8 @@ def called(name: str, names: Mapping[str, str]) -> str:
     >>> called("totals/output", {"totals": "sums"}), called("total", {"totals": "sums"})
     ('sums/output', 'total')
     """
-    first, slash, below = name.partition("/")
-    return names.get(name) or names.get(first, first) + slash + below
+    above = max((each for each in names if name == each or name.startswith(f"{each}/")), key=len, default="")
+    return names.get(above, above) + name.removeprefix(above)
 
 
 def reading(relation: RelationGraph, renamed: Mapping[str, str]) -> RelationGraph:

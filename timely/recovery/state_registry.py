@@ -12,18 +12,18 @@ from typing import Any, Final
 
 import attrs
 
-from timely.dataflow import ScopeBuilder
+from timely.dataflow import ScopeBuilder, warn
+from timely.dataflow.identity import name_within
 from timely.dataflow.operator_names import without_functions
 from timely.dataflow.operator_state import CheckpointFollower, Piece, RelationStart, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError
 from timely.recovery.changed_programs import Change, check_migration
 from timely.recovery.comparison import UNNAMED, Comparison, called, compare, reading
-from timely.recovery.in_flight import MessagesInFlight, check_scopes, messages_key, restore_messages
+from timely.recovery.in_flight import MessagesInFlight, check_scopes, children, messages_key, restore_messages
 from timely.recovery.manifest import Layer, Manifest, state_name
 from timely.recovery.relations import Relations, relations_of
 from timely.recovery.state_file import Key, StateFile
 from timely.recovery.store import Store
-from timely.scopes import Subgraph
 
 LAYERS: Final = 16
 """Layers of a logged part after which a checkpoint takes a full snapshot of it."""
@@ -314,7 +314,8 @@ class DataflowStateRegistry:
 
     def load_before(self, info: StatefulOperator, operator: str, part: StatePart) -> None:
         """Load what the checkpoint has of an operator of a relation that begins anew."""
-        before = f"{self._change.former(info.relation)}/{operator}#"
+        former = self._change.former(info.relation)
+        before = f"{former}/{name_within(former, operator)}#"
         keys = [key for key in self._unclaimed if key[1].startswith(before) and key[2] == part.number]
         if len(keys) != 1:
             raise self._changed(f"it has no rows of {info.relation!r}, whose definition has changed")
@@ -359,7 +360,7 @@ class DataflowStateRegistry:
             raise self._changed(f"its operator {name} had no part {part} of state")
         for _, name, part in sorted(self._unclaimed):
             raise self._changed(f"its operator {name} had a part {part} of state, which it does not declare now")
-        undeclared = list(_undeclared(scope.subgraph))
+        undeclared = [f"{part.info.name!r} ({part.path})" for part in children(scope.subgraph) if not part.info.state.declared]
         if undeclared:
             raise StateError(
                 f"dataflow {scope.name!r} is recoverable, and it is not known what state these operators have:"
@@ -376,6 +377,9 @@ class DataflowStateRegistry:
         assert self._before is not None
         change, start = self._change, self._state.start
         comparison = self._state.comparisons[self._number] = compare(self._before, relations, change.renamed)
+        idle = change.dropped & {*comparison.same} - self._fresh
+        if idle and self._state.index == 0:
+            warn(f"dropped={set(idle)}: nothing of it has changed; leave it out, or its rows go when its columns change next")
         if comparison.is_same and not self._fresh:
             return
         if change.migrate and start is not None and not start.in_flight:
@@ -399,15 +403,3 @@ class DataflowStateRegistry:
             f"checkpoint {self._state.start.name} is of another dataflow: {difference}. Run the program that wrote it, or use"
             " another directory to start anew"
         )
-
-
-def _undeclared(subgraph: Subgraph[Any, Any]) -> Iterator[str]:
-    """Yield the operators that have not declared their state, nested scopes included."""
-    for child in subgraph.children:
-        scope: Any = child.scope
-        if isinstance(scope, Subgraph):
-            yield from _undeclared(scope)
-            continue
-        state = getattr(getattr(scope, "info", scope), "state", None)
-        if state is None or not state.declared:
-            yield f"{child.name!r} ({subgraph.path}/{child.name}#{child.index})"
