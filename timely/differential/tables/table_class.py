@@ -134,7 +134,6 @@ class Table(Generic[T]):
         >>> sorted(broker.rows)
         [('be', 1), ('to', 2)]
         """
-        self._note("write")
         self.collection.write(sink, columns=[column.name for column in self.columns], name=name)
 
     # -- windows of time -------------------------------------------------------------------------------------------
