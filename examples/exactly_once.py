@@ -1,8 +1,8 @@
 """Exactly once: files that come into a folder, a view, and a table of SQLite, with processes that are killed in between.
 
 Each day's orders are a file. Two processes keep the table ``totals`` equal to a query over all files. On the first day the
-process that writes is killed just before it writes what a checkpoint holds; on the second just after that, when nothing has noted
-yet that it did. The next run goes on, and each order counts once.
+process that writes is killed just before it writes what a checkpoint holds. On the second it is killed just after, before
+anything has noted the write. The next run goes on, and each order counts once.
 """
 
 from __future__ import annotations

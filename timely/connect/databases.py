@@ -1,6 +1,6 @@
 """Sinks that are tables of a database: PostgreSQL, SQLite and DuckDB.
 
-Invariant: the rows of an epoch, its number and the history are in one transaction, which first locks the sink's line in the table
+Invariant: the rows of an epoch, its number and the history are in one transaction. It first locks the sink's line in the table
 ``timely_sinks``. Each row has a key; a change that does not meet the rows that are there is refused.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from timely.errors import ConnectorError, error_text, require_package
 _LINES: Final = "timely_sinks"
 
 
-class _DatabaseSink:
+class _DatabaseSink(ABC):
     """A table of a database that is kept equal to a view, by the columns of ``key``."""
 
     _mark = "?"
@@ -34,9 +35,9 @@ class _DatabaseSink:
         self._columns: tuple[str, ...] = ()
         self._connection: Any = None
 
+    @abstractmethod
     def _connect(self) -> Any:
         """Return a connection without transactions of its own."""
-        raise NotImplementedError
 
     def open(self, history: str, columns: Sequence[str] | None) -> int | None:
         """Lock the sink's line, and return its epoch."""

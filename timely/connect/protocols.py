@@ -1,7 +1,7 @@
 """``SourceConnector`` and ``SinkConnector``: what a connector implements.
 
-The invariants: reading a partition from a position gives what follows it, whenever that is done; a sink has the changes of an
-epoch whole or not at all, and knows the last epoch that it has. So a run that resumes from a checkpoint reads from the positions
+The invariants: whenever a partition is read from a position, the read gives what follows it. A sink has an epoch's changes whole
+or not at all, and knows the last epoch that it has. So a run that resumes from a checkpoint reads from the positions
 in it, and repeats its last commit without harm. Times are whole numbers; an epoch of a sink is the time of a checkpoint.
 """
 
