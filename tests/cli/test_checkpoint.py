@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import timely
 from timely import differential as dd
 from timely.cli import main
+from timely.recovery import LocalStore
+from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, state_name
+from timely.recovery.state_file import StateWriter, digest
 from timely.server import Views
+from timely.server.log import Disk, Frame, LogWriter
+
+RUN = "00000001-0123abcd"
 
 
 def program(worker: timely.Worker, where: Path) -> None:
@@ -108,6 +116,44 @@ def test_parts_that_were_called_otherwise_are_counted(tmp_path: Path, capsys: py
     run("a")
     run("b", renamed={"a": "b"})
     assert re.search(r"\n +2 +[0-9]+ bytes +2  b/rows#[0-9], part 1 of dataflow 0\n", printed(capsys, "show", tmp_path))
+
+
+class Bomb:
+    """Its pickle makes a file where it is read."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._place,)
+
+
+def test_what_is_in_the_directory_of_a_stranger_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state, log, ran = tmp_path / "state", tmp_path / "log", tmp_path / "ran"
+    name = checkpoint_name(RUN, 0)
+    writer, bomb = StateWriter(state_name(name, 0)), Bomb(ran)
+    store = LocalStore(state)
+    store.write(writer.name, writer.chunks([((0, "/t", 0), [(None, bomb), (7, bomb)])]))
+    files = {writer.name: FileInfo(writer.size, writer.digest)}
+    layers = {(0, "/t", 0): [Layer(name, 1, True, 10)]}
+    forged = Manifest(name, "", None, 3, [bomb], 1, [{}], layers, files)
+    log.mkdir()
+    (tmp_path / "id").write_text("0123456789abcdef")
+    LogWriter(Disk(log), "0123456789abcdef", RUN, 3, None).append(Frame(3, bomb))
+    for time, peers in ((3, 1), (bomb, 1), (3, 10**9)):
+        layers = {key: [attrs.evolve(layer, peers=peers) for layer in part] for key, part in layers.items()}
+        store.write(name + MANIFEST, [attrs.evolve(forged, time=time, layers=layers).encode()])
+        for action, fails in (("list", False), ("show", peers > 1), ("verify", time is bomb)):
+            assert main(["checkpoint", action, str(tmp_path)]) == int(fails)
+    shown = capsys.readouterr()
+    assert "the log behind them: 1 epoch\n" in shown.out and " 2 " in shown.out and "has no file" in shown.err
+    content = json.dumps({"files": {"../../etc/passwd": [1, ""]}})
+    for body in ("{}", "[" * 10**5, content):
+        begin = b"timely checkpoint 5 "
+        sealed = begin + digest(begin + body.encode()).encode() + b"\n" + body.encode()
+        store.write(name + MANIFEST, [sealed])
+        assert main(["checkpoint", "verify", str(tmp_path)]) == 1
+    assert not ran.exists()
 
 
 def test_the_data_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

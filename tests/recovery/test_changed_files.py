@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.errors import ChangedDataflowError, CheckpointError
-from timely.recovery.manifest import FileInfo, Layer, Manifest
+from timely.recovery.manifest import FileInfo, Layer, Manifest, state_name
 from timely.recovery.relations import RelationGraph
 from timely.recovery.state_file import StateFile, StateWriter
 
@@ -28,7 +28,7 @@ MANIFEST = Manifest(
     peers=1,
     dataflows=[{"": RelationGraph("", "", (), ("/flow/count#1",))}],
     layers={KEY: [Layer("00000001-ab-000000003", 1, True, 10)]},
-    files={"one.state": FileInfo(10, "ab")},
+    files={state_name("00000001-0123abcd-00000003", 0): FileInfo(10, "ab")},
 )
 
 changes = st.lists(st.tuples(st.floats(0, 0.9999), st.binary(max_size=3)), max_size=3)

@@ -78,7 +78,7 @@ def test_a_manifest_that_was_written_for_another_checkpoint_is_damaged(tmp_path:
 def test_a_number_of_a_format_that_is_damaged_is_not_another_format(tmp_path: Path) -> None:
     put(tmp_path, Fence(ONE, None), manifest(ONE, 0), manifest(ONE, 1))
     path = tmp_path / (checkpoint_name(ONE, 1) + MANIFEST)
-    path.write_bytes(path.read_bytes().replace(b"timely checkpoint 4", b"timely checkpoint 6"))
+    path.write_bytes(path.read_bytes().replace(b"timely checkpoint 5", b"timely checkpoint 6"))
     history = History(LocalStore(tmp_path))
     assert order(history) == [(1, 0)]
     assert history.damaged == [f"checkpoint {checkpoint_name(ONE, 1)}: its digest is not that of its content"]

@@ -89,7 +89,7 @@ def test_damage_that_comes_later_is_noticed_before_anything_is_unpickled() -> No
 
 
 def test_large_items_are_written_one_by_one_and_much_state_in_few_blocks() -> None:
-    sizes = [len(data) for _, _, data in blocks((n, bytes(6 << 20)) for n in range(6))]
+    sizes = [len(data) for *_, data in blocks((n, bytes(6 << 20)) for n in range(6))]
     assert max(sizes) < (25 << 20)
     count = sum(1 for _ in blocks((n, n) for n in range(300_000)))
     assert count < 300

@@ -1,6 +1,6 @@
 """``timely checkpoint``: what a run could resume from, what it holds, whether it is whole, and what a program would do with it.
 
-Nothing is changed.
+Nothing is changed. All but ``diff``, which runs a program, unpickle nothing: a directory may be anybody's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import timely.recovery
 from timely import Worker
-from timely.errors import CheckpointError, ConfigurationError, brief
+from timely.errors import CheckpointError, ConfigurationError
 from timely.memory import size_text
 from timely.recovery import MemoryStore, Recovery, Store, open_store
 from timely.recovery.history import History, damage_of
@@ -33,7 +33,7 @@ def _directory(place: str) -> Path | None:
 def _read(place: str) -> tuple[Store, History, list[Manifest]]:
     data = _directory(place)
     store = open_store(place if data is None else data / "state")
-    history = History(store)
+    history = History(store, described=True)
     manifests = list(history.lineage())
     if not manifests and not history.damaged:
         raise ConfigurationError(f"there is no checkpoint in {place!r}")
@@ -47,7 +47,7 @@ def list_checkpoints(place: str, name: str | None, say: Say) -> None:
     for each in _read(place)[2]:
         what = ", with messages in flight" if each.in_flight else ""
         say(
-            f"{each.name}  at {brief(each.time)}, run {generation_of(each.run)}, {_counted(each.peers, 'worker')},"
+            f"{each.name}  at {each.time}, run {generation_of(each.run)}, {_counted(each.peers, 'worker')},"
             f" {_counted(len(each.layers), 'part')} of state, {size_text(sum(info.size for info in each.files.values()))}{what}"
         )
 
@@ -59,7 +59,7 @@ def show_checkpoint(place: str, name: str | None, say: Say) -> None:
     if chosen is None:
         known = ", ".join(each.name for each in manifests) or "none that is good"
         raise ConfigurationError(f"there is no checkpoint {name} in {place!r}: there are {known}")
-    say(f"checkpoint {chosen.name} at {brief(chosen.time)}, version {chosen.version!r}, of {_counted(chosen.peers, 'worker')}")
+    say(f"checkpoint {chosen.name} at {chosen.time}, version {chosen.version!r}, of {_counted(chosen.peers, 'worker')}")
     for number, relations in enumerate(chosen.dataflows):
         say(f"dataflow {number}:")
         for relation, of in relations.items():
@@ -75,17 +75,18 @@ def show_checkpoint(place: str, name: str | None, say: Say) -> None:
 
 
 def _items(store: Store, manifest: Manifest, key: Key, layers: list[Layer]) -> str:
-    """Return how many items a part has, all layers together; ``?`` where this program cannot read them."""
+    """Return how many items a part has, all layers together; ``?`` where its files do not say."""
     count = 0
-    try:
-        for layer in layers:
-            for worker in range(layer.peers):
-                name = state_name(layer.checkpoint, worker)
-                file = StateFile(name, store.open, manifest.files[name].size, manifest.files[name].digest)
-                stored = layer.key or key
-                count += sum(1 for _ in file.own(stored)) + sum(1 for _ in file.routed(stored, 0, 1))
-    except (ImportError, AttributeError):
-        return "?"
+    for layer in layers:
+        for worker in range(layer.peers):
+            name = state_name(layer.checkpoint, worker)
+            if name not in manifest.files:
+                raise CheckpointError(f"checkpoint {manifest.name} has no file {name}, which has state of it")
+            file = StateFile(name, store.open, manifest.files[name].size, manifest.files[name].digest)
+            items = file.count(layer.key or key)
+            if items is None:
+                return "?"
+            count += items
     return f"{count:,}"
 
 
@@ -106,7 +107,7 @@ def verify_checkpoints(place: str, name: str | None, say: Say) -> None:
         from timely.server.log import Disk, LogReader
 
         reader = LogReader(Disk(data / "log"), (data / "id").read_text(encoding="ascii").strip())
-        count = sum(1 for _ in reader.frames(good[0].time if good else 1))
+        count = reader.count(int(good[0].time) if good and good[0].time.isdecimal() else 1)
         torn = f", and {_counted(reader.torn, 'byte')} of one that was not whole" if reader.torn else ""
         say(f"the log behind them: {_counted(count, 'epoch')}{torn}")
     if damaged:

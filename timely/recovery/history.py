@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
-from timely.errors import ChangedDataflowError, CheckpointError, file_error_text
+from timely.errors import ChangedDataflowError, CheckpointError, error_text, file_error_text
 from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, FileInfo, Manifest, run_of
 from timely.recovery.ownership import records
-from timely.recovery.state_file import StateFile
+from timely.recovery.state_file import MALFORMED, StateFile
 from timely.recovery.store import Store, is_lost
 
 D = TypeVar("D", Manifest, Fence)
@@ -23,10 +24,14 @@ _log = logging.getLogger("timely.recovery")
 
 
 class History:
-    """The recovery files of a store, as listed when this was made; ``damaged`` describes those that turned out unusable."""
+    """The recovery files of a store, as listed when this was made; ``damaged`` describes those that turned out unusable.
 
-    def __init__(self, store: Store, names: Iterable[str] | None = None) -> None:
+    Manifests that are only ``described`` are read without pickle.
+    """
+
+    def __init__(self, store: Store, names: Iterable[str] | None = None, *, described: bool = False) -> None:
         self._store = store
+        self._manifest = partial(Manifest.decode, described=described)
         self.names = [name for name in (store.names() if names is None else names) if run_of(name) is not None]
         self.damaged: list[str] = []
 
@@ -40,9 +45,7 @@ class History:
         while run is not None:
             oldest: Manifest | None = None
             for name in self._checkpoints(run, bound):
-                manifest = self._decode(
-                    f"checkpoint {name}", name + MANIFEST, Manifest.decode, lambda decoded: decoded.name + MANIFEST
-                )
+                manifest = self._decode(f"checkpoint {name}", name + MANIFEST, self._manifest, lambda read: read.name + MANIFEST)
                 if manifest is not None:
                     yield manifest
                     oldest = manifest
@@ -80,10 +83,10 @@ class History:
                 decoded = decode(file.read())
         except ChangedDataflowError as error:
             raise ChangedDataflowError(f"{name} at {self._store}: {error}") from error
-        except (OSError, CheckpointError) as error:
+        except (*MALFORMED, OSError, CheckpointError) as error:
             if isinstance(error, OSError) and not is_lost(error):
                 raise CheckpointError(f"{name} at {self._store} cannot be read: {file_error_text(error)}") from error
-            self.report_damage(f"{what}: {error}")
+            self.report_damage(f"{what}: {error if isinstance(error, OSError | CheckpointError) else error_text(error)}")
             return None
         if own_name(decoded) != name:
             self.report_damage(f"{what}: the content of {name} was written as {own_name(decoded)}")

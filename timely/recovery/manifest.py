@@ -21,9 +21,9 @@ from timely.recovery.relations import RelationGraph, Relations, by_path
 from timely.recovery.state_file import Key, digest
 from timely.recovery.store import PARTIAL
 
-FORMAT: Final = 4
-_READ: Final = (2, 3, 4)
-"""Formats that are read. Before 4 state was found by path, and before 3 each state file had all of its blocks itself."""
+FORMAT: Final = 5
+_READ: Final = (2, 3, 4, 5)
+"""Formats that are read: blocks count their items since 5, state has names since 4, blocks may be in earlier files since 3."""
 
 MANIFEST: Final = ".manifest"
 FENCE: Final = ".fence"
@@ -147,12 +147,17 @@ class Manifest:
         return _seal("checkpoint", content)
 
     @classmethod
-    def decode(cls, data: bytes) -> Manifest:
-        """Return the encoded manifest. ``CheckpointError`` for damage, ``ChangedDataflowError`` for another format."""
+    def decode(cls, data: bytes, *, described: bool = False) -> Manifest:
+        """Return the encoded manifest. ``CheckpointError`` for damage, ``ChangedDataflowError`` for another format.
+
+        One that is only ``described`` is read without pickle, whoever wrote it: its time is a text, and it has no notes.
+        """
         format, content = _unseal("checkpoint", data)
+        if outside := [name for name in content["files"] if run_of(name) is None]:
+            raise CheckpointError(f"{outside[0]!r} is no state file")
         try:
-            time = pickle.loads(base64.b64decode(content["time"]))
-            notes = [pickle.loads(base64.b64decode(note)) for note in content["notes"]]
+            time = content["boundary"] if described else pickle.loads(base64.b64decode(content["time"]))
+            notes = [] if described else [pickle.loads(base64.b64decode(note)) for note in content["notes"]]
         except Exception as error:
             raise ChangedDataflowError(
                 f"its time {content['boundary']} or its notes cannot be read by this program ({error_text(error)}):"

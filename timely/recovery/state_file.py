@@ -24,7 +24,7 @@ import attrs
 
 from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.operator_state import Piece
-from timely.errors import CheckpointError, file_error_text
+from timely.errors import CheckpointError, error_text, file_error_text
 
 MODULI: Final = (240, 60, 12)
 """Moduli of blocks, for much state first: 1 to 6, 8, 10, 12, 15, 16, 20 and 24 divide 240."""
@@ -38,6 +38,9 @@ _MAGIC_1: Final = b"timely-1"
 """Of files whose blocks have digests by BLAKE2, which takes twice as long, and are all in the file itself."""
 _TRAILER: Final = struct.Struct(">QQ8s")
 _ITEM_LIMIT: Final = 1 << 17
+
+MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, RecursionError, struct.error)
+"""What reading a file raises that somebody else has made up, digests and all."""
 
 Key: TypeAlias = tuple[int, str, int]
 """A state part: the number of its recoverable dataflow, the operator's path, the number of the part."""
@@ -56,7 +59,7 @@ def _block_digest(data: bytes) -> str:
 class Block:
     """The position and digest of one block; its routes have this ``residue``, or modulus 0 says that it has none.
 
-    ``file`` has it: the state file with this name.
+    ``file`` has it: the state file with this name. Those of before format 5 do not say how many ``items`` there are.
     """
 
     modulus: int
@@ -65,6 +68,7 @@ class Block:
     length: int
     digest: str
     file: str
+    items: int | None = None
 
     def concerns(self, index: int, peers: int) -> bool:
         """Return whether the block may hold items of worker ``index`` of ``peers``."""
@@ -98,10 +102,10 @@ class StateWriter:
         """Yield the content of the file; reads each part's items to their end."""
         for key, items in parts:
             known = self._known.get(key, {})
-            for modulus, residue, data in blocks(items):
+            for modulus, residue, count, data in blocks(items):
                 self.sizes[key] = self.sizes.get(key, 0) + len(data)
                 own_digest = _block_digest(data)
-                block = Block(modulus, residue, self.size, len(data), own_digest, self.name)
+                block = Block(modulus, residue, self.size, len(data), own_digest, self.name, count)
                 before = known.get(own_digest)
                 if before is not None and (before.modulus, before.residue) == (modulus, residue):
                     block = before
@@ -127,8 +131,8 @@ class StateWriter:
         return {key: {block.digest: block for block in self._blocks.get(key, ())} for key in keys}
 
 
-def blocks(items: Iterable[Piece]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield ``(modulus, residue, pickle)`` of routed items; those of one route stay in order."""
+def blocks(items: Iterable[Piece]) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield ``(modulus, residue, count, pickle)`` of routed items; those of one route stay in order."""
     rest = iter(items)
     limit, each = 1, 0  # the size of the first item is unknown, and may be large
     while buffered := list(itertools.islice(rest, limit)):
@@ -137,11 +141,12 @@ def blocks(items: Iterable[Piece]) -> Iterator[tuple[int, int, bytes]]:
         if own:
             data = dumps(((), own))
             written += len(data)
-            yield 0, 0, data
+            yield 0, 0, len(own), data
         size = each * (len(buffered) - len(own))
-        for modulus, residue, data in _partition(buffered, next((m for m in MODULI if size >= m * BLOCK), 1)):
+        modulus = next((m for m in MODULI if size >= m * BLOCK), 1)
+        for residue, count, data in _partition(buffered, modulus):
             written += len(data)
-            yield modulus, residue, data
+            yield modulus, residue, count, data
         each = written // len(buffered) + 1
         limit = max(1, min(8 * limit, _ITEM_LIMIT, BUFFERED // each))
         limit = 1 << limit.bit_length() - 1  # so that items which grow a little leave the blocks of others as they were
@@ -156,7 +161,7 @@ def _partition(items: Iterable[Piece], modulus: int) -> Iterator[tuple[int, int,
             routes.append(route)
             routed.append(item)
     for residue, part in parts.items():
-        yield modulus, residue, dumps(part)
+        yield residue, len(part[1]), dumps(part)
 
 
 class StateFile:
@@ -169,6 +174,8 @@ class StateFile:
         self._digest: Callable[[bytes], str] = _block_digest
         try:
             self._read_index(size, expected)
+        except MALFORMED as error:
+            raise self._damaged(error_text(error)) from error
         except OSError as error:
             raise CheckpointError(f"state file {name} cannot be read: {file_error_text(error)}") from error
 
@@ -219,6 +226,11 @@ class StateFile:
                 f"the digest of the {block.length} bytes from {block.offset}{where} is not the one that was noted"
             )
         return data
+
+    def count(self, key: Key) -> int | None:
+        """Return how many items a part has; ``None`` where that is not said."""
+        counts = [block.items for block in self._blocks.get(key, ())]
+        return None if None in counts else sum(filter(None, counts))
 
     def has_own(self, key: Key) -> bool:
         """Return whether a part has items without a route."""

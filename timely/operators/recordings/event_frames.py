@@ -86,12 +86,22 @@ def parse_header(data: Piece, number: int, trusted: bool) -> Header:
     return Header(size, pieces, checksum)
 
 
-def parse_body(header: Header, body: memoryview, number: int, trusted: bool) -> Any:
-    """Return the content of a frame; ``Damaged`` if it was changed or cannot be read."""
+def check_body(header: Header, body: memoryview, number: int) -> None:
+    """Raise ``Damaged`` for a body that was changed."""
     if header.size != len(body):
         raise Damaged(f"frame {number} has {len(body)} bytes of {header.size}")
     if zlib.crc32(body) != header.checksum:
         raise Damaged(f"frame {number} does not have the checksum that it should have")
+
+
+def parse_body(header: Header, body: memoryview, number: int, trusted: bool) -> Any:
+    """Return the content of a frame; ``Damaged`` if it was changed or cannot be read."""
+    check_body(header, body, number)
+    return content_of(header, body, number, trusted)
+
+
+def content_of(header: Header, body: memoryview, number: int, trusted: bool) -> Any:
+    """Return the content of a frame that was checked; ``Damaged`` if it cannot be read."""
     at = 8 * header.pieces
     parts = []
     try:
