@@ -1,4 +1,7 @@
-"""``timely checkpoint``: on the checkpoints of a program, and on the data of a server."""
+"""``timely checkpoint``: on the checkpoints of a program, and on the data of a server.
+
+White box: no program writes the files of a stranger, so they are made here.
+"""
 
 from __future__ import annotations
 

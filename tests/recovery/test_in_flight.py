@@ -29,6 +29,7 @@ from tests.recovery.test_operators_state import UNARY
 from timely import differential as dd
 from timely.errors import CheckpointError, StateError
 from timely.graphs import pagerank, rank
+from timely.graphs.graphframes.pregel.k_core import _Peeling, k_core
 from timely.graphs.stages.repartitioned_state import register_parts
 from timely.memory import MemoryBudget
 from timely.recovery.state_file import digest
@@ -146,18 +147,35 @@ def test_a_checkpoint_in_a_loop_is_written_and_read(tmp_path: Path) -> None:
     assert sorted(itertools.chain(*parts)) == sorted(itertools.chain(*whole)) != []
 
 
-def test_another_format_of_a_loop_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ranks(numbers: Any) -> Any:
-        edges = numbers.map_batch(lambda result: pa.record_batch({"src": result, "dst": [number // 2 for number in result]}))
-        return pagerank(edges, rounds=9)
+def rank_rounds(edges: Any) -> Any:
+    return pagerank(edges, rounds=9)
+
+
+def cores(edges: Any) -> Any:
+    vertices = edges.map_batch(lambda batch: pa.record_batch({"node": batch["src"]}))
+    return k_core(edges, vertices).map_batch(lambda batch: batch["node"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "place", "format"),
+    [
+        (rank_rounds, (rank, "register_parts", lambda info, parts, _: register_parts(info, parts, "rank/7")), "rank"),
+        (cores, (_Peeling, "format", 7), "_Peeling"),
+    ],
+)
+def test_another_format_of_a_loop_is_refused(
+    algorithm: Any, place: Any, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(numbers: Any) -> Any:
+        return algorithm(numbers.map_batch(lambda result: pa.record_batch({"src": result, "dst": [n // 2 for n in result]})))
 
     def run(steps: int) -> list[Any]:
-        return timely.execute(partial(program, where=tmp_path, build=ranks, steps=steps))[0]
+        return timely.execute(partial(program, where=tmp_path, build=build, steps=steps))[0]
 
     assert run(steps=6) == []
     with monkeypatch.context() as patch:
-        patch.setattr(rank, "register_parts", lambda info, parts, format: register_parts(info, parts, "rank/7"))
-        with pytest.raises(StateError, match=r"pagerank#[0-9]: the checkpoint .* has format 'rank/1', and .* reads 'rank/7'"):
+        patch.setattr(*place)
+        with pytest.raises(StateError, match=rf"#[0-9]: the checkpoint .* has format '{format}/1', and .* reads '{format}/7'"):
             run(steps=0)
     assert len(run(steps=0)) == 40
 

@@ -197,6 +197,8 @@ PAIRS = {
     "table gone": Pair(program(TOTALS), program(TOTALS, {"orders": ORDERS}), "'items' is gone, and its rows would be lost"),
     "table given up": Pair(program(TOTALS), program(TOTALS, {"orders": ORDERS}), None, {"dropped": ["items"]}),
     "column wider": of_schemas("id long, n int", "id long, n long"),
+    "table given up for other columns": of_schemas("id long, n double", "id long, n long", None, dropped=["orders"]),
+    "table given up for a narrower column": of_schemas("id long, n long", "id long, n int", None, dropped=["orders"]),
     "column of another kind": of_schemas("id long, n long", "id double, n double"),
     "column more": of_schemas("id long, n long", "id long, n long, item string"),
     "column less": of_schemas("id long, n long, item string", "n long"),

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import timely
 from timely import Product
+from timely import differential as dd
 from timely.errors import (
     ChangedDataflowError,
     CheckpointError,
@@ -21,7 +23,7 @@ from timely.errors import (
     StateError,
     TimestampError,
 )
-from timely.recovery import Recovery
+from timely.recovery import MemoryStore, Recovery
 
 Build = Callable[[timely.ScopeBuilder[int]], object]
 
@@ -210,7 +212,7 @@ def test_another_format_is_refused_though_an_older_checkpoint_could_be_read(tmp_
     once(tmp_path)
     newest = sorted(tmp_path.glob(f"*.{kind}"))[-1]
     seal(newest, newest.read_bytes().split(b"\n", 1)[1], form=7)
-    with pytest.raises(ChangedDataflowError, match=rf"{newest.name} at .*: it has format 7, and this version .* reads format 4"):
+    with pytest.raises(ChangedDataflowError, match=rf"{newest.name} at .*: it has format 7, and this version .* reads format 5"):
         once(tmp_path)
 
 
@@ -487,3 +489,55 @@ def test_nor_into_a_scope_inside(tmp_path: Path, kind: str) -> None:
 
     assert run(0, False) == [(0, ["here"])]
     assert run(2, True) == [(2, ["here"])]
+
+
+def test_dataflows_are_known_by_their_names() -> None:
+    store = MemoryStore()
+
+    def sums(*names: str, day: int) -> dict[str, list[int]]:
+        worker, inputs, seen = timely.Worker(), {}, {}
+        with timely.Recovery(worker, store) as recovery:
+            for name in names:
+                with worker.dataflow(int, name=name) as scope:
+                    inputs[name], stream = scope.new_input()
+                    seen[name] = stream.state_machine(lambda key, n, total: ((total or 0) + n, [(total or 0) + n])).capture()
+            for name, handle in inputs.items():
+                handle.advance_to(recovery.time or 0)
+                handle.send(("all", len(name)))
+                handle.advance_to(day)
+            recovery.checkpoint(day)
+        return {name: each.extract()[0][1] for name, each in seen.items()}
+
+    assert sums("a", "bbb", day=1) == {"a": [1], "bbb": [3]}
+    assert sums("bbb", "a", "cc", day=2) == {"bbb": [6], "a": [2], "cc": [2]}
+    assert sums("cc", "bbb", "a", day=3) == {"cc": [4], "bbb": [9], "a": [3]}
+    for names in (("dd", "a", "bbb", "cc"), ("a", "bbb", "dd"), ("a", "a", "bbb")):
+        with pytest.raises(ChangedDataflowError, match=r"is of another dataflow: it has \[.*'cc'\], and now there is '(dd|a)'"):
+            sums(*names, day=4)
+    with pytest.raises(ChangedDataflowError, match="only 2 of them were built again"):
+        sums("a", "bbb", day=4)
+
+
+def test_a_table_of_data_that_was_edited_is_refused() -> None:
+    store = MemoryStore()
+
+    def rows(*numbers: int, workers: int = 1) -> list[Any]:
+        def program(worker: timely.Worker) -> Any:
+            with timely.Recovery(worker, store) as recovery:
+                with worker.dataflow(int) as scope:
+                    handle, _ = scope.new_input()
+                    output = dd.table(scope, pa.table({"n": numbers if worker.index == 0 else [0]})).output()
+                time = (recovery.time or 0) + 1
+                handle.advance_to(time)
+                recovery.checkpoint(time)
+                return sorted(output.at(time - 1))
+
+        return [row for part in timely.execute(program, workers=workers) for row in part]
+
+    assert rows(1, 2) == rows(1, 2) == sorted(rows(1, 2, workers=2)) == [(1,), (2,)]
+    for workers in (1, 2, 3):
+        with pytest.raises(
+            ChangedDataflowError, match="has other data than in the checkpoint .*n int64, data .*, and it was n int"
+        ):
+            rows(1, 3, workers=workers)
+    assert rows(1, 2) == [(1,), (2,)]

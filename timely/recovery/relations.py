@@ -38,6 +38,16 @@ def by_path(lines: tuple[str, ...]) -> Relations:
     return {"": RelationGraph("", "", (), lines)} if lines else {}
 
 
+def name_of(relations: Relations) -> str:
+    """Return the name of a dataflow; nothing for one that was not built.
+
+    >>> name_of(by_path(("scope /totals with times int",)))
+    'totals'
+    """
+    lines = relations[""].lines if relations else ("",)
+    return lines[0].removeprefix("scope /").rpartition(" with times ")[0]
+
+
 def relations_of(scope: ScopeBuilder[Any], *, named: bool = True) -> Relations:
     """Return the relations of a dataflow that is built; without ``named`` all operators are unnamed, and known by their paths."""
     if not named:

@@ -7,7 +7,7 @@ differs. No dataflow runs in which an operator has not registered its state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from itertools import chain, count, groupby
 from typing import Any, Final
 
 import attrs
@@ -16,12 +16,12 @@ from timely.dataflow import ScopeBuilder, warn
 from timely.dataflow.identity import name_within
 from timely.dataflow.operator_names import without_functions
 from timely.dataflow.operator_state import CheckpointFollower, Piece, RelationStart, StatefulOperator, StatePart
-from timely.errors import ChangedDataflowError, RecoveryError, StateError
+from timely.errors import ChangedDataflowError, RecoveryError, StateError, brief
 from timely.recovery.changed_programs import Change, check_migration
 from timely.recovery.comparison import UNNAMED, Comparison, called, compare, reading
 from timely.recovery.in_flight import MessagesInFlight, check_scopes, children, messages_key, restore_messages
 from timely.recovery.manifest import Layer, Manifest, state_name
-from timely.recovery.relations import Relations, relations_of
+from timely.recovery.relations import Relations, name_of, relations_of
 from timely.recovery.state_file import Key, StateFile
 from timely.recovery.store import Store
 
@@ -117,13 +117,28 @@ class WorkerState:
         self.scopes: list[ScopeBuilder[Any]] = []
         self.messages: dict[Key, MessagesInFlight] = {}
         self._relations: dict[int, Relations] = {}
-        self._opened = 0
+        self._expected = [] if start is None else [name_of(relations) for relations in start.dataflows]
+        self._opened = set[int]()
         self._files: dict[str, StateFile] = {}
 
-    def open(self, number: int) -> DataflowStateRegistry:
-        """Return the registry of the next dataflow."""
-        self._opened += 1
-        return DataflowStateRegistry(self, self._opened - 1)
+    def open(self, _: int, name: str) -> DataflowStateRegistry:
+        """Return the registry of a dataflow, whose number is that of the one with its name in the checkpoint.
+
+        ``ChangedDataflowError`` where there is none, and some of the checkpoint are not built yet.
+        """
+        left = [number for number in range(len(self._expected)) if number not in self._opened]
+        names = {without_functions(name), ""}  # the number of one whose block raised is anybody's
+        number = next((number for number in left if self._expected[number] in names), None)
+        if number is None and left and self.start is not None:
+            names_left = brief([self._expected[each] for each in left])
+            raise ChangedDataflowError(
+                f"checkpoint {self.start.name} is of another dataflow: it has {names_left}, and now there is"
+                f" {name!r}. Give it the name that it had, and build new dataflows behind those of the checkpoint"
+            )
+        if number is None:
+            number = next(new for new in count(len(self._expected)) if new not in self._opened)
+        self._opened.add(number)
+        return DataflowStateRegistry(self, number)
 
     def add(self, number: int, scope: ScopeBuilder[Any], relations: Relations, parts: dict[Key, RegisteredState]) -> None:
         """Add a dataflow that is built."""
@@ -135,7 +150,7 @@ class WorkerState:
     @property
     def descriptions(self) -> list[Relations]:
         """The relations of the dataflows by number; empty for one whose ``with`` block raised."""
-        return [self._relations.get(number, {}) for number in range(self._opened)]
+        return [self._relations.get(number, {}) for number in range(max(self._opened, default=-1) + 1)]
 
     @property
     def followers(self) -> list[CheckpointFollower]:

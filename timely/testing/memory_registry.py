@@ -79,7 +79,7 @@ class MemoryStateRegistry:
         self._start = list(start)
         self._registered: dict[Registration, _Registered] = {}
         self._messages: dict[Registration, MessagesInFlight] = {}
-        set_state_registries(worker, lambda number: _DataflowStateRegistry(self, number))
+        set_state_registries(worker, lambda number, name: _DataflowStateRegistry(self, number))
 
     def take(self, number: int, info: StatefulOperator, part: StatePart) -> None:
         """Register one part of an operator's state, and load it."""

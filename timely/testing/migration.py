@@ -27,11 +27,13 @@ _Contents: TypeAlias = "dict[str, Counter[Any]]"
 
 @attrs.frozen
 class _Run:
-    """What a run of one program has of each output, at the end of each epoch; the changes of each epoch; and its columns."""
+    """What a run of one program has of each output, at the end of each epoch; the changes of each epoch; its columns; and
+    which relations had changed."""
 
     at: list[_Contents]
     changes: list[_Contents]
     columns: dict[str, list[str]]
+    changed: set[str]
 
 
 def check_migration(
@@ -47,9 +49,9 @@ def check_migration(
     """Check that ``new`` goes on from a checkpoint of ``old`` as if it had run from the beginning, on other numbers of workers.
 
     The old program runs up to each epoch of ``at``, by default all. The new one goes on from its checkpoint, and once more from
-    one of its own. Of the rows until then it has the tables and the columns that the old one had. ``AssertionError`` where an
-    output is not what it is without a checkpoint, or where what it had and its changes do not add up to that. The text of the
-    refusal, if all of ``at`` are refused; ``AssertionError`` if some are.
+    one of its own. Of the rows until then it has the tables and the columns that the old one had, without those that have changed
+    and are ``dropped``. ``AssertionError`` where an output is not what it is without a checkpoint, or where what it had and its
+    changes do not add up to that. The text of the refusal, if all of ``at`` are refused; ``AssertionError`` if some are.
 
     >>> import timely
     >>> from timely import differential as dd
@@ -73,17 +75,18 @@ def check_migration(
         store = MemoryStore()
         before = _run(old, store, stream, 0, begin, workers[0])
         middle = (begin + len(stream) + 1) // 2
-        change = {"renamed": renamed, "dropped": dropped}
         later = _called(stream, renamed or {})
         try:
             runs = [
-                _run(new, store, later, begin, middle, workers[1], **change),
-                _run(new, store, later, middle, len(stream), workers[2], **change),
+                _run(new, store, later, begin, middle, workers[1], renamed=renamed, dropped=dropped),
+                _run(new, store, later, middle, len(stream), workers[2], renamed=renamed),
             ]
         except ChangedDataflowError as error:
             refusals[begin] = str(error)
             continue
         had = _called([_known(epoch, before.columns) for epoch in stream[:begin]], renamed or {})
+        lost = runs[0].changed & {*dropped}
+        had = [{name: rows for name, rows in epoch.items() if name not in lost} for epoch in had]
         beginning = _run(new, MemoryStore(), [*had, *later[begin:]], 0, len(stream), workers[0])
         _compare(before, runs, beginning, begin, renamed or {})
     if refusals and len(refusals) < len(set(begins)):
@@ -127,7 +130,7 @@ def _run(build: Build, store: MemoryStore, stream: Sequence[Epoch], begin: int, 
     program = partial(_program, build=build, store=store, epochs=stream[begin:end], begin=begin, change=change)
     runs: list[_Run] = execute(program, workers=workers)
     at, changes = zip(*(run.at for run in runs)), zip(*(run.changes for run in runs))
-    return _Run([_added(parts) for parts in at], [_added(parts) for parts in changes], runs[0].columns)
+    return _Run([_added(parts) for parts in at], [_added(parts) for parts in changes], runs[0].columns, runs[0].changed)
 
 
 def _added(parts: Iterable[_Contents]) -> _Contents:
@@ -163,4 +166,4 @@ def _program(
         for table in tables.values():
             table.session.close()
         worker.run()
-    return _Run(contents, changes, columns)
+    return _Run(contents, changes, columns, {name for each in recovery.comparisons for name in each.changed})

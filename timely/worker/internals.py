@@ -33,12 +33,12 @@ def sync_activator(worker: Worker, action: Callable[[], None]) -> SyncActivator:
     return SyncActivator(action, worker._activations)
 
 
-def state_registries(worker: Worker) -> Callable[[int], StateRegistry] | None:
-    """Return what makes the state registry of a dataflow, given its number; ``None`` without recovery."""
+def state_registries(worker: Worker) -> Callable[[int, str], StateRegistry] | None:
+    """Return what makes the state registry of a dataflow, given its number and name; ``None`` without recovery."""
     return worker._state_registries
 
 
-def set_state_registries(worker: Worker, registries: Callable[[int], StateRegistry] | None) -> None:
+def set_state_registries(worker: Worker, registries: Callable[[int, str], StateRegistry] | None) -> None:
     """Set what makes the state registry of each dataflow that is built from now on."""
     worker._state_registries = registries
 

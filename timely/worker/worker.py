@@ -111,7 +111,7 @@ class Worker:
         self._alone = not self._others
         self._clock = clock
         self._tracers: list[Tracer] = []
-        self._state_registries: Callable[[int], StateRegistry] | None = None
+        self._state_registries: Callable[[int, str], StateRegistry] | None = None
         self._times_frozen = times_frozen()
         self._timers = Timers(clock)
         self._activations = SyncActivations(self.transport)
@@ -165,10 +165,11 @@ class Worker:
     @contextlib.contextmanager
     def _open(self, time: Any, name: str | None) -> Iterator[ScopeBuilder[Any]]:
         number = self._queue.grow()
-        registry = None if self._state_registries is None else self._state_registries(number)
+        name = name or f"dataflow{number}"
+        registry = None if self._state_registries is None else self._state_registries(number, name)
         build = DataflowBuild(self, number, registry, self._queue, self._timers, self._activations, self._send, self._flow.defer)
         exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self._others else None
-        scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, build, None, build.wake, exchange)
+        scope: ScopeBuilder[Any] = ScopeBuilder(name, time, build, None, build.wake, exchange)
         self._being_built.append(scope.name)
         try:
             with collector_paused():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from timely.dataflow import OperatorInfo
 from timely.errors import StateError, brief
+
+P = TypeVar("P")
 
 Log: TypeAlias = Callable[[Any], None]
 """Adds a change of an operator's state to the next checkpoint."""
@@ -39,9 +41,16 @@ def register_state(
     return (lambda item: log.append(None, item)) if log.kept else None
 
 
-def register_parts(info: OperatorInfo, parts: MutableMapping[Any, Any], format: str) -> None:
+def register_parts(
+    info: OperatorInfo,
+    parts: MutableMapping[Any, P],
+    format: str,
+    saved: Callable[[P], Any] = lambda part: part,
+    restored: Callable[[Any], P] = lambda part: part,
+) -> None:
     """Register what an operator in a loop has of each outer time, by time. It is there in the middle of a loop only, where no
     other number of workers can resume. ``format`` changes with the attributes of the parts; ``StateError`` for another one.
+    A checkpoint has what ``saved`` makes of a part.
     """
 
     def load(items: Iterable[Any]) -> None:
@@ -53,6 +62,6 @@ def register_parts(info: OperatorInfo, parts: MutableMapping[Any, Any], format: 
                     " directory"
                 )
             time, part = item
-            parts[time] = part
+            parts[time] = restored(part)
 
-    info.register_state(lambda: [(None, (format, time, part)) for time, part in parts.items()], load)
+    info.register_state(lambda: [(None, (format, time, saved(part))) for time, part in parts.items()], load)

@@ -11,14 +11,15 @@ the messages of the few steps since; a run that resumes takes these steps again,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from enum import Enum, auto
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.graphs.stages.gathering import gather, gather_loop
+from timely.graphs.stages.repartitioned_state import register_parts
 from timely.operators.type_variables import S, T
 from timely.order import Product
 
@@ -34,6 +35,9 @@ class StepProgram(ABC, Generic[S]):
     States and messages are picklable. A round changes the state after its last step only, since an attempt that resumes may take
     the steps before again.
     """
+
+    format: ClassVar[int] = 1
+    """What changes with the attributes of a state, and with the steps: a checkpoint in the middle has both."""
 
     @abstractmethod
     def begin(self, info: OperatorInfo, collected: list[list[Any]]) -> Steps[S]:
@@ -161,13 +165,12 @@ class _Running(Generic[T]):
     _executions: dict[T, _Execution] = attrs.field(factory=dict)
 
     def register(self, info: OperatorInfo) -> None:
-        """Register the program of each outer time. It is there in the middle of a loop only, as in ``register_parts``."""
-
-        def load(items: Iterable[tuple[T, _Saved]]) -> None:
-            for outer, saved in items:
-                self._executions[outer] = _Execution.restored(self._program, info, saved)
-
-        info.register_state(lambda: [(None, (outer, one.saved)) for outer, one in self._executions.items()], load)
+        """Register the program of each outer time."""
+        program = self._program
+        format = f"{type(program).__name__}/{program.format}"
+        register_parts(
+            info, self._executions, format, lambda one: one.saved, lambda saved: _Execution.restored(program, info, saved)
+        )
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Run a step; return the messages, and the result after the last."""
