@@ -1,13 +1,18 @@
-"""Tables and views that are made, replaced and dropped while others run: at one epoch, with the difference for who follows."""
+"""Tables and views that are made, replaced and dropped while others run: at one epoch, with the difference for who follows.
+
+White box: only a computation that is held up takes long enough.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import queue
 import random
 import shutil
 import threading
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +23,7 @@ import timely
 from tests.server.client import Events, ask
 from timely.errors import ConfigurationError, OutputError, SqlError, ViewError
 from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
+from timely.server.computation import Computation
 
 SCRIPT = """create table t (k varchar, n bigint);
 create view sums as select k, sum(n) as n from t group by k;
@@ -305,3 +311,34 @@ def test_over_http_followers_get_the_difference_and_learn_what_was_dropped() -> 
         assert ask(server.port, "/script", "POST", later).status == 200
     with ViewServer(views) as server:
         assert ask(server.port, "/script", "POST", "drop table t cascade").status == 403
+
+
+def test_a_build_that_takes_long_remembers_no_more_than_there_are_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    views, begun, goes_on, advance = Views(Limits(epochs=10)), threading.Event(), threading.Event(), Computation.advance
+    views.table("t", "k string, n long", [("a", 1)])
+    builder = threading.Thread(target=views.view, args=("late", "select k, sum(n) as n from t group by k"))
+
+    def held(self: Computation, *arguments: Any) -> Any:
+        if threading.current_thread() is builder:
+            begun.set()
+            goes_on.wait()
+        return advance(self, *arguments)
+
+    def change(times: int) -> int:
+        for number in range(times):
+            views.commit({"t": {("b", number % 3): 1}})
+            views.commit({"t": {("b", number % 3): -1}})
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    monkeypatch.setattr(Computation, "advance", held)
+    builder.start()
+    begun.wait()
+    tracemalloc.start()
+    before = change(30)
+    assert change(300) - before < 50_000
+    tracemalloc.stop()
+    views.commit({"t": {("b", 7): 1}})
+    goes_on.set()
+    builder.join()
+    assert sorted(views.read("late").rows) == [(("a", 1), 1), (("b", 7), 1)]

@@ -1,4 +1,7 @@
-"""Views: epochs of several tables, what fails and recovers, queries that come and go."""
+"""Views: epochs of several tables, what fails and recovers, queries that come and go.
+
+White box: no answer says how often a query was computed.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ import pytest
 import timely
 from timely.errors import CompactedError, ConfigurationError, DifferenceError, OutputError, SchemaError, SqlError, ViewError
 from timely.server import Limits, Query, RowCondition, Views
+from timely.server.computation import Computation
 
 NUMBERS = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
@@ -154,6 +158,35 @@ def test_a_view_that_fails_has_no_result_until_it_can_be_computed() -> None:
     assert [each.error for each in views.overview()[1]] == [None] * 4
     views.commit({"t": {("a", 1): -1}})
     assert rows(views, "of_it") == {(7,): 1}
+
+
+def test_a_view_that_fails_is_seldom_computed_from_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is right again as soon as it can be, also where no epoch follows."""
+    computed, begin = list[str](), Computation.__init__
+
+    def counted(self: Computation, query: str, *arguments: Any, **options: Any) -> None:
+        computed.append(query)
+        begin(self, query, *arguments, **options)
+
+    views, again = Views(), threading.Event()
+    views.table("t", NUMBERS, [("a", n) for n in range(1, 30_000)])
+    views.view("inverse", query := "select max(100 // n) as m from t")
+    views.view("of_it", "select m + 1 as more from inverse")
+    monkeypatch.setattr(Computation, "__init__", counted)
+    views.commit({"t": {("z", 0): 1}})
+    for n in range(25):
+        views.commit({"t": {("b", n): 1}})
+        with pytest.raises(ViewError, match="division by zero"):
+            views.read("inverse")
+    assert computed.count(query) <= 1 + views.time - 26  # the others have epochs of their own
+    views.commit({"t": {("z", 0): -1, ("b", 0): -1}})
+    views.listen(lambda: None if views.describe("of_it").error else again.set())
+    views.commit({})
+    assert again.wait(0) and rows(views, "inverse") == {(100,): 1} and rows(views, "of_it") == {(101,): 1}
+    views.commit({"t": {("z", 0): 1}})
+    again.clear()
+    views.commit({"t": {("z", 0): -1}})
+    assert again.wait(30) and rows(views, "of_it") == {(101,): 1}
 
 
 WITHOUT_ROWS = {

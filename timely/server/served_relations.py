@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time as clock
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
@@ -28,6 +27,11 @@ Changes = Mapping[Row, int] | Iterable[Change]
 
 _FEW: Final = 10
 """Epochs that a build may be behind when it is switched to: writes wait for these."""
+_SOON: Final = 0.1
+_SHARE: Final = 10
+"""Seconds after which a view that failed is tried again, at least; and how often what it took."""
+_ROWS: Final = 1000
+"""Rows that a view which failed may be computed from anew, for each change of a row: a millisecond."""
 _ROUNDS: Final = 20
 """How often a build tries to be no further behind."""
 
@@ -80,6 +84,10 @@ class ServedRelation:
     """Whether it has had one."""
     endless: bool = False
     """Whether it has taken too long, and is not tried again."""
+    behind: int = 0
+    """Changes that it has not been tried with since it failed."""
+    seconds: float = 0.0
+    """Processor time of the last try that failed."""
 
     @property
     def name(self) -> str:
@@ -132,9 +140,11 @@ def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch
     """Add to an epoch what it changes in ``views``, which are in the order of their definitions.
 
     A view that fails is computed anew from all rows: it may have failed on one that came and went within the epoch. While that
-    fails too it has no result, and is tried in each epoch that changes what it reads. After ``seconds`` it is not tried again.
+    fails too it has no result. It is tried again when one in a thousand of the rows that it reads has changed, and in an epoch
+    without changes. What is tried depends on epochs alone, so that a log repeats it. After ``seconds`` it is not tried again.
     """
     changes, errors = epoch
+    quiet = not any(changes.values())
     for name in views:
         view = relations[name]
         sources = {read: relations[read] for read in sorted(view.definition.reads)}
@@ -143,11 +153,16 @@ def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch
             continue
         if broken:
             read, error = next(iter(broken.items()))
+            view.behind = 0
             view.computation, errors[name] = None, f"view {read}, which it reads, has no result now: {error}"
             continue
         news = {read: changes[read] for read in sources if read in changes}
-        if view.computation is None and view.error is not None and not news:
-            continue
+        if view.computation is None and view.error is not None:
+            view.behind += sum(map(len, news.values()))
+            rows_read = sum(each.contents.size for each in sources.values())
+            if not (errors.keys() & sources.keys() or (view.behind and (quiet or view.behind * _ROWS >= rows_read))):
+                continue
+        view.behind, began = 0, clock.thread_time()
         try:
             try:
                 if view.computation is not None:
@@ -162,6 +177,7 @@ def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch
             errors[name] = None
         except (OperatorError, EndlessError) as error:
             view.computation, errors[name], view.endless = None, failure(error), isinstance(error, EndlessError)
+            view.seconds = clock.thread_time() - began
 
 
 def apply(relations: Mapping[str, ServedRelation], time: int, epoch: Epoch) -> None:
@@ -175,6 +191,13 @@ def apply(relations: Mapping[str, ServedRelation], time: int, epoch: Epoch) -> N
             each.shown = True
     for name, error in epoch.errors.items():
         relations[name].error = error
+
+
+class _Missed(NamedTuple):
+    """Epochs, added up."""
+
+    changes: dict[str, dict[Row, int]]
+    errors: dict[str, str | None]
 
 
 class ViewBuild:
@@ -194,8 +217,9 @@ class ViewBuild:
         """Whether something that was there is another one, or gone."""
         self.seconds = 0.0
         """Processor time that it has taken."""
-        self.missed: deque[Epoch] = deque()
-        """Epochs that it has yet to follow."""
+        self.behind = 0
+        """How many epochs it has yet to follow."""
+        self._missed, self._reading = _Missed({}, {}), live.reading
         self._time, self._seconds = live.time, live.limits.view_seconds
         self._views = [name for name, each in self.new.items() if each.kind == "view"]
         sources = {read for name in self._views for read in self.new[name].definition.reads}
@@ -210,19 +234,25 @@ class ViewBuild:
         began = clock.thread_time()
         self._compute(Epoch({}, {}))
         for _ in range(_ROUNDS):
-            if len(self.missed) > _FEW:
+            if self.behind > _FEW:
                 self.follow()
         self.seconds = clock.thread_time() - began
 
+    def miss(self, epoch: Epoch) -> None:
+        """Take note of an epoch; for who holds ``reading``. Changes are added up, so they are no more than there are rows."""
+        self.behind += 1
+        for name in self.read.keys() & epoch.changes.keys():
+            missed = self._missed.changes.setdefault(name, {})
+            for row, diff in epoch.changes[name]:
+                if count := missed.pop(row, 0) + diff:
+                    missed[row] = count
+        self._missed.errors.update({name: epoch.errors[name] for name in self.read.keys() & epoch.errors.keys()})
+
     def follow(self) -> None:
         """Compute what has changed meanwhile, as one epoch."""
-        changes, errors = dict[str, list[Change]](), dict[str, str | None]()
-        while self.missed:
-            epoch = self.missed.popleft()
-            for name in self.read.keys() & epoch.changes.keys():
-                changes.setdefault(name, []).extend(epoch.changes[name])
-            errors.update({name: epoch.errors[name] for name in self.read.keys() & epoch.errors.keys()})
-        self._compute(Epoch({name: consolidate(each) for name, each in changes.items()}, errors))
+        with self._reading:
+            (changes, errors), self._missed, self.behind = self._missed, _Missed({}, {}), 0
+        self._compute(Epoch({name: list(rows.items()) for name, rows in changes.items()}, errors))
 
     def _compute(self, epoch: Epoch) -> None:
         relations = {**self.read, **self.new}
@@ -304,6 +334,11 @@ class ServedRelations:
         if self.broken is not None:
             raise ViewError(f"the dataflows have ended, and are still read at epoch {self.time}: {self.broken}")
 
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which an epoch without changes is to try what failed with what has changed; ``None`` if nothing has."""
+        return max((max(_SOON, _SHARE * each.seconds) for each in list(self.by_name.values()) if each.behind), default=None)
+
     @contextlib.contextmanager
     def build(self, base: Catalog, catalog: Catalog, rows: Mapping[str, Iterable[Change]]) -> Iterator[ViewBuild]:
         """Begin to build what ``catalog`` changes in ``base``; ``OutdatedError`` where that has changed."""
@@ -368,7 +403,7 @@ class ServedRelations:
             self.time, self.catalog, self.by_name = time, catalog, relations
             apply(relations, time, epoch)
             for build in self._builds:
-                build.missed.append(epoch)
+                build.miss(epoch)
             self.reading.notify_all()
         for listener in self.listeners:
             listener()

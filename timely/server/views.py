@@ -86,9 +86,21 @@ class Views:
         if data is not None:
             self._durable = Durable(Path(data), self._relations, self.limits.replay_seconds)
             self.id, self.restored = self._durable.id, self._durable.restored
+        self._retry: threading.Timer | None = None
+        self.listen(self._retry_soon)
+
+    def _retry_soon(self) -> None:
+        """Have views that failed be tried soon with what they have not been tried with, in an epoch of its own."""
+        seconds = self._relations.retry_after
+        if seconds is not None and (self._retry is None or self._retry.finished.is_set()):
+            self._retry = threading.Timer(seconds, self.begin_commit, ({},))
+            self._retry.daemon = True
+            self._retry.start()
 
     def close(self) -> None:
         """End, with a checkpoint where there is ``data``; a no-op when it is closed, and without ``data``."""
+        if self._retry is not None:
+            self._retry.cancel()
         if self._durable is not None:
             self._durable.close()
 
