@@ -1,8 +1,7 @@
 """How hard Hypothesis searches: moderately by default, repeatably in CI, more if asked, for as long as one likes when soaking.
 
 No profile has a deadline: how long one example takes says more about the machine than about the code. ``--soak-seconds``
-says how long each soak test goes on; how much each has covered stands at the end of the run. ``--figures`` adds up what all
-the tests of a run have covered. Both hold for the processes of ``pytest -n 4`` taken together.
+says how long each soak test goes on; how much each has covered stands at the end of the run, of all its processes.
 
 Java compiles for a quick start here, not for a long life, and starts from classes that another Java has read: the processes of
 Spark that tests start live for seconds. Its Python workers are forked from a process that has loaded what they need, but not in
@@ -12,7 +11,6 @@ soak runs and on clusters. ``SPARK_SUBMIT_OPTS`` of one's own is left alone.
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import subprocess
 import sys
@@ -23,7 +21,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.figures import Figures, counted, output_of, worker_output
 from tests.support import java_archive, quick_runs
 from tests.support.script_server import ScriptServer
 from tests.support.spark_programs import SparkPrograms
@@ -50,7 +47,6 @@ ARCHIVE = pytest.StashKey[subprocess.Popen[bytes]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak-seconds", type=float, metavar="N", help="how long each soak test goes on (20)")
-    parser.addoption("--figures", action="store_true", help="say how many random cases, interleavings and states are covered")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,12 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if config.getoption("--soak-seconds") is not None or config.option.markexpr == "soak":
         settings.load_profile("soak")  # before any test is imported
-    if config.getoption("--figures"):
-        config.pluginmanager.register(Figures(), "figures")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    worker_output(session.config)["covered"] = session.config.stash[COVERED]
+    if hasattr(session.config, "workeroutput"):  # of a process that runs some of the tests, for the one that reports
+        session.config.workeroutput["covered"] = session.config.stash[COVERED]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -95,7 +90,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[COVERED].extend(output_of(node).get("covered", []))
+    node.config.stash[COVERED].extend(getattr(node, "workeroutput", {}).get("covered", []))  # nothing if it crashed
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -103,14 +98,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("covered by soaking")
         for line in config.stash[COVERED]:
             terminalreporter.write_line(line)
-
-
-@pytest.fixture
-def collector_off() -> Iterator[None]:
-    """Collect no garbage in a test: a search keeps the states that it has seen, and a third of its time went into them."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -142,28 +129,29 @@ def cover(request: pytest.FixtureRequest) -> Callable[[int, str], None]:
 
 
 @pytest.fixture
-def soak(request: pytest.FixtureRequest, soak_seconds: float, cover: Callable[[int, str], None]) -> Callable[..., None]:
+def soak(soak_seconds: float, cover: Callable[[int, str], None]) -> Callable[..., None]:
     """Return a function that runs a property, with the arguments that Hypothesis does not make, until the time is up.
 
     What runs when the time is up is finished: a pass of so many cases as the profile says.
     """
-    figures = request.config.pluginmanager.get_plugin("figures")
 
     def run(prop: Any, **arguments: Any) -> None:
+        case = prop.hypothesis.inner_test
         cases = 0
 
-        def count() -> None:
+        @functools.wraps(case)
+        def counting(*values: Any, **named: Any) -> None:
             nonlocal cases
+            case(*values, **named)
             cases += 1
-            if figures is not None:
-                figures.count_case()
 
         end = time.monotonic() + soak_seconds
+        prop.hypothesis.inner_test = counting
         try:
-            with counted(prop, count):
-                while time.monotonic() < end:
-                    prop(**arguments)
+            while time.monotonic() < end:
+                prop(**arguments)
         finally:
+            prop.hypothesis.inner_test = case
             cover(cases, "cases")
 
     return run

@@ -69,7 +69,6 @@ def test_E4_all_workers_into_one_link(workers: int) -> None:
     assert link.extract()[0][1] == [i // workers for i in range(10 * workers)]
 
 
-@pytest.mark.usefixtures("collector_off")
 @pytest.mark.parametrize(("holder", "across_threads"), [("link", False), ("reader", True)])
 def test_E5_dropping_a_million_events(holder: str, across_threads: bool) -> None:
     link: EventLink[int] | None = EventLink(across_threads=across_threads)

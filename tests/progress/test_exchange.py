@@ -1,120 +1,16 @@
-"""The exchange of progress: under any interleaving, step by step where the order matters, and its end alone.
+"""One worker's end of the exchange of progress, alone.
 
-``ExchangeSimulation`` knows the truth and checks every invariant after each step. All interleavings of small configurations are
-in ``tests/testing/test_exchange_model.py``, and the rules broken on purpose, to which it must object, beside it.
+Workers that exchange batches in any order are in ``tests/proofs``, and whole dataflows in ``tests/testing/test_simulator.py``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.support.exchange_simulation import ExchangeSimulation
-from timely.errors import ConfigurationError, InvariantViolation, ProgressError
-from timely.progress import LoopTime, Product, ProgressBatch, ProgressExchange, Source, Step, Target, Unit
-from timely.testing import GraphSpec, NodeSpec, graphs, times
-
-FEED, RELAY = NodeSpec(0, 1, {}, ()), NodeSpec(1, 1, {(0, 0): (Step(0),)}, (0,))
-LINE = GraphSpec(int, (FEED, RELAY), ((Source(0, 0), Target(1, 0), False),))
-MESSAGE = Target(1, 0), 0
-
-
-SPECS: dict[str, Any] = {"int": int, "product": Product[int, int], "unit": Unit, "loop time": LoopTime}
-
-
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-@given(data=st.data())
-def test_T6_INV_X1_to_INV_X6_and_I1_to_I7_under_any_interleaving(spec: Any, data: st.DataObject) -> None:
-    graph = data.draw(graphs(spec, max_nodes=3))
-    later = data.draw(st.lists(times(spec), max_size=3, unique=True))
-    simulation = ExchangeSimulation(graph, data.draw(st.integers(1, 3)), later)
-    for decision in data.draw(st.lists(st.integers(0, 10_000), max_size=50)):
-        if possible := simulation.possible():
-            simulation.decide(possible[decision % len(possible)])
-    simulation.settle()
-    truth = simulation.state.truth()
-    assert all(view == truth for view in simulation.state.views)
-    simulation.finish()
-
-
-def one_message() -> ExchangeSimulation:
-    """Of all work there is left one message, for node 1; and all have received that."""
-    simulation = ExchangeSimulation(LINE, 2)
-    simulation.do(0, [(*MESSAGE, 1)])
-    for worker in range(2):
-        simulation.do(worker, [(Source(0, 0), 0, -1), (Source(1, 0), 0, -1)])
-    simulation.settle()
-    assert dict(simulation.state.views[1]) == {MESSAGE: 1}
-    return simulation
-
-
-def test_S0_consumption_and_production_apart() -> None:
-    simulation = one_message()
-    simulation.do(0, [(*MESSAGE, -1), (Source(1, 0), 1, 1)])
-    before = simulation.state
-    simulation.flush(0)
-    (batch,) = simulation.state.queues[1]
-    assert dict(batch.updates) == {MESSAGE: -1, (Source(1, 0), 1): 1}
-    rest = ProgressBatch(0, 0, tuple(update for update in batch.updates if update[1] > 0))
-    half = frozenset[Any]()  # worker 1's view once it has counted the consumption alone
-    torn = attrs.evolve(simulation.state, queues=((), (rest,), (), ()), views=(simulation.state.views[0], half))
-    with pytest.raises(InvariantViolation, match="I3: worker 0 sends .* without a right to it"):
-        simulation.checks.check(torn, before)
-    invariants = {invariant for invariant, _ in simulation.checks.violations(torn, before)}
-    assert invariants >= {"S0", "I3", "I6", "X4"}
-
-
-def test_S0_in_one_batch_it_is_safe() -> None:
-    simulation = one_message()
-    simulation.do(0, [(*MESSAGE, -1), (Source(1, 0), 1, 1)])
-    simulation.settle()
-    assert dict(simulation.state.views[1]) == {(Source(1, 0), 1): 1}
-
-
-def test_S0_batches_that_overtake() -> None:
-    simulation = ExchangeSimulation(LINE, 2)
-    simulation.do(1, [(Source(0, 0), 0, -1), (Source(1, 0), 0, -1)])
-    simulation.do(0, [(Source(1, 0), 0, -1)])
-    simulation.settle()
-    simulation.do(0, [(*MESSAGE, 1)])
-    simulation.flush(0)
-    simulation.do(0, [(Source(0, 0), 0, -1)])
-    simulation.flush(0)
-    first, last = simulation.state.queues[1]
-    with pytest.raises(ProgressError, match="worker 1 expected progress batch 1 of worker 0 but got 2"):
-        simulation.state.exchanges[1].receive(last)
-    overtaken = attrs.evolve(simulation.state, queues=((), (first,), (), ()), views=(simulation.state.views[0], frozenset()))
-    with pytest.raises(InvariantViolation, match="X2: worker 0 sends"):
-        simulation.checks.check(overtaken, simulation.state)
-    assert "S0" in {invariant for invariant, _ in simulation.checks.violations(overtaken, simulation.state)}
-
-
-def test_a_consumption_may_arrive_before_the_production() -> None:
-    simulation = ExchangeSimulation(LINE, 3)
-    simulation.do(0, [(*MESSAGE, 1)])
-    simulation.flush(0)
-    simulation.do(1, [(*MESSAGE, -1)])
-    simulation.flush(1)
-    simulation.deliver(1, 2)
-    assert dict(simulation.state.views[2])[MESSAGE] == -1
-    simulation.settle()
-    assert MESSAGE not in dict(simulation.state.views[2])
-
-
-def test_S0_the_initial_count_is_the_number_of_workers() -> None:
-    simulation = ExchangeSimulation(LINE, 3)
-    for worker in (0, 1):
-        simulation.do(worker, [(Source(0, 0), 0, -1)])
-        simulation.flush(worker)
-        simulation.deliver(worker, 2)
-        assert simulation.frontiers(2)[Target(1, 0)] == (0,)
-    simulation.do(2, [(Source(0, 0), 0, -1)])
-    simulation.flush(2)
-    assert simulation.frontiers(2)[Target(1, 0)] == ()
+from timely.errors import ConfigurationError, ProgressError
+from timely.progress import ProgressBatch, ProgressExchange, Target
 
 
 def test_flush_sends_nothing_when_all_cancels() -> None:

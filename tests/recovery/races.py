@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 import timely
+from tests.support.store_races import Guarantees, StoreRace
 from timely.errors import CheckpointError
 from timely.recovery import MemoryStore, Recovery
-from timely.testing import Guarantees, StoreRace
 
 Trail = tuple[str, ...]
 """What has come into a run and those that it resumes from, in order."""

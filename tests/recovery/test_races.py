@@ -10,22 +10,18 @@ import pytest
 import timely
 from tests.recovery.broken_rules import BROKEN
 from tests.recovery.races import Scene, commit, trail
+from tests.support.store_races import HDFS, LOCAL_FILES, OBJECTS, Guarantees, StoreRace, explore_stores, sample_stores
 from timely.errors import CheckpointError
 from timely.recovery import Recovery
-from timely.testing import HDFS, LOCAL_FILES, OBJECTS, Guarantees, StoreRace, explore_stores, sample_stores
 
 WHOLE = Guarantees("whole listings", renames=False, late=False, whole_lists=True)
 KINDS = [LOCAL_FILES, OBJECTS, HDFS]
 
 
-@pytest.mark.parametrize(
-    ("before", "states", "interleavings"), [(0, 500, 5_000), pytest.param(1, 5_000, 1_000_000, marks=pytest.mark.soak)]
-)
-def test_two_runs_in_every_order(before: int, states: int, interleavings: int) -> None:
+@pytest.mark.parametrize(("before", "states"), [(0, 500), pytest.param(1, 5_000, marks=pytest.mark.soak)])
+def test_two_runs_in_every_order(before: int, states: int) -> None:
     scene = Scene([1, 0], WHOLE, retries=0, before=before)
-    covered = explore_stores(scene.make, scene.check)
-    assert covered.states > states
-    assert covered.interleavings > interleavings
+    assert explore_stores(scene.make, scene.check) > states
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -16,15 +16,13 @@ from tests.progress import (
     test_antichain,
     test_change_batch,
     test_cycles,
-    test_exchange,
     test_mutable_antichain,
     test_oracle,
 )
 from tests.properties import test_flattening, test_schedules
-from tests.testing import test_custom_dataflows, test_naiad, test_simulator
+from tests.testing import test_custom_dataflows, test_simulator
 from tests.testing.kits import KITS
 from tests.worker import test_progress_aggregation
-from timely.testing import graphs
 
 pytestmark = pytest.mark.soak
 Soak = Callable[..., None]
@@ -75,23 +73,13 @@ def test_T5_G9_trackers(soak: Soak, kit: Any) -> None:
     soak(test_oracle.test_T5_G9_frontiers_are_exact, kit=kit)
 
 
-@pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
-def test_T5_the_scheduler_of_the_paper(soak: Soak, kit: Any) -> None:
-    soak(test_naiad.test_T5_the_frontiers_of_naiads_scheduler_are_the_trackers, kit=kit, made=graphs(kit, max_nodes=4))
-
-
 @pytest.mark.parametrize("kit", test_cycles.KITS.values(), ids=test_cycles.KITS)
 def test_G2_cycles(soak: Soak, kit: Any) -> None:
     soak(test_cycles.test_G2_cycles_of_random_graphs, kit=kit)
 
 
-@pytest.mark.parametrize("spec", test_exchange.SPECS.values(), ids=test_exchange.SPECS)
-def test_T6_exchange(soak: Soak, spec: Any) -> None:
-    soak(test_exchange.test_T6_INV_X1_to_INV_X6_and_I1_to_I7_under_any_interleaving, spec=spec)
-
-
-def test_T7_simulations(soak: Soak) -> None:
-    soak(test_simulator.test_any_decisions_will_do)
+def test_T6_T7_simulations(soak: Soak) -> None:
+    soak(test_simulator.test_T6_T7_any_decisions_will_do)
 
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS)

@@ -13,12 +13,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from tests.support.store_races import HDFS, LOCAL_FILES, OBJECTS, Guarantees, StoreRace, sample_stores
 from timely.errors import CheckpointError
 from timely.recovery import MemoryStore, Store
 from timely.recovery.ownership import Ownership
 from timely.spark.streaming import epoch_log
 from timely.spark.streaming.epoch_log import EpochLog, File, process_epoch
-from timely.testing import HDFS, LOCAL_FILES, OBJECTS, Guarantees, StoreRace, sample_stores
 
 KINDS = [LOCAL_FILES, OBJECTS, HDFS]
 

@@ -33,7 +33,7 @@ def test_the_results_are_those_of_real_workers(program: Any, workers: int) -> No
 
 
 @given(schedules(3, max_size=40), st.sampled_from(PROGRAMS))
-def test_any_decisions_will_do(decisions: list[Resume | Delivery], program: Any) -> None:
+def test_T6_T7_any_decisions_will_do(decisions: list[Resume | Delivery], program: Any) -> None:
     assert simulate(program, decisions=decisions).results == PLAIN[program]
 
 

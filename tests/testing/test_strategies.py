@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import timely.testing
 from tests.support.code_printing import as_program
-from tests.support.exchange_rules import histories
 from tests.support.nesting import Nesting
 from tests.support.nesting_strategy import nestings
 from tests.testing.kits import KITS
 from tests.testing.kits import again as run
 from timely.errors import ConfigurationError
 from timely.order import Product
-from timely.progress import Antichain, ChangeBatch, LoopTime, Source, Step, Unit, time_domain
+from timely.progress import Antichain, ChangeBatch, LoopTime, Step, Unit, time_domain
 from timely.testing import (
     TimeKit,
     dataflows,
@@ -77,23 +75,6 @@ def test_rounds_of_changes_keep_the_promises_of_local_edges(scenario: Any) -> No
             counts[location, time] = counts.get((location, time), 0) + diff
             assert counts[location, time] >= 0 or location not in graph.never_negative()
     assert again(scenario) == scenario
-
-
-@given(st.data())
-def test_OC2_OC4_histories_are_supported(data: st.DataObject) -> None:
-    """What is added lies at or beyond what was there before; nothing is taken away that was not there."""
-    spec = data.draw(ANY_SPEC)
-    graph = data.draw(graphs(spec, max_nodes=4))
-    oracle = timely.testing.Oracle(graph)
-    minimum: Any = time_domain(graph.time).minimum
-    counts: dict[Any, int] = {(place, minimum): 1 for place in graph.locations() if isinstance(place, Source)}
-    for statement in data.draw(histories(spec, graph)):
-        before = [pointstamp for pointstamp, count in counts.items() if count]
-        for location, time, diff in statement:
-            if diff > 0:
-                assert any(oracle.leads(start, (location, time)) for start in before)
-            counts[location, time] = counts.get((location, time), 0) + diff
-        assert min(counts.values()) >= 0
 
 
 def test_a_type_without_a_kit_is_refused_and_one_with_it_is_not() -> None:

@@ -20,17 +20,6 @@ from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointsta
 from timely.testing.random_dataflows import Dataflow, dataflows
 from timely.testing.schedule import Delivery, Resume, schedules
 from timely.testing.simulated_network import Network
-from timely.testing.simulated_store import (
-    HDFS,
-    LOCAL_FILES,
-    OBJECTS,
-    Guarantees,
-    RaceCoverage,
-    SimulatedStore,
-    StoreRace,
-    explore_stores,
-    sample_stores,
-)
 from timely.testing.simulator import Simulation, shrink, simulate
 from timely.testing.state_leaks import leaked
 from timely.testing.strategies import TimeKit, changes, graphs, ladders, scenarios, smallest, summaries, time_kit, times
@@ -40,25 +29,18 @@ __all__ = [
     "Dataflow",
     "Delivery",
     "GraphSpec",
-    "Guarantees",
-    "HDFS",
     "INVARIANTS",
     "Invariant",
-    "LOCAL_FILES",
     "MemoryBroker",
     "MemorySink",
     "MemorySource",
     "MemoryStateRegistry",
     "Network",
     "NodeSpec",
-    "OBJECTS",
     "Oracle",
     "Pointstamp",
-    "RaceCoverage",
     "Resume",
-    "SimulatedStore",
     "Simulation",
-    "StoreRace",
     "TimeKit",
     "changes",
     "check_lattice",
@@ -70,13 +52,11 @@ __all__ = [
     "check_timestamp",
     "check_tracker",
     "dataflows",
-    "explore_stores",
     "graphs",
     "ladders",
     "leaked",
     "minimal",
     "pause",
-    "sample_stores",
     "scenarios",
     "schedules",
     "settle",
