@@ -63,7 +63,7 @@ def install() -> str:
 def order() -> list[str]:
     """Return the names of the files, each after those that it imports. ``ProofError`` for a circle."""
     needs = {
-        path.stem: set(re.findall(r"^From Timely Require Import ([\w ]+)\.", path.read_text("utf-8"), re.MULTILINE))
+        path.stem: set(re.findall(r"^From Timely Require (?:Import )?([\w ]+)\.", path.read_text("utf-8"), re.MULTILINE))
         for path in sorted(SOURCES.glob("*.v"))
     }
     needs = {name: {part for line in lines for part in line.split()} for name, lines in needs.items()}

@@ -2,8 +2,9 @@
 
     This is what is compared with the code, both ways: traces that are computed here are replayed by the Python, and runs that the
     Python has recorded are checked here. An [int] is a pair whose second number is 0; a round of a loop is the second number. *)
-From Coq Require Import List ZArith Lia Bool Arith.
+From Coq Require Import List ZArith Lia Bool Arith Wellfounded.
 From Timely Require Import Exchange Network Groups Graph Scopes Compiler Compaction Reduce.
+From Timely Require Collections Whole.
 Import ListNotations.
 Open Scope nat_scope.
 
@@ -196,6 +197,71 @@ Proof.
     subst k u. simpl in *. lia.
   - injection Hf as <-. simpl in Hp. rewrite Nat.ltb_lt in Hwf. destruct Hp as [H | [[H1 H2] | [H1 [H2 _]]]]; lia.
 Qed.
+
+(** *** The graph of a dataflow of collections: what [Whole] asks of it is what the certificate says *)
+
+Definition lexicographic (l : nat) (t : time) (rank : nat -> nat * nat) : nat * nat * nat * nat := (fst t, fst (rank l), snd t, snd (rank l)).
+Definition earlier (a b : nat * nat * nat * nat) : Prop :=
+  match a, b with (p, q, r, s), (p', q', r', s') =>
+    p < p' \/ (p = p' /\ (q < q' \/ (q = q' /\ (r < r' \/ (r = r' /\ s < s'))))) end.
+
+Lemma earlier_well_founded : well_founded earlier.
+Proof.
+  intros [[[p q] r] s]. revert q r s. induction p as [p IHp] using lt_wf_ind. intros q.
+  induction q as [q IHq] using lt_wf_ind. intros r. induction r as [r IHr] using lt_wf_ind. intros s.
+  induction s as [s IHs] using lt_wf_ind. constructor. intros [[[p' q'] r'] s'] H. simpl in H.
+  destruct H as [H | [-> [H | [-> [H | [-> H]]]]]]; auto.
+Qed.
+
+Lemma results_earlier g rank l s m t y u :
+  well_formed g rank = true -> In (l, s, m) g -> results s t = Some y -> tle y u = true ->
+  earlier (lexicographic l t rank) (lexicographic m u rank).
+Proof.
+  intros Hwf Hin Hy Hle. unfold well_formed in Hwf. rewrite forallb_forall in Hwf. specialize (Hwf _ Hin). rewrite tle_spec in Hle.
+  unfold earlier, lexicographic. destruct s as [p q limit |]; simpl in Hy, Hwf.
+  - assert (Hv : y = (fst t + p, snd t + q)).
+    { destruct limit as [last |]; [destruct (fst t + p <=? last); [| discriminate] |]; now injection Hy. }
+    subst y. simpl in Hle. rewrite !orb_true_iff, andb_true_iff, orb_true_iff, !Nat.ltb_lt, Nat.eqb_eq in Hwf. lia.
+  - injection Hy as <-. simpl in Hle. rewrite Nat.ltb_lt in Hwf. lia.
+Qed.
+
+(** A time that arrives in time: so do the bounds of two. *)
+Theorem results_directed s a b u :
+  Collections.below time tle (results s) a u -> Collections.below time tle (results s) b u ->
+  Collections.below time tle (results s) (lub a b) u.
+Proof.
+  unfold Collections.below, Collections.below_b. destruct s as [p q limit |]; simpl; [| times; lia].
+  destruct limit as [last |].
+  - destruct (Nat.leb_spec (fst a + p) last), (Nat.leb_spec (fst b + p) last), (Nat.leb_spec (Nat.max (fst a) (fst b) + p) last);
+      times; intros; try discriminate; try lia.
+  - times. lia.
+Qed.
+
+Section Dataflow.
+Variable D : Type.
+Variable node_of : nat -> Whole.node time D nat.
+Variable g : graph.
+Variable rank : nat -> nat * nat.
+Hypothesis fits : forall l f m, Whole.edge time D nat node_of l f m -> exists s, In (l, s, m) g /\ forall t, f t = results s t.
+
+Theorem loops_advance : well_formed g rank = true -> well_founded (Whole.feeds time tle D nat node_of).
+Proof.
+  intros Hwf. apply wf_incl with (R2 := fun a b => earlier (lexicographic (fst a) (snd a) rank) (lexicographic (fst b) (snd b) rank)).
+  - intros a b (f & y & He & Hy & Hle). destruct (fits _ _ _ He) as (s & Hin & Hs). rewrite Hs in Hy. now apply results_earlier with g s y.
+  - apply (wf_inverse_image _ _ earlier (fun a => lexicographic (fst a) (snd a) rank)). apply earlier_well_founded.
+Qed.
+
+Theorem cycles_advance :
+  well_formed g rank = true ->
+  forall l t u b, Whole.step time D nat node_of (l, t) b -> Graph.reaches nat time (Whole.step time D nat node_of) b (l, u) -> ~ Tle u t.
+Proof.
+  intros Hwf. assert (Hstep : forall a b, Whole.step time D nat node_of a b -> steps_of g a b).
+  { intros a b [l t f m u He Hf]. destruct (fits _ _ _ He) as (s & Hin & Hs). rewrite Hs in Hf.
+    econstructor; [exists s; split; [exact Hin | reflexivity] | exact Hf]. }
+  intros l t u b Hs Hr. apply (well_formed_cycles g rank Hwf l t u b); [now apply Hstep |].
+  clear Hs. induction Hr; [constructor | econstructor; [now apply Hstep; eassumption | assumption]].
+Qed.
+End Dataflow.
 
 (** Within one scope, cycles come back strictly later, as the compiler asks. *)
 Definition one_scope (g : graph) : bool := forallb (fun e => match e with (_, Leave, _) => false | _ => true end) g.
