@@ -20,6 +20,7 @@ from timely.dataflow.port_owner import UnreferencedCapabilities
 from timely.progress import ActivationQueue, ProgressExchange
 from timely.scopes import Subgraph
 from timely.worker.batching import MessageBatcher
+from timely.worker.gc_control import without_full_collections
 from timely.worker.timers import Timers
 from timely.worker.transports import Transport
 
@@ -130,6 +131,14 @@ class InstalledDataflow:
         self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
         self.longest = 16 * SLOW
         """Seconds of the longest activation lately, at first a guess; halved whenever progress was sent early because of it."""
+        operators = [child.scope for scope in self.scopes for child in scope.children if isinstance(child.scope, Operator)]
+        self._collects = any(operator.info.state.collection for operator in operators)
+
+    def run(self) -> bool:
+        """Run every active operator once; return whether it is not complete yet. What collections make stays, mostly."""
+        if self._collects:
+            return without_full_collections(self.root.pull_internal_progress, (), (), ())
+        return self.root.pull_internal_progress((), (), ())
 
     def discard(self) -> None:
         """Free the state of the operators, also where a program still has handles of the dataflow."""

@@ -46,7 +46,8 @@ def without_full_collections(work: Callable[..., R], *arguments: Any) -> R:
     """Return ``work(*arguments)``; meanwhile Python collects young objects only.
 
     For work whose objects mostly stay: each full collection on the way goes through all of them, which took half of the time of
-    large loads. The thread that raised the limit lowers it. So other threads do not prolong it, and garbage is found in between.
+    large loads. The thread that raised the limit lowers it, unless limits were set meanwhile. So other threads do not prolong it,
+    and garbage is found in between: what is long overdue comes at the end.
     """
     young, middle, old = gc.get_threshold()
     if not _GENERATIONS or old >= _NEVER:
@@ -55,20 +56,14 @@ def without_full_collections(work: Callable[..., R], *arguments: Any) -> R:
     try:
         return work(*arguments)
     finally:
-        _lower_limit()
-
-
-def _lower_limit() -> None:
-    """Put the limit of full collections back, unless limits were set meanwhile. What is long overdue comes now."""
-    young, middle, old = gc.get_threshold()
-    if old < _NEVER:
-        return
-    old -= _NEVER
-    gc.set_threshold(young, middle, old)
-    count, _, due = gc.get_count()
-    if due > _OVERDUE * old and due != _SHARED.offered and young > 0 and gc.isenabled():
-        _SHARED.offered = due  # if Python finds that too little has come, it is asked again when more has
-        _ = [set() for _ in range(young - count + 1)]  # it decides when so many are made; lists are used again, and do not count
+        young, middle, raised = gc.get_threshold()
+        if raised >= _NEVER:
+            old = raised - _NEVER
+            gc.set_threshold(young, middle, old)
+            count, _, due = gc.get_count()
+            if due > _OVERDUE * old and due != _SHARED.offered and young > 0 and gc.isenabled():
+                _SHARED.offered = due  # if Python finds that too little has come, it is asked again when more has
+                _ = [set() for _ in range(young - count + 1)]  # it decides after so many; lists are used again, and do not count
 
 
 @contextlib.contextmanager

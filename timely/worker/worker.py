@@ -333,10 +333,10 @@ class Worker:
             if dataflow is None:
                 continue  # it is complete, dropped, or not finished
             if alone:
-                alive = dataflow.root.pull_internal_progress((), (), ())
+                alive = dataflow.run()
             else:
                 begun = self._clock()
-                alive = dataflow.root.pull_internal_progress((), (), ())
+                alive = dataflow.run()
                 dataflow.longest = max(dataflow.longest, self._clock() - begun)
                 self._send_progress(dataflow)
             if not alive:

@@ -10,6 +10,7 @@ import numpy as np
 from timely.differential.trace.chunk import Gathered
 from timely.differential.trace.deltas import Keys
 from timely.differential.updates.int_columns import Array, Updates, each_once, greatest_of, integers, summed
+from timely.operators.keyed.sorted_keys import group_starts
 from timely.order import PartialOrder, less_equal
 
 T = TypeVar("T", bound=PartialOrder)
@@ -86,7 +87,7 @@ def accumulated(gathered: Gathered, time: T, lub: Callable[[T, T], T], later: di
                     later.setdefault(lub(time, times[code]), []).append(waiting)
         index, diffs = index[rows], diffs[rows]
         values = None if values is None else values[rows]
-    columns, sums = summed([index] if values is None else [index, values], diffs)
+    columns, sums = summed([index] if values is None else [index, values], diffs, runs=True)
     assert sums is not None
     return KeyCounts(columns[0], columns[1] if len(columns) > 1 else None, sums)
 
@@ -97,7 +98,7 @@ def changes(keys: Array, now: KeyCounts, before: KeyCounts) -> Updates:
     if now.values is not None or before.values is not None:
         parts = [values for values in (now.values, before.values) if values is not None]
         columns.append(np.concatenate(parts))
-    rows, diffs = summed(columns, np.concatenate((now.counts, -before.counts)))
+    rows, diffs = summed(columns, np.concatenate((now.counts, -before.counts)), runs=True)
     return Updates(keys[rows[0]], rows[1] if len(rows) > 1 else None, diffs)
 
 
@@ -105,7 +106,7 @@ def reduced(kernel: ReduceKernel, counts: KeyCounts, pairs: bool) -> KeyCounts |
     """Return what a kernel returns for each key, or ``None`` where numbers grow too large."""
     if not len(counts.numbers):
         return KeyCounts(counts.numbers, np.zeros(0, np.int64) if pairs else None, counts.counts)
-    starts = np.flatnonzero(np.concatenate((np.ones(1, bool), counts.numbers[1:] != counts.numbers[:-1])))
+    starts = group_starts(counts.numbers)
     return (_KERNELS[kernel] if isinstance(kernel, str) else kernel)(counts, starts)
 
 
@@ -126,26 +127,25 @@ def sum_columns(counts: KeyCounts, starts: Array) -> KeyCounts | None:
 
 def least_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
     """Return the least value with a positive count of each key."""
-    return _first(counts, np.flatnonzero(counts.counts > 0), last=False)
+    return _first(counts, (counts.counts > 0).nonzero()[0], last=False)
 
 
 def greatest_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
     """Return the greatest value with a positive count of each key."""
-    return _first(counts, np.flatnonzero(counts.counts > 0), last=True)
+    return _first(counts, (counts.counts > 0).nonzero()[0], last=True)
 
 
 def _first(counts: KeyCounts, positive: Array, last: bool) -> KeyCounts:
     assert counts.values is not None
     index, values = counts.numbers[positive], counts.values[positive]
-    changes = index[1:] != index[:-1]
-    edge = np.ones(min(len(index), 1), bool)
-    rows = np.flatnonzero(np.concatenate((changes, edge) if last else (edge, changes)))
+    starts = group_starts(index)
+    rows = np.concatenate((starts[1:], np.array([len(index)]))) - 1 if last and len(index) else starts
     return KeyCounts(index[rows], values[rows], np.ones(len(rows), np.int64))
 
 
 def distinct_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
     """Return each record with a positive count once."""
-    positive = np.flatnonzero(counts.counts > 0)
+    positive = (counts.counts > 0).nonzero()[0]
     return KeyCounts(counts.numbers[positive], None, np.ones(len(positive), np.int64))
 
 

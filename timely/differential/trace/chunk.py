@@ -20,7 +20,7 @@ import numpy as np
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.layouts import Layout
 from timely.differential.updates.int_columns import LARGE, Array, greatest_of, integers, order_and_starts, summed
-from timely.operators.keyed.sorted_keys import equal_keys, spread
+from timely.operators.keyed.sorted_keys import equal_keys, group_starts, spread
 
 if TYPE_CHECKING:
     from timely.differential.updates.row_columns import Columns
@@ -133,9 +133,8 @@ class Chunk(Generic[T]):
     @classmethod
     def of(cls, keys: Array, values: Values | None, codes: Array | None, diffs: Array | None, times: list[T]) -> Chunk[T]:
         """Return entries that are sorted by key; ``keys`` has the key of each."""
-        starts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
-        offsets = np.concatenate((_START, starts, np.array([len(keys)]))) if len(keys) else _START
-        return cls(keys[offsets[:-1]], offsets, values, codes, diffs, times)
+        starts = group_starts(keys)
+        return cls(keys[starts], np.concatenate((starts, np.array([len(keys)]))), values, codes, diffs, times)
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
@@ -225,7 +224,7 @@ class Chunk(Generic[T]):
         """Return the entries at those times of which ``counts`` says so."""
         if all(counts):
             return self
-        rows = np.flatnonzero(np.array(counts, bool)[self.row_codes()])
+        rows = np.array(counts, bool)[self.row_codes()].nonzero()[0]
         return self._rows(self.row_keys()[rows], rows)
 
     def values_at(self, rows: Array) -> Values | None:
@@ -255,13 +254,13 @@ class Chunk(Generic[T]):
         first = 0
         while first < len(self.keys):
             row = int(self.offsets[first]) + entries
-            last = max(int(np.searchsorted(self.offsets, row, side="right")) - 1, first + 1)
+            last = max(int(self.offsets.searchsorted(row, side="right")) - 1, first + 1)
             yield self._cut(first, last)
             first = last
 
     def split(self, bound: int) -> tuple[Chunk[T] | None, Chunk[T] | None]:
         """Return the entries of keys up to ``bound``, and the others."""
-        place = int(np.searchsorted(self.keys, bound, side="right"))
+        place = int(self.keys.searchsorted(bound, side="right"))
         if place in (0, len(self.keys)):
             return (self, None) if place else (None, self)
         return self._cut(0, place), self._cut(place, len(self.keys))
@@ -306,7 +305,7 @@ class Chunk(Generic[T]):
 
     def row_keys(self) -> Array:
         """Return the key of each entry."""
-        return self.keys if len(self.keys) == len(self) else np.repeat(self.keys, np.diff(self.offsets))
+        return self.keys if len(self.keys) == len(self) else self.keys.repeat(self.offsets[1:] - self.offsets[:-1])
 
     def row_codes(self) -> Array:
         """Return the code of each entry."""
@@ -414,16 +413,17 @@ def _chunk(keys: Array, values: Values | None, codes: Array | None, diffs: Array
     if diffs is not None and (diffs == 1).all():
         diffs = None
     if codes is not None:
-        used = np.unique(codes)
-        if len(used) < len(times):
-            times = [times[code] for code in used.tolist()]
-            codes = np.searchsorted(used, codes).astype(np.int32)
+        used = np.zeros(len(times), bool)
+        used[codes] = True
+        if not used.all():
+            codes = (used.cumsum(dtype=np.int32) - 1)[codes]
+            times = [time for time, left in zip(times, used.tolist(), strict=True) if left]
     return Chunk.of(keys, values, codes, diffs, times)
 
 
 def _rows_left(keys: Array, values: RowValues, codes: Array | None, diffs: Array | None) -> tuple[Array, Array | None]:
     """Return the numbers of the rows that are left of a sum, in order of their keys, and their differences."""
-    order = np.argsort(keys, kind="stable")
+    order = keys.argsort(kind="stable")
     if diffs is None or (diffs > 0).all():
         return order, None if diffs is None else diffs[order]
     crossed = np.isin(keys[order], keys[diffs < 0])  # others have nothing to cancel
@@ -433,7 +433,7 @@ def _rows_left(keys: Array, values: RowValues, codes: Array | None, diffs: Array
     sums = np.add.reduceat(diffs[some][within], starts)
     rows = np.concatenate((order[~crossed], some[within[starts]][sums != 0]))
     diffs = np.concatenate((diffs[order[~crossed]], sums[sums != 0]))
-    again = np.argsort(keys[rows], kind="stable")
+    again = keys[rows].argsort(kind="stable")
     return rows[again], diffs[again]
 
 
@@ -471,8 +471,8 @@ def by_time(chunks: Sequence[Chunk[T]], times: Iterable[T], moved: Callable[[T],
             parts[next(iter(places))].append(chunk)
             continue
         codes = table[chunk.codes]
-        order = np.argsort(codes, kind="stable")
-        bounds = np.searchsorted(codes[order], np.arange(len(places) + 1))
+        order = codes.argsort(kind="stable")
+        bounds = codes[order].searchsorted(np.arange(len(places) + 1))
         keys = chunk.row_keys()
         for place, time in enumerate(places):
             rows = order[bounds[place] : bounds[place + 1]]

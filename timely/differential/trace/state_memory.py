@@ -15,7 +15,6 @@ from weakref import WeakSet, finalize, ref
 from timely.dataflow.containers.pickling import dumps
 from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget
-from timely.worker.gc_control import without_full_collections
 
 ENTRY: Final = 200
 """Bytes of an entry of rows without its key and value: its tuple, list and slot of a dictionary."""
@@ -105,14 +104,11 @@ class StateMemory:
 
 
 def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[..., Any]:
-    """Return the logic of an operator whose state is ``sizes()``; it raises ``OutOfMemoryError`` if the memory is not enough.
-
-    What it makes stays, mostly: meanwhile Python's collector looks at young objects only.
-    """
+    """Return the logic of an operator whose state is ``sizes()``; it raises ``OutOfMemoryError`` if the memory is not enough."""
 
     def run(*ports: Any) -> Any:
         try:
-            return without_full_collections(logic, *ports)
+            return logic(*ports)
         except OutOfMemoryError:
             raise
         except MemoryError as error:

@@ -14,6 +14,7 @@ import numpy as np
 from timely.differential.updates.updates import Container, Diff, Kernel, Update
 from timely.errors import ContainerError
 from timely.operators.keyed.numbers import are_canonical, canonical
+from timely.operators.keyed.sorted_keys import group_starts
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -104,7 +105,7 @@ class Updates:
         if workers == 1:
             return [(0, self)]
         owners = self.keys % workers
-        by_owner = ((worker, np.flatnonzero(owners == worker)) for worker in range(workers))
+        by_owner = ((worker, (owners == worker).nonzero()[0]) for worker in range(workers))
         return [(worker, self.chosen(rows)) for worker, rows in by_owner if len(rows)]
 
 
@@ -131,16 +132,10 @@ def order_and_starts(columns: Sequence[Array], runs: bool = False) -> tuple[Arra
     """
     numbers = packed(columns)
     if numbers is not None:
-        order = np.argsort(numbers, kind="stable" if runs else None)
-        ordered = numbers[order]
-        changes = ordered[1:] != ordered[:-1]
-    else:
-        order = np.lexsort(tuple(reversed(columns)))
-        changes = np.zeros(len(order) - 1, bool)
-        for column in columns:
-            ordered = column[order]
-            changes |= ordered[1:] != ordered[:-1]
-    return order, np.concatenate((np.zeros(1, np.int64), np.flatnonzero(changes) + 1))
+        order = numbers.argsort(kind="stable" if runs else None)
+        return order, group_starts(numbers[order])
+    order = np.lexsort(tuple(reversed(columns)))
+    return order, group_starts(*(column[order] for column in columns))
 
 
 def summed(columns: Sequence[Array], diffs: Array | None, runs: bool = False) -> tuple[list[Array], Array | None]:
@@ -163,7 +158,7 @@ def summed(columns: Sequence[Array], diffs: Array | None, runs: bool = False) ->
         sums = np.add.reduceat(diffs[order], starts)
     first = order[starts]
     if not sums.all():
-        left = np.flatnonzero(sums)
+        left = sums.nonzero()[0]
         sums, first = sums[left], first[left]
     return [column[first] for column in columns], sums
 
@@ -216,13 +211,10 @@ def each_once(numbers: Array) -> Array:
     """Return sorted numbers, each once; those that are sorted already are not sorted again."""
     if len(numbers) < 2:
         return numbers
-    steps = np.diff(numbers)
-    if (steps > 0).all():
+    if (numbers[1:] > numbers[:-1]).all():
         return numbers
-    if (steps < 0).any():
-        numbers = np.sort(numbers)
-        steps = np.diff(numbers)
-    once: Array = numbers[np.concatenate((np.ones(1, bool), steps != 0))]
+    ordered = np.sort(numbers)
+    once: Array = ordered[group_starts(ordered)]
     return once
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.updates.containers import is_columns
@@ -11,7 +11,6 @@ from timely.differential.updates.updates import Container, Kernel, Update
 from timely.errors import brief
 from timely.operators.generic import unary
 from timely.order import PartialOrder
-from timely.worker.gc_control import without_full_collections
 
 if TYPE_CHECKING:
     from timely.differential.updates.int_columns import Updates
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
 L = TypeVar("L")
-
-MANY: Final = 1000
-"""Updates that make enough objects for Python's full collections to wait until they are made."""
 
 Columns: TypeAlias = Callable[["Updates"], Container]
 
@@ -43,11 +39,8 @@ def linear(
             except OverflowError:  # some of the numbers are too large for columns
                 return rows(updates)
 
-        def of_batch(updates: Container) -> Container:
-            return change(updates) if len(updates) < MANY else without_full_collections(change, updates)
-
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
-            input.forward(output, of_batch)
+            input.forward(output, change)
 
         return logic
 

@@ -42,16 +42,28 @@ def sorted_keys(numbers: Array, runs: bool = False) -> tuple[SortedKeys, Array]:
     low = int(numbers.min())
     bits = (int(numbers.max()) - low).bit_length()
     if runs or bits > _RADIX * _PASSES:
-        order = np.argsort(numbers, kind="stable")
+        order = numbers.argsort(kind="stable")
     else:
-        order = np.argsort((numbers - low).astype(np.uint16), kind="stable")
+        order = (numbers - low).astype(np.uint16).argsort(kind="stable")
         for shift in range(_RADIX, bits, _RADIX):
             digits = ((numbers - low) >> shift).astype(np.uint16)
-            order = order[np.argsort(digits[order], kind="stable")]
+            order = order[digits[order].argsort(kind="stable")]
     ordered = numbers[order]
-    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    offsets = np.concatenate((np.zeros(1, np.int64), starts, np.array([rows])))
-    return SortedKeys(ordered[offsets[:-1]], offsets), order
+    starts = group_starts(ordered)
+    return SortedKeys(ordered[starts], np.concatenate((starts, np.array([rows])))), order
+
+
+def group_starts(*columns: Array) -> Array:
+    """Return where each group of equal rows of sorted columns begins.
+
+    >>> group_starts(np.array([5, 5, 7])).tolist()
+    [0, 2]
+    """
+    begins = np.zeros(len(columns[0]), bool)
+    begins[:1] = True
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return begins.nonzero()[0]
 
 
 def spread(numbers: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
@@ -61,11 +73,11 @@ def spread(numbers: Array, starts: Array, lengths: Array) -> tuple[Array, Array]
     >>> numbers.tolist(), rows.tolist()
     ([5, 5, 6], [10, 11, 20])
     """
-    ends = np.cumsum(lengths)
+    ends = lengths.cumsum()
     total = int(ends[-1]) if len(ends) else 0
     if total == len(lengths) and (lengths == 1).all():
         return numbers, starts
-    return np.repeat(numbers, lengths), np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    return numbers.repeat(lengths), np.arange(total) + (starts - (ends - lengths)).repeat(lengths)
 
 
 def pairs(one: SortedKeys, other: SortedKeys, limit: int) -> Iterator[tuple[Array, Array, Array]]:
@@ -81,10 +93,10 @@ def pairs(one: SortedKeys, other: SortedKeys, limit: int) -> Iterator[tuple[Arra
     lengths, more = np.diff(one.offsets)[first], np.diff(other.offsets)[second]
     numbers, rows = spread(np.arange(len(first)), one.offsets[first], lengths)
     starts, counts = other.offsets[second][numbers], more[numbers]
-    keys, ends, at = one.keys[first][numbers], np.cumsum(counts), 0
+    keys, ends, at = one.keys[first][numbers], counts.cumsum(), 0
     while at < len(rows):
         done = int(ends[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(ends, done + limit, side="right")))
+        stop = max(at + 1, int(ends.searchsorted(done + limit, side="right")))
         places, right = spread(np.arange(at, stop), starts[at:stop], counts[at:stop])
         yield keys[places], rows[places], right
         at = stop
@@ -100,7 +112,7 @@ def equal_keys(one: Array, other: Array) -> tuple[Array, Array]:
     if len(one) > len(other):
         second, first = equal_keys(other, one)
         return first, second
-    places = np.searchsorted(other, one)
-    inside = np.flatnonzero(places < len(other))
+    places = other.searchsorted(one)
+    inside = (places < len(other)).nonzero()[0]
     chosen = inside[other[places[inside]] == one[inside]]
     return chosen, places[chosen]
