@@ -794,3 +794,14 @@ select date_trunc(if(n > 2, 'month', 'week'), day), count(*) from lines group by
 select cast(day as timestamp) at time zone 'europe/berlin', date_diff('hour', timestamp '2024-03-30 23:30:00', day) from lines;
 -- SQLite: dates are texts
 select id from orders where customer like '%a%_' or date '2024-01-31'::varchar like customer || '%';
+
+-- rows, quantified comparisons, and series in FROM
+-- SQLite: rows with NULL are unknown
+select id, (id, amount) < (3, 4), (customer, id) = ('ada', id), row(id, amount) from orders where (amount, id) in ((3, 2), (id, 4), (NULL, 1));
+select (id % 2, customer), count(*), max((amount, id)) from orders group by 1;
+select id, amount >= all (select n from lines where order_id = id), amount < any (select w from edges), id = all (select src from edges where dst = amount) from orders;
+select id from orders where amount > all (select n from lines where n is not null) or id <> any (select dst from edges);
+select o.id from orders o where o.amount <= any ((select n from lines) union (select o.id)) and customer = any (['ada', o.customer || '']);
+select o.id, i from orders o, range(o.amount % 4) r(i) where i > 0;
+select id, g.generate_series, ordinality from orders, generate_series(id, id + 3, 2) with ordinality g where amount is not null;
+select x, count(o.id) from generate_series(0, 9) s(x) left join orders o on o.amount = x group by x;

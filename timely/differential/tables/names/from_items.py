@@ -191,6 +191,9 @@ def _unknown(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> QueryPlan
 
 
 def _table(binder: NameBinder, node: exp.Table, scope: QueryScope) -> QueryPlan:
+    if isinstance(node.this, exp.Anonymous) and (function := str(node.this.this).lower()) in _SERIES:
+        this, alias, _, ordinality = read(node, "this", "alias", "joins", "ordinality")
+        return _unnested(binder, this, function, alias, ordinality, scope)
     this, alias, _ = read(node, "this", "alias", "joins")
     if not isinstance(this, exp.Identifier):
         return _unknown(binder, node, scope)
@@ -240,12 +243,21 @@ def _elements(binder: NameBinder, node: exp.Unnest, item: exp.Expr, alias: exp.E
     lists, _, offset = read(node, "expressions", "alias", "offset")
     if len(lists) != 1:
         raise refusal(item, "UNNEST in FROM has one list, and stands in an inner or left join")
-    values = binder.plain_value(lists[0], scope)
-    elements, names = [Ref(element_of(values, lists[0]), binder.fresh())], ["unnest"]
+    return _unnested(binder, lists[0], "unnest", alias, offset, scope)
+
+
+_SERIES: Final = ("generate_series", "range")
+"""Functions of which ``FROM`` reads the elements."""
+
+
+def _unnested(binder: NameBinder, node: exp.Expr, name: str, alias: exp.Expr | None, offset: Any, scope: QueryScope) -> QueryPlan:
+    """Return the elements of a list, and their numbers where there is an ``offset``."""
+    values = binder.plain_value(node, scope)
+    elements, names = [Ref(element_of(values, node), binder.fresh())], [name]
     if offset:
         elements.append(Ref(Kind.INTEGER, binder.fresh()))
         names.append(name_in(offset) if isinstance(offset, exp.Identifier) else "ordinality")
-    return _named(scope, alias, "unnest", names, nodes.Unnest(ONE_ROW, (values,), tuple(elements)))
+    return _named(scope, alias, name, names, nodes.Unnest(ONE_ROW, (values,), tuple(elements)))
 
 
 _ITEMS: Final[dict[Any, Callable[[NameBinder, Any, QueryScope], QueryPlan]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -89,6 +90,10 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
             raise _unparsed(source, after, "it would be read as ORDER BY ALL")
         if kind in _NEED_MORE.get(token.token_type, ()):
             raise _unparsed(source, token, "what belongs after it is missing")
+        if token.token_type is TokenType.BYTE_STRING and _UNKNOWN_ESCAPE.search(text, token.start, token.end):
+            raise _unparsed(
+                source, token, r"a text e'...' has the escapes \b, \f, \n, \r, \t, \' and \\: write others as they are"
+            )
     whens = [token for token in tokens if token.token_type is TokenType.WHEN]
     if len(whens) > sum(token.token_type is TokenType.THEN for token in tokens):
         raise _unparsed(source, whens[0], "THEN is missing")
@@ -146,6 +151,8 @@ def _is_declared(before: Token | None, name: Token) -> bool:
     declares = (TokenType.TABLE, TokenType.WITH, TokenType.ALIAS)
     return name.token_type is TokenType.IDENTIFIER or (before is not None and before.token_type in declares)
 
+
+_UNKNOWN_ESCAPE: Final = re.compile(r"(?<!\\)(\\\\)*\\[^bfnrt'\\]")
 
 _NO_COMMAS: Final = {"EXTRACT": "extract takes a unit FROM a value", "POSITION": "position takes a part IN a text"}
 

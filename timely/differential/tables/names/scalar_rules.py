@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from sqlglot import exp
+from sqlglot import exp, maybe_parse
 
 from timely.differential.tables.expressions.bound import Call, Element, Expr, Literal, Membership, ScalarQuery, has_query
 from timely.differential.tables.expressions.calls import as_kind, call, checked
+from timely.differential.tables.names.dialect import WRITTEN
 from timely.differential.tables.names.name_scopes import NameBinder, QueryScope
 from timely.differential.tables.names.reader import identifier, listed, name_in, read
 from timely.differential.tables.names.refusals import refusal
@@ -113,9 +114,9 @@ def arguments(binder: NameBinder, nodes: Sequence[exp.Expr], scope: QueryScope) 
 # -- literals ------------------------------------------------------------------------------------------------------
 
 
-def _literal(binder: NameBinder, node: exp.Literal, scope: QueryScope) -> Expr:
+def _literal(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Expr:
     text, is_string = read(node, "this", "is_string")
-    if is_string:
+    if is_string or not isinstance(node, exp.Literal):
         return Literal(Kind.TEXT, text, text, at=node)
     return number(text, node)
 
@@ -334,29 +335,55 @@ def _in(binder: NameBinder, node: exp.In, scope: QueryScope) -> Expr:
     return call("in", arguments(binder, [value, *listed(options)], scope), node)
 
 
-def _compared(name: str, quantifier: type[exp.Expr], negated: bool) -> Rule:
+def _compared(name: str) -> Rule:
+    """Return the rule of a comparison, also with ``ANY`` or ``ALL`` of the rows of a query, or of the elements of a list."""
+
     def rule(binder: NameBinder, node: Any, scope: QueryScope) -> Expr:
         one, other = read(node, "this", "expression")
-        if isinstance(other, quantifier):
-            (query,) = read(other, "this")
-            while isinstance(query, exp.Paren):
-                (query,) = read(query, "this")
-            if isinstance(query, exp.Query):
-                return _membership(binder, node, one, query, scope, negated=negated)
-        query = _query_of(other, "ALL") if negated else None
-        if query is not None:
-            return _membership(binder, node, one, query, scope, negated=negated)
-        return call(name, arguments(binder, [one, other], scope), node)
+        word = next((word for kind, word in ((exp.Any, "any"), (exp.All, "all")) if isinstance(other, kind)), "")
+        inner = _argument_of(other, "ALL") if not word else read(other, "this")[0]
+        if inner is None:
+            return call(name, arguments(binder, [one, other], scope), node)
+        while isinstance(inner, exp.Paren):
+            (inner,) = read(inner, "this")
+        word = word or "all"
+        if not isinstance(inner, exp.Query):
+            return call(f"{name} {word}", arguments(binder, [one, inner], scope), node)
+        if (name, word) in (("=", "any"), ("<>", "all")):
+            return _membership(binder, node, one, inner, scope, negated=word == "all")
+        return _quantified(binder, node, name, word, one, inner, scope)
 
     return rule
 
 
-def _query_of(node: exp.Expr, name: str) -> exp.Expr | None:
-    """Return the query of ``ALL ((...) UNION (...))`` or the same of ``EXISTS``, which the parser takes for functions."""
+def _argument_of(node: exp.Expr, name: str) -> exp.Expr | None:
+    """Return what is in ``ALL ((...) UNION (...))`` or the same of ``EXISTS``, which the parser takes for functions."""
     if not isinstance(node, exp.Anonymous) or node.name.upper() != name:
         return None
     parts = read(node, "this", "expressions")[1]
-    return parts[0] if len(parts) == 1 and isinstance(parts[0], exp.Query) else None
+    return parts[0] if len(parts) == 1 else None
+
+
+def _quantified(
+    binder: NameBinder, node: exp.Expr, name: str, word: str, value: exp.Expr, query: exp.Expr, scope: QueryScope
+) -> Expr:
+    """Return a comparison with all rows of a query, or any, as one with the least and the greatest of them."""
+    compared = [f"asked {name} {extreme}({_COMPARED})" for extreme in _EXTREMES.get((name.rstrip("="), word), ["min", "max"])]
+    truth = (" or " if word == "any" else " and ").join(compared)
+    decisive, otherwise = ("true", "false") if word == "any" else ("false", "true")
+    text = f"""(select case when count(*) = 0 then {otherwise} when ({truth}) = {decisive} then {decisive}
+        when count({_COMPARED}) = count(*) then {truth} end from (select 1) as {_COMPARED}({_COMPARED}))"""
+    made: Any = maybe_parse(text, dialect=WRITTEN)
+    for column in [part for part in made.find_all(exp.Column) if part.name == "asked"]:
+        column.replace(value.copy())
+    made.this.args["from_"].this.set("this", query.copy())
+    made.parent = node.parent
+    return binder.value(made, scope)
+
+
+_COMPARED: Final = '"\0compared"'
+_EXTREMES: Final = {(">", "all"): ["max"], ("<", "all"): ["min"], (">", "any"): ["min"], ("<", "any"): ["max"]}
+"""Of which rows a comparison decides; with equality, of both."""
 
 
 def _membership(
@@ -379,8 +406,8 @@ def _membership(
 
 def _function(binder: NameBinder, node: exp.Anonymous, scope: QueryScope) -> Expr:
     name, parts = read(node, "this", "expressions")
-    query, name = _query_of(node, "EXISTS"), str(name).lower()
-    if query is not None:
+    query, name = _argument_of(node, "EXISTS"), str(name).lower()
+    if isinstance(query, exp.Query):
         return _there_is(binder, query, node, scope)
     if name not in FUNCTIONS:
         raise refusal(node, f"this is not supported here{_advice(node)}")
@@ -422,16 +449,21 @@ def scalar(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Expr:
 
 _BINARY: Final[tuple[tuple[Any, str], ...]] = (
     *((exp.Add, "+"), (exp.Sub, "-"), (exp.Mul, "*"), (exp.Div, "/"), (exp.IntDiv, "//"), (exp.Mod, "%")),
-    *((exp.Pow, "pow"), (exp.LT, "<"), (exp.LTE, "<="), (exp.GT, ">"), (exp.GTE, ">=")),
+    (exp.Pow, "pow"),
     *((exp.NullSafeEQ, "is not distinct from"), (exp.NullSafeNEQ, "is distinct from"), (exp.And, "and")),
     *((exp.Or, "or"), (exp.DPipe, "||"), (exp.BitwiseAnd, "&"), (exp.BitwiseOr, "|"), (exp.BitwiseXor, "xor")),
+    *((exp.BitwiseLeftShift, "<<"), (exp.BitwiseRightShift, ">>")),
     *((exp.ArrayOverlaps, "list_has_any"), (exp.StartsWith, "starts_with"), (exp.SimilarTo, "regexp_full_match")),
     *((exp.RegexpFullMatch, "regexp_full_match"), (exp.RegexpLike, "regexp_matches")),
 )
 
+_COMPARISONS: Final[tuple[tuple[Any, str], ...]] = (
+    *((exp.EQ, "="), (exp.NEQ, "<>"), (exp.LT, "<"), (exp.LTE, "<="), (exp.GT, ">"), (exp.GTE, ">=")),
+)
+
 _RULES: Final[dict[Any, Rule]] = {
     **{kind: _operator(name, "this", "expression") for kind, name in _BINARY},
-    exp.Literal: _literal,
+    **dict.fromkeys((exp.Literal, exp.ByteString, exp.RawString), _literal),
     exp.Null: lambda binder, node, scope: Literal(Kind.NULL, None, at=node),
     exp.Boolean: lambda binder, node, scope: Literal(Kind.BOOLEAN, bool(read(node, "this")[0]), at=node),
     exp.Interval: _interval,
@@ -457,8 +489,7 @@ _RULES: Final[dict[Any, Rule]] = {
     exp.Subquery: _scalar_query,
     exp.Exists: _exists,
     exp.In: _in,
-    exp.EQ: _compared("=", exp.Any, False),
-    exp.NEQ: _compared("<>", exp.All, True),
+    **{kind: _compared(name) for kind, name in _COMPARISONS},
     exp.Anonymous: _function,
     exp.Neg: _operator("-", "this"),
     exp.Abs: _operator("abs", "this"),
@@ -466,6 +497,7 @@ _RULES: Final[dict[Any, Rule]] = {
     exp.BitwiseNot: _operator("~", "this"),
     exp.Coalesce: _operator("coalesce", "this", "expressions"),
     exp.Array: _operator("list_value", "expressions"),
+    exp.Tuple: _operator("row", "expressions"),
     exp.Substring: _operator("substring", "this", "start", "length"),
     exp.StrPosition: _operator("strpos", "this", "substr"),
     exp.AtTimeZone: _operator("at time zone", "this", "zone"),

@@ -21,6 +21,7 @@ from timely.differential.tables.values.kinds import (
     conversion,
     decimal,
     fitting,
+    list_of,
     sortable,
     then,
 )
@@ -252,6 +253,28 @@ def _in(kinds: Arguments) -> Overload:
     return _lazy(contained, _B, [kinds.together()] * len(kinds))
 
 
+def _quantified(compare: Callable[[Any, Any], Any], decisive: bool) -> Rule:
+    """Return the comparison with ``ANY`` element of a list, which a true one decides, or with ``ALL``, which a false one does."""
+
+    def rule(kinds: Arguments) -> Overload:
+        if kinds[1].element is None and kinds[1] is not Kind.NULL:
+            raise WrongArgumentError("ANY and ALL take a subquery or a list", 1)
+        kind = Arguments((kinds[0], kinds[1].element or Kind.NULL), (kinds.written[0], None)).together()
+
+        def quantified(value: Any, values: Sequence[Any] | None) -> Any:
+            unknown = False
+            for element in values or ():
+                if value is None or element is None:
+                    unknown = True
+                elif compare(sortable(value), sortable(element)) is decisive:
+                    return decisive
+            return None if unknown else not decisive
+
+        return seeing_nulls(quantified, _B, (kind, list_of(kind)))
+
+    return taking(2, rule)
+
+
 # -- choices -------------------------------------------------------------------------------------------------------
 
 
@@ -317,14 +340,16 @@ def _extreme(choose: Any) -> Rule:
     return rule
 
 
+_COMPARISONS: Final = {"=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+
 OPERATORS: Final = {
-    **named("+, date_add", _arithmetic("+", add, scalars.EXACT.add, add)),
+    **named("+, add, date_add", _arithmetic("+", add, scalars.EXACT.add, add)),
     **named(
-        "-",
+        "-, subtract",
         _arithmetic("-", sub, scalars.EXACT.subtract, sub),
         taking(1, _negative),
     ),
-    **named("*", _arithmetic("*", scalars.multiply_whole, scalars.EXACT.multiply, mul)),
+    **named("*, multiply", _arithmetic("*", scalars.multiply_whole, scalars.EXACT.multiply, mul)),
     **named("%, mod", _arithmetic("%", scalars.remainder, scalars.remainder, scalars.remainder)),
     **named("/", taking(2, _divided)),
     **named("//", taking(2, _divided_whole)),
@@ -337,7 +362,9 @@ OPERATORS: Final = {
     **_like("ilike", lower, True),
     **_like("not like", str, False),
     **_like("not ilike", lower, False),
-    **{name: SqlFunction((_comparison(f),)) for name, f in {"=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}.items()},
+    **{name: SqlFunction((_comparison(f),)) for name, f in _COMPARISONS.items()},
+    **{f"{name} any": SqlFunction((_quantified(f, True),)) for name, f in _COMPARISONS.items()},
+    **{f"{name} all": SqlFunction((_quantified(f, False),)) for name, f in _COMPARISONS.items()},
     **named("is not distinct from", _same(True)),
     **named("is distinct from", _same(False)),
     **named("and", _connective(False)),

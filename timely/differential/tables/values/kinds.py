@@ -118,7 +118,7 @@ def struct_of(fields: tuple[tuple[str, Kind], ...]) -> Kind:
     >>> struct_of((("street", Kind.TEXT), ("number", Kind.INTEGER)))
     STRUCT(street VARCHAR, number BIGINT)
     """
-    return _kind(f"STRUCT({', '.join(f'{name} {kind.value}' for name, kind in fields)})", None, fields)
+    return _kind(f"STRUCT({', '.join(f'{name} {kind.value}'.strip() for name, kind in fields)})", None, fields)
 
 
 NUMBERS: Final = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
+from operator import ge, gt, le, lt
 from typing import Any, Final
 
+import attrs
+
 from timely.differential.tables.values.kinds import (
+    MOMENTS,
     NUMBERS,
     Kind,
     canonical_float,
@@ -16,6 +21,7 @@ from timely.differential.tables.values.kinds import (
     sortable,
     struct_of,
 )
+from timely.differential.tables.values.moment_functions import add_interval
 from timely.differential.tables.values.overloads import (
     NO_LENGTH,
     Arguments,
@@ -28,11 +34,13 @@ from timely.differential.tables.values.overloads import (
     taking,
 )
 from timely.differential.tables.values.scalars import check_length, joined
-from timely.differential.tables.values.text_functions import as_text
+from timely.differential.tables.values.text_functions import as_text, repeat
 from timely.errors import SqlError
 from timely.operators.keyed.numbers import ExactSum
 
 Values = tuple[Any, ...]
+
+_I, _B, _T = Kind.INTEGER, Kind.BOOLEAN, Kind.TEXT
 
 
 def element(values: Values, number: int) -> Any:
@@ -101,6 +109,62 @@ def ordered(values: Values, descending: bool = False, nulls_first: bool = False)
     present = sorted((value for value in values if value is not None), key=sortable, reverse=descending)
     missing = (None,) * (len(values) - len(present))
     return (*missing, *present) if nulls_first else (*present, *missing)
+
+
+def _series(closed: bool) -> Callable[..., Values]:
+    """Return what counts from a number to another: up to it, or with it where the series is ``closed``."""
+
+    def series(*numbers: int) -> Values:
+        start, stop, step = (0, *numbers, 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+        counted = range(start, stop + (1 if step > 0 else -1) * closed, step) if step else range(0)
+        check_length(max(0, (counted.stop - counted.start) // counted.step), "list")
+        return tuple(counted)
+
+    return series
+
+
+def _repeated(values: Values, count: int) -> Values:
+    check_length(len(values) * count, "list")
+    return values * count
+
+
+def _moments(closed: bool, months: int, delta: datetime.timedelta) -> Callable[..., Values]:
+    """Return what lists the moments from one to another, always an interval later; or earlier, where that is negative."""
+    forward = months > 0 or delta > datetime.timedelta()
+    if months and delta and (months > 0) != (delta > datetime.timedelta()):
+        raise SqlError("the months of the interval go into another direction than the rest of it")
+    ends_before: Callable[[Any, Any], bool] = (gt if forward else lt) if closed else (ge if forward else le)
+
+    def series(start: datetime.date, stop: datetime.date) -> Values:
+        moments: list[datetime.datetime] = []
+        moment, last = add_interval(start, 0, datetime.timedelta()), add_interval(stop, 0, datetime.timedelta())
+        while (months or delta) and not ends_before(moment, last):
+            moments.append(moment)
+            check_length(len(moments), "list")
+            moment = add_interval(moment, months, delta)
+        return tuple(moments)
+
+    return series
+
+
+def _of_series(closed: bool) -> tuple[Rule, ...]:
+    def of_moments(kinds: Arguments) -> Overload | None:
+        interval = kinds.written[2] if len(kinds) == 3 else None
+        kind = None if len(kinds) < 2 else common(kinds[0], kinds[1])
+        if not isinstance(interval, tuple) or kind not in MOMENTS:
+            return None
+        moment = Kind.TIMESTAMP if kind is Kind.DATE else kind
+        return Overload((moment, moment, None), list_of(moment), _moments(closed, *interval))
+
+    series = _series(closed)
+    return (*(overload(series, list_of(_I), *[_I] * count) for count in (1, 2, 3)), of_moments)
+
+
+def _any_of(decisive: bool) -> Callable[[Values], bool | None]:
+    def decided(values: Values) -> bool | None:
+        return decisive if decisive in values else None if all(value is None for value in values) else not decisive
+
+    return decided
 
 
 # -- overloads, for lists of any kind ------------------------------------------------------------------------------
@@ -215,6 +279,24 @@ def _struct(kinds: Arguments) -> Overload:
     )
 
 
+def _row(kinds: Arguments) -> Overload:
+    if Kind.MONTHS in kinds:
+        raise SqlError(NO_LENGTH)
+    return seeing_nulls(lambda *values: values, struct_of(tuple(("", kind) for kind in kinds)), kinds, optional=False)
+
+
+_AGGREGATES: Final = ("any_value", "avg", "bool_and", "bool_or", "count", "first", "last", "max", "min", "sum")
+
+
+def _aggregated(kinds: Arguments) -> Overload | None:
+    """Return the function ``list_x`` of the name ``x`` that is the second argument."""
+    name = kinds.written[1] if len(kinds) == 2 else None
+    function = LIST_FUNCTIONS[f"list_{name.lower()}"] if isinstance(name, str) and name.lower() in _AGGREGATES else None
+    own = Arguments(kinds[:1], kinds.written[:1])
+    made = [rule if isinstance(rule, Overload) else rule(own) for rule in function.rules] if function is not None else []
+    return next((attrs.evolve(one, kinds=(*one.kinds, None)) for one in made if one is not None and len(one.kinds) == 1), None)
+
+
 def _field(kinds: Arguments) -> Overload:
     struct, name = kinds[0], kinds.written[1]
     if not isinstance(name, str):
@@ -229,8 +311,6 @@ def _field(kinds: Arguments) -> Overload:
 def _element(kind: Kind) -> Kind:
     return kind
 
-
-_I, _B, _T = Kind.INTEGER, Kind.BOOLEAN, Kind.TEXT
 
 LIST_FUNCTIONS: Final = {
     **named("length, len, char_length, character_length", overload(len, _I, _T), _of_list(len, _I)),
@@ -260,9 +340,22 @@ LIST_FUNCTIONS: Final = {
     **named("list_reverse, array_reverse", _of_list(lambda values: values[::-1], list_of)),
     **named("list_sort, array_sort", _sorted()),
     **named("list_reverse_sort, array_reverse_sort", _sorted("DESC")),
+    **named("list_first", _of_list(lambda values: values[0] if values else None, _element, optional=True)),
+    **named("list_last", _of_list(lambda values: values[-1] if values else None, _element, optional=True)),
+    **named(
+        "list_any_value",
+        _of_list(lambda values: next((value for value in values if value is not None), None), _element, optional=True),
+    ),
+    **named("list_bool_and", overload(_any_of(False), _B, list_of(_B), optional=True)),
+    **named("list_bool_or", overload(_any_of(True), _B, list_of(_B), optional=True)),
+    **named("repeat", overload(repeat, _T, _T, _I), _of_list(_repeated, list_of, _I)),
+    **named("range", *_of_series(False)),
+    **named("generate_series", *_of_series(True)),
+    **named("row", _row),
+    **named("list_aggregate, list_aggr, array_aggregate, array_aggr, aggregate", _aggregated),
     **named("flatten", taking(1, _flat)),
     **named("array_to_string", taking(2, _joined)),
-    **named("list_value", Overload((), list_of(Kind.NULL), lambda: ()), _made),
+    **named("list_value, list_pack", Overload((), list_of(Kind.NULL), lambda: ()), _made),
     **named("struct_pack", _struct),
     **named("struct_extract", taking(2, _field)),
 }

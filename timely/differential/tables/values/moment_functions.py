@@ -14,9 +14,9 @@ import attrs
 
 from timely.differential.tables.values import scalars
 from timely.differential.tables.values.kinds import MOMENTS, Kind, start_of_day
-from timely.differential.tables.values.number_functions import round_whole
+from timely.differential.tables.values.number_functions import round_float, round_whole
 from timely.differential.tables.values.overloads import Arguments, Overload, Rule, SqlFunction, named, overload, taking
-from timely.differential.tables.values.parsing import clock_in, in_zone, zone
+from timely.differential.tables.values.parsing import OutOfYears, clock_in, in_zone, zone
 from timely.errors import SqlError, brief
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
@@ -178,6 +178,10 @@ def bucket(months: int, delta: datetime.timedelta) -> Callable[..., Any]:
     return start
 
 
+_LONG: Final = {"DECADE": (120, 0), "CENTURY": (1200, 0), "MILLENNIUM": (12000, 0)}
+"""Months of the units that no interval has."""
+
+
 @functools.lru_cache(maxsize=100)
 def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
     """Return what gives the beginning of the unit of a date or timestamp."""
@@ -209,6 +213,7 @@ DAY_PARTS: Final[dict[str, Callable[[Any], int]]] = {
     "DECADE": lambda value: value.year // 10,
     "CENTURY": lambda value: (value.year - 1) // 100 + 1,
     "MILLENNIUM": lambda value: (value.year - 1) // 1000 + 1,
+    "ERA": lambda value: 1,
 }
 """Parts of a date or timestamp."""
 
@@ -218,6 +223,7 @@ CLOCK_PARTS: Final[dict[str, Callable[[Any], int]]] = {
     "SECOND": lambda value: _microsecond(value) // 1_000_000,
     "MILLISECOND": lambda value: _microsecond(value) // 1000,
     "MICROSECOND": _microsecond,
+    "NANOSECOND": lambda value: _microsecond(value) * 1000,
 }
 """Parts of a time, and of what has one."""
 
@@ -232,12 +238,18 @@ def part(name: str, kind: Kind) -> Overload | None:
     """
     name = _SYNONYMS.get(name, name)
     name = unit_of(name) or name
-    if name == "EPOCH" and kind in (_DATE, _STAMP, _INSTANT, _SPAN):
+    if name == "EPOCH" and kind in (*MOMENTS, _SPAN):
         return overload(lambda value: _microseconds(value) / 1_000_000, _FLOAT, kind)
+    if name == "JULIAN" and kind in MOMENTS:
+        return overload(lambda value: (_microseconds(value) + _JULIAN) / UNITS["DAY"][1], _FLOAT, kind)
     f = (DAY_PARTS.get(name) if kind in (_DATE, _STAMP, _INSTANT) else None) or (
         CLOCK_PARTS.get(name) if kind in (_DATE, _TIME, _STAMP, _INSTANT) else None
     )
     return None if f is None else overload(f, _INT, kind)
+
+
+_JULIAN: Final = 2_440_588 * UNITS["DAY"][1]
+"""Microseconds of Julian days up to 1970."""
 
 
 def _microseconds(value: datetime.date | datetime.timedelta) -> int:
@@ -275,6 +287,32 @@ def boundaries(name: str) -> Callable[[datetime.date, datetime.date], int]:
     def count(one: datetime.date, other: datetime.date) -> int:
         passed = _microseconds(other) // step - _microseconds(one) // step
         return scalars.quotient(passed, 7) if unit == "WEEK" else passed
+
+    return count
+
+
+@functools.lru_cache(maxsize=100)
+def whole_units(name: str) -> Callable[[datetime.date, datetime.date], int]:
+    """Return what counts the whole units that lie between two moments.
+
+    >>> whole_units("month")(datetime.date(2020, 1, 31), datetime.date(2020, 2, 29))
+    1
+    """
+    months, step = _LONG.get(name.upper()) or UNITS.get(unit_of(name) or "", (0, 0))
+    if not months and not step:
+        raise SqlError(f"{brief(name)} is no unit of date_sub: {', '.join((*UNITS, *_LONG)).lower()} are")
+
+    def count(one: datetime.date, other: datetime.date) -> int:
+        start, end = naive(one), naive(other)
+        if start > end:
+            return -count(end, start)
+        if not months:
+            return (end - start) // _MICROSECOND // step
+        last = calendar.monthrange(end.year, end.month)[1]
+        if end.day == last:
+            start = start.replace(day=min(start.day, last))
+        passed = (end.year - start.year) * 12 + end.month - start.month
+        return (passed - ((end.day, end.time()) < (start.day, start.time()))) // months
 
     return count
 
@@ -327,23 +365,82 @@ def _strftime(value: datetime.date, format: tuple[str | Callable[[datetime.datet
     return "".join(item if isinstance(item, str) else item(moment) for item in format)
 
 
+_SPACES: Final = "[ \\t\\n\\v\\f\\r]"
+_PARSED: Final = {
+    "Y": r"(?P<Y>[0-9]{1,4}+)",
+    "f": r"(?P<f>[0-9]{1,6}+)",
+    "j": r"(?P<j>[0-9]{1,3}+)",
+    **{name: f"(?P<{name}>[0-9]{{1,2}}+)" for name in "ymdHIMS"},
+    "b": f"(?P<b>(?i:{'|'.join(name[:3] for name in _MONTHS)}))",
+    "B": f"(?P<B>(?i:{'|'.join(_MONTHS)}))",
+    "p": "(?P<p>(?i:AM|PM))",
+    "%": "%",
+}
+
+
 @functools.lru_cache(maxsize=1000)
-def _parsed_format(format: str) -> str:
-    """Return a format that texts are parsed by; ``SqlError`` for others."""
-    directives = re.findall(r"%(-?.|$)", format, re.DOTALL)
+def _parsed_format(format: str) -> re.Pattern[str]:
+    """Return the pattern of texts of a format; ``SqlError`` for other formats."""
+    parts = re.findall(r"%(-?.|$)|([ \t\n\v\f\r]+)|([^%])", format, re.DOTALL)
+    directives = [directive for directive, space, letter in parts if not space and not letter]
     for directive in directives:
-        if directive not in ("Y", "m", "d", "H", "M", "S", "b", "B", "y", "j", "f", "%"):
+        if directive not in _PARSED:
             raise SqlError(f"%{directive} in the format {brief(format)} is not supported")
         if directive != "%" and directives.count(directive) > 1:
             raise SqlError(f"%{directive} is in the format {brief(format)} twice")
-    return format
+    for one, others in (("j", "mdbB"), ("I", "H"), ("H", "p"), ("Y", "y"), ("b", "mB"), ("m", "B")):
+        for other in others:
+            if one in directives and other in directives:
+                raise SqlError(f"%{one} and %{other} in the format {brief(format)} are not supported together")
+    if not parts or parts[0][1] or parts[-1][1]:
+        raise SqlError(f"the format {brief(format)} begins or ends with nothing but spaces")
+    pattern = "".join(
+        f"{_SPACES}+" if space else re.escape(letter) if letter else _PARSED[directive] for directive, space, letter in parts
+    )
+    return re.compile(f"{_SPACES}*(?:{pattern}){_SPACES}*")
 
 
-def _strptime(text: str, format: str) -> datetime.datetime:
+def _strptime(text: str, format: re.Pattern[str]) -> datetime.datetime:
+    match = format.fullmatch(text)
+    if match is None:
+        raise SqlError(f"{brief(text)} is not of the format")
+    parts: dict[str, str] = match.groupdict()
+    name = (parts.get("b") or parts.get("B") or "Jan")[:3].title()
+    named = next(number for number, month in enumerate(_MONTHS, 1) if month.startswith(name))
+    short = int(parts.get("y", 0))
+    year = int(parts.get("Y", 1900 if "y" not in parts else 2000 + short if short < 69 else 1900 + short))
+    hour = int(parts.get("H", 0))
+    if "I" in parts:
+        hour = int(parts["I"])
+        if not 1 <= hour <= 12:
+            raise SqlError(f"{brief(text)} has no hour of 1 to 12")
+    if "p" in parts:
+        hour = hour % 12 + 12 * (parts["p"].upper() == "PM")
     try:
-        return datetime.datetime.strptime(text, format)
-    except ValueError as error:
-        raise SqlError(str(error)) from None
+        moment = datetime.datetime(
+            year,
+            int(parts.get("m", named)),
+            int(parts.get("d", 1)),
+            hour,
+            int(parts.get("M", 0)),
+            int(parts.get("S", 0)),
+            int(parts.get("f", "0").ljust(6, "0")),
+        )
+        moved = moment + datetime.timedelta(days=int(parts.get("j", 1)) - 1)
+    except (OverflowError, ValueError) as error:
+        raise (OutOfYears if year == 0 else SqlError)(f"{brief(text)}: {error}") from None
+    if moved.year != year:
+        raise SqlError(f"{brief(text)} has no such day in {year}")
+    return moved
+
+
+def _try_strptime(text: str, format: re.Pattern[str]) -> datetime.datetime | None:
+    try:
+        return _strptime(text, format)
+    except OutOfYears:
+        raise
+    except SqlError:
+        return None
 
 
 def _last_day(value: datetime.date) -> datetime.date:
@@ -355,6 +452,25 @@ def _date(year: int, month: int, day: int) -> datetime.date:
         return datetime.date(year, month, day)
     except (ValueError, OverflowError) as error:
         raise SqlError(f"{year}-{month}-{day}: {error}") from None
+
+
+def _timestamp(year: int, month: int, day: int, hour: int, minute: int, second: float) -> datetime.datetime:
+    if not (0 <= hour <= 24 and 0 <= minute < 60 and 0 <= second <= 60) or (hour == 24 and (minute or second)):
+        raise SqlError(f"{hour}:{minute}:{second} is no time of a day")
+    passed = datetime.timedelta(hours=hour, minutes=minute, microseconds=int(round_float(second * 1e6)))
+    return add_interval(_date(year, month, day), 0, passed)
+
+
+def _instant(*parts: Any) -> datetime.datetime:
+    *numbers, place = (*parts, datetime.UTC)[:7]
+    return in_zone(_timestamp(*numbers), place)
+
+
+def _clock(hour: int, minute: int, second: float) -> datetime.time:
+    moment = _timestamp(1970, 1, 1, hour, minute, second)
+    if moment.day > 1:
+        raise SqlError(f"{hour}:{minute}:{second} is no time of a day")
+    return moment.time()
 
 
 # -- what there is -------------------------------------------------------------------------------------------------
@@ -400,8 +516,9 @@ def _of_unit(start: Callable[..., Any], *moments: datetime.date) -> Any:
 
 
 _PARTS_BY_NAME: Final = (
-    *("century", "day", "dayofmonth", "dayofweek", "dayofyear", "decade", "epoch", "hour", "isodow", "isoyear", "microsecond"),
-    *("millisecond", "minute", "month", "quarter", "second", "week", "weekday", "weekofyear", "year", "yearweek"),
+    *("century", "day", "dayofmonth", "dayofweek", "dayofyear", "decade", "epoch", "era", "hour", "isodow", "isoyear", "julian"),
+    *("microsecond", "millennium", "millisecond", "minute", "month", "nanosecond", "quarter", "second", "week", "weekday"),
+    *("weekofyear", "year", "yearweek"),
 )
 
 MOMENT_FUNCTIONS: Final = {
@@ -413,25 +530,42 @@ MOMENT_FUNCTIONS: Final = {
         prepared={0: truncated},
     ),
     **named("date_diff, datediff", *(overload(_of_unit, _INT, _TEXT, kind, kind) for kind in MOMENTS), prepared={0: boundaries}),
+    **named(
+        "date_sub, datesub", *(overload(_of_unit, _INT, _TEXT, kind, kind) for kind in (_DATE, _STAMP)), prepared={0: whole_units}
+    ),
     **named("time_bucket", _bucket),
     **named("strftime", *_of_moments(_strftime, _TEXT, _TEXT), prepared={1: _format}),
     **named("strptime", overload(_strptime, _STAMP, _TEXT, _TEXT), prepared={1: _parsed_format}),
-    **named(
-        "last_day",
-        *_of_moments(_last_day, _DATE),
-    ),
+    **named("try_strptime", overload(_try_strptime, _STAMP, _TEXT, _TEXT, optional=True), prepared={1: _parsed_format}),
+    **named("last_day", *_of_moments(_last_day, _DATE)),
     **named("dayname", *_of_moments(lambda value: _DAYS[value.weekday()], _TEXT)),
     **named("monthname", *_of_moments(lambda value: _MONTHS[value.month - 1], _TEXT)),
-    **named("make_date", overload(_date, _DATE, _INT, _INT, _INT)),
+    **named(
+        "make_date", overload(_date, _DATE, _INT, _INT, _INT), overload(lambda days: add_days(_EPOCH.date(), days), _DATE, _INT)
+    ),
+    **named("make_time", overload(_clock, _TIME, _INT, _INT, _FLOAT)),
+    **named(
+        "make_timestamptz",
+        overload(_from_epoch(1, True), _INSTANT, _INT),
+        *(overload(_instant, _INSTANT, *[_INT] * 5, _FLOAT, *zones) for zones in ((), (_TEXT,))),
+        prepared={6: zone},
+    ),
     **named(
         "at time zone",
         overload(in_zone, _INSTANT, _STAMP, _TEXT),
         overload(clock_in, _STAMP, _INSTANT, _TEXT),
         prepared={1: zone},
     ),
+    **named(
+        "timezone",
+        overload(lambda place, value: in_zone(value, place), _INSTANT, _TEXT, _STAMP),
+        overload(lambda place, value: clock_in(value, place), _STAMP, _TEXT, _INSTANT),
+        prepared={0: zone},
+    ),
+    **named("epoch_ns", *_of_moments(lambda value: _microseconds(value) * 1000, _INT)),
     **named("epoch_us", *_of_moments(_microseconds, _INT)),
     **named("epoch_ms", *_epoch(3)),
-    **named("make_timestamp", *_epoch(6)),
+    **named("make_timestamp", *_epoch(6), overload(_timestamp, _STAMP, *[_INT] * 5, _FLOAT)),
     **named("to_timestamp", overload(_from_epoch(1_000_000, True), _INSTANT, _FLOAT)),
     **{f"to_{unit.lower()}s": _span(step) for unit, (months, step) in UNITS.items() if not months},
 }

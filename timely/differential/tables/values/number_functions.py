@@ -117,6 +117,48 @@ def _to_whole(rounding: str) -> Callable[[Decimal], Decimal]:
     return lambda value: value.to_integral_value(rounding)
 
 
+def _factorial(value: int) -> int:
+    if not 0 <= value <= 33:
+        raise SqlError(f"the factorial of {value} is none of HUGEINT: 0 to 33 have one")
+    return math.factorial(value)
+
+
+def _shifted_left(value: int, count: int) -> int:
+    if value < 0 or count < 0 or (value and value.bit_length() + count > 63):
+        raise SqlError(f"{value} << {count} is out of range")
+    return value << count if value else 0
+
+
+def _shifted_right(value: int, count: int) -> int:
+    return value >> count if 0 <= count < 64 else 0
+
+
+def _even(value: float) -> float:
+    return math.copysign(2.0 * math.ceil(abs(value) / 2), value) + 0.0 if math.isfinite(value) else value
+
+
+def _cotangent(value: float) -> float:
+    return 1 / math.tan(value) if value else math.inf
+
+
+def _hyperbolic_tangent_of(value: float) -> float:
+    return math.copysign(math.inf, value) if abs(value) == 1 else math.atanh(value)
+
+
+def _cut(value: float, digits: int) -> float:
+    """Return a float without the digits behind a place."""
+    if not math.isfinite(value):
+        return value
+    power = 10.0 ** min(abs(digits), 308)
+    cut = math.trunc(value * power) / power if digits >= 0 else math.trunc(value / power) * power
+    return cut + 0.0
+
+
+def _cut_whole(value: int, digits: int) -> int:
+    unit: int = 10 ** min(max(-digits, 0), 50)
+    return scalars.quotient(value, unit) * unit
+
+
 def _sign(value: Any) -> int:
     return 0 if value is NAN else int(value > 0) - int(value < 0)
 
@@ -153,7 +195,9 @@ def _of_doubles(names: str, f: Callable[..., float], count: int = 1) -> dict[str
     return named(names, overload(f, _F, *([_F] * count)))
 
 
-_OF_MATH: Final = ("acos", "asin", "atan", "cbrt", "cos", "degrees", "exp", "radians", "sin", "sqrt", "tan")
+_OF_MATH: Final = (
+    *("acos", "asin", "asinh", "atan", "cbrt", "cos", "cosh", "degrees", "exp", "radians", "sin", "sinh", "sqrt", "tan", "tanh"),
+)
 _LOG10: Final = _logarithm(math.log10)
 
 NUMBER_FUNCTIONS: Final = {
@@ -161,7 +205,12 @@ NUMBER_FUNCTIONS: Final = {
     **named("sign", overload(_sign, _I, _I), _of_decimal(_sign, _I), overload(_sign, _I, _F)),
     **named("floor", *_wholes(_to_whole(ROUND_FLOOR), overload(float, _F, _I), floor_float)),
     **named("ceil, ceiling", *_wholes(_to_whole(ROUND_CEILING), overload(float, _F, _I), ceiling_float)),
-    **named("trunc", *_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _whole_float(math.trunc))),
+    **named(
+        "trunc",
+        *_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _whole_float(math.trunc)),
+        overload(_cut_whole, _I, _I, _I),
+        overload(_cut, _F, _F, _I),
+    ),
     **named(
         "round",
         *_wholes(round_decimal, overload(int, _I, _I), round_float),
@@ -176,9 +225,19 @@ NUMBER_FUNCTIONS: Final = {
     **named("log", overload(_LOG10, _F, _F), overload(_log, _F, _F, _F)),
     **_of_doubles("pow, power", real(_power, lambda base, exponent: math.inf if base == 0 else math.nan), 2),
     **named("pi", Overload((), _F, lambda: math.pi)),
+    **_of_doubles("acosh", real(math.acosh, lambda value: math.nan)),
     **_of_doubles("atan2", real(math.atan2), 2),
+    **_of_doubles("atanh", real(_hyperbolic_tangent_of, lambda value: math.nan)),
+    **_of_doubles("cot", real(_cotangent)),
+    **_of_doubles("even", _even),
+    **_of_doubles("gamma", real(math.gamma, lambda value: math.nan if value else math.inf)),
+    **_of_doubles("lgamma", real(math.lgamma, lambda value: math.inf)),
+    **named("factorial", overload(_factorial, _I, _I)),
+    **named("<<", overload(_shifted_left, _I, _I, _I)),
+    **named(">>", overload(_shifted_right, _I, _I, _I)),
+    **named("isfinite", overload(math.isfinite, Kind.BOOLEAN, _F)),
     **named("isinf", overload(math.isinf, Kind.BOOLEAN, _F)),
     **named("isnan", overload(math.isnan, Kind.BOOLEAN, _F)),
-    **named("gcd", overload(math.gcd, _I, _I, _I)),
-    **named("lcm", overload(math.lcm, _I, _I, _I)),
+    **named("gcd, greatest_common_divisor", overload(math.gcd, _I, _I, _I)),
+    **named("lcm, least_common_multiple", overload(math.lcm, _I, _I, _I)),
 }

@@ -5,9 +5,12 @@ Regular expressions are those of RE2, which PyArrow has and DuckDB uses too.
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import re
+import unicodedata
+import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -218,6 +221,127 @@ def _has_group(pattern: str, group: int) -> bool:
     return True
 
 
+def _parts(text: str, pattern: str, replacement: str) -> list[str]:
+    """Return what stands before, in and behind the matches of a regular expression; a match becomes ``replacement``."""
+    empty = re.sub(r"\\(.)|[\^$]", lambda part: part[0] if part[1] not in (None, *"AbBz") else "(?:)", pattern)
+    if matches("", rf"\A(?:{empty})\z"):  # DuckDB counts empty matches otherwise than RE2 does
+        raise SqlError(f"the regular expression {brief(pattern)} may match the empty text: let it match at least one letter")
+    mark = next(letter for letter in map(chr, range(0xE000, 0x10FFFF)) if letter not in text and letter not in pattern)
+    check_length(3 * len(text))
+    return str(_kernel("replace", text, f"({pattern})", f"{mark}{replacement}{mark}", None)).split(mark)
+
+
+def _extract_all(text: str, pattern: str, group: int = 0, options: str = "") -> tuple[str, ...]:
+    """Return what each match has matched, or one of its groups."""
+    if not 0 <= group <= 8 or (group and not _has_group(pattern, group)):
+        raise SqlError(f"the regular expression {brief(pattern)} has no group {group}: 0 to 8 are supported")
+    values = tuple(_parts(text, _flags(options) + pattern, rf"\{group + 1}")[1::2])
+    if group and "" in values:
+        raise SqlError(f"group {group} of the regular expression {brief(pattern)} is empty: let it match at least one letter")
+    return values
+
+
+def _split_by(text: str, pattern: str, options: str = "") -> tuple[str, ...]:
+    return tuple(_parts(text, _flags(options) + pattern, "")[::2])
+
+
+# -- letters and bytes ---------------------------------------------------------------------------------------------
+
+_JOINING: Final = re.compile(
+    "[\u0e33\u0eb3\u0d4e\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff\uff9e\uff9f\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\r]"
+)
+"""Letters that are one with those beside them, beside those whose category says so."""
+
+
+def _reversed(text: str) -> str:
+    """Return a text from its last letter to its first; DuckDB keeps letters together that are one sign."""
+    if not text.isascii() and (
+        _JOINING.search(text) or any(unicodedata.category(letter) in ("Mn", "Mc", "Me", "Cf") for letter in text)
+    ):
+        raise SqlError(f"reverse of {brief(text)} is not supported: it has letters that belong to those before them")
+    return text[::-1]
+
+
+def _translated(text: str, letters: str, others: str) -> str:
+    """Return a text with each of some letters replaced by another one, or by none."""
+    changes = dict(zip(reversed(letters), reversed([*others, *[""] * len(letters)][: len(letters)])))
+    return "".join(changes.get(letter, letter) for letter in text)
+
+
+def _distance(one: str, other: str) -> int:
+    """Return how many letters are added, removed or replaced between texts.
+
+    >>> _distance("kitten", "sitting")
+    3
+    """
+    if len(one) * len(other) > LONGEST:
+        raise SqlError(f"levenshtein takes shorter texts than {brief(one)} and {brief(other)}")
+    before = list(range(len(other) + 1))
+    for row, letter in enumerate(one, 1):
+        after = [row]
+        for place, same in enumerate(other):
+            after.append(min(before[place + 1] + 1, after[-1] + 1, before[place] + (letter != same)))
+        before = after
+    return before[-1]
+
+
+def _mismatches(one: str, other: str) -> int:
+    if len(one) != len(other) or not one:
+        raise SqlError(f"hamming takes texts of one length, not {brief(one)} and {brief(other)}")
+    return sum(letter != same for letter, same in zip(one, other))
+
+
+def _jaccard(one: str, other: str) -> float:
+    if not one or not other:
+        raise SqlError("jaccard takes texts with letters")
+    return len({*one} & {*other}) / len({*one} | {*other})
+
+
+def _digits(form: str) -> Callable[[int], str]:
+    """Return what writes a whole number to another base; a negative one as its 64 bits."""
+
+    def digits(value: int) -> str:
+        if value < -(1 << 63):
+            raise SqlError(f"{value} does not fit a whole number of 64 bits")
+        return format(value if value >= 0 else value + (1 << 64), form)
+
+    return digits
+
+
+def _bits(value: bytes) -> str:
+    check_length(8 * len(value))
+    return "".join(f"{byte:08b}" for byte in value)
+
+
+def _bytes_of_digits(text: str) -> bytes:
+    if not re.fullmatch("[0-9A-Fa-f]*", text):
+        raise SqlError(f"{brief(text)} has letters that are no digits of base 16")
+    return bytes.fromhex(text if len(text) % 2 == 0 else f"0{text}")
+
+
+def _bytes_of_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise SqlError(f"{brief(text)} is not base64: {error}") from None
+
+
+def _decoded(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise SqlError(f"the bytes are no text: {error}") from None
+
+
+def _of_bytes(f: Callable[[bytes], Any], result: Kind) -> tuple[Overload, Overload]:
+    """Return the overloads of a function of bytes, or of those that a text is."""
+    return overload(lambda text: f(text.encode()), result, _T), overload(f, result, Kind.BLOB)
+
+
+def _hash(name: str) -> Callable[[bytes], str]:
+    return lambda value: hashlib.new(name, value, usedforsecurity=False).hexdigest()
+
+
 # -- kinds that become texts ---------------------------------------------------------------------------------------
 
 
@@ -280,17 +404,37 @@ TEXT_FUNCTIONS: Final = {
     **_trim("trim", str.strip),
     **_trim("ltrim", str.lstrip),
     **_trim("rtrim", str.rstrip),
-    **named("repeat", overload(repeat, _T, _T, _I)),
     **named("split_part", overload(split_part, _T, _T, _T, _I)),
     **named("split, str_split, string_split, string_to_array", seeing_nulls(_split, list_of(_T), (_T, _T))),
     **named("concat", _concat),
     **named("concat_ws", _concat_ws),
-    **named("md5", overload(lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), _T, _T)),
+    **{name: SqlFunction(_of_bytes(_hash(name), _T)) for name in ("md5", "sha1", "sha256")},
+    **named("bit_length", overload(lambda text: 8 * len(text.encode()), _I, _T)),
+    **named("hex, to_hex", *_of_bytes(lambda value: value.hex().upper(), _T), overload(_digits("X"), _T, _I)),
+    **named("bin, to_binary", *_of_bytes(_bits, _T), overload(_digits("b"), _T, _I)),
+    **named("unhex, from_hex", overload(_bytes_of_digits, Kind.BLOB, _T)),
+    **named("base64, to_base64", overload(lambda value: base64.b64encode(value).decode(), _T, Kind.BLOB)),
+    **named("from_base64", overload(_bytes_of_base64, Kind.BLOB, _T)),
+    **named("encode", overload(str.encode, Kind.BLOB, _T)),
+    **named("decode", overload(_decoded, _T, Kind.BLOB)),
+    **named("url_encode", overload(lambda text: urllib.parse.quote(text, safe="~-_."), _T, _T)),
+    **named("reverse", overload(_reversed, _T, _T)),
+    **named("translate", overload(_translated, _T, _T, _T, _T)),
+    **named("levenshtein, editdist3", overload(_distance, _I, _T, _T)),
+    **named("hamming, mismatches", overload(_mismatches, _I, _T, _T)),
+    **named("jaccard", overload(_jaccard, Kind.DOUBLE, _T, _T)),
     **named("ascii", overload(lambda text: ord(text[0]) if text else 0, _I, _T)),
     **named("unicode, ord", overload(lambda text: ord(text[0]) if text else -1, _I, _T)),
     **named("chr", overload(_chr, _T, _I)),
     **named("strlen", overload(lambda text: len(text.encode()), _I, _T)),
     **named("octet_length", overload(len, _I, Kind.BLOB)),
+    **named("regexp_escape", overload(lambda text: re.sub(r"[^A-Za-z0-9_\x80-\U0010ffff]", r"\\\g<0>", text), _T, _T)),
+    **named(
+        "regexp_extract_all",
+        *(overload(_extract_all, list_of(_T), *kinds) for kinds in ((_T, _T), (_T, _T, _I), (_T, _T, _I, _T))),
+        prepared={1: _pattern, 3: _options},
+    ),
+    **_regexp("regexp_split_to_array, string_split_regex, str_split_regex", _split_by, list_of(_T), 2),
     **_regexp("regexp_matches", matches, _B, 2),
     **_regexp("regexp_full_match", full_match, _B, 2),
     **_regexp("regexp_replace", regexp_replace, _T, 3),
