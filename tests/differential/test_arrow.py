@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections import Counter
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,6 +16,7 @@ from tests.differential.epochs import changing
 from timely import Product, Worker
 from timely import differential as dd
 from timely.errors import ConfigurationError, ContainerError
+from timely.operators.keyed.numbers import canonical
 
 pa: Any = pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
@@ -152,6 +158,72 @@ def test_records_with_a_schema() -> None:
     names: list[str] = table.schema.names
     assert names == ["name", "age", "here", "count"] and not table.schema.field("count").nullable
     assert table.to_pylist() == [{"name": "ada", "age": 36, "here": True, "count": 1}]
+
+
+VALUES: dict[Any, list[Any]] = {
+    pa.int64(): [-1, 0, 1 << 62],
+    pa.float64(): [0.0, -0.0, math.nan, 1.5],
+    pa.string(): ["", "a", "\U0001f40d"],
+    pa.bool_(): [True, False],
+    pa.date32(): [date(1969, 12, 31), date(2026, 2, 28)],
+    pa.decimal128(20, 2): [Decimal("-0.01"), Decimal("123456789012345678.90")],
+    pa.decimal128(9, 2): [Decimal("-0.01"), Decimal("1.50")],
+    pa.timestamp("us"): [datetime(2026, 1, 1, 0, 0, 1)],
+    pa.list_(pa.int64()): [[1], [2, None], []],
+}
+
+
+def counted_rows(table: Any) -> Counter[Any]:
+    *columns, counts = (column.to_pylist() for column in table.columns)
+    counted: Counter[Any] = Counter()
+    for row, count in zip(zip(*columns, strict=True), counts, strict=True):
+        counted[tuple(tuple(value) if isinstance(value, list) else canonical(value) for value in row)] += count
+    return counted
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tables_of_columns_and_rows(seed: int) -> None:
+    """Columns are inserted and removed, and rows too: what is held at each time, and all changes, before and after ``forget``."""
+    pytest.importorskip("sqlglot")
+    source = random.Random(seed)
+    kinds = [pa.int64(), *source.sample([*VALUES], 3)]
+    schema = pa.schema([(f"c{place}", kind) for place, kind in enumerate(kinds)])
+    batches = [
+        pa.table([source.choices([*VALUES[kind], None], k=1500) for kind in kinds], schema=schema).append_column(
+            "n", [range(1500)]
+        )
+        for _ in range(3)
+    ]
+    expected: list[Counter[Any]] = [Counter()]
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            table = dd.table(scope, batches[0].schema)
+            view = dd.sql(scope, "select *, n + 1 as more from t", t=table)
+            result, changes = view.output(), view.to_batches().capture()
+        for time, (part, diff) in enumerate([(0, 2), (1, 1), (0, -1), (1, -1)]):
+            held = expected[-1].copy()
+            for batch, count in ((batches[part], diff), (batches[2].slice(10 * time, 10), 1)):
+                table.session.insert_columns(batch, diff=count)
+                more = [[n + 1 for n in batch["n"].to_pylist()]]
+                held.update(counted_rows(batch.append_column("more", more).append_column("count", [[count] * len(batch)])))
+            expected.append(+held)
+            table.session.advance_to(time + 1)
+        for forgets in (False, True):
+            for at, rows in enumerate(expected[1:]):
+                if forgets:
+                    result.forget(at)
+                counted = result.to_arrow(at, counts=True)
+                assert counted_rows(counted) == rows
+                assert result.to_arrow(at).num_rows == rows.total()
+                assert counted.schema.types[:-1] == view.schema.types
+        table.session.close()
+        worker.run()
+        total: Counter[Any] = Counter()
+        for time, rows in enumerate(expected[1:]):
+            for _, batch in (message for message in changes.messages if message[0] == time):
+                total.update(counted_rows(batch))
+            assert +total == rows
+    assert result.at(3) == expected[-1]
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.bool_()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypeVar
@@ -9,6 +10,7 @@ from typing_extensions import TypeVar
 from timely.dataflow import Stream, scope_of
 from timely.differential.collections import Collection
 from timely.differential.updates.linear import linear
+from timely.differential.updates.updates import Container, consolidate
 from timely.errors import DifferenceError, SchemaError
 from timely.order import PartialOrder
 
@@ -63,7 +65,7 @@ def from_batches(
 def to_batches(collection: Collection[T, Any], schema: pa.Schema | str | None = None, name: str = "to_batches") -> Stream[T, Any]:
     """Return the changes of each complete time as Arrow batches, with their counts in a last column, ``count``."""
     from timely.dataflow import declared_schema
-    from timely.differential.updates.arrow_tables import check_no_count, table_of
+    from timely.differential.updates.arrow_tables import check_no_count, table_of, table_of_changes
 
     known = collection.schema if schema is None else declared_schema(schema, name)
     if known is None:
@@ -74,8 +76,11 @@ def to_batches(collection: Collection[T, Any], schema: pa.Schema | str | None = 
         raise DifferenceError(f"{name}: counts are a column of numbers, and those of {collection!r} are not numbers")
     check_no_count(known.names, name)
 
-    def batch_of(updates: Any) -> Any:
-        batches = table_of(updates, known, name).combine_chunks().to_batches()
+    def batch_of(containers: list[Container]) -> Any:
+        table = table_of_changes(containers, known, name) if collection.ring.native is int else None
+        if table is None:
+            table = table_of(consolidate(chain.from_iterable(containers)), known, name)
+        batches = table.combine_chunks().to_batches()
         return batches[0] if batches else []
 
-    return linear(collection.consolidate(name=f"{name} (consolidate)").stream, name, batch_of)
+    return collection._at_complete_times(batch_of, name, None)

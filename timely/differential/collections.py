@@ -256,7 +256,15 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         Where differences cannot be negated, it has only updates that change the sum of their record: of distances, the shorter
         ones. It then keeps each record with its sum, and a loop comes to rest.
         """
+        if self.consolidated:
+            return self
+        stream = self._at_complete_times(consolidated, name, key)
+        return Collection(stream, self.ring, consolidated=True, schema=self.schema, placement=pact_for(False, key))
 
+    def _at_complete_times(
+        self, put_together: Callable[[list[Container]], Container], name: str, key: Key | None
+    ) -> Stream[T, Any]:
+        """Return the stream of what ``put_together`` makes of the updates of each time that is complete."""
         grows, scope = self.ring.negate is None, self.scope
 
         def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
@@ -282,18 +290,15 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
                     waiting.at(came_with.time, lambda: (came_with.retain(), []))[1].append(batch)  # noqa: B023
                 frontier = input.elements
                 for time, (held, batches) in waiting.take(lambda time: not reaches(frontier, time)):
-                    changes = consolidated(batches)
+                    changes = put_together(batches)
                     output.session(held).give_batch(changes if sums is None else sums.add(time, changes, frontier))
                     held.drop()
                 return sums is not None and sums.maintain(frontier)
 
             return logic
 
-        if self.consolidated:
-            return self
-        pact = pact_for(False, key)
-        stream = unary_frontier(self.stream, pact, name, constructor)
-        return Collection(stream, self.ring, consolidated=True, schema=self.schema, placement=pact)
+        pact = Pipeline if self.consolidated else pact_for(False, key)
+        return unary_frontier(self.stream, pact, name, constructor)
 
     # -- groups ----------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from timely.dataflow import (
     polars_frame,
 )
 from timely.differential.updates.rings import Ring
-from timely.differential.updates.updates import ByUpdate, Container, Diff, Update, consolidate, to_owner
+from timely.differential.updates.updates import ByUpdate, Container, Diff, Update, summed_up, to_owner
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
 from timely.operators.pending import Pending
 from timely.operators.resuming import resume_time
@@ -33,6 +33,8 @@ from timely.worker.dataflows import DataflowBuild
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from timely.differential.updates.row_columns import RowColumns
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
@@ -52,19 +54,46 @@ class _Held(NamedTuple):
 
 
 class _Changes:
-    """The changes of one time: rows, and columns that are added to them when they are first read."""
+    """The changes of one time: sums, and rows and columns that are added to them when they are first read as rows."""
 
-    __slots__ = ("columns", "rows")
+    __slots__ = ("_sums", "columns", "rows")
 
     def __init__(self) -> None:
+        self._sums: dict[Any, Diff] = {}
         self.rows: list[Update] = []
-        self.columns: list[Container] = []
+        self.columns: list[RowColumns] = []
 
-    def updates(self) -> list[Update]:
-        """Return them added up."""
+    def row_sums(self) -> dict[Any, Diff]:
+        """Return the rows added up."""
+        if self.rows:
+            self._fold(self.rows)
+            self.rows = []
+        return self._sums
+
+    def sums(self) -> dict[Any, Diff]:
+        """Return all added up."""
         if self.columns:
-            self.rows, self.columns = consolidate(chain(self.rows, *self.columns)), []
-        return self.rows
+            self._fold(chain.from_iterable(self.columns))
+            self.columns = []
+        return self.row_sums()
+
+    def _fold(self, updates: Iterable[Update]) -> None:
+        changes = summed_up(updates)
+        if self._sums:
+            _add_up(self._sums, changes.items())
+        else:
+            self._sums = changes
+
+    def add(self, other: _Changes) -> None:
+        """Add changes, at a cost that goes with them: columns are kept until as many come as the most that came at once."""
+        _add_up(self.row_sums(), other.row_sums().items())
+        self.columns += other.columns
+        sizes = list(map(len, self.columns))
+        if sum(sizes) > 2 * max(sizes, default=0):
+            self.sums()
+
+    def __len__(self) -> int:
+        return len(self.row_sums()) + sum(map(len, self.columns))
 
 
 class Output(Generic[T, D]):
@@ -96,7 +125,7 @@ class Output(Generic[T, D]):
         self._arrived: Pending[T, _Changes] = Pending()
         self._complete: dict[T, _Changes] = {}
         self._holds_columns = False
-        self._base: dict[T, dict[D, Diff]] = {}  # what was forgotten, added up, by the time that it is read at
+        self._base: dict[T, _Changes] = {}  # what was forgotten, by the time that it is read at
         self._since: T | None = None
         self._subscribers: list[Subscriber] = []
         self._port: InputPort[T, Update] | None = None
@@ -126,23 +155,20 @@ class Output(Generic[T, D]):
         info.register_state(lambda: ((None, item) for item in self._save()), self._load, rescale=rescale, at_rest=True)
 
     def _save(self) -> Iterator[_Held]:
-        for time, updates in self._changes():
-            for update in updates:
+        for time, changes in self._changes():
+            for update in changes.sums().items():
                 yield _Held(True, time, update)
         for time in self._arrived:
-            for update in self._arrived[time].updates():
+            for update in self._arrived[time].sums().items():
                 yield _Held(False, time, update)
 
     def _load(self, items: Iterable[_Held]) -> None:
-        base: dict[T, list[Update]] = {}
         since = self._since
         for complete, time, update in items:
             if complete:
-                base.setdefault(time if since is None else self._lub(time, since), []).append(update)
+                self._base.setdefault(time if since is None else self._lub(time, since), _Changes()).rows.append(update)
             else:
                 self._arrived.at(time, _Changes).rows.append(update)
-        for time, updates in base.items():
-            _add_up(self._base.setdefault(time, {}), consolidate(updates))
 
     def logic(self, input: InputPort[T, Update]) -> None:
         """Receive updates, and put together those of complete times."""
@@ -157,20 +183,19 @@ class Output(Generic[T, D]):
                 changes.rows.extend(batch)
         frontier = input.elements
         for time, changes in arrived.take(lambda time: not reaches(frontier, time)):
-            changes.rows = consolidate(changes.rows)
-            if changes.rows or changes.columns:
+            if changes.columns or changes.sums():
                 self._complete[time] = changes
                 for subscriber in self._subscribers:
                     self._send(subscriber, time)
 
     def _send(self, subscriber: Subscriber, time: T) -> None:
-        updates = self._complete[time].updates()
+        updates = self._unwrapped(self._complete[time].sums())
         if updates:
-            subscriber(time, self._unwrapped(updates))
+            subscriber(time, list(updates.items()))
 
-    def _unwrapped(self, updates: list[Update]) -> list[Update]:
+    def _unwrapped(self, sums: dict[Any, Diff]) -> dict[Any, Diff]:
         unwrap = self._ring.unwrap
-        return updates if self._ring.native is not None else [(record, unwrap(diff)) for record, diff in updates]
+        return sums if self._ring.native is not None else {record: unwrap(diff) for record, diff in sums.items()}
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -195,9 +220,7 @@ class Output(Generic[T, D]):
 
         ``NotCompleteError`` if it cannot become complete, ``CompactedError`` for a time before what ``forget`` has kept.
         """
-        self.wait(time)
-        self._check_remembered(time)
-        return self._sums(lambda other: bool(other <= time))
+        return self._sums(self._read(time))
 
     def to_arrow(self, at: T | None = None, *, counts: bool = False) -> pa.Table:
         """Return the records at a time, or at the latest complete one, as a table, each as often as it is there.
@@ -219,10 +242,15 @@ class Output(Generic[T, D]):
         ({'key': ['a', 'a', 'b'], 'value': [1, 1, 2]}, {'key': ['a', 'b'], 'value': [1, 2], 'count': [2, 1]})
         """
         require_package("pyarrow", "to_arrow", "arrow")
-        from timely.differential.updates.arrow_tables import table_of
+        from timely.differential.updates.arrow_tables import table_of, table_of_changes
 
-        held = self._latest() if at is None else self.at(at)
-        return table_of(held.items(), self.schema, self._name, counted=counts)
+        changes = self._read(at)
+        if self.schema is not None and self._ring.native is int:
+            containers = list(chain.from_iterable((each.row_sums().items(), *each.columns) for each in changes))
+            table = table_of_changes(containers, self.schema, self._name, counted=counts)
+            if table is not None:
+                return table
+        return table_of(self._sums(changes).items(), self.schema, self._name, counted=counts)
 
     def to_pandas(self, at: T | None = None, *, counts: bool = False) -> Any:
         """Return what ``to_arrow`` does, as a pandas DataFrame. Needs PyArrow and pandas."""
@@ -242,14 +270,19 @@ class Output(Generic[T, D]):
         while not self._worker.idle:
             self._worker.step()
 
-    def _latest(self) -> dict[D, Diff]:
+    def _read(self, time: T | None) -> list[_Changes]:
+        """Return what is held at a time, or at the latest complete one, when that is complete."""
+        if time is not None:
+            self.wait(time)
+            self._check_remembered(time)
+            return [changes for other, changes in self._changes() if other <= time]
         self._settle()
         frontier = self._frontier()
         if frontier == [self._times.minimum]:
             raise NotCompleteError(f"{self._name} is complete at no time yet: advance or close the inputs first")
         if frontier and not self._times.total:
             raise NotCompleteError(f"{self._name} has no latest complete time: its frontier is {frontier}; say which with at=")
-        return self._sums(lambda other: True)
+        return [changes for _, changes in self._changes()]
 
     def changes(self, since: T | None = None) -> list[tuple[D, T, Diff]]:
         """Return ``(record, time, diff)`` for the complete times from ``since`` on, in order of time and of record.
@@ -264,7 +297,9 @@ class Output(Generic[T, D]):
         changes: list[tuple[D, T, Diff]] = []
         for time in linear_extension(self._complete):
             if since is None or since <= time:
-                changes += [(record, time, diff) for record, diff in _in_order(self._unwrapped(self._complete[time].updates()))]
+                changes += [
+                    (record, time, diff) for record, diff in _in_order(self._unwrapped(self._complete[time].sums()).items())
+                ]
         return changes
 
     def subscribe(self, f: Callable[[T, list[tuple[D, Diff]]], object]) -> None:
@@ -280,30 +315,23 @@ class Output(Generic[T, D]):
         """Give up the history before the complete time ``before``; what is held or changes then and later can still be read."""
         self.wait(before)
         bases = [self._base.pop(time) for time in list(self._base) if time <= before]
-        sums: dict[D, Diff] = max(bases, key=len, default={})  # what changes costs, not what stays
-        for other in bases:
-            if other is not sums:
-                _add_up(sums, other.items())
-        for time in [time for time in self._complete if time <= before and time != before]:
-            _add_up(sums, self._complete.pop(time).updates())
-        self._base[before] = sums
+        base = self._base[before] = max(bases, key=len, default=_Changes())  # what changes costs, not what stays
+        changes = [self._complete.pop(time) for time in list(self._complete) if time <= before and time != before]
+        for other in chain(bases, changes):
+            if other is not base:
+                base.add(other)
         self._since = before if self._since is None else lattice(self._times.spec).lub(self._since, before)
 
-    def _changes(self) -> Iterator[tuple[T, Iterable[Update]]]:
+    def _changes(self) -> Iterator[tuple[T, _Changes]]:
         """Return what was forgotten and what was not, by time."""
-        yield from ((time, sums.items()) for time, sums in self._base.items())
-        yield from ((time, changes.updates()) for time, changes in self._complete.items())
+        return chain(self._base.items(), self._complete.items())
 
-    def _sums(self, counts: Callable[[T], bool]) -> dict[D, Diff]:
-        """Return the sums of what is at the times that ``counts`` is true of."""
-        sums: dict[D, Diff] = {}
-        for time, updates in self._changes():
-            if counts(time):
-                if sums:
-                    _add_up(sums, updates)
-                else:
-                    sums = dict(updates)
-        return dict(self._unwrapped(list(sums.items()))) if self._ring.native is None else sums
+    def _sums(self, changes: Sequence[_Changes]) -> dict[D, Diff]:
+        """Return the sums of changes."""
+        sums: dict[D, Diff] = changes[0].sums().copy() if changes else {}
+        for each in changes[1:]:
+            _add_up(sums, each.sums().items())
+        return self._unwrapped(sums)
 
     @property
     def done(self) -> bool:
@@ -338,17 +366,13 @@ class Output(Generic[T, D]):
 
 
 def _add_up(sums: dict[Any, Any], changes: Iterable[Update]) -> None:
-    """Add changes, none of which is zero, to sums of which none is either."""
-    zeros: list[Any] = []
+    """Add changes to sums, of which none is zero."""
     for record, diff in changes:
-        if record in sums:
-            total = sums[record] = sums[record] + diff
-            if not total:
-                zeros.append(record)
+        total = sums[record] + diff if record in sums else diff
+        if total:
+            sums[record] = total
         else:
-            sums[record] = diff
-    for record in zeros:
-        del sums[record]
+            sums.pop(record, None)
 
 
 def _in_order(updates: Iterable[Update]) -> list[Update]:

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timely.differential.updates.updates import Container, Update
-from timely.operators.keyed.column_numbers import has_nan
+from timely.operators.keyed.column_numbers import canonical_column, has_nan
 from timely.operators.keyed.numbers import canonical
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -38,6 +39,18 @@ class Fixed:
     def take(self, rows: pa.Array) -> Fixed:
         """Return some of the rows."""
         return Fixed(self.numbers.take(rows), self.scale)
+
+    def array(self) -> pa.Array:
+        """Return them as decimals of Arrow.
+
+        >>> Fixed(pa.array([-125, None]), 2).array().to_pylist()
+        [Decimal('-1.25'), None]
+        """
+        low = self.numbers.fill_null(0).to_numpy()
+        halves = pa.py_buffer(np.stack((low, low >> 63), axis=1))
+        kind = pa.decimal128(38, self.scale)
+        decimals = pa.Array.from_buffers(kind, len(low), [None, halves])
+        return pc.if_else(self.numbers.is_valid(), decimals, pa.scalar(None, kind)) if self.numbers.null_count else decimals
 
     def decimals(self, numbers: Iterable[int | None]) -> list[Decimal | None]:
         """Return numbers as decimals."""
@@ -168,6 +181,17 @@ class RowColumns:
         for column in self.columns:
             column.get()
         return self
+
+    def typed(self, schema: pa.Schema) -> list[pa.Array]:
+        """Return the columns with the types of a schema, equal numbers as one; ``ArrowInvalid`` where values are not of them."""
+        arrays = []
+        for field, lazy in zip(schema, self.columns, strict=True):
+            column = lazy.get()
+            array = canonical_column(column.array() if isinstance(column, Fixed) else column).cast(field.type)
+            if array.null_count and not field.nullable:
+                raise pa.ArrowInvalid(f"column {field.name!r} is declared not null, and has nulls")
+            arrays.append(array)
+        return arrays
 
     def with_columns(self, columns: Iterable[LazyColumn]) -> RowColumns:
         """Return the same number of rows, of other columns."""

@@ -40,6 +40,11 @@ def consolidate(updates: Iterable[Update]) -> list[Update]:
     >>> consolidate([("a", -1), ("b", -2), ("a", 1)])
     [('b', -2)]
     """
+    return list(summed_up(updates).items())
+
+
+def summed_up(updates: Iterable[Update]) -> Counts:
+    """Return the sums of the differences of equal records, without those that are zero."""
     sums: dict[Any, Any] = {}
     try:
         for record, diff in updates:
@@ -47,7 +52,7 @@ def consolidate(updates: Iterable[Update]) -> list[Update]:
     except TypeError:
         check_hashable(record for record, _ in updates)
         raise
-    return [update for update in sums.items() if update[1]]
+    return sums if all(sums.values()) else {record: diff for record, diff in sums.items() if diff}
 
 
 @attrs.frozen
