@@ -181,49 +181,66 @@ def counted_rows(table: Any) -> Counter[Any]:
     return counted
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_tables_of_columns_and_rows(seed: int) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("sql", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_tables_of_columns_and_rows(seed: int, sql: bool, workers: int) -> None:
     """Columns are inserted and removed, and rows too: what is held at each time, and all changes, before and after ``forget``."""
-    pytest.importorskip("sqlglot")
+    if sql:
+        pytest.importorskip("sqlglot")
     source = random.Random(seed)
-    kinds = [pa.int64(), *source.sample([*VALUES], 3)]
+    others = [kind for kind in VALUES if sql or not pa.types.is_list(kind)]  # lists are no records
+    kinds = [pa.int64(), pa.float64(), *source.sample(others, 2)]
     schema = pa.schema([(f"c{place}", kind) for place, kind in enumerate(kinds)])
     batches = [
-        pa.table([source.choices([*VALUES[kind], None], k=1500) for kind in kinds], schema=schema).append_column(
-            "n", [range(1500)]
+        pa.table([source.choices([*VALUES[kind], None], k=1100) for kind in kinds], schema=schema).append_column(
+            "n", [range(1100)]
         )
         for _ in range(3)
     ]
     expected: list[Counter[Any]] = [Counter()]
-    with Worker() as worker:
+    epochs: list[list[tuple[Any, int]]] = []
+    for time, (part, diff) in enumerate([(0, 2), (1, 1), (0, -1), (1, -1)]):
+        epochs.append([(batches[part], diff), (batches[2].slice(10 * time, 10), 1)])
+        held = expected[-1].copy()
+        for batch, count in epochs[-1]:
+            held.update(counted_rows(batch.append_column("count", [[count] * len(batch)])))
+        expected.append(+held)
+
+    def program(worker: Worker) -> tuple[list[Any], list[tuple[int, Any]]]:
         with worker.dataflow(int) as scope:
-            table = dd.table(scope, batches[0].schema)
-            view = dd.sql(scope, "select *, n + 1 as more from t", t=table)
-            result, changes = view.output(), view.to_batches().capture()
-        for time, (part, diff) in enumerate([(0, 2), (1, 1), (0, -1), (1, -1)]):
-            held = expected[-1].copy()
-            for batch, count in ((batches[part], diff), (batches[2].slice(10 * time, 10), 1)):
-                table.session.insert_columns(batch, diff=count)
-                more = [[n + 1 for n in batch["n"].to_pylist()]]
-                held.update(counted_rows(batch.append_column("more", more).append_column("count", [[count] * len(batch)])))
-            expected.append(+held)
-            table.session.advance_to(time + 1)
+            if sql:
+                table = dd.table(scope, batches[0].schema)
+                session, rows = table.session, dd.sql(scope, "select * from t where n + 1 > 0", t=table).collection
+            else:
+                session, rows = dd.new_collection(scope, schema=batches[0].schema)
+            result, changes = rows.output(worker=seed or None), rows.to_batches(batches[0].schema).capture()
+        for time, epoch in enumerate(epochs):
+            for batch, diff in epoch if worker.index == 0 else ():
+                session.insert_columns(batch, diff=diff)
+            session.advance_to(time + 1)
+        tables = []
         for forgets in (False, True):
-            for at, rows in enumerate(expected[1:]):
+            for at in range(len(epochs)):
                 if forgets:
                     result.forget(at)
-                counted = result.to_arrow(at, counts=True)
-                assert counted_rows(counted) == rows
-                assert result.to_arrow(at).num_rows == rows.total()
-                assert counted.schema.types[:-1] == view.schema.types
-        table.session.close()
+                tables.append((result.to_arrow(at), result.to_arrow(at, counts=True)))
+        session.close()
         worker.run()
-        total: Counter[Any] = Counter()
-        for time, rows in enumerate(expected[1:]):
-            for _, batch in (message for message in changes.messages if message[0] == time):
-                total.update(counted_rows(batch))
-            assert +total == rows
-    assert result.at(3) == expected[-1]
+        assert [result.at(3)] == [dict(counted_rows(tables[-1][1]))]
+        return tables, changes.messages
+
+    shares = timely.execute(program, workers=workers)
+    for place, rows in enumerate(2 * expected[1:]):
+        plain, counted = zip(*(tables[place] for tables, _ in shares), strict=True)
+        assert sum((counted_rows(table) for table in counted), Counter()) == rows
+        assert sum(table.num_rows for table in plain) == rows.total()
+        assert all(table["count"].to_numpy().all() for table in counted)
+    total: Counter[Any] = Counter()
+    for time, rows in enumerate(expected[1:]):
+        for at, batch in (message for _, messages in shares for message in messages):
+            total.update(counted_rows(batch) if at == time else {})
+        assert +total == rows
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.bool_()])

@@ -124,7 +124,6 @@ class Output(Generic[T, D]):
         self._ring = ring
         self._arrived: Pending[T, _Changes] = Pending()
         self._complete: dict[T, _Changes] = {}
-        self._holds_columns = False
         self._base: dict[T, _Changes] = {}  # what was forgotten, by the time that it is read at
         self._since: T | None = None
         self._subscribers: list[Subscriber] = []
@@ -138,7 +137,6 @@ class Output(Generic[T, D]):
         """
         self._port = port
         self._name = f"output {info.path}"
-        self._holds_columns = info.peers == 1  # what comes from another worker may be in memory that is used again
         begins = resume_time(scope, info)
         if begins is not None:
             self._lub = lattice(scope.time).lub
@@ -176,7 +174,7 @@ class Output(Generic[T, D]):
         batch: Container
         for capability, batch in input:
             changes = arrived.at(capability.time, _Changes)
-            alone = None if isinstance(batch, list) or not self._holds_columns else getattr(batch, "alone", None)
+            alone = None if isinstance(batch, list) else getattr(batch, "alone", None)
             if alone is not None and len(batch) >= MANY:
                 changes.columns.append(alone())
             else:

@@ -104,9 +104,13 @@ class Updates:
         """Return pairs ``(worker, updates)``, by key, as ``timely.dataflow.route`` has it: whole numbers are their own routes."""
         if workers == 1:
             return [(0, self)]
-        owners = self.keys % workers
-        by_owner = ((worker, (owners == worker).nonzero()[0]) for worker in range(workers))
-        return [(worker, self.chosen(rows)) for worker, rows in by_owner if len(rows)]
+        return split(self, self.keys % workers, workers)
+
+
+def split(batch: Any, owners: Array, workers: int) -> list[tuple[int, Any]]:
+    """Return the parts of a container for each worker that owns some of its updates."""
+    by_owner = ((worker, (owners == worker).nonzero()[0]) for worker in range(workers))
+    return [(worker, batch.chosen(rows)) for worker, rows in by_owner if len(rows)]
 
 
 def packed(columns: Sequence[Array]) -> Array | None:

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from timely.dataflow import route
+from timely.differential.updates.int_columns import Array, split
 from timely.differential.updates.updates import Container, Update
 from timely.operators.keyed.column_numbers import canonical_column, has_nan
 from timely.operators.keyed.numbers import canonical
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 _FEW = 64
 """Rows below which a column is not looked through for equal values."""
@@ -95,24 +95,25 @@ def _through_dictionary(column: Any, convert: Callable[[Any], list[Any]]) -> lis
 
 
 class LazyColumn:
-    """A column of a container, made when it is first read: an array, some rows of another column, or ``make`` of an array."""
+    """A column of a container, made when it is first read: an array, some rows of another column, or ``make`` of an array.
 
-    __slots__ = ("_make", "rows", "source")
+    Several threads may read it: what it is made of is one attribute, so that none sees a part of what another changes.
+    """
+
+    __slots__ = ("made_of",)
 
     def __init__(self, source: Any, rows: Array | None = None, make: Callable[[Any], Any] | None = None) -> None:
-        self.source = source
-        self.rows = rows
-        self._make = make
+        self.made_of = source, rows, make
 
     def get(self) -> Any:
         """Return the array."""
-        if self.rows is not None:
-            self.source = self.source.get().take(pa.array(self.rows))
-            self.rows = None
-        elif self._make is not None:
-            self.source = self._make(self.source)
-            self._make = None
-        return self.source
+        source, rows, make = self.made_of
+        if rows is not None:
+            source = source.get().take(pa.array(rows))
+        elif make is not None:
+            source = make(source)
+        self.made_of = source, None, None
+        return source
 
 
 Columns: TypeAlias = tuple[LazyColumn, ...]
@@ -120,15 +121,16 @@ Columns: TypeAlias = tuple[LazyColumn, ...]
 
 def rows_at(columns: Sequence[LazyColumn], rows: Array) -> Columns:
     """Return some rows of columns, by number."""
-    composed: dict[int, Array] = {}
+    composed: dict[int, tuple[Array, Array]] = {}
     chosen = []
     for column in columns:
-        if column.rows is None:
+        source, before, _ = column.made_of
+        if before is None:
             chosen.append(LazyColumn(column, rows))
             continue
-        if id(column.rows) not in composed:
-            composed[id(column.rows)] = column.rows[rows]
-        chosen.append(LazyColumn(column.source, composed[id(column.rows)]))
+        if id(before) not in composed:
+            composed[id(before)] = before, before[rows]
+        chosen.append(LazyColumn(source, composed[id(before)][1]))
     return tuple(chosen)
 
 
@@ -162,7 +164,15 @@ class RowColumns:
 
     def routed(self, pairs: bool) -> bool:
         """Return whether ``parts`` exchanges it as its rows are."""
-        return False
+        return not pairs
+
+    def parts(self, workers: int) -> list[tuple[int, RowColumns]]:
+        """Return pairs ``(worker, updates)``, by row, as ``Updates.parts`` does."""
+        return [(0, self)] if workers == 1 else split(self, self.owners(workers), workers)
+
+    def owners(self, workers: int) -> Array:
+        """Return the worker of each row."""
+        return np.array([route(row) % workers for row in self.rows()], np.int64)
 
     def rows(self) -> list[tuple[object, ...]]:
         """Return the rows as tuples."""
@@ -250,9 +260,7 @@ class KeyedRows:
         """Return pairs ``(worker, updates)``, by key, as ``Updates.parts`` does."""
         if workers == 1:
             return [(0, self)]
-        owners = self.keys % workers
-        by_owner = ((worker, np.flatnonzero(owners == worker)) for worker in range(workers))
-        return [(worker, self.chosen(rows)) for worker, rows in by_owner if len(rows)]
+        return split(self, self.keys % workers, workers)
 
     def ordered(self) -> KeyedRows:
         """Return the updates in order of their keys."""

@@ -73,16 +73,20 @@ class ByUpdate(Exchange):
 
 @attrs.frozen
 class ToOwner(ByUpdate):
-    """Exchange updates as ``ByUpdate`` does where there are several workers; one has them all, also what cannot be routed."""
+    """Exchange updates as ``ByUpdate`` does where there are several workers, unless one ``worker`` has them all."""
+
+    worker: int | None = None
 
     @override
     def parts(self, time: object, batch: Any, workers: int) -> Any:
-        return [(0, batch)] if workers == 1 else super().parts(time, batch, workers)
+        if workers == 1:
+            return [(0, batch)]  # also what cannot be routed
+        return super().parts(time, batch, workers) if self.worker is None else [(self.worker % workers, batch)]
 
 
 def to_owner(worker: int | None) -> ToOwner:
     """Return the pact that sends each update to ``worker``, or to the worker of its record."""
-    return ToOwner(_record, False) if worker is None else ToOwner(lambda update: worker)
+    return ToOwner(_record, False) if worker is None else ToOwner(lambda update: worker, worker=worker)
 
 
 def by_key(key: Callable[[Any], Any] | None) -> ByUpdate:

@@ -29,6 +29,7 @@ from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
 from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.trace.trace_state import TraceState
+from timely.differential.updates.int_columns import split
 from timely.differential.updates.rings import Vector
 from timely.differential.updates.row_columns import Fixed, LazyColumn, RowColumns, values_of
 from timely.differential.updates.updates import Update, consolidate
@@ -75,11 +76,7 @@ class GroupUpdates:
 
     def parts(self, workers: int) -> list[tuple[int, GroupUpdates]]:
         """Return pairs ``(worker, updates)``, by key, as ``Updates.parts`` does."""
-        if workers == 1:
-            return [(0, self)]
-        owners = np.array([route(record) % workers for record in self.keys.rows()], np.int64)
-        by_owner = ((worker, np.flatnonzero(owners == worker)) for worker in range(workers))
-        return [(worker, self.chosen(rows)) for worker, rows in by_owner if len(rows)]
+        return [(0, self)] if workers == 1 else split(self, self.keys.owners(workers), workers)
 
     def chosen(self, rows: Any) -> GroupUpdates:
         """Return some of the updates, by number or as a slice."""
