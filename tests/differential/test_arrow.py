@@ -235,6 +235,7 @@ def test_tables_of_columns_and_rows(seed: int, sql: bool, workers: int) -> None:
         plain, counted = zip(*(tables[place] for tables, _ in shares), strict=True)
         assert sum((counted_rows(table) for table in counted), Counter()) == rows
         assert sum(table.num_rows for table in plain) == rows.total()
+        assert not any(str(value) == "-0.0" for table in plain for value in table["c1"].to_pylist())
         assert all(table["count"].to_numpy().all() for table in counted)
     total: Counter[Any] = Counter()
     for time, rows in enumerate(expected[1:]):
