@@ -76,6 +76,7 @@ def table_of_changes(containers: Sequence[Container], schema: pa.Schema, place: 
     from timely.dataflow import OutputSchema
     from timely.differential.updates.row_columns import RowColumns
     from timely.operators.keyed.column_aggregates import aggregated
+    from timely.operators.keyed.column_numbers import canonical_keys
 
     if sum(map(len, containers)) < MANY:
         return None
@@ -87,7 +88,7 @@ def table_of_changes(containers: Sequence[Container], schema: pa.Schema, place: 
         for updates in containers:
             if isinstance(updates, RowColumns):
                 parts.append([*updates.typed(schema), pa.repeat(pa.scalar(updates.diff), len(updates))])
-        table = pa.concat_tables([pa.Table.from_arrays(arrays, [*names, COUNT]) for arrays in parts])
+        table = canonical_keys(pa.concat_tables([pa.Table.from_arrays(arrays, [*names, COUNT]) for arrays in parts]), names)
         if counted or pc.any(pc.less(table[COUNT], 0)).as_py():
             table = aggregated(table, names, [(COUNT, (COUNT, "sum"))])
             table = table.filter(pc.not_equal(table[COUNT], 0))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from timely.dataflow import route
 from timely.differential.updates.int_columns import Array, split
 from timely.differential.updates.updates import Container, Update
-from timely.operators.keyed.column_numbers import canonical_column, has_nan
+from timely.operators.keyed.column_numbers import has_nan
 from timely.operators.keyed.numbers import canonical
 
 _FEW = 64
@@ -193,11 +193,11 @@ class RowColumns:
         return self
 
     def typed(self, schema: pa.Schema) -> list[pa.Array]:
-        """Return the columns with the types of a schema, equal numbers as one; ``ArrowInvalid`` where values are not of them."""
+        """Return the columns with the types of a schema; ``ArrowInvalid`` where values are not of them."""
         arrays = []
         for field, lazy in zip(schema, self.columns, strict=True):
             column = lazy.get()
-            array = canonical_column(column.array() if isinstance(column, Fixed) else column).cast(field.type)
+            array = (column.array() if isinstance(column, Fixed) else column).cast(field.type)
             if array.null_count and not field.nullable:
                 raise pa.ArrowInvalid(f"column {field.name!r} is declared not null, and has nulls")
             arrays.append(array)
