@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
@@ -20,6 +20,7 @@ from timely.dataflow import (
     pandas_frame,
     polars_frame,
 )
+from timely.differential.updates.arrow_tables import MANY
 from timely.differential.updates.rings import Ring
 from timely.differential.updates.updates import ByUpdate, Container, Diff, Update, summed_up, to_owner
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
@@ -40,9 +41,6 @@ T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
 
 Subscriber = Callable[[Any, list[Update]], object]
-
-MANY: Final = 1000
-"""Updates that stay columns until they are read."""
 
 
 class _Held(NamedTuple):

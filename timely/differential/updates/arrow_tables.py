@@ -10,13 +10,15 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from timely.differential.updates.linear import MANY
 from timely.differential.updates.updates import Container, Diff, Update
 from timely.errors import ContainerError, DifferenceError, brief
 from timely.operators.keyed.numbers import canonical
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+MANY: Final = 1000
+"""Updates from which on a result is columns where it can be: few are read sooner as rows."""
 
 COUNT: Final = "count"
 """The name of the last column of a table of records."""
