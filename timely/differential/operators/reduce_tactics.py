@@ -81,7 +81,7 @@ class RowReduce(Generic[T]):
 
 
 class ColumnReduce(Generic[T]):
-    """Does many keys that are whole numbers with a kernel, and leaves the others to rows."""
+    """Does many keys that are whole numbers with a kernel, or keys of many updates, and leaves the others to rows."""
 
     def __init__(self, kernel: ReduceKernel, rows: RowReduce[T]) -> None:
         self._kernel = kernel
@@ -91,7 +91,7 @@ class ColumnReduce(Generic[T]):
         """Return the updates that turn what was sent for keys into what is to be at ``time``."""
         input, sent, by_row = self._rows.input, self._rows.sent, self._rows.changes
         many = sent.many
-        if sum(map(len, keys)) < many:
+        if sum(map(len, keys)) < many and all(isinstance(part, dict) for part in keys):
             return by_row(time, keys, wait)
         from timely.differential.operators.column_operators import reduced_columns
 

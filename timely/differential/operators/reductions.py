@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import attrs
 
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from timely.differential.updates.int_columns import Array
 
 T = TypeVar("T", bound=PartialOrder)
+
+_PER_UPDATE: Final = 16
+"""Entries that columns read in the time in which a bag takes an update."""
 
 
 @attrs.frozen
@@ -145,13 +148,18 @@ class _Grouped(_Own, Generic[T]):
         self.result = groups.result
         self.large = groups.large  # type: ignore[method-assign]
         self.maintain = groups.trace.maintain
+        self._updates = 0
 
     def take(self, time: T, batches: list[Container]) -> Iterator[Keys]:
+        self._updates = sum(map(len, batches))
         for delta in self.trace.deltas(time, batches):
             yield self._groups.append(time, delta)
 
     def gather(self, keys: Array) -> Gathered | None:
-        return self.trace.gather(keys)
+        entries, limits = self.trace.gather(keys), self.trace.limits
+        if entries is not None and len(keys) < limits.columns and len(entries.numbers) > _PER_UPDATE * self._updates:
+            return None  # rows make a bag of such a group, to which an update costs the same however large it is
+        return entries
 
 
 class Restored(NamedTuple):
