@@ -165,9 +165,11 @@ def test_the_data_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         views.write("t", insert=[("a", 1), ("b", 2)], idempotency_key="x")
     views = Views(data=tmp_path)
     views.write("t", insert=[("c", 3)])
-    assert printed(capsys, "list", tmp_path).startswith("RUN-00000000  at 3, run 1, 1 worker, 4 parts of state, ")
+    assert printed(capsys, "list", tmp_path).startswith("RUN-00000000  at 3, run 1, 1 worker, 10 parts of state, ")
     shown = printed(capsys, "show", tmp_path)
-    assert "  table t (k VARCHAR, n BIGINT)\n  view totals as select k, sum(n) as n from t group by k\n" in shown
+    assert (
+        "  table t: k VARCHAR, n BIGINT\n  view totals: select k, sum(n) as n from t group by k\n    operator t#0 with " in shown
+    )
     assert re.search(r"\n +2 +[0-9]+ bytes +1  /t, part 0 of dataflow 0\n", shown)
     assert printed(capsys, "verify", tmp_path) == "RUN-00000000: good\nthe log behind them: 1 epoch\n"
     [*_, last] = sorted((tmp_path / "log").iterdir())

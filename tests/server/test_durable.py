@@ -1,4 +1,7 @@
-"""Durable views: what a restart has, requests with keys, groups, full disks, and two servers at one directory."""
+"""Durable views: what a restart has, requests with keys, groups, full disks, and two servers at one directory.
+
+White box: no answer says whether a view was computed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import random
 import shutil
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,7 +19,9 @@ from typing import Any
 
 import pytest
 
+import timely
 from tests.server.client import Events, ask
+from timely.differential.trace import trace_state
 from timely.errors import (
     CheckpointError,
     ConfigurationError,
@@ -28,6 +34,7 @@ from timely.errors import (
 )
 from timely.recovery import LocalStore
 from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
+from timely.server.computation import Computation
 
 TOTALS = "select k, sum(n) as total from t group by k"
 
@@ -350,6 +357,101 @@ def test_writes_go_on_while_a_checkpoint_is_written(fails: bool, data: Path, mon
         monkeypatch.undo()
     with Views(data=data) as again:
         assert rows(again) == [("c", 3)] and ", 0 epochs of it by the log" in (again.restored or "")
+
+
+KINDS = {
+    "sums": "select k, sum(n) as total, count(*) as c, avg(n) as mean from t group by k",
+    "extremes": "select k, min(n) as low, max(n) as high, count(distinct n) as d from t group by k",
+    "pairs": "select t.k, u.n from t join u on t.n = u.n",
+    "outer_pairs": "select t.k, u.k as other from t full join u on t.n = u.n and t.k <> u.k",
+    "numbered": "select k, n, row_number() over (partition by k order by n, k) as place, lag(n) over (order by n, k) as l from t",
+    "top": "select k, n from t order by n desc, k limit 3",
+    "reached": "with recursive r(n) as (select min(n) from t union select u.n + 1 from u join r on u.n = r.n) select n from r",
+    "either": "select k from t union select k from u except select k from t where n = 3",
+    "absent": "select k, n from t where not exists (select 1 from u where u.n = t.n and u.k = t.k)",
+    "above": "select k, total from sums where total > (select avg(total) from sums)",
+    "inverse": "select k, 12 // n as m from t",
+    "of_it": "select i.k, i.m, s.c from inverse i join sums s on i.k = s.k",
+    "constant": "select 1 as one",
+}
+
+
+@pytest.mark.parametrize(("seed", "steps"), [(1, 4), pytest.param(2, 300, marks=pytest.mark.soak)])
+def test_a_restart_goes_on_from_the_state_of_views(
+    seed: int, steps: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all kinds, from checkpoints that are written while epochs go on; where nothing is behind them, nothing is computed."""
+    chance, write, advance = random.Random(seed), LocalStore.write, Computation.advance
+    writing, computed = threading.Event(), list[Any]()
+
+    def held_up(store: LocalStore, name: str, chunks: Iterable[bytes]) -> None:
+        if name.endswith(".state"):
+            writing.wait()
+        write(store, name, chunks)
+
+    def counted(self: Computation, changes: Any, *seconds: float) -> Any:
+        computed.append(changes)
+        return advance(self, changes, *seconds)
+
+    monkeypatch.setattr(LocalStore, "write", held_up)
+    monkeypatch.setattr(Computation, "advance", counted)
+    script = "; ".join(["create table t (k varchar, n bigint)", "create table u (k varchar, n bigint)"])
+    queries = "; ".join(f"create view {name} as {query}" for name, query in KINDS.items())
+
+    def contents(views: Views, name: str) -> Any:
+        try:
+            return Counter(dict(views.read(name).rows))
+        except ViewError as error:
+            return str(error).partition(":")[0]
+
+    whole, limits = Views(), Limits(replay_seconds=0.0)
+    views = Views(limits, data)
+    for each in (whole, views):
+        each.run_script(f"{script}; {queries}")
+    for step in range(steps):
+        for _ in range(chance.randrange(4)):
+            changes: dict[str, Counter[Any]] = {}
+            for name in "tu":
+                there = [row for row, count in whole.read(name).rows for _ in range(count)]
+                changes[name] = Counter((chance.choice("abcd"), chance.randrange(9 if step % 5 else 5)) for _ in range(2))
+                changes[name].subtract(chance.sample(there, min(len(there), chance.randrange(4))))
+            for each in (whole, views):
+                each.commit(changes)
+        if chance.random() < 0.1:
+            name = chance.choice([*KINDS])
+            for each in (whole, views):
+                each.view(name, KINDS[name].replace("t.n = u.n", "t.n = u.n + 1") if step % 2 else KINDS[name], replace=True)
+        if chance.random() < 0.5:
+            ended = chance.random() < 0.7
+            if not ended:
+                data = crashed(data, tmp_path)
+            writing.set()
+            views.close()
+            writing.clear()
+            failing = {name for name in KINDS if isinstance(contents(whole, name), str)}
+            computed.clear()
+            views = Views(limits, data)
+            if ended:
+                assert len(computed) <= len(failing) + 1 and "0 epochs of it by the log" in (views.restored or "")
+        assert {name: contents(views, name) for name in KINDS} == {name: contents(whole, name) for name in KINDS}
+    writing.set()
+    views.close()
+
+
+@pytest.mark.parametrize("place", [(timely, "__version__", "another"), (trace_state, "FORMAT", 77)])
+def test_a_view_whose_state_cannot_be_read_is_computed_anew(
+    place: Any, data: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with numbers(data) as views:
+        views.run_script(
+            "create view pairs as select t.k, o.n from t join t o on t.n = o.n; create view most as select max(n) as n from pairs"
+        )
+    monkeypatch.setattr(*place)
+    for pairs, most, total in (([("a", 1)], 1, 1), ([("a", 1), ("a", 2)], 2, 3)):
+        with Views(data=data) as again:
+            assert (rows(again, "pairs"), rows(again, "most"), rows(again)) == (pairs, [(most,)], [("a", total)])
+            again.commit({"t": {("a", 2): 1}})
+    assert ("is computed anew" in caplog.text) is (place[1] == "FORMAT")
 
 
 def test_a_view_that_does_not_settle_holds_up_neither_epochs_nor_a_restart_for_ever(data: Path, tmp_path: Path) -> None:

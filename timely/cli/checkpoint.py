@@ -17,9 +17,9 @@ from timely import Worker
 from timely.errors import CheckpointError, ConfigurationError
 from timely.memory import size_text
 from timely.recovery import MemoryStore, Recovery, Store, open_store
-from timely.recovery.history import History, damage_of
+from timely.recovery.history import History, StateFiles, damage_of
 from timely.recovery.manifest import Layer, Manifest, generation_of, state_name
-from timely.recovery.state_file import Key, StateFile
+from timely.recovery.state_file import Key
 from timely.recovery.store import is_uri
 
 Say = Callable[[str], object]
@@ -67,14 +67,15 @@ def show_checkpoint(place: str, name: str | None, say: Say) -> None:
                 say(f"  {of.kind or 'named'} {relation}: {of.definition}".rstrip(" :"))
             for line in of.lines:
                 say(f"  {'  ' if relation else ''}{line}")
+    files = StateFiles(store, chosen)
     say(f"{'items':>12} {'size':>10} {'layers':>6}  part")
     for key, layers in chosen.layers.items():
         dataflow, path, part = key
-        items, size = _items(store, chosen, key, layers), size_text(sum(layer.bytes for layer in layers))
+        items, size = _items(files, chosen, key, layers), size_text(sum(layer.bytes for layer in layers))
         say(f"{items:>12} {size:>10} {len(layers):>6}  {path}, part {part} of dataflow {dataflow}")
 
 
-def _items(store: Store, manifest: Manifest, key: Key, layers: list[Layer]) -> str:
+def _items(files: StateFiles, manifest: Manifest, key: Key, layers: list[Layer]) -> str:
     """Return how many items a part has, all layers together; ``?`` where its files do not say."""
     count = 0
     for layer in layers:
@@ -82,8 +83,7 @@ def _items(store: Store, manifest: Manifest, key: Key, layers: list[Layer]) -> s
             name = state_name(layer.checkpoint, worker)
             if name not in manifest.files:
                 raise CheckpointError(f"checkpoint {manifest.name} has no file {name}, which has state of it")
-            file = StateFile(name, store.open, manifest.files[name].size, manifest.files[name].digest)
-            items = file.count(layer.key or key)
+            items = files[name].count(layer.key or key)
             if items is None:
                 return "?"
             count += items

@@ -99,6 +99,25 @@ class History:
         _log.warning("not used: %s", why)
 
 
+class StateFiles:
+    """The state files of a checkpoint, whose indexes are read once, until ``clear``."""
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        self._store = store
+        self._infos = manifest.files
+        self._opened: dict[str, StateFile] = {}
+
+    def __getitem__(self, name: str) -> StateFile:
+        if name not in self._opened:
+            info = self._infos[name]
+            self._opened[name] = StateFile(name, self._store.open, info.size, info.digest)
+        return self._opened[name]
+
+    def clear(self) -> None:
+        """Release the indexes."""
+        self._opened.clear()
+
+
 def retained(line: Sequence[Manifest], keep: int, *, spare: bool = False) -> list[Manifest]:
     """Return the checkpoints of a lineage that stay: the ``keep`` newest.
 

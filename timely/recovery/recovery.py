@@ -33,7 +33,7 @@ from timely.errors import (
 )
 from timely.recovery.changed_programs import Change
 from timely.recovery.comparison import Comparison
-from timely.recovery.history import damage_of, garbage, retained
+from timely.recovery.history import StateFiles, damage_of, garbage, retained
 from timely.recovery.in_flight import MessagesInFlight
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, generation_of, state_name
 from timely.recovery.ownership import Ownership
@@ -157,7 +157,8 @@ class Recovery:
         if self._last is not None:
             change.check(self._last.dataflows)
         self._notes: list[Any] = [] if self._last is None else pickle.loads(dumps(self._last.notes))  # threads share the manifest
-        self._state = WorkerState(worker.index, worker.peers, self._store, self._last, change)
+        files = None if self._last is None else StateFiles(self._store, self._last)
+        self._state = WorkerState(worker.index, worker.peers, self._last, files, change)
         internals.set_state_registries(worker, self._state.open)
 
     def _check_rows(self, migrates: bool) -> None:
@@ -344,12 +345,8 @@ class Recovery:
 
     def _write(self, name: str, notes: Any, in_flight: bool) -> WorkerSnapshot:
         """Write this worker's state file. Errors while items are read are the operator's, any others those of notes or store."""
-        worker, parts = self._worker, self._state.parts
-        place = {key[:2]: number for number, key in enumerate(parts)}
-        # Operators downstream first: where one makes results only to save them, that may still change what it shares upstream.
-        states: dict[Key, RegisteredState | MessagesInFlight] = {
-            key: parts[key] for key in sorted(parts, key=lambda key: (-place[key[:2]], key[2]))
-        }
+        worker = self._worker
+        states: dict[Key, RegisteredState | MessagesInFlight] = dict(self._state.in_order())
         if in_flight:
             states.update(self._state.messages)
         before = self._state.layers

@@ -29,6 +29,8 @@ class RelationGraph:
     lines: tuple[str, ...]
 
 
+NO_RELATION: Final = RelationGraph("", "", (), ())
+
 Relations = dict[str, RelationGraph]
 """The relations of a dataflow by name; ``""`` has the unnamed operators."""
 

@@ -19,11 +19,11 @@ from timely.dataflow.operator_state import CheckpointFollower, Piece, RelationSt
 from timely.errors import ChangedDataflowError, RecoveryError, StateError, brief
 from timely.recovery.changed_programs import Change, check_migration
 from timely.recovery.comparison import UNNAMED, Comparison, called, compare, reading
+from timely.recovery.history import StateFiles
 from timely.recovery.in_flight import MessagesInFlight, check_scopes, children, messages_key, restore_messages
 from timely.recovery.manifest import Layer, Manifest, state_name
 from timely.recovery.relations import Relations, name_of, relations_of
 from timely.recovery.state_file import Key, StateFile
-from timely.recovery.store import Store
 
 LAYERS: Final = 16
 """Layers of a logged part after which a checkpoint takes a full snapshot of it."""
@@ -31,7 +31,14 @@ FLOOR: Final = 1 << 16
 """Bytes of changes up to which a full snapshot does not pay."""
 REBUILT: Final = ("table", "view", "output")
 """Kinds of relations that are made anew where their definition has changed."""
+_NO_CHANGE: Final = Change()
 _NOTHING: Final = object()
+
+
+def outgrown(layers: Sequence[Layer]) -> bool:
+    """Return whether a full snapshot of a part pays, or has to be, where a checkpoint has it in these layers."""
+    changes = sum(layer.bytes for layer in layers if not layer.full)
+    return not layers or len(layers) >= LAYERS or changes > max(2 * sum(layer.bytes for layer in layers if layer.full), FLOOR)
 
 
 class RegisteredState:
@@ -58,12 +65,7 @@ class RegisteredState:
             return True
         if self.save is None or not (layers or whole):
             return False
-        if whole:
-            return True
-        if len(layers) >= LAYERS or layers[-1].peers != self.info.peers:
-            return True
-        full = sum(layer.bytes for layer in layers if layer.full)
-        return sum(layer.bytes for layer in layers if not layer.full) > max(2 * full, FLOOR)
+        return whole or outgrown(layers) or layers[-1].peers != self.info.peers
 
     def items(self, full: bool) -> Iterator[Piece]:
         """Yield the items for the next checkpoint. ``StateError`` where ``save`` raises."""
@@ -103,11 +105,13 @@ class RegisteredState:
 class WorkerState:
     """The state parts of a worker's recoverable dataflows, and the checkpoint that they resume from, if any."""
 
-    def __init__(self, index: int, peers: int, store: Store, start: Manifest | None, change: Change) -> None:
+    def __init__(
+        self, index: int, peers: int, start: Manifest | None = None, files: StateFiles | None = None, change: Change = _NO_CHANGE
+    ) -> None:
         self.index = index
         self.peers = peers
         self.start = start
-        self.store = store
+        self._files = files
         self.change = change
         self.comparisons: dict[int, Comparison] = {}
         self.layers: dict[Key, list[Layer]] = {}
@@ -119,7 +123,6 @@ class WorkerState:
         self._relations: dict[int, Relations] = {}
         self._expected = [] if start is None else [name_of(relations) for relations in start.dataflows]
         self._opened = set[int]()
-        self._files: dict[str, StateFile] = {}
 
     def open(self, _: int, name: str) -> DataflowStateRegistry:
         """Return the registry of a dataflow, whose number is that of the one with its name in the checkpoint.
@@ -146,6 +149,14 @@ class WorkerState:
         self.messages[messages_key(number)] = MessagesInFlight(scope)
         self.parts.update(parts)
         self._relations[number] = relations
+
+    def in_order(self) -> list[tuple[Key, RegisteredState]]:
+        """Return the parts in the order in which they are saved: of operators downstream first.
+
+        Where one of them makes results only to save them, that may still change what it shares upstream.
+        """
+        place = {key[:2]: number for number, key in enumerate(self.parts)}
+        return sorted(self.parts.items(), key=lambda part: (-place[part[0][:2]], part[0][2]))
 
     @property
     def descriptions(self) -> list[Relations]:
@@ -185,7 +196,8 @@ class WorkerState:
 
     def forget_files(self) -> None:
         """Release the indexes of the state files that were read."""
-        self._files.clear()
+        if self._files is not None:
+            self._files.clear()
 
     def check_complete(self) -> None:
         """Raise ``ChangedDataflowError`` if a dataflow of the checkpoint was not built again: its state would be lost."""
@@ -204,10 +216,7 @@ class WorkerState:
 
     def file(self, name: str) -> StateFile:
         """Return a state file of the checkpoint to resume from."""
-        assert self.start is not None
-        if name not in self._files:
-            info = self.start.files[name]
-            self._files[name] = StateFile(name, self.store.open, info.size, info.digest)
+        assert self._files is not None
         return self._files[name]
 
     def restore(self, key: Key, part: StatePart, state: RegisteredState) -> None:

@@ -23,6 +23,7 @@ from timely.differential.tables.names.statements import (
 )
 from timely.differential.tables.values.kinds import Column, columns_of
 from timely.errors import ConfigurationError, OutputError, SqlError
+from timely.recovery.relations import RelationGraph, Relations
 from timely.server.computation import result_columns
 
 Encoded = tuple[list[tuple[str, bytes | None, str, str]], dict[str, str]]
@@ -59,6 +60,11 @@ class Catalog:
     def tables(self) -> dict[str, str]:
         """The marks of the tables, by their names."""
         return {name: each.made for name, each in self.definitions.items() if each.schema is not None}
+
+    @property
+    def marks(self) -> dict[str, object]:
+        """What differs for a table or view that holds other rows than one of the same name did, by their names."""
+        return {name: (each.made, each.columns) for name, each in self.definitions.items()}
 
     def with_table(self, name: str, schema: pa.Schema) -> Self:
         """Add a table; one that is there already with the same columns stays."""
@@ -171,14 +177,14 @@ class Catalog:
                 raise SqlError(f"view {name}: {error}") from None
         return catalog
 
-    def lines(self) -> list[str]:
-        """Return a line for each table and view."""
-        return [
-            f"table {each.name} ({', '.join(f'{column.name} {column.kind.value}' for column in each.columns)})"
-            if each.schema is not None
-            else f"view {each.name} as {' '.join(each.query.split())}"
+    def relations(self) -> Relations:
+        """Return its tables and views as a checkpoint describes them."""
+        return {
+            each.name: RelationGraph("view", " ".join(each.query.split()), tuple(sorted(each.reads)), ())
+            if each.schema is None
+            else RelationGraph("table", ", ".join(f"{column.name} {column.kind.value}" for column in each.columns), (), ())
             for each in self.definitions.values()
-        ]
+        }
 
     def encode(self) -> Encoded:
         """Return it as plain data."""

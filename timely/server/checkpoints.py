@@ -1,4 +1,4 @@
-"""``TableCheckpoints``: what a durable server has at one epoch, in the files and by the protocol of ``timely.recovery``.
+"""``ServerCheckpoints``: what a durable server has at one epoch, in the files and by the protocol of ``timely.recovery``.
 
 A part of the state is written in full, or as what has changed since the checkpoint before. Invariant: of several servers at one
 store only the newest takes checkpoints, and those that stay refer to files that are there.
@@ -7,16 +7,18 @@ store only the newest takes checkpoints, and those that stay refer to files that
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import attrs
+
 from timely.errors import CheckpointError
-from timely.recovery.history import damage_of, garbage, retained
+from timely.recovery.history import StateFiles, damage_of, garbage, retained
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, state_name
 from timely.recovery.ownership import Ownership
-from timely.recovery.relations import by_path
-from timely.recovery.state_file import Key, StateFile, StateWriter
-from timely.recovery.state_registry import FLOOR, LAYERS
+from timely.recovery.relations import Relations
+from timely.recovery.state_file import Key, StateWriter
+from timely.recovery.state_registry import WorkerState, outgrown
 from timely.recovery.store import Store
 from timely.recovery.takeover import Takeover
 
@@ -32,10 +34,10 @@ class CheckpointPart(NamedTuple):
 
     key: Key
     full: bool
-    items: Iterable[Any]
+    items: Iterable[tuple[None, Any]]
 
 
-class TableCheckpoints:
+class ServerCheckpoints:
     """Takes over a store from any server before; ``last`` is the checkpoint to go on from, ``owner`` the claim on the store.
 
     ``CheckpointError`` where the store cannot be read, or has no good checkpoint.
@@ -58,6 +60,7 @@ class TableCheckpoints:
             raise
         self.owner, names = taken
         self.good = retained(left, _STAY)
+        self._files = None if self.last is None else StateFiles(store, self.last)
         self._collect(names)
 
     @property
@@ -67,32 +70,52 @@ class TableCheckpoints:
 
     def items(self, key: Key) -> Iterator[Iterator[Any]]:
         """Yield the layers of a part in the last checkpoint, the oldest first: one in full, then changes."""
+        for layer in self.layers.get(key, []):
+            assert self._files is not None
+            yield self._files[state_name(layer.checkpoint, 0)].own(key)
+
+    def computations(self, epochs: Mapping[str, int]) -> dict[str, WorkerState]:
+        """Return what computations go on from, by their names; each is complete up to an epoch of its own."""
         last = self.last
-        for layer in [] if last is None else last.layers.get(key, []):
-            name = state_name(layer.checkpoint, 0)
-            assert last is not None
-            info = last.files[name]
-            yield StateFile(name, self._store.open, info.size, info.digest).own(key)
+        if last is None:
+            return {}
+        relations = last.dataflows[0]
+        layers: dict[str, dict[Key, list[Layer]]] = {}
+        for key, stack in last.layers.items():
+            layers.setdefault(key[1].partition("/")[0], {})[key] = stack
+        return {
+            name: WorkerState(
+                0,
+                1,
+                attrs.evolve(
+                    last, time=time, dataflows=[{each: relations[each] for each in ("", name)}], layers=layers.get(name, {})
+                ),
+                self._files,
+            )
+            for name, time in epochs.items()
+        }
+
+    @property
+    def layers(self) -> dict[Key, list[Layer]]:
+        """What the last checkpoint has of each part."""
+        return {} if self.last is None else self.last.layers
 
     def wants_full(self, key: Key) -> bool:
         """Return whether the next checkpoint has a part in full: there is none yet, or its changes have become many."""
-        layers = [] if self.last is None else self.last.layers.get(key, [])
-        changes = sum(layer.bytes for layer in layers if not layer.full)
-        whole = sum(layer.bytes for layer in layers if layer.full)
-        return not layers or len(layers) >= LAYERS or changes > max(2 * whole, FLOOR)
+        return outgrown(self.layers.get(key, []))
 
-    def write(self, time: int, notes: Any, descriptions: list[str], parts: Iterable[CheckpointPart]) -> Manifest:
+    def write(self, time: int, notes: Any, relations: Relations, parts: Iterable[CheckpointPart]) -> Manifest:
         """Take a checkpoint of everything before ``time``. ``OSError`` where that fails, ``FencedError`` for a newer server."""
         name, last = checkpoint_name(self.owner.run, self._number), self.last
         self._number += 1
         self.owner.check()
-        before = {} if last is None else last.layers
+        before = self.layers
         full: dict[Key, bool] = {}
 
         def contents() -> Iterator[tuple[Key, Iterator[tuple[None, Any]]]]:
             for part in parts:
                 full[part.key] = part.full
-                yield part.key, ((None, item) for item in part.items)
+                yield part.key, iter(part.items)
 
         writer = StateWriter(state_name(name, 0))
         self.owner.write(writer.name, writer.chunks(contents()))
@@ -104,7 +127,7 @@ class TableCheckpoints:
         files = {} if last is None else {file: info for file, info in last.files.items() if file in needed}
         files[writer.name] = FileInfo(writer.size, writer.digest)
         parent = None if last is None else last.name
-        manifest = Manifest(name, VERSION, parent, time, [notes], 1, [by_path(tuple(descriptions))], layers, files)
+        manifest = Manifest(name, VERSION, parent, time, [notes], 1, [relations], layers, files)
         self.owner.write(name + MANIFEST, [manifest.encode()])
         names = self.owner.check()
         missing = sorted(files.keys() - set(names))

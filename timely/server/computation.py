@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import time as clock
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import timely
 from timely import differential as dd
@@ -16,15 +16,33 @@ from timely.differential.tables.sources import answer_over
 from timely.differential.tables.values.kinds import Column
 from timely.differential.updates.updates import consolidate
 from timely.errors import OperatorError, SqlError, ViewError, error_text
+from timely.recovery.manifest import Layer
+from timely.recovery.quiesce import quiesce
+from timely.recovery.relations import Relations
+from timely.recovery.state_file import Key
+from timely.recovery.state_registry import WorkerState
+from timely.server.checkpoints import CheckpointPart
 from timely.server.contents import Change
+from timely.worker import internals
 
 
 class EndlessError(ViewError):
     """A computation has taken too long."""
 
 
+class SavedComputation(NamedTuple):
+    """What a checkpoint has of a computation, which is complete up to an epoch of its own."""
+
+    epochs: int
+    relations: Relations
+    parts: list[CheckpointPart]
+
+
 class Computation:
     """A query over ``tables``, which have no rows before the first epoch; ``SqlError`` where it is refused.
+
+    With ``state`` checkpoints have it as ``name``, and it goes on from the one that the state is of. ``RecoveryError`` where it
+    cannot.
 
     >>> from timely.differential.tables.values.kinds import Kind
     >>> sums = Computation("select sum(n) as n from t", {"t": (Column("n", Kind.INTEGER),)})
@@ -32,12 +50,23 @@ class Computation:
     ([((6,), 1)], [((6,), -1), ((7,), 1)])
     """
 
-    def __init__(self, query: str, tables: Mapping[str, tuple[Column, ...]], *, ordered: bool = False) -> None:
+    def __init__(
+        self,
+        query: str,
+        tables: Mapping[str, tuple[Column, ...]],
+        *,
+        ordered: bool = False,
+        name: str = "query",
+        state: WorkerState | None = None,
+    ) -> None:
         self._worker = timely.Worker()
         self._sessions: dict[str, dd.InputSession[int, Any]] = {}
-        self._epochs = 0
+        self._epochs = 0 if state is None or state.start is None else int(state.start.time)
+        self._state = state
+        if state is not None:
+            internals.set_state_registries(self._worker, state.open)
         arrived: list[Change] = []
-        with self._worker.dataflow(int) as scope:
+        with self._worker.dataflow(int) as scope, scope.identities.named(name, "view", " ".join(query.split()), tuple(tables)):
             sources = {}
             for name, columns in tables.items():
                 self._sessions[name], collection = dd.new_collection(scope, name=name)
@@ -47,6 +76,39 @@ class Computation:
             result = dd.Table(self.answer.rows.collection, self.answer.rows.columns)
             self._probe = result.collection.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
         self._arrived, self.columns = arrived, result.columns
+        self._log(() if state is None else state.layers)
+        for session in self._sessions.values():
+            session.advance_to(self._epochs)
+
+    def _log(self, layers: Container[Key]) -> None:
+        """Log the changes of parts that a checkpoint has; one that it has not is in the next one as it is then."""
+        for key, part in () if self._state is None else self._state.parts.items():
+            if part.log is not None:
+                part.log.kept = key in layers
+
+    def save(self, before: Mapping[Key, list[Layer]]) -> SavedComputation:
+        """Return what it is now, for the checkpoint behind the one with layers ``before``; ``saved`` says how that ended."""
+        state = self._state
+        assert state is not None
+        try:
+            quiesce(self._worker, state.scopes, self._epochs)
+        finally:
+            self._worker.paused = False
+        parts = []
+        for key, part in state.in_order():
+            known = before.get(key, []) if key in state.layers else []
+            full = part.is_full(known, whole=not known)
+            parts.append(CheckpointPart(key, full, [(None, item) for _, item in part.items(full)]))
+        self._log(state.parts)
+        return SavedComputation(self._epochs, state.descriptions[0], parts)
+
+    def saved(self, layers: Mapping[Key, list[Layer]]) -> None:
+        """Take note of what the last checkpoint has; without ``layers``, that it has failed."""
+        assert self._state is not None
+        self._state.layers = {key: layers[key] for key in self._state.parts if key in layers}
+        self._log(self._state.layers)
+        for part in self._state.parts.values():
+            part.committed()
 
     def advance(self, changes: Mapping[str, Iterable[Change]], seconds: float = math.inf) -> list[Change]:
         """Compute an epoch, and return what it changes. After an error the computation is of no use.

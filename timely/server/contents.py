@@ -159,10 +159,10 @@ class Contents:
 
     def start_at(self, time: int, rows: list[Change]) -> None:
         """Begin the contents at ``time`` with ``rows``, which have no readers yet."""
-        self.apply(time, rows)
-        while self._epochs:
-            self._forget()
-        self._start = time
+        self.rows.update(rows)
+        self.size += sum([count for _, count in rows])
+        self._indexes.clear()
+        self.remember(time, [])
 
     def copy(self) -> Contents:
         """Return contents with the same rows, which remember nothing."""

@@ -2,12 +2,14 @@
 
 The order of a write: check, append to the log, sync, make sure that no newer server has taken over, compute the epoch, publish,
 answer. Invariant: readers see an epoch only when it is on disk. A restart reads the last checkpoint, which has the rows of
-tables, builds the views anew, and repeats the epochs of the log behind it.
+tables and views and the state of computations, and repeats the epochs of the log behind it.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.metadata
+import itertools
 import logging
 import os
 import queue
@@ -24,11 +26,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import timely
 from timely.errors import CheckpointError, ConfigurationError, RecoveryError, TimelyError, ViewError, error_text, file_error_text
 from timely.recovery import LocalStore
+from timely.recovery.manifest import Layer
 from timely.recovery.ownership import FencedError
+from timely.recovery.relations import NO_RELATION, Relations
 from timely.recovery.state_file import Key
 from timely.recovery.store import make_directory, write_file
 from timely.server.catalog import Catalog
-from timely.server.checkpoints import CheckpointPart, TableCheckpoints
+from timely.server.checkpoints import CheckpointPart, ServerCheckpoints
+from timely.server.computation import Computation
 from timely.server.contents import EpochChanges, Row
 from timely.server.log import Disk, Frame, LogReader, LogWriter, segments_before
 from timely.server.requests import Request, RequestKey, RequestKeys
@@ -58,8 +63,10 @@ class _Checkpoint(NamedTuple):
     """A checkpoint that is being written."""
 
     time: int
-    tables: Collection[str]
-    """Those whose changes it has."""
+    names: Collection[str]
+    """Tables and views whose changes it has."""
+    computations: list[Computation]
+    """Those that it has."""
     written: Future[None]
 
 
@@ -72,10 +79,11 @@ class Durable:
     def __init__(self, directory: Path, relations: ServedRelations, most_seconds: float) -> None:
         self._directory = directory
         self._relations = relations
+        relations.saves = True
         self.keys = RequestKeys()
         self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
-        self._tables: dict[str, str] = {}
-        self._unsaved: dict[str, dict[Row, int] | None] = {}  # changes of tables since the checkpoint; None is all of one
+        self._marks: dict[str, object] = {}  # of tables and views: another one has other rows
+        self._unsaved: dict[str, dict[Row, int] | None] = {}  # changes of rows since the checkpoint; None is all of them
         self._seconds = 0.0  # of computing, since the checkpoint
         self._most_seconds = most_seconds
         self._postponed = 1.0
@@ -91,7 +99,7 @@ class Durable:
             raise ConfigurationError(f"{str(directory)!r} cannot be the data of a server: {file_error_text(error)}") from error
         try:
             self.id = _read_id(directory / "id")
-            self._checkpoints = TableCheckpoints(LocalStore(directory / "state"))
+            self._checkpoints = ServerCheckpoints(LocalStore(directory / "state"))
             self._saved = 0  # the epoch of the last checkpoint
             self.restored = self._restore()
         except BaseException as error:
@@ -114,8 +122,11 @@ class Durable:
             self._saved = last.time - 1
             with collector_paused():
                 catalog = Catalog.decode(notes["catalog"])
-                self._tables = catalog.tables
-                self._relations.restore(self._saved, catalog, list(self._states(catalog, notes["version"] == timely.__version__)))
+                self._marks = catalog.marks
+                same_version = notes["version"] == _version()
+                computations = self._checkpoints.computations(notes["epochs"] if same_version else {})
+                states = list(self._states(catalog, same_version))
+                self._unsaved = dict.fromkeys(self._relations.restore(self._saved, catalog, states, computations))
             for layer in self._checkpoints.items(_KEYS):
                 for key, epoch, seconds in layer:
                     self.keys.note(RequestKey(*key), epoch, seconds)
@@ -135,17 +146,20 @@ class Durable:
 
     def _states(self, catalog: Catalog, same_version: bool) -> Iterator[RelationState]:
         for name, definition in catalog.definitions.items():
-            rows: dict[Row, int] = {}
-            for layer in self._checkpoints.items((0, f"/{name}", 0)):
+            if definition.schema is None and not same_version:  # it may have other rows now than those that had led to it
+                yield RelationState(name, None, self._saved, [])
+                continue
+            layers = self._checkpoints.items((0, f"/{name}", 0))
+            rows: dict[Row, int] = dict(next(layers, ()))
+            for layer in layers:
                 for row, diff in layer:
-                    rows[row] = rows.get(row, 0) + diff
+                    if count := rows.pop(row, 0) + diff:
+                        rows[row] = count
             start, epochs = self._saved, []
-            if same_version or definition.schema is not None:  # else a view may have other rows than those that had led to it
-                for layer in self._checkpoints.items((0, f"/{name}", 1)):
-                    start = next(layer)
-                    epochs += [EpochChanges(*each) for each in layer]
-            table = None if definition.schema is None else {row: count for row, count in rows.items() if count}
-            yield RelationState(name, table, start, [each for each in epochs if each.time > start])
+            for layer in self._checkpoints.items((0, f"/{name}", 1)):
+                start = next(layer)
+                epochs += [EpochChanges(*each) for each in layer]
+            yield RelationState(name, rows, start, [each for each in epochs if each.time > start])
 
     def _repeat(self, frame: Frame) -> None:
         """Have an epoch of the log happen again. One that failed then fails as it did."""
@@ -291,16 +305,15 @@ class Durable:
     def _compute(self, decision: Decision, keys: list[RequestKey], epoch: int, seconds: float) -> None:
         """Compute an epoch, and take note of it."""
         began = clock.thread_time()
-        self._relations.decided(decision, advance=True)
+        epoch_changes = self._relations.decided(decision, advance=True)
         self._seconds += clock.thread_time() - began + (0.0 if decision.build is None else decision.build.seconds)
         for key in keys:
             self.keys.note(key, epoch, seconds)
         if decision.catalog is not None:
-            new = dict(decision.catalog.tables.items() - self._tables.items())
-            self._tables = decision.catalog.tables
-            self._unsaved.update(dict.fromkeys(new))
-            return
-        for name, changes in decision.changes.items():
+            marks = decision.catalog.marks
+            self._unsaved.update(dict.fromkeys(name for name, mark in marks.items() if self._marks.get(name) != mark))
+            self._marks = marks
+        for name, changes in epoch_changes.items():
             unsaved = self._unsaved.setdefault(name, {})
             if unsaved is not None:
                 for row, diff in changes:
@@ -317,16 +330,36 @@ class Durable:
             self._postpone(error)
             return
         catalog = self._relations.catalog
-        notes = {"id": self.id, "version": timely.__version__, "catalog": catalog.encode(), "segment": self._writer.end.name}
-        parts = list(self._parts(self._relations.states()))
-        written = self._checkpoint_thread.submit(self._write_checkpoint, time, notes, catalog.lines(), parts)
-        self._writing = _Checkpoint(time, self._unsaved.keys(), written)
+        relations = {"": NO_RELATION} | catalog.relations()
+        saved: dict[str, int] = {}
+        computations: list[Computation] = []
+        with collector_paused(stays=False):
+            parts = list(self._parts(self._relations.states()))
+            for name, computation in self._relations.computations().items():
+                try:
+                    state = computation.save(self._checkpoints.layers)
+                except TimelyError as error:
+                    _log.warning("view %s will be computed anew after a restart: %s", name, error)
+                    continue
+                saved[name] = state.epochs
+                relations |= state.relations
+                parts += state.parts
+                computations.append(computation)
+        notes = {
+            "id": self.id,
+            "version": _version(),
+            "catalog": catalog.encode(),
+            "segment": self._writer.end.name,
+            "epochs": saved,
+        }
+        written = self._checkpoint_thread.submit(self._write_checkpoint, time, notes, relations, parts)
+        self._writing = _Checkpoint(time, self._unsaved.keys(), computations, written)
         self._unsaved, self._seconds = {}, 0.0
 
-    def _write_checkpoint(self, time: int, notes: Any, descriptions: list[str], parts: list[CheckpointPart]) -> None:
+    def _write_checkpoint(self, time: int, notes: Any, relations: Relations, parts: list[CheckpointPart]) -> None:
         """Write a checkpoint, and delete the segments that none needs any more."""
         with collector_paused(stays=False):
-            self._checkpoints.write(time + 1, notes, descriptions, parts)
+            self._checkpoints.write(time + 1, notes, relations, parts)
         first = min(manifest.notes[0]["segment"] for manifest in self._checkpoints.good)
         for name in segments_before(self._disk.names(), first):
             self._disk.delete(name)
@@ -335,16 +368,20 @@ class Durable:
         """Wait for the checkpoint that is being written; where that has failed, the log goes on."""
         if self._writing is None:
             return
-        (time, tables, written), self._writing = self._writing, None
+        (time, names, computations, written), self._writing = self._writing, None
+        layers: Mapping[Key, list[Layer]] = {}
         try:
             written.result()
         except FencedError:
             raise
         except (OSError, TimelyError) as error:
-            self._unsaved.update(dict.fromkeys(tables))
+            self._unsaved.update(dict.fromkeys(names))
             self._postpone(error)
         else:
             self._saved, self._postponed = time, 1.0
+            layers = self._checkpoints.layers
+        for computation in computations:
+            computation.saved(layers)
 
     def _postpone(self, error: Exception) -> None:
         self._postponed *= 2
@@ -353,19 +390,23 @@ class Durable:
     def _parts(self, states: list[RelationState]) -> Iterator[CheckpointPart]:
         """Yield what a checkpoint has, which no later epoch changes."""
         for state in states:
-            if state.rows is not None:
-                yield self._rows_part((0, f"/{state.name}", 0), state.rows, self._unsaved.get(state.name, {}))
+            yield self._rows_part((0, f"/{state.name}", 0), state.rows or {}, self._unsaved.get(state.name, {}))
             key = (0, f"/{state.name}", 1)
             full = self._checkpoints.wants_full(key)
             epochs = (tuple(each) for each in state.epochs if full or each.time > self._saved)
-            yield CheckpointPart(key, full, [state.start, *epochs])
+            yield CheckpointPart(key, full, [(None, state.start), *((None, epoch) for epoch in epochs)])
         full = self._checkpoints.wants_full(_KEYS)
-        yield CheckpointPart(_KEYS, full, list(self.keys.since(-1 if full else self._saved)))
+        yield CheckpointPart(_KEYS, full, [(None, key) for key in self.keys.since(-1 if full else self._saved)])
 
     def _rows_part(self, key: Key, rows: Mapping[Row, int], unsaved: dict[Row, int] | None) -> CheckpointPart:
         if unsaved is None or self._checkpoints.wants_full(key) or 2 * len(unsaved) > len(rows):
-            return CheckpointPart(key, True, dict(rows).items())
-        return CheckpointPart(key, False, [each for each in unsaved.items() if each[1]])
+            return CheckpointPart(key, True, zip(itertools.repeat(None), dict(rows).items()))
+        return CheckpointPart(key, False, [(None, each) for each in unsaved.items() if each[1]])
+
+
+def _version() -> str:
+    """Return what the rows of a view depend on, beside its query and what it reads."""
+    return f"{timely.__version__}, sqlglot {importlib.metadata.version('sqlglot')}"
 
 
 def _locked(path: Path) -> int:

@@ -7,6 +7,7 @@ Invariants: who reads sees all of them as they are at ``time``. Who holds ``runn
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,17 @@ import attrs
 
 from timely.differential.tables.values.kinds import Column, row_check
 from timely.differential.updates.updates import consolidate
-from timely.errors import ConfigurationError, DifferenceError, OperatorError, OutputError, ViewError, brief, error_text
+from timely.errors import (
+    ConfigurationError,
+    DifferenceError,
+    OperatorError,
+    OutputError,
+    TimelyError,
+    ViewError,
+    brief,
+    error_text,
+)
+from timely.recovery.state_registry import WorkerState
 from timely.server.catalog import Catalog, Definition
 from timely.server.computation import Computation, EndlessError, failure
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
@@ -24,6 +35,8 @@ from timely.server.server_limits import Limits
 
 Changes = Mapping[Row, int] | Iterable[Change]
 """What happens to a table: rows with what their counts grow by."""
+
+_log = logging.getLogger("timely.server")
 
 _FEW: Final = 10
 """Epochs that a build may be behind when it is switched to: writes wait for these."""
@@ -60,7 +73,7 @@ class ViewDescription(NamedTuple):
 
 
 class RelationState(NamedTuple):
-    """What a checkpoint has of a table or view: the rows of a table, and the remembered epochs after ``start``."""
+    """What a checkpoint has of a table or view: its rows, if they are still right, and the remembered epochs after ``start``."""
 
     name: str
     rows: Mapping[Row, int] | None
@@ -82,6 +95,8 @@ class ServedRelation:
     """Why it has no result."""
     shown: bool = False
     """Whether it has had one."""
+    saves: bool = False
+    """Whether checkpoints have its computation."""
     endless: bool = False
     """Whether it has taken too long, and is not tried again."""
     behind: int = 0
@@ -96,6 +111,12 @@ class ServedRelation:
     @property
     def kind(self) -> Literal["table", "view"]:
         return "view" if self.definition.schema is None else "table"
+
+    def compute_from(self, relations: Mapping[str, ServedRelation], state: WorkerState | None = None) -> None:
+        """Begin a computation, which has seen no rows, or those that it had in a checkpoint."""
+        columns = {read: relations[read].contents.columns for read in sorted(self.definition.reads)}
+        state = state or (WorkerState(0, 1) if self.saves else None)
+        self.computation = Computation(self.definition.query, columns, name=self.name, state=state)
 
     def row_check(self) -> Callable[[Any], Row]:
         """Return what checks a row; ``ConfigurationError`` for a view."""
@@ -124,9 +145,8 @@ class ServedRelation:
 
     def state(self, time: int) -> RelationState:
         """Return what a checkpoint at ``time`` has of it."""
-        rows = None if self.kind == "view" else self.contents.rows
         start, epochs = self.contents.remembered() if self.error is None else (time, [])
-        return RelationState(self.name, rows, start, epochs)
+        return RelationState(self.name, self.contents.rows, start, epochs)
 
 
 class Epoch(NamedTuple):
@@ -171,7 +191,8 @@ def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch
                     continue
             except OperatorError:
                 pass
-            view.computation = Computation(view.definition.query, {read: each.contents.columns for read, each in sources.items()})
+            view.compute_from(relations)
+            assert view.computation is not None
             rows = {read: consolidate([*each.contents.rows.items(), *news.get(read, ())]) for read, each in sources.items()}
             changes[name] = view.contents.difference(view.computation.advance(rows, seconds))
             errors[name] = None
@@ -228,6 +249,17 @@ class ViewBuild:
             if each.kind == "table":
                 each.contents.start_at(live.time, list(rows.get(name, ())))
                 each.shown = True
+
+    def resume(self, state: RelationState, computation: WorkerState | None) -> None:
+        """Have a view go on from a checkpoint. Where its computation cannot, it is computed from what it reads."""
+        view = self.new[state.name]
+        view.contents.start_at(self._time, list((state.rows or {}).items()))
+        view.shown = state.rows is not None
+        try:
+            if computation is not None and view.shown:
+                view.compute_from({**self.read, **self.new}, computation)
+        except TimelyError as error:
+            _log.warning("view %s is computed anew: %s", view.name, error)
 
     def run(self) -> None:
         """Compute it, up to few epochs that it is behind then. ``ViewError`` where that cannot be done."""
@@ -290,14 +322,15 @@ class ServedRelations:
         """Why no epoch can be computed any more."""
         self.listeners: list[Callable[[], object]] = []
         """Called behind each epoch."""
+        self.saves = False
+        """Whether checkpoints have computations."""
         self._builds: list[ViewBuild] = []
 
     def new_relation(self, definition: Definition) -> ServedRelation:
         """Return a relation that holds nothing."""
         contents = Contents(definition.columns, self.time, self.limits.epochs, self.limits.changes)
-        return ServedRelation(
-            definition, contents, None if definition.schema is None else row_check(definition.columns, definition.schema)
-        )
+        check = None if definition.schema is None else row_check(definition.columns, definition.schema)
+        return ServedRelation(definition, contents, check, saves=self.saves)
 
     def of(self, name: str) -> ServedRelation:
         """Return a table or view; ``OutputError`` where there is none."""
@@ -353,23 +386,22 @@ class ServedRelations:
             with self.reading:
                 self._builds.remove(build)
 
-    def decided(self, decision: Decision, *, advance: bool = False) -> None:
-        """Have a decision, which was checked, happen in the next epoch.
+    def decided(self, decision: Decision, *, advance: bool = False) -> Mapping[str, list[Change]]:
+        """Have a decision, which was checked, happen in the next epoch, and return what that changes in what was there.
 
         New definitions happen in the current one, unless they are to ``advance``, or something that was there changes.
         """
         with self.running:
             if decision.catalog is None:
-                self.compute(self.time + 1, decision.changes)
-            elif decision.build is not None:
-                self._switch(decision.build, advance)
-            else:
-                with self.build(self.catalog, decision.catalog, decision.changes) as build:
-                    build.run()
-                    self._switch(build, advance)
+                return self.compute(self.time + 1, decision.changes)
+            if decision.build is not None:
+                return self._switch(decision.build, advance)
+            with self.build(self.catalog, decision.catalog, decision.changes) as build:
+                build.run()
+                return self._switch(build, advance)
 
-    def compute(self, time: int, changes: Mapping[str, list[Change]]) -> None:
-        """Compute an epoch with changes of tables, which were checked."""
+    def compute(self, time: int, changes: Mapping[str, list[Change]]) -> Mapping[str, list[Change]]:
+        """Compute an epoch with changes of tables, which were checked, and return all that it changes."""
         epoch = Epoch(dict(changes), {})
         try:
             views = (name for name, each in self.by_name.items() if each.kind == "view")
@@ -378,8 +410,9 @@ class ServedRelations:
             self.broken = error_text(error) if isinstance(error, Exception) else type(error).__name__
             raise
         self._publish(time, epoch, self.catalog, self.by_name)
+        return epoch.changes
 
-    def _switch(self, build: ViewBuild, advance: bool) -> None:
+    def _switch(self, build: ViewBuild, advance: bool) -> Mapping[str, list[Change]]:
         """Have what was built be read; who follows a view that was there with the same columns gets the difference."""
         build.follow()
         time, epoch = self.time + (advance or build.moves), Epoch({}, {})
@@ -397,6 +430,7 @@ class ServedRelations:
                 if new.error is None:
                     epoch.changes[name] = there.contents.difference(new.contents.rows.items())
         self._publish(time, epoch, build.catalog, relations)
+        return epoch.changes
 
     def _publish(self, time: int, epoch: Epoch, catalog: Catalog, relations: dict[str, ServedRelation]) -> None:
         with self.reading:
@@ -408,13 +442,30 @@ class ServedRelations:
         for listener in self.listeners:
             listener()
 
-    def restore(self, time: int, catalog: Catalog, states: Sequence[RelationState]) -> None:
-        """Have all tables and views as they were at an epoch; views are computed anew."""
+    def restore(
+        self, time: int, catalog: Catalog, states: Sequence[RelationState], computations: Mapping[str, WorkerState]
+    ) -> list[str]:
+        """Have all tables and views as they were at an epoch; views without a computation are computed anew.
+
+        Return the names of those that have other rows now.
+        """
         self.time = time
-        self.decided(Decision({each.name: list(each.rows.items()) for each in states if each.rows is not None}, catalog))
+        tables = {each.name: list(each.rows.items()) for each in states if each.rows is not None}
+        with self.running, self.build(self.catalog, catalog, tables) as build:
+            for each in states:
+                if build.new[each.name].kind == "view":
+                    build.resume(each, computations.get(each.name))
+            build.run()
+            self._switch(build, advance=False)
+        other = [each.name for each in states if each.rows is None or self.by_name[each.name].contents.remembered()[1]]
         for each in states:
-            if self.by_name[each.name].error is None:
+            if self.by_name[each.name].error is None and each.name not in other:
                 self.by_name[each.name].contents.remember(each.start, each.epochs)
+        return other
+
+    def computations(self) -> dict[str, Computation]:
+        """Return the computations of views that have a result, by the names of these."""
+        return {name: each.computation for name, each in self.by_name.items() if each.computation is not None}
 
     def states(self) -> list[RelationState]:
         """Return what there is now, for a checkpoint; nothing may change meanwhile."""
