@@ -5,9 +5,7 @@ White box: where a worker is in a loop is a matter of steps, so the workers are 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import pickle
 import random
 import re
@@ -32,9 +30,7 @@ from timely.graphs import pagerank, rank
 from timely.graphs.graphframes.pregel.k_core import _Peeling, k_core
 from timely.graphs.stages.repartitioned_state import register_parts
 from timely.memory import MemoryBudget
-from timely.recovery.state_file import digest
 from timely.testing import pause
-from timely.worker.graph_check import describe
 
 Edges = list[list[tuple[int, list[tuple[int, int]]]]]
 steps = st.lists(st.integers(1, 14), min_size=1, max_size=4)
@@ -240,29 +236,6 @@ def test_the_format_of_a_loop_changes_with_the_attributes_of_what_it_saves() -> 
                 phase.workers[0].paused = False
     seen = {format: {kind: " ".join(sorted(fields)) for kind, fields in of.items()} for format, of in formats.items()}
     assert seen == FORMATS
-
-
-def two_loops(stream: Any, *, named: bool) -> Any:
-    """Two loops of the same operators; with names before them, the first is where the second was by its number."""
-    with stream.scope.named("more") if named else contextlib.nullcontext():
-        more = stream.map(lambda n: n).map(lambda n: n + 100)
-    one = counted_down(stream).map(lambda n: ("one", n))
-    return one.concat(counted_down(more).map(lambda n: ("two", n)))
-
-
-def test_messages_of_an_older_format_are_found_by_path(tmp_path: Path) -> None:
-    def run(where: Path, *, named: bool, steps: int = 0) -> list[Any]:
-        return program(timely.Worker(), where, partial(two_loops, named=named), steps=steps)
-
-    cut = run(tmp_path, named=False, steps=5)
-    with timely.Worker().dataflow(int) as scope:
-        two_loops(scope.new_input()[1], named=False).capture()
-    (path,) = tmp_path.glob("*.manifest")
-    content = json.loads(path.read_bytes().partition(b"\n")[2])
-    content["dataflows"] = [describe(scope)]
-    start, text = b"timely checkpoint 3 ", json.dumps(content).encode()
-    path.write_bytes(start + digest(start + text).encode() + b"\n" + text)
-    assert sorted(cut + run(tmp_path, named=True)) == sorted(run(tmp_path / "whole", named=True))
 
 
 def test_only_as_many_workers_go_on_in_a_loop(tmp_path: Path) -> None:

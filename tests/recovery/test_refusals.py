@@ -186,7 +186,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     once(tmp_path, version="one")
 
 
-def seal(path: Path, body: bytes, form: int = 3) -> None:
+def seal(path: Path, body: bytes, form: int = 5) -> None:
     """Write a manifest or a fence of a format."""
     start = f"timely {'fence' if path.suffix == '.fence' else 'checkpoint'} {form} ".encode()
     digest = hashlib.blake2b(start + body, digest_size=16).hexdigest()

@@ -1,14 +1,9 @@
-"""What has not changed since an earlier checkpoint is not written again, and no checkpoint shares it with the one before.
-
-White box: no run writes files of the format before this one, so they are made of new ones here.
-"""
+"""What has not changed since an earlier checkpoint is not written again, and no checkpoint shares it with the one before."""
 
 from __future__ import annotations
 
 import json
-import pickle
 import re
-import struct
 from typing import Any
 
 import pytest
@@ -16,8 +11,6 @@ import pytest
 import timely
 from timely.dataflow import OperatorInfo, route
 from timely.recovery import MemoryStore
-from timely.recovery.state_file import digest
-from timely.worker.graph_check import describe
 
 KEYS = 4000
 State = dict[int, bytes]
@@ -130,47 +123,3 @@ def test_a_file_that_is_gone_is_not_built_upon() -> None:
     _, written = alone(store, [WHOLE, *ONE[:3]], keep=1, again=True)
     assert [size > 200 * KEYS for size in written] == [True, False, True, False, False]
     assert alone(store, [])[0] == after(3)
-
-
-TRAILER = struct.Struct(">QQ8s")
-
-
-def as_before(store: MemoryStore) -> MemoryStore:
-    """The same checkpoints in an older format: digests by BLAKE2, no names of files in the index, and state by paths."""
-    files: dict[str, bytes] = {}
-    infos: dict[str, list[Any]] = {}
-    for name, data in store.files.items():
-        if name.endswith(".state"):
-            at, length, _ = TRAILER.unpack(data[-TRAILER.size :])
-            index = json.loads(data[at : at + length])
-            for *_, blocks in index:
-                blocks[:] = [[*block[:4], digest(data[block[2] : block[2] + block[3]])] for block in blocks]
-                assert all(pickle.loads(data[block[2] : block[2] + block[3]]) for block in blocks)
-            text = json.dumps(index).encode()
-            files[name] = data[:at] + text + TRAILER.pack(at, len(text), b"timely-1")
-            infos[name] = [len(files[name]), digest(text)]
-    for name, data in store.files.items():
-        if name.endswith(".claim"):
-            files[name] = data
-        elif not name.endswith(".state"):
-            head, _, body = data.partition(b"\n")
-            content = json.loads(body)
-            if "files" in content:
-                content["files"] = {file: infos[file] for file in content["files"]}
-                with timely.Worker().dataflow(int) as scope:
-                    build(scope, OperatorInfo.declare_stateless)
-                content["dataflows"] = [describe(scope)]
-            start = re.sub(rb" \d+ .*", b" 2 ", head)
-            text = json.dumps(content).encode()
-            files[name] = start + digest(start + text).encode() + b"\n" + text
-    return MemoryStore(files)
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_checkpoints_of_the_format_before_are_read(workers: int) -> None:
-    store = MemoryStore()
-    alone(store, [WHOLE])
-    old = as_before(store)
-    results = timely.execute(lambda worker: run(old, worker, [{0: b"new"}]), workers=workers)
-    assert of_all(results) == WHOLE
-    assert alone(old, [])[0] == {**WHOLE, 0: b"new"}

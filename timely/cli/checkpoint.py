@@ -76,17 +76,14 @@ def show_checkpoint(place: str, name: str | None, say: Say) -> None:
 
 
 def _items(files: StateFiles, manifest: Manifest, key: Key, layers: list[Layer]) -> str:
-    """Return how many items a part has, all layers together; ``?`` where its files do not say."""
+    """Return how many items a part has, all layers together."""
     count = 0
     for layer in layers:
         for worker in range(layer.peers):
             name = state_name(layer.checkpoint, worker)
             if name not in manifest.files:
                 raise CheckpointError(f"checkpoint {manifest.name} has no file {name}, which has state of it")
-            items = files[name].count(layer.key or key)
-            if items is None:
-                return "?"
-            count += items
+            count += files[name].count(layer.key or key)
     return f"{count:,}"
 
 

@@ -63,14 +63,9 @@ class MessagesInFlight:
         """Do nothing: there is no log."""
 
 
-def restore_messages(scope: ScopeBuilder[Any], messages: Iterable[Waiting], *, named: bool = True) -> None:
-    """Put messages where they waited, by the identities of operators, or their paths.
-
-    ``ChangedDataflowError`` for an operator that is not there.
-    """
-    by_name = {
-        without_functions(operator.info.identity if named else operator.path): operator for operator in operators(scope.subgraph)
-    }
+def restore_messages(scope: ScopeBuilder[Any], messages: Iterable[Waiting]) -> None:
+    """Put messages where they waited; ``ChangedDataflowError`` for an operator that is not there."""
+    by_name = {without_functions(operator.info.identity): operator for operator in operators(scope.subgraph)}
     for name, input, time, batch in messages:
         operator = by_name.get(name)
         if operator is None:

@@ -17,13 +17,11 @@ import attrs
 
 from timely.dataflow.containers.pickling import dumps
 from timely.errors import ChangedDataflowError, CheckpointError, brief, error_text
-from timely.recovery.relations import RelationGraph, Relations, by_path
+from timely.recovery.relations import RelationGraph, Relations
 from timely.recovery.state_file import Key, digest
 from timely.recovery.store import PARTIAL
 
 FORMAT: Final = 5
-_READ: Final = (2, 3, 4, 5)
-"""Formats that are read: blocks count their items since 5, state has names since 4, blocks may be in earlier files since 3."""
 
 MANIFEST: Final = ".manifest"
 FENCE: Final = ".fence"
@@ -115,8 +113,6 @@ class Manifest:
     """Whether it has messages that were in flight, so that only as many workers can go on."""
     migrates: bool = False
     """Whether it has the rows of named tables and views, so that a changed program can go on."""
-    named: bool = True
-    """Whether state is found by the identities of operators, and not by their paths."""
 
     @property
     def run(self) -> str:
@@ -152,7 +148,7 @@ class Manifest:
 
         One that is only ``described`` is read without pickle, whoever wrote it: its time is a text, and it has no notes.
         """
-        format, content = _unseal("checkpoint", data)
+        content = _unseal("checkpoint", data)
         if outside := [name for name in content["files"] if run_of(name) is None]:
             raise CheckpointError(f"{outside[0]!r} is no state file")
         try:
@@ -170,12 +166,11 @@ class Manifest:
             time=time,
             notes=notes,
             peers=content["peers"],
-            dataflows=[by_path(tuple(of)) if format < 4 else _decoded(of) for of in content["dataflows"]],
+            dataflows=[_decoded(relations) for relations in content["dataflows"]],
             layers={(d, path, part): [Layer.decode(*layer) for layer in layers] for d, path, part, layers in content["layers"]},
             files={name: FileInfo(*info) for name, info in content["files"].items()},
-            in_flight=content.get("in_flight", False),
-            migrates=content.get("migrates", False),
-            named=format >= 4,
+            in_flight=content["in_flight"],
+            migrates=content["migrates"],
         )
 
 
@@ -193,7 +188,7 @@ class Fence:
     @classmethod
     def decode(cls, data: bytes) -> Fence:
         """Return the encoded fence; errors as for a manifest."""
-        return cls(**_unseal("fence", data)[1])
+        return cls(**_unseal("fence", data))
 
 
 def _seal(kind: str, content: dict[str, Any]) -> bytes:
@@ -206,15 +201,15 @@ def _decoded(relations: dict[str, list[Any]]) -> Relations:
     return {name: RelationGraph(kind, text, tuple(reads), tuple(lines)) for name, (kind, text, reads, lines) in relations.items()}
 
 
-def _unseal(kind: str, data: bytes) -> tuple[int, dict[str, Any]]:
+def _unseal(kind: str, data: bytes) -> Any:
     head = _HEAD.match(data)
     if head is None or head[1] != kind.encode():
         raise CheckpointError(f"it does not begin as a {kind} does")
     if digest(data[: head.start(3)] + data[head.end() :]) != head[3].decode():
         raise CheckpointError("its digest is not that of its content")
-    if int(head[2]) not in _READ:
+    if int(head[2]) != FORMAT:
         raise ChangedDataflowError(
             f"it has format {int(head[2])}, and this version of the library reads format {FORMAT}: use the version that wrote it,"
             " or another directory to start anew"
         )
-    return int(head[2]), json.loads(data[head.end() :])
+    return json.loads(data[head.end() :])

@@ -166,7 +166,7 @@ class Recovery:
         start = self._last
         if start is None or migrates == start.migrates:
             return
-        if not start.named or any(relation.kind in KEPT for relations in start.dataflows for relation in relations.values()):
+        if any(relation.kind in KEPT for relations in start.dataflows for relation in relations.values()):
             now, before = ("migrate", "refuse") if migrates else ("refuse", "migrate")
             raise ChangedDataflowError(
                 f"checkpoint {start.name} was written with changed={before!r}, and this run has changed={now!r}: rows of tables"

@@ -10,7 +10,6 @@ import attrs
 from timely.dataflow import ScopeBuilder
 from timely.dataflow.operator_names import without_functions
 from timely.scopes import EGRESS, INGRESS, Subgraph
-from timely.worker.graph_check import describe
 
 KEPT: Final = ("table", "rows", "view")
 """Kinds of relations whose rows are kept where a program may change: others read them by name."""
@@ -35,25 +34,14 @@ Relations = dict[str, RelationGraph]
 """The relations of a dataflow by name; ``""`` has the unnamed operators."""
 
 
-def by_path(lines: tuple[str, ...]) -> Relations:
-    """Return the relations of a dataflow without names."""
-    return {"": RelationGraph("", "", (), lines)} if lines else {}
-
-
 def name_of(relations: Relations) -> str:
-    """Return the name of a dataflow; nothing for one that was not built.
-
-    >>> name_of(by_path(("scope /totals with times int",)))
-    'totals'
-    """
+    """Return the name of a dataflow; nothing for one that was not built."""
     lines = relations[""].lines if relations else ("",)
     return lines[0].removeprefix("scope /").rpartition(" with times ")[0]
 
 
-def relations_of(scope: ScopeBuilder[Any], *, named: bool = True) -> Relations:
-    """Return the relations of a dataflow that is built; without ``named`` all operators are unnamed, and known by their paths."""
-    if not named:
-        return by_path(tuple(map(without_functions, describe(scope))))
+def relations_of(scope: ScopeBuilder[Any]) -> Relations:
+    """Return the relations of a dataflow that is built."""
     return _Description(scope).relations()
 
 

@@ -34,8 +34,6 @@ BUFFERED: Final = 1 << 24
 """Approximate bytes of items that are buffered before they are written."""
 
 _MAGIC: Final = b"timely-2"
-_MAGIC_1: Final = b"timely-1"
-"""Of files whose blocks have digests by BLAKE2, which takes twice as long, and are all in the file itself."""
 _TRAILER: Final = struct.Struct(">QQ8s")
 _ITEM_LIMIT: Final = 1 << 17
 
@@ -59,7 +57,7 @@ def _block_digest(data: bytes) -> str:
 class Block:
     """The position and digest of one block; its routes have this ``residue``, or modulus 0 says that it has none.
 
-    ``file`` has it: the state file with this name. Those of before format 5 do not say how many ``items`` there are.
+    ``file`` has it: the state file with this name.
     """
 
     modulus: int
@@ -68,7 +66,7 @@ class Block:
     length: int
     digest: str
     file: str
-    items: int | None = None
+    items: int
 
     def concerns(self, index: int, peers: int) -> bool:
         """Return whether the block may hold items of worker ``index`` of ``peers``."""
@@ -171,7 +169,6 @@ class StateFile:
         self.name = name
         self._open = open
         self._blocks: dict[Key, list[Block]] = {}
-        self._digest: Callable[[bytes], str] = _block_digest
         try:
             self._read_index(size, expected)
         except MALFORMED as error:
@@ -185,17 +182,14 @@ class StateFile:
                 raise self._damaged(f"it has {file.tell()} bytes where {size} were written")
             file.seek(size - _TRAILER.size)
             at, length, magic = _TRAILER.unpack(file.read(_TRAILER.size))
-            if magic not in (_MAGIC, _MAGIC_1) or at + length + _TRAILER.size != size:
+            if magic != _MAGIC or at + length + _TRAILER.size != size:
                 raise self._damaged("its trailer is not what was written")
             file.seek(at)
             index = file.read(length)
             if digest(index) != expected:
                 raise self._damaged("the digest of its index is not the one that the manifest has")
-            own: tuple[str, ...] = ()
-            if magic == _MAGIC_1:
-                self._digest, own = digest, (self.name,)
             for dataflow, path, part, blocks in json.loads(index):
-                self._blocks[dataflow, path, part] = [Block(*block, *own) for block in blocks]
+                self._blocks[dataflow, path, part] = [Block(*block) for block in blocks]
 
     def _file(self, name: str) -> BinaryIO:
         try:
@@ -220,17 +214,16 @@ class StateFile:
             data = file.read(block.length)
         except OSError as error:
             raise CheckpointError(f"state file {block.file} cannot be read: {file_error_text(error)}") from error
-        if self._digest(data) != block.digest:
+        if _block_digest(data) != block.digest:
             where = "" if block.file == self.name else f" of {block.file}"
             raise self._damaged(
                 f"the digest of the {block.length} bytes from {block.offset}{where} is not the one that was noted"
             )
         return data
 
-    def count(self, key: Key) -> int | None:
-        """Return how many items a part has; ``None`` where that is not said."""
-        counts = [block.items for block in self._blocks.get(key, ())]
-        return None if None in counts else sum(filter(None, counts))
+    def count(self, key: Key) -> int:
+        """Return how many items a part has."""
+        return sum(block.items for block in self._blocks.get(key, ()))
 
     def has_own(self, key: Key) -> bool:
         """Return whether a part has items without a route."""

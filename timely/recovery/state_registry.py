@@ -254,7 +254,7 @@ class WorkerState:
         """Put the messages of the checkpoint, if it has any, into the queues of a dataflow that is built."""
         key = messages_key(number)
         if self.start is not None and key in self.start.layers:
-            restore_messages(scope, self._items(key, self.start.layers[key], self.index), named=self.start.named)
+            restore_messages(scope, self._items(key, self.start.layers[key], self.index))
 
     def _calls(self, key: Key, part: StatePart, state: RegisteredState) -> Iterator[tuple[Callable[[Any], object], Any]]:
         """Yield what to call with what. Only a log without ``save`` has layers of several worker counts."""
@@ -300,7 +300,6 @@ class DataflowStateRegistry:
         start = state.start
         self._before = (start.dataflows[number] or None) if start is not None and number < len(start.dataflows) else None
         self._change = state.change.within(self._before or {})
-        self._by_path = start is not None and not start.named
         self._parts: dict[Key, RegisteredState] = {}
         self._built = False
         self._missing: list[Key] = []
@@ -322,8 +321,6 @@ class DataflowStateRegistry:
         if before is None or start is None:
             return RelationStart(False, change.migrate)
         relation = before.get(change.former(name))
-        if self._by_path:  # the graph as a whole is compared, and state is found by the paths of operators
-            return RelationStart(True, change.migrate, start.time)
         if relation is None:
             self._fresh.add(name)
             return RelationStart(False, change.migrate, start.time)
@@ -347,8 +344,8 @@ class DataflowStateRegistry:
 
     def register(self, info: StatefulOperator, part: StatePart) -> None:
         """Register a part, and restore it."""
-        path, identity = without_functions(info.path), without_functions(info.identity)
-        key = (self._number, identity, part.number)
+        identity = without_functions(info.identity)
+        key = stored = (self._number, identity, part.number)
         state = RegisteredState(info, part)
         if part.follower is not None:
             self._state.endings.append(part.follower.close)
@@ -359,18 +356,17 @@ class DataflowStateRegistry:
         self._parts[key] = state
         if self._before is None or info.relation in self._fresh:
             return
-        if (info.relation or self._change.migrate) and not self._by_path:
+        if info.relation or self._change.migrate:
             former = self._change.former(info.relation)
             stored = (self._number, former + identity.removeprefix(info.relation), part.number)
             if stored not in self._unclaimed:
                 self._missing.append(stored)  # most likely its relation has changed, and `built` says how
                 return
         else:
-            stored = (self._number, path if self._by_path else identity, part.number)
-            if not any(line.startswith(f"operator {stored[1]} ") for line in self._before[""].lines):
-                raise self._changed(f"it has no operator {stored[1]}")
+            if not any(line.startswith(f"operator {identity} ") for line in self._before[""].lines):
+                raise self._changed(f"it has no operator {identity}")
             if stored not in self._unclaimed:
-                raise self._changed(f"its operator {stored[1]} had no part {part.number} of state")
+                raise self._changed(f"its operator {identity} had no part {part.number} of state")
         self._unclaimed.discard(stored)
         self._state.restore(stored, part, state)
         self._state.claim(stored, key)
@@ -379,7 +375,7 @@ class DataflowStateRegistry:
         """Compare the graph with the checkpoint's, and check that every operator has declared its state."""
         relations = relations_of(scope)
         if self._before is not None:
-            self._check_changes(scope, relations_of(scope, named=False) if self._by_path else relations)
+            self._check_changes(scope, relations)
         for _, name, part in self._missing:
             raise self._changed(f"its operator {name} had no part {part} of state")
         for _, name, part in sorted(self._unclaimed):
