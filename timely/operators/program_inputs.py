@@ -101,23 +101,12 @@ def to_stream(
             " scope.read_arrow(table)"
         )
 
-    return stream_of(scope, iterable, on, name)
-
-
-def stream_of(
-    scope: ScopeBuilder[T],
-    iterable: Iterable[D],
-    on: int | Literal["each"] | None,
-    name: str | None = None,
-    content: str = "",
-) -> Stream[T, D]:
-    """Return what ``to_stream`` does; a run that resumes is refused where ``content``, a text of the records, is another one."""
     check_on(scope, "to_stream", on)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         if on is None and info.peers > 1 and isinstance(iterable, _PLAIN) and len(iterable) > 1:
             scope.root.given[info.path] = _summary_of(iterable), info.origin
-        sent = SourcePosition(info, content)
+        sent = SourcePosition(info)
         if sent.over or on not in (None, "each", info.worker):
             sent.over = True
             capability.drop()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from timely.dataflow import Distribute, Exchange, OperatorInfo, route
-from timely.errors import ChangedDataflowError, StateError
+from timely.errors import StateError
 
 I = TypeVar("I")  # noqa: E741  # an item of state
 
@@ -111,35 +111,23 @@ class SourcePosition:
     """How many items a source has sent, and whether that was all: a resumed run skips them.
 
     ``StateError`` on another number of workers before the end, since the items of each worker are not known then.
-    ``ChangedDataflowError`` where ``content``, a text of the items, was another one.
     """
 
-    __slots__ = ("_content", "_label", "_worker", "count", "over")
+    __slots__ = ("_label", "count", "over")
 
-    def __init__(self, info: OperatorInfo, content: str = "") -> None:
+    def __init__(self, info: OperatorInfo) -> None:
         self.count = 0
         self.over = False
-        self._content = content
-        self._worker = info.worker
         self._label = f"operator {info.name!r} ({info.path})"
-        info.register_state(lambda: [(None, (self.count, self.over, content))], self._load, rescale=self._rescale)
+        info.register_state(lambda: [(None, (self.count, self.over))], self._load, rescale=self._rescale)
 
-    def _load(self, items: Iterable[tuple[Any, ...]]) -> None:
-        for self.count, self.over, *content in items:
-            self._check(content)
+    def _load(self, items: Iterable[tuple[int, bool]]) -> None:
+        for self.count, self.over in items:
+            pass
 
-    def _check(self, content: list[str]) -> None:
-        if content not in ([], [self._content]):
-            raise ChangedDataflowError(
-                f"{self._label} has other data than in the checkpoint ({self._content}, and it was {content[0]}), whose rows"
-                " would stay: give the table a name=, and Recovery changed='migrate', or start anew in another directory"
-            )
-
-    def _rescale(self, parts: Sequence[Iterable[tuple[Any, ...]]]) -> None:
+    def _rescale(self, parts: Sequence[Iterable[tuple[int, bool]]]) -> None:
         for worker, items in enumerate(parts):
-            for count, over, *content in items:
-                if worker == self._worker:
-                    self._check(content)
+            for count, over in items:
                 if not over:
                     raise StateError(
                         f"{self._label}: worker {worker} of {len(parts)} had sent {count} and was not at the end; it is not known"

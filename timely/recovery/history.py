@@ -45,7 +45,7 @@ class History:
         while run is not None:
             oldest: Manifest | None = None
             for name in self._checkpoints(run, bound):
-                manifest = self._decode(f"checkpoint {name}", name + MANIFEST, self._manifest, lambda read: read.name + MANIFEST)
+                manifest = self._decode(f"checkpoint {name}", name + MANIFEST, self._manifest)
                 if manifest is not None:
                     yield manifest
                     oldest = manifest
@@ -71,9 +71,9 @@ class History:
         """Return a run's fence; ``None`` where there is none, or it is damaged."""
         if run + FENCE not in self.names:
             return None
-        return self._decode(f"fence {run}", run + FENCE, Fence.decode, lambda decoded: decoded.run + FENCE)
+        return self._decode(f"fence {run}", run + FENCE, Fence.decode)
 
-    def _decode(self, what: str, name: str, decode: Callable[[bytes], D], own_name: Callable[[D], str]) -> D | None:
+    def _decode(self, what: str, name: str, decode: Callable[[bytes], D]) -> D | None:
         """Return what a file holds, or ``None`` where it is damaged or holds another file's content.
 
         ``CheckpointError`` where it cannot be read now, since it may be good.
@@ -88,8 +88,8 @@ class History:
                 raise CheckpointError(f"{name} at {self._store} cannot be read: {file_error_text(error)}") from error
             self.report_damage(f"{what}: {error if isinstance(error, OSError | CheckpointError) else error_text(error)}")
             return None
-        if own_name(decoded) != name:
-            self.report_damage(f"{what}: the content of {name} was written as {own_name(decoded)}")
+        if decoded.file != name:
+            self.report_damage(f"{what}: the content of {name} was written as {decoded.file}")
             return None
         return decoded
 
@@ -128,6 +128,15 @@ def retained(line: Sequence[Manifest], keep: int, *, spare: bool = False) -> lis
     if spare and (manifest := next(apart, None)) is not None and manifest not in newest:
         newest.append(manifest)
     return newest
+
+
+def collect_garbage(store: Store, names: Iterable[str], retained: Sequence[Manifest], run: str) -> None:
+    """Delete what no retained checkpoint needs, as far as possible. The names are those that ``Ownership.check`` returned."""
+    try:
+        for name in garbage(names, retained, run):
+            store.delete(name)
+    except Exception as error:  # of any kind: the checkpoint is good without it
+        _log.warning("older checkpoints at %s could not be deleted: %s", store, error)
 
 
 def garbage(names: Iterable[str], retained: Sequence[Manifest], run: str) -> list[str]:

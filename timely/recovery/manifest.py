@@ -86,15 +86,6 @@ class Layer:
     bytes: int
     key: Key | None = None
 
-    def encode(self) -> list[Any]:
-        """Return it as plain data."""
-        return [self.checkpoint, self.peers, self.full, self.bytes, *([] if self.key is None else [self.key])]
-
-    @classmethod
-    def decode(cls, checkpoint: str, peers: int, full: bool, bytes: int, key: list[Any] | None = None) -> Layer:
-        """Return what was encoded."""
-        return cls(checkpoint, peers, full, bytes, None if key is None else (key[0], key[1], key[2]))
-
 
 @attrs.frozen
 class Manifest:
@@ -113,6 +104,11 @@ class Manifest:
     """Whether it has messages that were in flight, so that only as many workers can go on."""
     migrates: bool = False
     """Whether it has the rows of named tables and views, so that a changed program can go on."""
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return self.name + MANIFEST
 
     @property
     def run(self) -> str:
@@ -137,7 +133,7 @@ class Manifest:
             "in_flight": self.in_flight,
             "migrates": self.migrates,
             "dataflows": [{name: attrs.astuple(of) for name, of in relations.items()} for relations in self.dataflows],
-            "layers": [[*key, [layer.encode() for layer in layers]] for key, layers in self.layers.items()],
+            "layers": [[*key, [attrs.astuple(layer) for layer in layers]] for key, layers in self.layers.items()],
             "files": {name: [info.size, info.digest] for name, info in self.files.items()},
         }
         return _seal("checkpoint", content)
@@ -167,7 +163,7 @@ class Manifest:
             notes=notes,
             peers=content["peers"],
             dataflows=[_decoded(relations) for relations in content["dataflows"]],
-            layers={(d, path, part): [Layer.decode(*layer) for layer in layers] for d, path, part, layers in content["layers"]},
+            layers={(d, path, part): [_layer(*of) for of in layers] for d, path, part, layers in content["layers"]},
             files={name: FileInfo(*info) for name, info in content["files"].items()},
             in_flight=content["in_flight"],
             migrates=content["migrates"],
@@ -180,6 +176,11 @@ class Fence:
 
     run: str
     start: str | None
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return self.run + FENCE
 
     def encode(self) -> bytes:
         """Return the file content."""
@@ -195,6 +196,10 @@ def _seal(kind: str, content: dict[str, Any]) -> bytes:
     """Return a content behind a header with its kind, the format, and the digest of all of it."""
     start, body = f"timely {kind} {FORMAT} ".encode(), json.dumps(content, indent=1).encode()
     return start + digest(start + body).encode() + b"\n" + body
+
+
+def _layer(checkpoint: str, peers: int, full: bool, size: int, key: Any) -> Layer:
+    return Layer(checkpoint, peers, full, size, key and (key[0], key[1], key[2]))
 
 
 def _decoded(relations: dict[str, list[Any]]) -> Relations:

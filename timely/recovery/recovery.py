@@ -33,7 +33,7 @@ from timely.errors import (
 )
 from timely.recovery.changed_programs import Change
 from timely.recovery.comparison import Comparison
-from timely.recovery.history import StateFiles, damage_of, garbage, retained
+from timely.recovery.history import StateFiles, collect_garbage, damage_of, retained
 from timely.recovery.in_flight import MessagesInFlight
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, generation_of, state_name
 from timely.recovery.ownership import Ownership
@@ -238,7 +238,7 @@ class Recovery:
                     if taken is None:
                         return None
                     owner, names = taken
-                    self._collect_garbage(owner.run, good, names)
+                    collect_garbage(self._store, names, good, owner.run)
                     return owner.run
 
                 run = self._on_first("taking over", take)
@@ -452,17 +452,9 @@ class Recovery:
         for state in self._state.parts.values():
             state.committed()
         if self._worker.index == 0:
-            self._collect_garbage(self._run, self._good, self._names)
+            collect_garbage(self._store, self._names, self._good, self._run)
         for follower in self._state.followers:
             follower.committed(self._good[-1].time)
-
-    def _collect_garbage(self, run: str, good: list[Manifest], names: list[str]) -> None:
-        """Delete what no retained checkpoint needs, as far as possible. The names are those that ``Ownership.check`` returned."""
-        try:
-            for name in garbage(names, good, run):
-                self._store.delete(name)
-        except Exception as error:  # of any kind: the checkpoint is good without it
-            _log.warning("older checkpoints at %s could not be deleted: %s", self._store, error)
 
     def clear(self) -> None:
         """Delete all checkpoints and close: the work is done, and the next run starts fresh. Collective.
@@ -476,7 +468,7 @@ class Recovery:
 
     def _fence_off(self) -> None:
         last, names = end_line(self._owner)
-        self._collect_garbage(last.run, [], names)
+        collect_garbage(self._store, names, [], last.run)
 
     def close(self) -> None:
         """Take no more checkpoints; later dataflows are not recoverable. The checkpoints stay."""

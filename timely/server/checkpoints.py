@@ -6,14 +6,13 @@ store only the newest takes checkpoints, and those that stay refer to files that
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import attrs
 
 from timely.errors import CheckpointError
-from timely.recovery.history import StateFiles, damage_of, garbage, retained
+from timely.recovery.history import StateFiles, collect_garbage, damage_of, retained
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, state_name
 from timely.recovery.ownership import Ownership
 from timely.recovery.relations import Relations
@@ -25,8 +24,6 @@ from timely.recovery.takeover import Takeover
 VERSION: Final = "timely serve"
 """The version of the manifests, so that no other program takes them for its own."""
 _STAY: Final = 2
-
-_log = logging.getLogger("timely.recovery")
 
 
 class CheckpointPart(NamedTuple):
@@ -61,7 +58,7 @@ class ServerCheckpoints:
         self.owner, names = taken
         self.good = retained(left, _STAY)
         self._files = None if self.last is None else StateFiles(store, self.last)
-        self._collect(names)
+        collect_garbage(store, names, self.good, self.owner.run)
 
     @property
     def last(self) -> Manifest | None:
@@ -136,12 +133,5 @@ class ServerCheckpoints:
             self.good = []  # so that the next one is written in full
             raise CheckpointError(f"{missing[0]} at {self._store} is gone: let nothing else delete files there")
         self.good = retained([manifest, *self.good], _STAY)
-        self._collect(names)
+        collect_garbage(self._store, names, self.good, self.owner.run)
         return manifest
-
-    def _collect(self, names: list[str]) -> None:
-        try:
-            for name in garbage(names, self.good, self.owner.run):
-                self._store.delete(name)
-        except OSError as error:  # the checkpoint is good without it
-            _log.warning("older checkpoints at %s could not be deleted: %s", self._store, error)

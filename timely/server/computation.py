@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time as clock
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import timely
 from timely import differential as dd
@@ -28,14 +28,6 @@ from timely.worker import internals
 
 class EndlessError(ViewError):
     """A computation has taken too long."""
-
-
-class SavedComputation(NamedTuple):
-    """What a checkpoint has of a computation, which is complete up to an epoch of its own."""
-
-    epochs: int
-    relations: Relations
-    parts: list[CheckpointPart]
 
 
 class Computation:
@@ -61,7 +53,8 @@ class Computation:
     ) -> None:
         self._worker = timely.Worker()
         self._sessions: dict[str, dd.InputSession[int, Any]] = {}
-        self._epochs = 0 if state is None or state.start is None else int(state.start.time)
+        self.epochs = 0 if state is None or state.start is None else int(state.start.time)
+        """Those that it has completed."""
         self._state = state
         if state is not None:
             internals.set_state_registries(self._worker, state.open)
@@ -78,7 +71,7 @@ class Computation:
         self._arrived, self.columns = arrived, result.columns
         self._log(() if state is None else state.layers)
         for session in self._sessions.values():
-            session.advance_to(self._epochs)
+            session.advance_to(self.epochs)
 
     def _log(self, layers: Container[Key]) -> None:
         """Log the changes of parts that a checkpoint has; one that it has not is in the next one as it is then."""
@@ -86,12 +79,17 @@ class Computation:
             if part.log is not None:
                 part.log.kept = key in layers
 
-    def save(self, before: Mapping[Key, list[Layer]]) -> SavedComputation:
+    @property
+    def relations(self) -> Relations:
+        """Its dataflow, as a checkpoint describes it."""
+        return {} if self._state is None else self._state.descriptions[0]
+
+    def save(self, before: Mapping[Key, list[Layer]]) -> list[CheckpointPart]:
         """Return what it is now, for the checkpoint behind the one with layers ``before``; ``saved`` says how that ended."""
         state = self._state
         assert state is not None
         try:
-            quiesce(self._worker, state.scopes, self._epochs)
+            quiesce(self._worker, state.scopes, self.epochs)
         finally:
             self._worker.paused = False
         parts = []
@@ -100,7 +98,7 @@ class Computation:
             full = part.is_full(known, whole=not known)
             parts.append(CheckpointPart(key, full, [(None, item) for _, item in part.items(full)]))
         self._log(state.parts)
-        return SavedComputation(self._epochs, state.descriptions[0], parts)
+        return parts
 
     def saved(self, layers: Mapping[Key, list[Layer]]) -> None:
         """Take note of what the last checkpoint has; without ``layers``, that it has failed."""
@@ -115,17 +113,17 @@ class Computation:
 
         ``OperatorError`` where an operator fails; ``EndlessError`` where it takes more processor time than ``seconds``.
         """
-        self._epochs += 1
+        self.epochs += 1
         for name, session in self._sessions.items():
             if name in changes:
                 session.update_batch(changes[name])
-            session.advance_to(self._epochs)
+            session.advance_to(self.epochs)
         begun, end = clock.thread_time(), clock.monotonic() + seconds
 
         def more() -> bool:
             if clock.monotonic() > end and clock.thread_time() > begun + seconds:  # which is asked seldom, since it is slow
                 raise EndlessError(f"it took more than {seconds:g} s in one epoch: define it anew, or start the server again")
-            return self._probe.less_than(self._epochs)
+            return self._probe.less_than(self.epochs)
 
         self._worker.step_while(more)
         result = consolidate(self._arrived[:])

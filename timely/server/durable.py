@@ -65,7 +65,7 @@ class _Checkpoint(NamedTuple):
     time: int
     names: Collection[str]
     """Tables and views whose changes it has."""
-    computations: list[Computation]
+    computations: Collection[Computation]
     """Those that it has."""
     written: Future[None]
 
@@ -331,29 +331,28 @@ class Durable:
             return
         catalog = self._relations.catalog
         relations = {"": NO_RELATION} | catalog.relations()
-        saved: dict[str, int] = {}
-        computations: list[Computation] = []
+        computations: dict[str, Computation] = {}
         with collector_paused(stays=False):
             parts = list(self._parts(self._relations.states()))
-            for name, computation in self._relations.computations().items():
-                try:
-                    state = computation.save(self._checkpoints.layers)
-                except TimelyError as error:
-                    _log.warning("view %s will be computed anew after a restart: %s", name, error)
-                    continue
-                saved[name] = state.epochs
-                relations |= state.relations
-                parts += state.parts
-                computations.append(computation)
+            for name, view in self._relations.by_name.items():
+                if view.computation is not None:
+                    try:
+                        parts += view.computation.save(self._checkpoints.layers)
+                    except TimelyError as error:
+                        _log.warning("view %s will be computed anew after a restart: %s", name, error)
+                        continue
+                    relations |= view.computation.relations
+                    computations[name] = view.computation
+        epochs = {name: computation.epochs for name, computation in computations.items()}
         notes = {
             "id": self.id,
             "version": _version(),
             "catalog": catalog.encode(),
             "segment": self._writer.end.name,
-            "epochs": saved,
+            "epochs": epochs,
         }
         written = self._checkpoint_thread.submit(self._write_checkpoint, time, notes, relations, parts)
-        self._writing = _Checkpoint(time, self._unsaved.keys(), computations, written)
+        self._writing = _Checkpoint(time, self._unsaved.keys(), computations.values(), written)
         self._unsaved, self._seconds = {}, 0.0
 
     def _write_checkpoint(self, time: int, notes: Any, relations: Relations, parts: list[CheckpointPart]) -> None:

@@ -41,8 +41,8 @@ _log = logging.getLogger("timely.server")
 _FEW: Final = 10
 """Epochs that a build may be behind when it is switched to: writes wait for these."""
 _SOON: Final = 0.1
-_SHARE: Final = 10
-"""Seconds after which a view that failed is tried again, at least; and how often what it took."""
+_EACH: Final = 2e-5
+"""Seconds after which a view that failed is tried again, at least; and for each row that it reads, ten times what it takes."""
 _ROWS: Final = 1000
 """Rows that a view which failed may be computed from anew, for each change of a row: a millisecond."""
 _ROUNDS: Final = 20
@@ -101,8 +101,6 @@ class ServedRelation:
     """Whether it has taken too long, and is not tried again."""
     behind: int = 0
     """Changes that it has not been tried with since it failed."""
-    seconds: float = 0.0
-    """Processor time of the last try that failed."""
 
     @property
     def name(self) -> str:
@@ -111,6 +109,10 @@ class ServedRelation:
     @property
     def kind(self) -> Literal["table", "view"]:
         return "view" if self.definition.schema is None else "table"
+
+    def rows_read(self, relations: Mapping[str, ServedRelation]) -> int:
+        """Return how many rows it reads."""
+        return sum(relations[read].contents.size for read in self.definition.reads)
 
     def compute_from(self, relations: Mapping[str, ServedRelation], state: WorkerState | None = None) -> None:
         """Begin a computation, which has seen no rows, or those that it had in a checkpoint."""
@@ -179,10 +181,10 @@ def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch
         news = {read: changes[read] for read in sources if read in changes}
         if view.computation is None and view.error is not None:
             view.behind += sum(map(len, news.values()))
-            rows_read = sum(each.contents.size for each in sources.values())
-            if not (errors.keys() & sources.keys() or (view.behind and (quiet or view.behind * _ROWS >= rows_read))):
+            due = quiet or view.behind * _ROWS >= view.rows_read(relations)
+            if not (errors.keys() & sources.keys() or (view.behind and due)):
                 continue
-        view.behind, began = 0, clock.thread_time()
+        view.behind = 0
         try:
             try:
                 if view.computation is not None:
@@ -198,7 +200,6 @@ def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch
             errors[name] = None
         except (OperatorError, EndlessError) as error:
             view.computation, errors[name], view.endless = None, failure(error), isinstance(error, EndlessError)
-            view.seconds = clock.thread_time() - began
 
 
 def apply(relations: Mapping[str, ServedRelation], time: int, epoch: Epoch) -> None:
@@ -370,7 +371,8 @@ class ServedRelations:
     @property
     def retry_after(self) -> float | None:
         """Seconds after which an epoch without changes is to try what failed with what has changed; ``None`` if nothing has."""
-        return max((max(_SOON, _SHARE * each.seconds) for each in list(self.by_name.values()) if each.behind), default=None)
+        sizes = [each.rows_read(self.by_name) for each in list(self.by_name.values()) if each.behind]
+        return max(_SOON, _EACH * max(sizes)) if sizes else None
 
     @contextlib.contextmanager
     def build(self, base: Catalog, catalog: Catalog, rows: Mapping[str, Iterable[Change]]) -> Iterator[ViewBuild]:
@@ -462,10 +464,6 @@ class ServedRelations:
             if self.by_name[each.name].error is None and each.name not in other:
                 self.by_name[each.name].contents.remember(each.start, each.epochs)
         return other
-
-    def computations(self) -> dict[str, Computation]:
-        """Return the computations of views that have a result, by the names of these."""
-        return {name: each.computation for name, each in self.by_name.items() if each.computation is not None}
 
     def states(self) -> list[RelationState]:
         """Return what there is now, for a checkpoint; nothing may change meanwhile."""

@@ -39,7 +39,7 @@ from timely.files.read_files import RowOrder, read_files
 from timely.files.row_times import Time
 from timely.files.scanning import ColumnTypes, Options, format_of_files, plan
 from timely.operators.probes import ProbeHandle
-from timely.operators.program_inputs import new_input, stream_of
+from timely.operators.program_inputs import new_input, to_stream
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder, default=int)
@@ -94,8 +94,9 @@ def table(
         raise GraphError("table: give the schema of its rows, such as 'id long, name string', or Arrow data, which has one")
     scope = getattr(source, "scope", source)
     if name is None or not isinstance(scope, ScopeBuilder) or scope.parent is not None:
-        content = "" if data is None else _definition(scope, data, schema, count)
-        return _table(source, data, schema, count, label, connector, content)
+        if data is not None:
+            scope.identities.note(f"table of {_definition(scope, data, schema, count)}")
+        return _table(source, data, schema, count, label, connector)
     kind = "view" if data is not None else "table" if source is scope and connector is None else "rows"
     with scope.identities.named(name, kind, _definition(scope, data, schema, count), ()) as start:
         made = _table(source, data, schema, count, label, connector)
@@ -153,11 +154,9 @@ def with_history(made: Table[Any], name: str, start: RelationStart, converts: Co
     return Table(rows, made.columns, made._session, history)
 
 
-def _table(
-    source: Any, data: Any, schema: pa.Schema, count: str | None, name: str, connector: Any = None, content: str = ""
-) -> Table[Any]:
+def _table(source: Any, data: Any, schema: pa.Schema, count: str | None, name: str, connector: Any = None) -> Table[Any]:
     if data is not None:
-        source = stream_of(source, data.combine_chunks().to_batches(), 0, content=content)
+        source = to_stream(source, data.combine_chunks().to_batches(), on=0)
     as_written = schema
     if count is not None:
         schema = _without_counts(schema, count, source, name)
