@@ -1,4 +1,4 @@
-"""Cases for the model and the code: graphs, exchanges, nested scopes, compaction and reductions, random and exhaustive.
+"""Cases for the model and the code: graphs, exchanges, nested scopes, compaction, reductions and joins, random and exhaustive.
 
 A case is plain data, as it stands in the committed traces. A time is a pair; an ``int`` has 0 as its second number. A summary is
 ``[outer, inner, limit]``, or ``"leave"``. Locations are numbers: a node's inputs, then its outputs, node by node.
@@ -414,3 +414,21 @@ def reduction_cases() -> Iterator[Case]:
                     batch.append([[time[0] + random.randrange(2), time[1] + random.randrange(2)], value, -batch[-1][2]])
             batches.append(batch)
         yield {"most": number % 2 == 0, "batches": batches}
+
+
+def join_cases() -> Iterator[Case]:
+    """Yield changes ``[key, value, time, diff]`` of two sides, at partially ordered times; some come back later."""
+    random = Random(6)
+    for _ in range(40):
+        sides: list[Any] = []
+        for _ in range(2):
+            side: list[Any] = []
+            for _ in range(random.randint(1, 6)):
+                time = [random.randrange(4), random.randrange(4)]
+                change: list[Any] = [random.randrange(2), random.randrange(VALUES), time, random.choice([1, 1, 2])]
+                side.append(change)
+                if random.random() < 0.4:
+                    later = [time[0] + random.randrange(2), time[1] + random.randrange(2)]
+                    side.append([*change[:2], later, -change[3]])
+            sides.append(side)
+        yield {"left": sides[0], "right": sides[1]}

@@ -1,4 +1,4 @@
-"""Faults made by hand: in the compiler's plan, the engine, the projection, the exchange, compaction and reduction.
+"""Faults made by hand: in the compiler's plan, the engine, the projection, the exchange, compaction, reductions and joins.
 
 White box: each puts something wrong in the place of one rule of an implementation module.
 """
@@ -11,7 +11,9 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from timely.differential.operators import aggregates, reductions
+from timely.differential.operators import aggregates, reductions, trace_joins
+from timely.differential.trace import compaction_frontier
+from timely.differential.trace.entries import compacted
 from timely.progress import ChangeBatch, Lattice, ProgressBatch, ProgressExchange, aggregation, compiler, engine
 from timely.scopes import count_sinks, subgraph_builder
 
@@ -185,6 +187,34 @@ def _no_further_times(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "counts_at", lambda entries, time, lub, later: aggregates_at(entries, time, lub, set()))
 
 
+def _joins_forget_the_other_time(patch: pytest.MonkeyPatch) -> None:
+    begin = trace_joins._Join.__init__
+
+    def hasty(self: Any, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self._lub = lambda time, other: time
+
+    patch.setattr(trace_joins._Join, "__init__", hasty)
+
+
+def _joins_hold_the_wrong_side(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(trace_joins._Join, "_hold", lambda self, other: list(self._ports[1 - other].elements) if self._ports else [])
+
+
+def _joins_meet_twice(patch: pytest.MonkeyPatch) -> None:
+    pairs = trace_joins._Join._tactic
+
+    def eager(self: Any, time: Any, delta: Any, side: int, results: Any) -> Any:
+        self._cursors[side].see(delta, time)
+        return pairs(self, time, delta, side, results)
+
+    patch.setattr(trace_joins._Join, "_tactic", eager)
+
+
+def _compaction_loses_an_entry(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compaction_frontier, "compacted", lambda *arguments: compacted(*arguments)[:-1])
+
+
 aggregates_at: Final = aggregates.counts_at
 
 FAULTS: Final = [
@@ -207,4 +237,9 @@ FAULTS: Final = [
     Fault("a time advances beyond the frontier", "compactions", _bounds_are_upper),
     Fault("a compacted trace has other accumulations", "reductions", _bounds_are_upper),
     Fault("bounds with earlier times are not interesting", "reductions", _no_further_times),
+    Fault("a pair has the time of one of its halves", "joins", _joins_forget_the_other_time),
+    Fault("a trace is held by its own side of a join", "joins", _joins_hold_the_wrong_side),
+    Fault("a change meets those of its own time twice", "joins", _joins_meet_twice),
+    Fault("a compacted trace of a join has other accumulations", "joins", _bounds_are_upper),
+    Fault("compaction loses an entry", "reductions", _compaction_loses_an_entry),
 ]

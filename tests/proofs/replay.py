@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.proofs.cases import Case, groups_of, locations, size
+from tests.proofs.cases import VALUES, Case, groups_of, locations, size
 from tests.scopes.handmade import HandMade, Parent
 from timely import Antichain, Product, ProductSummary, Source, Step, Target
 from timely.differential import Collection
@@ -243,7 +243,7 @@ def _number(key: int, values: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def replay_reduction(case: Case, answer: list[Any]) -> None:
     """Reduce the changes of a key by a function, and by the aggregate that does the same; compare every change of the output.
 
-    In several orders, compacted and not.
+    In several orders, compacted and not, on one worker and on two.
     """
     changes = [((0, value), Product(*time), diff) for batch in case["batches"] for time, value, diff in batch]
     expected = {((x, y), value): diff for (x, y), value, diff in answer}
@@ -253,10 +253,30 @@ def replay_reduction(case: Case, answer: list[Any]) -> None:
         else [lambda pairs: pairs.reduce(_number), lambda pairs: pairs.distinct().count_by_key()]
     )
     for build in ways:
-        for compact, seed in ((False, None), (True, None), (True, 1)):
-            outputs = run(build, changes, time=Product[int, int], compact=compact, one_by_one=True, seed=seed)
+        for conditions in _CONDITIONS:
+            outputs = run(build, changes, time=Product[int, int], one_by_one=True, **conditions)
             assert {(pair_of(time), value): diff for (_, value), time, diff in outputs} == expected
 
+
+def replay_join(case: Case, answer: list[Any]) -> None:
+    """Join the changes of two sides, and compare every change of the output."""
+    sides = [[((key, value), Product(*time), diff) for key, value, time, diff in case[side]] for side in ("left", "right")]
+    expected = {((x, y), (key, value)): diff for (x, y), key, value, diff in answer}
+    for conditions in _CONDITIONS:
+        outputs = run(_joined, *sides, time=Product[int, int], one_by_one=True, **conditions)
+        assert {(pair_of(time), row): diff for row, time, diff in outputs} == expected
+
+
+def _joined(left: Collection[Any, Any], right: Collection[Any, Any]) -> Collection[Any, Any]:
+    return left.join_map(right, lambda key, value, other: (key, value * VALUES + other))
+
+
+_CONDITIONS: Final[list[dict[str, Any]]] = [
+    {},
+    {"compact": True},
+    {"compact": True, "seed": 1},
+    {"compact": True, "seed": 2, "workers": 2},
+]
 
 REPLAYS: Final[dict[str, Callable[[Any, Any], None]]] = {
     "frontiers": replay_frontiers,
@@ -264,4 +284,5 @@ REPLAYS: Final[dict[str, Callable[[Any, Any], None]]] = {
     "nestings": replay_nesting,
     "compactions": replay_compaction,
     "reductions": replay_reduction,
+    "joins": replay_join,
 }

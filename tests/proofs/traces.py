@@ -127,6 +127,11 @@ def reduction_query(case: Case) -> str:
     return f"reduction_trace {cases.VALUES} {term(case['most'])} {term(batches)}"
 
 
+def join_query(case: Case) -> str:
+    sides = [term([f"(({k}, {v}), {time_of(t)}, ({d})%Z)" for k, v, t, d in case[side]]) for side in ("left", "right")]
+    return f"join_trace {cases.VALUES} {' '.join(sides)}"
+
+
 def _nestings() -> Iterable[Case]:
     return islice(cases.nesting_cases(), 40)
 
@@ -137,6 +142,7 @@ FAMILIES: Final[dict[str, tuple[Callable[[], Iterable[Any]], Callable[[Any], str
     "nestings": (_nestings, nesting_query),
     "compactions": (lambda: [cases.compaction_cases()], compaction_query),
     "reductions": (cases.reduction_cases, reduction_query),
+    "joins": (cases.join_cases, join_query),
 }
 
 

@@ -670,3 +670,20 @@ Definition compaction_trace (l : list (time * list time)) : data := C (map (fun 
 Definition reduction_trace (values : nat) (most : bool) (batches : list (list (time * nat * Z))) : data :=
   C (map (fun c => match c with (t, w, d) => C [of_time t; of_nat w; N d] end)
        (consolidated values (reduction values (if most then largest values else number_of values) batches))).
+
+(** All that a join sends: pairs of equal keys, at the least upper bounds of their times; the rows are numbers (key, value). *)
+Definition pairs_of (values : nat) (x y : nat * nat) : list ((nat * nat) * Z) :=
+  if fst x =? fst y then [((fst x, snd x * values + snd y), 1%Z)] else [].
+
+Definition pair_dec (a b : nat * nat) : {a = b} + {a <> b}.
+Proof. decide equality; apply Nat.eq_dec. Defined.
+
+Definition join_trace (values : nat) (left right : list ((nat * nat) * time * Z)) : data :=
+  let all := Collections.meet time lub (nat * nat) (pairs_of values) left right in
+  let dec := fun (a b : (nat * nat) * time) => if pair_dec (fst a) (fst b) then (if time_dec (snd a) (snd b) then true else false) else false in
+  let sum := fun k => fold_right (fun c s => ((if dec (fst c) k then snd c else 0) + s)%Z) 0%Z all in
+  let fix distinct l seen := match l with
+    | [] => []
+    | c :: l => if existsb (dec (fst c)) seen then distinct l seen else fst c :: distinct l (fst c :: seen) end in
+  C (flat_map (fun k => let d := sum k in
+       if (d =? 0)%Z then [] else [C [of_time (snd k); of_nat (fst (fst k)); of_nat (snd (fst k)); N d]]) (distinct all [])).
