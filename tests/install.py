@@ -22,12 +22,12 @@ from tests import spark_versions
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
-EXTRAS = ("", "arrow", "connect", "spark,metrics,otel")
+EXTRAS = ("", "arrow", "connect", "spark,otel")
 
 CORE = """
 import subprocess, sys, pathlib
 import timely
-heavy = {"numpy", "pyarrow", "pandas", "pyspark", "prometheus_client", "opentelemetry", "mypy", "http.server"} & set(sys.modules)
+heavy = {"numpy", "pyarrow", "pandas", "pyspark", "opentelemetry", "mypy", "http.server"} & set(sys.modules)
 assert not heavy, heavy
 home = pathlib.Path(timely.__file__).parent
 assert (home / "py.typed").exists() and (home / "dataflow" / "methods.pyi").exists() and (home / "inspect" / "live.js").exists()
@@ -61,7 +61,7 @@ from pyspark.sql.connect.session import SparkSession
 """
 
 SPARK = """
-import timely.spark, timely.graphs.spark, timely.inspect.otel, timely.inspect.prometheus
+import timely.spark, timely.graphs.spark, timely.inspect.otel
 session = timely.spark.local_session(workers=2)
 edges = session.createDataFrame([("egg", "hen"), ("hen", "egg"), ("hen", "farm")], "src string, dst string")
 found = timely.graphs.spark.strongly_connected_components(edges, src="src", dst="dst", workers=2).collect()

@@ -1,6 +1,4 @@
-"""OpenTelemetry gets the numbers of all watched workers when it asks; Prometheus scrapes every name.
-
-The rest of Prometheus is shown by the example of ``timely.inspect.prometheus.export``.
+"""OpenTelemetry gets the numbers of all watched workers when it asks.
 
 White box: that a meter goes with its worker is seen at the worker's list of tracers.
 """
@@ -17,13 +15,11 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from prometheus_client import CollectorRegistry, generate_latest
 
 import timely
 from timely.errors import ConfigurationError
 from timely.inspect import everywhere
 from timely.inspect.otel import WorkerMeter
-from timely.inspect.prometheus import export
 from timely.worker.internals import tracers
 
 Numbers = dict[str, dict[tuple[Any, Any], float]]
@@ -134,25 +130,17 @@ def test_what_changes_while_it_is_read_is_left_out_this_time(
     handle.close()
 
 
-@pytest.mark.parametrize(
-    ("module", "needed", "extra"),
-    [
-        ("timely.inspect.otel", "opentelemetry.metrics", "otel"),
-        ("timely.inspect.prometheus", "prometheus_client.core", "metrics"),
-    ],
-)
-def test_a_missing_package_is_named(module: str, needed: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, needed, None)
-    with pytest.raises(ConfigurationError, match=rf'pip install "timely-dataflow\[{extra}\]"'):
-        importlib.import_module(module)
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "timely.inspect.otel", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
+    with pytest.raises(ConfigurationError, match=r'pip install "timely-dataflow\[otel\]"'):
+        importlib.import_module("timely.inspect.otel")
 
 
-def test_a_name_that_has_what_is_no_character_can_be_scraped() -> None:
-    registry = CollectorRegistry()
-    with timely.Worker() as worker:
-        export(worker, registry)
-        with worker.dataflow(name="caf\udce9") as scope:
-            scope.to_stream(range(3)).map(str)
-        worker.run()
-    assert r'path="/caf\\udce9/map#1"' in generate_latest(registry).decode()
+def test_a_name_that_has_what_is_no_character_can_be_exported() -> None:
+    reader, worker = InMemoryMetricReader(), timely.Worker()
+    WorkerMeter(MeterProvider([reader])).watch(worker)
+    with worker.dataflow(name="caf\udce9") as scope:
+        scope.to_stream(range(3)).map(str)
+    worker.run()
+    assert numbers(reader)["timely.operator.records.read"][0, r"/caf\udce9/map#1"] == 3

@@ -23,7 +23,6 @@ from tests.support.terminal import Terminal
 from timely.errors import ConfigurationError
 from timely.execution import run_monitor
 from timely.execution.local_run import execute_watched
-from timely.inspect import ProgressLine
 from timely.inspect.capability_holders import MOVEMENT
 from timely.monitor.input_counts import InputCounts, records_sent
 from timely.monitor.local_workers import local_workers_of
@@ -308,18 +307,6 @@ def test_a_run_that_only_another_process_works_in_is_not_stuck(monkeypatch: pyte
         assert seen == [company.ask]
 
     timely.execute(program, watch=0.01)
-
-
-def test_a_progress_line_of_a_programs_own_goes_beside(terminal: Terminal) -> None:
-    def program(worker: timely.Worker) -> None:
-        with ProgressLine(terminal.stream) as line:
-            line.watch(worker)
-            print("hello", file=terminal.stream, flush=True)
-
-    with shown_on(terminal):
-        timely.execute(program)
-    assert "hello" in terminal.shown()
-    assert "write" not in vars(terminal.stream)
 
 
 def test_what_a_program_writes_with_stays_its_own(terminal: Terminal) -> None:

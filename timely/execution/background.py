@@ -106,7 +106,7 @@ class BackgroundRun(Generic[T]):
 
     def _position(self, workers: list[Worker]) -> str | None:
         if self._status is None:
-            from timely.inspect.progress_line import RunStatus
+            from timely.inspect.run_status import RunStatus
 
             self._status = RunStatus(lambda: sum(records_sent(member.worker) for member in tuple(self._local.members))).text
         return self._status(workers)

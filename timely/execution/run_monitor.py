@@ -104,7 +104,7 @@ def _thread(workers: LocalWorkers, settings: WatchSettings, line: Line | None) -
 
 def _watch(workers: LocalWorkers, settings: WatchSettings, line: Line | None, over: threading.Event, begun: float) -> None:
     from timely.inspect.capability_holders import MOVEMENT
-    from timely.inspect.progress_line import RunStatus
+    from timely.inspect.run_status import RunStatus
     from timely.inspect.watchdog import StuckDetector
 
     elsewhere = functools.partial(workers.ask, MOVEMENT, _SECONDS)

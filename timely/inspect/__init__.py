@@ -5,7 +5,6 @@ from timely.inspect.event_log import EventLog
 from timely.inspect.explanation import explain
 from timely.inspect.live import LivePage
 from timely.inspect.pictures import Picture, picture
-from timely.inspect.progress_line import ProgressLine
 from timely.inspect.snapshots import Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.inspect.trace_events import (
@@ -42,7 +41,6 @@ __all__ = [
     "OperatorTally",
     "Picture",
     "ProgressReceived",
-    "ProgressLine",
     "ProgressSent",
     "Read",
     "Reason",

@@ -87,7 +87,7 @@ class WorkerMeter:
     def _of_operators(self, number: Callable[[OperatorTally], float]) -> Iterator[Observation]:
         for tally in list(self._tallies):
             for path, operator in list(tally.operators.items()):
-                yield Observation(number(operator), {"worker": tally.worker, "path": path})
+                yield Observation(number(operator), {"worker": tally.worker, "path": _valid(path)})
 
     def _of_workers(self, number: Callable[[Tally], float]) -> Iterator[Observation]:
         for tally in list(self._tallies):
@@ -98,7 +98,12 @@ class WorkerMeter:
             for scope in watched.of.scopes:
                 measured = number(scope)
                 if isinstance(measured, int | float):
-                    yield Observation(measured, {"worker": watched.worker, "path": scope.path})
+                    yield Observation(measured, {"worker": watched.worker, "path": _valid(scope.path)})
+
+
+def _valid(path: str) -> str:
+    """Return a path as text that can be encoded: another would fail the whole export."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 class _Watched(EventLog):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -42,7 +42,6 @@ class SimulatedWorker(Worker):
     def __init__(self, transport: Transport, scheduler: Scheduler | None, checker: InvariantChecker) -> None:
         self._checker = checker
         self.elapsed = 0.0
-        self._long = False
         self._stepping_already = False  # an operator may step its worker, which is to be noticed
         super().__init__(transport, scheduler, lambda: self.elapsed)
         if checker.provenance is not None:
@@ -60,20 +59,9 @@ class SimulatedWorker(Worker):
         if not (rests and self.idle and self._stall.moves == moves):  # a step in which nothing happens need not be checked
             self._checker.check(self.index)
 
-    def _is_slow(self, dataflow: InstalledDataflow) -> bool:
-        self._long = not self._long  # results must not depend on it
-        return self._long
-
-    def _send_early(self, chosen: Iterable[int]) -> bool:
-        sent = super()._send_early(chosen)
-        if sent:
-            self._checker.check(self.index)  # work between steps is sent by itself
-        return sent
-
-    def _send_progress(self, dataflow: InstalledDataflow) -> bool:
-        sent = super()._send_progress(dataflow)
+    def _send_progress(self, dataflow: InstalledDataflow) -> None:
+        super()._send_progress(dataflow)
         self._checker.flushed(self.index, dataflow.number)
-        return sent
 
     def _install(self, dataflow: InstalledDataflow) -> None:
         self._checker.built(self.index, dataflow)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from timely.dataflow import Operator, ScopeBuilder, SyncActivator
 from timely.dataflow.custom_scope import CustomScope
@@ -25,9 +25,6 @@ from timely.worker.timers import Timers
 from timely.worker.transports import Transport
 
 Pointstamp = tuple[int, int, Any]
-
-SLOW: Final = 0.001
-"""Seconds from which on an activation of a dataflow is slow."""
 
 
 class NumberedWorker(Protocol):
@@ -129,8 +126,6 @@ class InstalledDataflow:
         self.end = build.end
         self.batcher = build.batcher
         self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
-        self.longest = 16 * SLOW
-        """Seconds of the longest activation lately, at first a guess; halved whenever progress was sent early because of it."""
         operators = [child.scope for scope in self.scopes for child in scope.children if isinstance(child.scope, Operator)]
         self._collects = any(operator.info.state.collection for operator in operators)
 

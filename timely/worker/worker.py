@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
 from time import monotonic, perf_counter
 from types import TracebackType
@@ -36,7 +36,7 @@ from timely.order import PartialOrder
 from timely.progress import ActivationQueue, ProgressAggregator, ProgressExchange, ProgressGroups
 from timely.worker.all_gather import AllGather
 from timely.worker.build_warnings import warn_of_never_run, warn_of_no_way_out, warn_of_the_same
-from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
+from timely.worker.dataflows import DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
 from timely.worker.explanation_data import Explanation, Place
 from timely.worker.gc_control import collector_paused, find_garbage, times_frozen
 from timely.worker.graph_check import GraphCheck, describe_with_names
@@ -325,19 +325,13 @@ class Worker:
                 chosen = sorted(queue.ready) if len(queue.ready) > 1 else queue.ready.copy()
                 if self.scheduler is not None:
                     chosen = self.scheduler.choose(chosen)
-        if not alone:
-            self._send_early(chosen)
         for number in chosen:
             queue.remove(number)
             dataflow = self._dataflows.get(number)
             if dataflow is None:
                 continue  # it is complete, dropped, or not finished
-            if alone:
-                alive = dataflow.run()
-            else:
-                begun = self._clock()
-                alive = dataflow.run()
-                dataflow.longest = max(dataflow.longest, self._clock() - begun)
+            alive = dataflow.run()
+            if not alone:
                 self._send_progress(dataflow)
             if not alive:
                 self._forget(number)
@@ -615,40 +609,16 @@ class Worker:
             self.transport.send(peer, message)
         self.transport.flush()
 
-    def _send_early(self, chosen: Iterable[int]) -> bool:
-        """Send the progress since the last step before a slow operator runs; return whether there was any.
-
-        Where steps are short it goes with theirs, in one batch.
-        """
-        sent = False
-        for number in chosen:
-            dataflow = self._dataflows.get(number)
-            exchange = None if dataflow is None else dataflow.exchange
-            if dataflow is None or exchange is None or not (dataflow.batcher.held or exchange.changes.counts):
-                continue  # usual: nothing was done since its last step
-            if self._is_slow(dataflow) and self._send_progress(dataflow):
-                dataflow.longest /= 2
-                sent = True
-        if sent:
-            self._send_aggregated()
-            self._flush()
-        return sent
-
-    def _is_slow(self, dataflow: InstalledDataflow) -> bool:
-        """Return whether an activation is likely to take longer than a message to all peers."""
-        return dataflow.longest >= SLOW
-
-    def _send_progress(self, dataflow: InstalledDataflow) -> bool:
-        """Send the data of a dataflow, then its progress, as one batch; return whether there was progress."""
+    def _send_progress(self, dataflow: InstalledDataflow) -> None:
+        """Send the data of a dataflow, then its progress, as one batch."""
         if dataflow.batcher.held:
             dataflow.batcher.flush()
         batch = dataflow.exchange.flush() if dataflow.exchange is not None else None
         if batch is None:
-            return False
+            return
         for tracer in self._tracers:
             tracer.sent(dataflow.number, batch)
         self._aggregator.add(dataflow.number, batch)
-        return True
 
     def _send_aggregated(self) -> None:
         """Send the progress of this worker, and what it forwards."""
