@@ -1,12 +1,10 @@
-"""``timely run``, ``draw``, ``explain``, ``bench`` and ``completion``, as somebody would type them."""
+"""``timely run``, ``draw`` and ``explain``, as somebody would type them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.commands import DEGREES, ROOT, start
-from timely.cli import COMPLETIONS, main
+from timely.cli import main
 from timely.inspect import LivePage
 
 PROGRAM = (
@@ -405,7 +403,7 @@ def test_stream_3_a_loop_without_an_exit_is_explained(here: Path, path: str) -> 
         (["run", "p:b", "--worker", "2", "--inptu", "a=b"], "unrecognized arguments: --inptu a=b. Did you mean --input?"),
         (["rnu"], "Did you mean run?"),
         (["run", "p:b", "--engine", "sparkk"], "Did you mean spark?"),
-        (["bench", "--quite-different"], "unrecognized arguments: --quite-different\n"),
+        (["demo", "--quite-different"], "unrecognized arguments: --quite-different\n"),
     ],
 )
 def test_a_misspelt_word_gets_a_suggestion(arguments: list[str], suggestion: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -417,56 +415,6 @@ def test_a_misspelt_word_gets_a_suggestion(arguments: list[str], suggestion: str
 def test_a_run_that_is_stuck_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{here}:stuck", "--input", "edges=edges.parquet", "--output", "nothing=o.csv"]) == 1
     assert "'hoarder' (/stuck/hoarder#2, built at program_" in capsys.readouterr().err
-
-
-def test_bench_measures_ours_beside_plain_python(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--seconds", "0.01"]) == 0
-    *printed, last = capsys.readouterr().out.splitlines()
-    figures = [re.fullmatch(r".* ([0-9,]+) (\w+/s) +(\S.*)", line) for line in printed]
-    assert [result and result[2] for result in figures] == ["passes/s", "rounds/s", "rounds/s", "words/s", "words/s"]
-    assert all(result and float(result[1].replace(",", "")) > 0 for result in figures)
-    assert "per second of processor time" in last
-
-
-@pytest.mark.parametrize("shell", COMPLETIONS)
-def test_completions_name_every_command_and_are_scripts(shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("shtab")
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(word in script for word in ("demo", "run", "draw", "explain", "bench", "completion", "overwrite"))
-    result: Any = shutil.which(shell)
-    if result:
-        (tmp_path / "script").write_text(script)
-        assert subprocess.run([result, "-n", str(tmp_path / "script")], capture_output=True).returncode == 0
-
-
-def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("shtab")
-    main(["completion", "bash"])
-    (tmp_path / "program.py").write_text("def build(scope): pass\ndef other(scope): pass\n")
-    (tmp_path / "edges.csv").touch()
-    lines = ["r", "run --ov", "run pro", "run program.py : o", "run program.py : build --input edges = ed", "demo --engine s"]
-    asks = [f'COMP_WORDS=(timely {words}); COMP_CWORD={len(words.split())}; _timely; echo "${{COMPREPLY[@]}}"' for words in lines]
-    (tmp_path / "script").write_text("\n".join([capsys.readouterr().out, *asks]))
-    answer = subprocess.run(["bash", str(tmp_path / "script")], capture_output=True, text=True, cwd=tmp_path)
-    assert answer.stdout.splitlines() == ["run", "--overwrite", "program.py", "other", "edges.csv", "spark"]
-
-
-def test_fish_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("shtab")
-    fish = shutil.which("fish")
-    if fish is None:
-        pytest.skip("fish is not there")
-    main(["completion", "fish"])
-    for name in ("timely", "program.py", "edges.csv"):
-        (tmp_path / name).touch(mode=0o755)  # the first is the command, which fish looks for
-    asks = ["demo --engine s", "run --ov", "run program.py --input edges=ed", "run program.py --input ed"]
-    script = "\n".join([capsys.readouterr().out, *(f'complete -C "timely {words}"' for words in asks)])
-    (tmp_path / "script").write_text(script)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    answer = subprocess.run([fish, "script"], capture_output=True, text=True, cwd=tmp_path, env=environment)
-    collected = [line.split("\t")[0] for line in answer.stdout.splitlines()]
-    assert collected == ["spark", "--overwrite", "edges=edges.csv", "edges.csv"]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

@@ -63,7 +63,6 @@ def test_an_output_that_is_a_file_is_one_message(tmp_path: Path, capsys: pytest.
         (["fly"], "usage: timely"),
         (["run", "p:b", "--workers", "0"], "usage: timely"),
         (["run", "p:b", "--input", "edges"], "usage: timely"),
-        (["bench", "--seconds", "0"], "usage: timely"),
         (["demo", "--workers", "0"], "'0' is not a whole number of 1 or more"),
         (["demo", "--workers", "two"], "'two' is not a whole number"),
         (["demo", "--top", "-1"], "'-1' is not a whole number"),

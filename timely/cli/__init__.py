@@ -30,8 +30,6 @@ __all__ = ["main"]
 
 T = TypeVar("T")
 
-COMPLETIONS = ("bash", "zsh", "fish")
-
 _READER_GONE: Final = 141
 """The status that a shell gives a command that SIGPIPE has ended."""
 
@@ -213,22 +211,6 @@ def _checkpoint(arguments: argparse.Namespace) -> None:
     checkpoint.ACTIONS[arguments.action](arguments.place, arguments.name, _print)
 
 
-def _bench(arguments: argparse.Namespace) -> None:
-    from timely.cli import bench
-
-    bench.run(arguments.seconds, _print)
-
-
-def _completion(arguments: argparse.Namespace) -> None:
-    try:
-        from timely.cli import completion
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            'timely completion needs the package shtab: pip install "timely-dataflow[completion]"'
-        ) from error
-    print(completion.script(parser(), arguments.shell))
-
-
 # -- arguments -----------------------------------------------------------------------------------------------------------
 
 
@@ -351,22 +333,6 @@ def parser() -> argparse.ArgumentParser:
     )
     credentials.add_argument("file", metavar="FILE", help="the file to write, which only you may read")
     credentials.set_defaults(command=_credentials)
-
-    bench = commands.add_parser(
-        "bench",
-        help="measure this installation",
-        description="Measures the control plane and the data plane for a few seconds; each line says what it means.",
-    )
-    bench.add_argument("--seconds", type=_seconds, default=1.0, metavar="S", help="seconds for each figure (default: 1)")
-    bench.set_defaults(command=_bench)
-
-    completion = commands.add_parser(
-        "completion",
-        help="print a shell completion script",
-        description="Prints a completion script: load it in the shell's start-up file, such as ~/.bashrc.",
-    )
-    completion.add_argument("shell", choices=COMPLETIONS)
-    completion.set_defaults(command=_completion)
     return parser
 
 
