@@ -13,7 +13,7 @@ import pytest
 import timely
 from timely import graphs
 from timely.errors import OutOfMemoryError, SpillError
-from timely.memory import MemoryBudget, MemoryEstimate
+from timely.memory import MemoryBudget
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "pagerank": {"rounds": 5},
@@ -132,12 +132,3 @@ def test_a_full_disk_ends_a_run_with_an_error_that_names_the_directory(monkeypat
     with pytest.raises(timely.OperatorError, match="No space left") as raised:
         rows_of("pagerank", ends_of(500, 1000), MemoryBudget(1), 1)
     assert isinstance(raised.value.__cause__, SpillError)
-
-
-def test_an_estimate_says_whether_a_run_will_use_disk() -> None:
-    one, two = MemoryEstimate("pagerank", 10**7), MemoryEstimate("pagerank", 10**7, workers=2)
-    assert one.total == two.total == 2 * two.per_worker
-    assert "will use disk" in one.describe(one.total - 1)
-    assert "stays in memory" in one.describe(one.total)
-    with pytest.raises(timely.ConfigurationError, match="label_propagation"):
-        MemoryEstimate("sorting", 5)

@@ -7,7 +7,6 @@ process.
 """
 
 from timely.memory.budget import MemoryBudget
-from timely.memory.estimate import MemoryEstimate
 from timely.memory.footprint import Footprint
 from timely.memory.limits import bytes_of, control_group_left, memory_limit, return_freed_memory, size_text, system_memory_left
 from timely.memory.spool import Spool
@@ -17,7 +16,6 @@ __all__ = [
     "Account",
     "Footprint",
     "MemoryBudget",
-    "MemoryEstimate",
     "MemoryWatch",
     "Spool",
     "bytes_of",

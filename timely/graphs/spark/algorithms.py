@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any, Unpack
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, DateType, DoubleType, LongType, NumericType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, DoubleType, LongType, NumericType, StructField, StructType
 
 from timely import graphs
 from timely.dataflow import Stream
@@ -16,9 +15,6 @@ from timely.graphs.labels import check_rounds
 from timely.graphs.rank import check_parameters
 from timely.graphs.spark.graph_columns import chosen_columns, column_type, node_type, source_value, vertex_columns, widened
 from timely.graphs.spark.result import GraphResult, RunOptions, graph_run
-from timely.memory import MemoryEstimate, bytes_of
-
-_log = logging.getLogger(__name__)
 
 Apply = partial[Stream[Any, Any]]
 
@@ -183,25 +179,6 @@ def _run(
         inputs["vertices"] = vertex_columns(vertices, node)
 
     name = apply.func.__name__
-    rows = known_rows(edges)
-    if rows is not None:
-        memory = options.get("memory")
-        estimate = MemoryEstimate(name, rows, options.get("workers") or 1, _value_size(node))
-        _log.info("%s", estimate.describe(bytes_of(memory) if isinstance(memory, int | str) else None))
     schema = StructType([StructField("node", node), StructField(column, kind or node)])
     version = f"{name}({', '.join(f'{name}={value!r}' for name, value in sorted(apply.keywords.items()))})"
     return graph_run(name, apply, inputs, schema, version, options)
-
-
-def known_rows(frame: DataFrame) -> int | None:
-    """Return how many rows the statistics of a plan say a DataFrame has, or None if they do not say; nothing is run."""
-    try:
-        rows = frame._jdf.queryExecution().optimizedPlan().stats().rowCount()
-        return int(rows.get().toString()) if rows.isDefined() else None
-    except Exception:  # Spark's internals, which are only asked for a line in the log
-        return None
-
-
-def _value_size(kind: DataType) -> int:
-    """Return about how many bytes a node's value takes."""
-    return 8 if isinstance(kind, NumericType | DateType | TimestampType) else 24
