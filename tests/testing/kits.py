@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 from hypothesis import strategies as st
 
@@ -103,10 +101,3 @@ KITS: dict[str, TimeKit] = {
     "sets_in_a_loop": INT.product(SETS),
     "system_and_event_time": time_kit(Product[int, int]),
 }
-
-
-def again(program: str, name: str = "value") -> Any:
-    """Return what a program, run on its own, calls ``name``."""
-    namespace: dict[str, Any] = {"__name__": "pasted"}
-    exec(program, namespace)
-    return namespace[name]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from enum import Enum, Flag, IntEnum
-from fractions import Fraction
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 import attrs
 import pytest
 from hypothesis import strategies as st
 
-from tests.support.code_printing import as_program
 from timely.errors import InvariantViolation
 from timely.order import Product
-from timely.progress import Antichain, ProductSummary, Source, Step, Target
+from timely.progress import ProductSummary, Source, Step, Target
 from timely.testing import (
     GraphSpec,
     NodeSpec,
@@ -25,7 +20,6 @@ from timely.testing import (
     graphs,
     smallest,
 )
-from timely.testing.random_dataflows import as_code
 
 RELAY = NodeSpec(1, 1, {(0, 0): (Step(0),)}, ())
 SINK = NodeSpec(1, 0, {}, (0,))
@@ -117,68 +111,9 @@ def test_T9_the_search_for_a_wrong_engine_ends_with_a_small_case() -> None:
     graph, rounds = smallest(small, wrong)
     assert len(graph.nodes) <= 3
     assert len(graph.edges) == len(rounds) == len(rounds[0]) == 1
-    namespace: dict[str, Any] = {}
-    exec(as_program(graph=graph, rounds=rounds), namespace)
-    assert wrong((namespace["graph"], namespace["rounds"]))
+    assert wrong((graph, rounds))
 
 
 def test_an_oracle_answers_for_all_locations_at_once() -> None:
     result = Oracle(LINE).frontiers({(Target(0, 0), 3): 2, (Source(0, 0), 1): -1})
     assert result == {Target(0, 0): {3}, Source(0, 0): {3}, Target(1, 0): {3}}
-
-
-class Stage(Enum):
-    RAW = frozenset[str]()
-    WEIGHED = frozenset({"weighed"})
-
-
-class Shift(IntEnum):
-    EARLY = 1
-
-
-class Ways(Flag):
-    ROAD = 1
-    RAIL = 2
-
-
-X = TypeVar("X")
-
-
-@attrs.frozen
-class Dated(Generic[X]):
-    _day: X
-    stage: Stage = Stage.RAW
-
-
-@dataclass(frozen=True)
-class Share:
-    of: Fraction
-    by: Product[int, int] = field(default=Product(0, 1))
-
-
-class Holiday(date):
-    pass
-
-
-def test_values_of_ones_own_classes_are_written_so_that_they_can_be_pasted() -> None:
-    values: list[Any] = [
-        Stage.WEIGHED,
-        Shift.EARLY,
-        Ways.ROAD | Ways.RAIL,
-        Dated(date(2020, 1, 2)),
-        Dated(datetime(2020, 1, 2, tzinfo=UTC), Stage.WEIGHED),
-        Share(Fraction(1, 3)),
-        {timedelta(hours=1): [Holiday(2020, 12, 25)]},
-        Dated[int],
-        Product[Dated[date], int],
-    ]
-    for value in values:
-        namespace: dict[str, Any] = {}
-        exec(as_program(value=value), namespace)
-        assert namespace["value"] == value and type(namespace["value"]) is type(value)
-    assert as_code(Dated(7)) == "Dated(day=7, stage=Stage.RAW)"
-
-
-def test_products_are_written_as_products() -> None:
-    assert as_code([Product(Product(0, 1), 2), Antichain([3])]) == "[Product(Product(0, 1), 2), Antichain([3])]"
-    assert as_code({Product[int, int]: (None,)}) == "{Product[int, int]: (None,)}"

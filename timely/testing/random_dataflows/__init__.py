@@ -5,7 +5,7 @@
 
 from timely.testing.random_dataflows.dataflow_spec import Begun, Dataflow, Sending
 from timely.testing.random_dataflows.dataflow_strategy import dataflows
-from timely.testing.random_dataflows.described import MODULE_OF_DATES, Described, as_code, fields_of
+from timely.testing.random_dataflows.described import Described
 from timely.testing.random_dataflows.operator_specs import (
     Advance,
     Concat,
@@ -32,14 +32,11 @@ __all__ = [
     "Filter",
     "Input",
     "Loop",
-    "MODULE_OF_DATES",
     "Map",
     "Repeat",
     "Scoped",
     "Sending",
     "Shuffle",
     "Total",
-    "as_code",
     "dataflows",
-    "fields_of",
 ]
