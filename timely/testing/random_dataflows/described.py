@@ -29,7 +29,8 @@ class Described:
     def __repr__(self) -> str:
         arguments: list[str] = []
         skipped = False
-        for field in attrs.fields(type(self)):
+        cls: Any = type(self)  # of attrs, as those derived from this one are
+        for field in attrs.fields(cls):
             content = getattr(self, field.name)
             if field.default is not attrs.NOTHING and content == field.default:
                 skipped = True
