@@ -41,7 +41,7 @@ ODD: dict[str, list[Any]] = {
     "j": [None, 0, 3, -5, 2**31 - 1, -(2**31)],
     "u": [None, 0, 9, 2**63, 2**64 - 1],
     "x": [None, 0.0, -0.0, 0.1, -2.5, 1e300, float("inf"), float("nan"), 2.0**53 + 2],
-    "y": [None, 0.0, 0.3, 3.0, -1e300],
+    "y": [None, 0.0, 0.3, 3.0, -1e300, 1e300, 5e-324, 1.7976931348623157e308, -2.2250738585072014e-308],
     "d": [None, Decimal(0), Decimal("0.0000000001"), Decimal("12.5"), Decimal("-9999999999999999999999999999")],
     "e": [None, Decimal("0.00"), Decimal("1.25"), Decimal("-1.20"), Decimal("9999999999.99")],
     "f": [None, Decimal("0.0000"), Decimal("0.0123"), Decimal("-99999999999.9999")],
@@ -82,6 +82,8 @@ GROUPS = [
     "select {} as g, count(*), count(i) from v group by g",
     "select {} as g, sum(e), avg(d), sum(j) from v group by g",
     "select count(*) filter (where {} is not null), sum(i), sum(j) filter (where b), min(e), max(s), sum(x) from v where y > -5",
+    "select {} as g, sum(y), avg(y), sum(y + 0.1e0) filter (where b), sum(x), avg(x) from v group by g",
+    "select sum(y), avg(y) from v where {} is not null",
     "select count(*), avg(j), sum(f), avg(f), sum(e * f), sum(i * 2 + j), count(x), count(s) from v group by x, b, {}",
     "select avg(j), sum(f), sum(i * 2 + 1), sum(e * f), count(*) filter (where i > j and {} is not null) from v",
 ]

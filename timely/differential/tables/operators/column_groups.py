@@ -1,6 +1,6 @@
 """``GROUP BY`` of columns: a container is added up by Arrow, so that a group of it is one update.
 
-Sums are exact, as those of rows are: what might leave 64 bits goes by rows, and so do sums of doubles.
+Sums are exact, as those of rows are: what might leave 64 bits goes by rows, and so do doubles that are not finite.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from timely.differential.tables.expressions.bound import NamedExpr
 from timely.differential.tables.expressions.column_compiler import Expressions, column_expressions
 from timely.differential.tables.expressions.scalar_compiler import RowScope
 from timely.differential.tables.operators.aggregations import AggregateCall, Sums
-from timely.differential.tables.operators.group_arrays import GroupUpdates, added_up, times
-from timely.differential.tables.values.kinds import Kind
+from timely.differential.tables.operators.group_arrays import GroupUpdates, added_up, floats_added_up, times
+from timely.differential.tables.values.kinds import NUMBERS
 from timely.differential.updates.row_columns import Fixed, LazyColumn, RowColumns
 from timely.operators.keyed.column_numbers import canonical_column
 
@@ -43,7 +43,7 @@ def _argument(call: AggregateCall, scope: RowScope) -> _Argument | None:
     if not call.inputs:
         return _Argument(None, condition, True)
     counts = call.name == "count"
-    if not counts and call.inputs[0].kind.base not in (Kind.INTEGER, Kind.DECIMAL):
+    if not counts and call.inputs[0].kind.base not in NUMBERS:
         return None
     value = column_expressions(call.inputs, scope)
     return None if value is None else _Argument(value, condition, counts)
@@ -79,11 +79,17 @@ def measures_of(
             missing = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else None
             sums.append(times(groups.counts(missing), table.diff))
             if not argument.counts:
+                plain = numbers.fill_null(0).to_numpy()
+                if plain.dtype == np.float64:
+                    if not np.isfinite(plain).all():
+                        return None
+                    sums.append(times(floats_added_up(plain, groups.codes, groups.count), table.diff))
+                    sums.append(np.zeros(groups.count, np.int64))
+                    continue
                 more = scales[len(sums)] - values.scale if isinstance(values, Fixed) else 0
                 if more < 0:
                     return None
-                whole = numbers.fill_null(0).to_numpy()
-                sums.append(times(added_up(whole, groups.codes, groups.count), table.diff * 10**more))
+                sums.append(times(added_up(plain, groups.codes, groups.count), table.diff * 10**more))
         return GroupUpdates(RowColumns(tuple(map(LazyColumn, groups.keys)), groups.count), sums, scales)
 
     return measured

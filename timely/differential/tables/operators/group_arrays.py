@@ -46,6 +46,9 @@ Array: TypeAlias = np.ndarray[Any, Any]
 _LIMIT: Final = 1 << 63
 """What numbers of 64 bits are less than."""
 
+_BLOCKS: Final = (1024 + 1073) // 8 + 1
+"""Blocks of 8 exponents, of all that floats have."""
+
 
 class GroupUpdates:
     """Updates of groups: the columns of their keys, each key once, and an array of what is added to each sum.
@@ -118,6 +121,26 @@ def added_up(column: Array, groups: Array, count: int) -> Array:
     total = np.zeros(count, column.dtype)
     np.add.at(total, groups, column)
     return total
+
+
+def floats_added_up(column: Array, groups: Array, count: int) -> Array:
+    """Return what ``added_up`` does of finite floats, in the units of ``float_parts``.
+
+    Mantissas of a group are added up whose exponents are near, so that Python's numbers are made of sums alone.
+
+    >>> floats_added_up(np.array([0.5, 1e300, -1e300]), np.zeros(3, np.int64), 1).tolist() == [1 << 1073]
+    True
+    """
+    mantissas, exponents = np.frexp(column)
+    places = exponents + 1073  # of the last bit of 53, which is 52 places before the least float
+    whole = (mantissas * (1 << 53)).astype(np.int64) << (places & 7)
+    encoded = pa.array(groups * np.int64(_BLOCKS) + (places >> 3)).dictionary_encode()
+    parts, pairs = encoded.indices.to_numpy(), encoded.dictionary.to_numpy()
+    high, low = (added_up(half, parts, len(pairs)).astype(object) for half in (whole >> 30, whole & (1 << 30) - 1))
+    units = np.zeros(count, object)
+    np.add.at(units, pairs // _BLOCKS, ((high << 30) + low) << (8 * (pairs % _BLOCKS)).astype(object))
+    shifted: Array = units >> 52
+    return shifted
 
 
 def times(column: Array, factor: int) -> Array:
@@ -258,8 +281,7 @@ class _GroupArrays:
         chosen, columns, start = [column[rows] for column in sums], [], 1
         for form in self._forms:
             numbers = chosen[start : start + form.size]
-            whole = form.columns is not None and all(column.dtype != object for column in numbers)
-            columns.append(form.columns(numbers) if form.columns is not None and whole else None)
+            columns.append(None if form.columns is None else form.columns(numbers))
             start += form.size
         table = table.chosen(rows)
         if all(column is not None for column in columns):
