@@ -60,14 +60,16 @@ def wait_for_status(port: int, status: str) -> None:
 
 def test_views_follow_a_file(tmp_path: Path) -> None:
     (tmp_path / "views.sql").write_text(SCRIPT + "create view sorted as select total from totals order by total;")
-    path = tmp_path / "orders.csv"
+    path, own = tmp_path / "orders.csv", tmp_path / "own_functions.py"
     path.write_text("customer,price\nada,30\nbob,5\n")
+    own.write_text("from timely import differential as dd\nloud = dd.function(str.upper, returns='varchar')\n")
     received: list[str] = []
-    with served(tmp_path / "views.sql", "--input", f"orders={path}", printed=received, last="read again") as port:
+    arguments = tmp_path / "views.sql", "--input", f"orders={path}", "--functions", own
+    with served(*arguments, printed=received, last="read again") as port:
         assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 30}]
         with (
             Events(port, "/views/best/changes") as events,
-            Events(port, "/query", "POST", "select sum(total) as s from totals") as query,
+            Events(port, "/query", "POST", "select sum(total) as s from totals where loud(customer) <> ''") as query,
         ):
             assert events.next().data["time"] == 0 and query.next().data["rows"] == [{"s": 35}]
             path.write_text("customer,price\nada,30\nbob,50\n")

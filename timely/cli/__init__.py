@@ -200,6 +200,7 @@ def _serve(arguments: argparse.Namespace) -> None:
             max_rows=arguments.max_rows,
             query_seconds=arguments.query_seconds,
             query_memory=arguments.query_memory,
+            functions=arguments.functions,
         ),
         _print,
     )
@@ -312,6 +313,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--query-seconds", type=_seconds, default=30.0, metavar="S", help=text)
     text = "memory that all queries may take (default: half of what there is)"
     serve.add_argument("--query-memory", metavar="SIZE", help=text)
+    serve.add_argument("--functions", metavar="MODULE", help="have queries call each dd.function(...) of a module by its name")
     serve.set_defaults(command=_serve)
 
     checkpoint = commands.add_parser(

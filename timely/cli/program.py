@@ -79,7 +79,7 @@ def load(name: str) -> Program:
     ``ConfigurationError`` if there is no such module, or no such function in it.
     """
     place, _, what = name.rpartition(":") if ":" in name else (name, "", "build")
-    module = _module(place)
+    module = module_at(place)
     build = getattr(module, what, None)
     if not callable(build):
         known = ", ".join(sorted(key for key, value in vars(module).items() if inspect.isfunction(value))) or "nothing"
@@ -100,7 +100,8 @@ def _schemas(place: str, outputs: object) -> Mapping[str, str]:
     )
 
 
-def _module(place: str) -> ModuleType:
+def module_at(place: str) -> ModuleType:
+    """Return the module that a file, or a dotted name, is."""
     file = Path(place)
     if file.suffix != ".py":
         return _imported(place)

@@ -14,7 +14,9 @@ from typing import Final
 
 import attrs
 
+from timely.cli.program import module_at
 from timely.differential.tables.names.statements import TableDefinition, parse_script
+from timely.differential.tables.names.user_functions import functions_in
 from timely.errors import ConfigurationError, TimelyWarning, file_error_text
 from timely.memory import bytes_of, return_freed_memory
 from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
@@ -39,6 +41,7 @@ class Settings:
     max_rows: int
     query_seconds: float
     query_memory: str | None
+    functions: str | None
 
 
 class ProblemLog:
@@ -89,7 +92,10 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
         query_seconds=settings.query_seconds,
         query_memory=None if settings.query_memory is None else bytes_of(settings.query_memory, "--query-memory"),
     )
-    with Views(limits, settings.data) as views:
+    functions = {} if settings.functions is None else functions_in(module_at(settings.functions))
+    if not functions and settings.functions is not None:
+        raise ConfigurationError(f"--functions {settings.functions}: there is no dd.function(...) in this module")
+    with Views(limits, settings.data, functions) as views:
         _serve(views, text, watched, settings, say)
 
 

@@ -20,7 +20,7 @@ from timely.differential.upserts import UpsertSession, from_upserts
 from timely.errors import CollectionMismatch, CompactedError, DifferenceError, NotCompleteError
 
 if TYPE_CHECKING:
-    from timely.differential.tables import Table, read_table, source_tables, sql, table
+    from timely.differential.tables import Table, UserFunction, function, read_table, source_tables, sql, table
 
 __all__ = [
     "Arrangement",
@@ -35,6 +35,7 @@ __all__ = [
     "Table",
     "TraceHandle",
     "UpsertSession",
+    "UserFunction",
     "Variable",
     "check_counts",
     "collection",
@@ -42,6 +43,7 @@ __all__ = [
     "from_columns",
     "from_updates",
     "from_upserts",
+    "function",
     "graphs",
     "iterate",
     "new_collection",
@@ -55,7 +57,7 @@ if not TYPE_CHECKING:  # where type checkers see it, they accept every name
 
     def __getattr__(name: str) -> Any:
         # Tables load sqlglot and PyArrow, which other programs do not need.
-        if name in ("Table", "read_table", "source_tables", "sql", "table"):
+        if name in ("Table", "UserFunction", "function", "read_table", "source_tables", "sql", "table"):
             from timely.differential import tables
 
             return getattr(tables, name)

@@ -21,6 +21,7 @@ from timely.differential.tables.names.statements import (
     checked_name,
     tables_read,
 )
+from timely.differential.tables.names.user_functions import UserFunction
 from timely.differential.tables.values.kinds import Column, columns_of
 from timely.errors import ConfigurationError, OutputError, SqlError
 from timely.recovery.relations import RelationGraph, Relations
@@ -39,6 +40,8 @@ class Definition:
     schema: pa.Schema | None = None
     query: str = attrs.field(default="", eq=str.strip)
     reads: frozenset[str] = frozenset()
+    functions: tuple[tuple[str, UserFunction], ...] = attrs.field(default=(), eq=False)
+    """Of the server, which its query may call."""
     made: str = ""  # the mark of a table: one that is dropped and made again has another one
 
 
@@ -55,6 +58,8 @@ class Catalog:
 
     definitions: Mapping[str, Definition] = {}
     script: Mapping[str, str] = {}
+    functions: tuple[tuple[str, UserFunction], ...] = attrs.field(default=(), eq=False)
+    """Of the server, by name."""
 
     @property
     def tables(self) -> dict[str, str]:
@@ -163,7 +168,7 @@ class Catalog:
     def _compiled(self, name: str, query: str) -> Definition:
         reads = tables_read(query) & self.definitions.keys()
         tables = tuple((read, self.definitions[read].columns) for read in sorted(reads))
-        return Definition(name, _columns(query, tables), None, query, reads)
+        return Definition(name, _columns(query, tables, self.functions), None, query, reads, self.functions)
 
     def _added(self, queries: Mapping[str, str]) -> Self:
         """Add views, in their order, but each behind those that it reads."""
@@ -195,10 +200,10 @@ class Catalog:
         return definitions, dict(self.script)
 
     @classmethod
-    def decode(cls, encoded: Encoded) -> Self:
+    def decode(cls, encoded: Encoded, functions: tuple[tuple[str, UserFunction], ...] = ()) -> Self:
         """Return an encoded catalog, whose queries are compiled."""
         definitions, script = encoded
-        catalog = cls()
+        catalog = cls(functions=functions)
         for name, schema, query, made in definitions:
             if schema is None:
                 catalog = catalog._added({name: query})
@@ -209,8 +214,10 @@ class Catalog:
 
 
 @functools.lru_cache(1000)  # a restart compiles the catalog of each definition that it repeats
-def _columns(query: str, tables: tuple[tuple[str, tuple[Column, ...]], ...]) -> tuple[Column, ...]:
+def _columns(
+    query: str, tables: tuple[tuple[str, tuple[Column, ...]], ...], functions: tuple[tuple[str, UserFunction], ...]
+) -> tuple[Column, ...]:
     try:
-        return result_columns(query, dict(tables))
+        return result_columns(query, dict(tables), dict(functions))
     except RecursionError:
         raise SqlError("the query is nested too deeply") from None

@@ -12,6 +12,7 @@ from typing import Any
 
 import timely
 from timely import differential as dd
+from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions
 from timely.differential.tables.sources import answer_over
 from timely.differential.tables.values.kinds import Column
 from timely.differential.updates.updates import consolidate
@@ -46,6 +47,7 @@ class Computation:
         self,
         query: str,
         tables: Mapping[str, tuple[Column, ...]],
+        functions: Functions = NO_FUNCTIONS,
         *,
         ordered: bool = False,
         name: str = "query",
@@ -64,7 +66,7 @@ class Computation:
             for name, columns in tables.items():
                 self._sessions[name], collection = dd.new_collection(scope, name=name)
                 sources[name] = dd.Table(collection, columns)
-            self.answer = answer_over(scope, query, sources, ordered=ordered)
+            self.answer = answer_over(scope, query, sources, functions, ordered=ordered)
             """If it is ``ordered``, its order, whose columns are behind its own."""
             result = dd.Table(self.answer.rows.collection, self.answer.rows.columns)
             self._probe = result.collection.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
@@ -138,7 +140,9 @@ def failure(error: OperatorError | EndlessError) -> str:
     return error_text(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
 
 
-def result_columns(query: str, tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ...]:
+def result_columns(
+    query: str, tables: Mapping[str, tuple[Column, ...]], functions: Functions = NO_FUNCTIONS
+) -> tuple[Column, ...]:
     """Return the columns of a query over tables; ``SqlError`` where it is refused.
 
     >>> from timely.differential.tables.values.kinds import Kind
@@ -146,7 +150,7 @@ def result_columns(query: str, tables: Mapping[str, tuple[Column, ...]]) -> tupl
     ['m']
     """
     try:
-        return Computation(query, tables).columns
+        return Computation(query, tables, functions).columns
     except SqlError as error:
         raise SqlError(without_line(str(error))) from None
 

@@ -121,11 +121,12 @@ class Durable:
                 raise CheckpointError(f"the checkpoints in {str(self._directory)!r} are of {notes['id']}, and it is {self.id}")
             self._saved = last.time - 1
             with collector_paused():
-                catalog = Catalog.decode(notes["catalog"])
+                functions = self._relations.catalog.functions
+                catalog = Catalog.decode(notes["catalog"], functions)
                 self._marks = catalog.marks
-                same_version = notes["version"] == _version()
-                computations = self._checkpoints.computations(notes["epochs"] if same_version else {})
-                states = list(self._states(catalog, same_version))
+                goes_on = notes["version"] == _version() and not functions  # which may be others than before
+                computations = self._checkpoints.computations(notes["epochs"] if goes_on else {})
+                states = list(self._states(catalog, goes_on))
                 self._unsaved = dict.fromkeys(self._relations.restore(self._saved, catalog, states, computations))
             for layer in self._checkpoints.items(_KEYS):
                 for key, epoch, seconds in layer:
@@ -164,7 +165,8 @@ class Durable:
     def _repeat(self, frame: Frame) -> None:
         """Have an epoch of the log happen again. One that failed then fails as it did."""
         seconds, keys, changes, catalog = frame.content
-        decision = Decision(changes, None if catalog is None else Catalog.decode(catalog))
+        functions = self._relations.catalog.functions
+        decision = Decision(changes, None if catalog is None else Catalog.decode(catalog, functions))
         self._compute(decision, [RequestKey(*key) for key in keys], frame.epoch, seconds)
 
     # -- epochs ----------------------------------------------------------------------------------------------------

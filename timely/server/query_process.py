@@ -273,7 +273,8 @@ class QueryComputation:
         tables = {read: relations.readable(read) for read in sorted(reads)}
         columns = {read: contents.columns for read, contents in tables.items()}
         self._size = 0
-        self._computation = Computation(request.text, columns, ordered=request.once or request.ordered)
+        functions = dict(relations.catalog.functions)
+        self._computation = Computation(request.text, columns, functions, ordered=request.once or request.ordered)
         answer = self._computation.answer
         self._width, self._sort_key = answer.width, answer.key()
         names = [column.name for column in self._computation.columns]

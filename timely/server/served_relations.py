@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
+from timely.differential.tables.names.user_functions import Functions
 from timely.differential.tables.values.kinds import Column, row_check
 from timely.differential.updates.updates import consolidate
 from timely.errors import (
@@ -118,7 +119,8 @@ class ServedRelation:
         """Begin a computation, which has seen no rows, or those that it had in a checkpoint."""
         columns = {read: relations[read].contents.columns for read in sorted(self.definition.reads)}
         state = state or (WorkerState(0, 1) if self.saves else None)
-        self.computation = Computation(self.definition.query, columns, name=self.name, state=state)
+        functions = dict(self.definition.functions)
+        self.computation = Computation(self.definition.query, columns, functions, name=self.name, state=state)
 
     def row_check(self) -> Callable[[Any], Row]:
         """Return what checks a row; ``ConfigurationError`` for a view."""
@@ -311,11 +313,11 @@ class OutdatedError(ViewError):
 class ServedRelations:
     """All tables and views, in the order of their definitions."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, functions: Functions) -> None:
         self.limits = limits
         self.running = threading.RLock()
         self.reading = threading.Condition(threading.Lock())
-        self.catalog = Catalog()
+        self.catalog = Catalog(functions=tuple(functions.items()))
         self.by_name: dict[str, ServedRelation] = {}
         self.time = 0
         """The complete time that is read."""

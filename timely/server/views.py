@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from timely.dataflow import declared_schema
 from timely.differential.tables.names.statements import Statement, ViewDefinition, checked_name, parse_script
+from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions, named_functions
 from timely.differential.tables.sources import warn_of_order
 from timely.differential.tables.values.kinds import columns_of, row_check
 from timely.differential.updates.updates import consolidate
@@ -70,9 +71,15 @@ class Views:
     [EpochChanges(time=1, changes=[(('ada', 30), -1), (('ada', 42), 1)])]
     """
 
-    def __init__(self, limits: Limits | None = None, data: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        data: str | os.PathLike[str] | None = None,
+        functions: Functions = NO_FUNCTIONS,
+    ) -> None:
         self.limits = limits or Limits()
-        self._relations = ServedRelations(self.limits)
+        named_functions(functions)  # which refuses names that SQL has
+        self._relations = ServedRelations(self.limits, functions)
         self._queries: dict[str, Query] = {}
         self._counting = threading.Lock()  # who holds it begins a query
         self._begun = 0

@@ -11,6 +11,7 @@ except ModuleNotFoundError as error:
     raise ConfigurationError("timely.testing needs Hypothesis: pip install hypothesis") from error
 
 from timely.testing.connectors import MemoryBroker, MemorySink, MemorySource, check_sink, check_source
+from timely.testing.function_checks import check_function
 from timely.testing.invariants import INVARIANTS, Invariant
 from timely.testing.lattice_laws import check_lattice
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
@@ -43,6 +44,7 @@ __all__ = [
     "Simulation",
     "TimeKit",
     "changes",
+    "check_function",
     "check_lattice",
     "check_migration",
     "check_refinement",

@@ -3,6 +3,7 @@
 from timely.errors import ConfigurationError
 
 try:
+    from timely.differential.tables.names.user_functions import UserFunction, function
     from timely.differential.tables.sources import read_table, source_tables, sql, table
     from timely.differential.tables.table_class import GroupedTable, Table
 except ModuleNotFoundError as error:
@@ -10,4 +11,4 @@ except ModuleNotFoundError as error:
         raise
     raise ConfigurationError(f'tables need the package {package}: pip install "timely-dataflow[sql]"') from error
 
-__all__ = ["GroupedTable", "Table", "read_table", "source_tables", "sql", "table"]
+__all__ = ["GroupedTable", "Table", "UserFunction", "function", "read_table", "source_tables", "sql", "table"]

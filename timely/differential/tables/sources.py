@@ -29,6 +29,7 @@ from timely.differential.tables.expressions.column_stages import checked
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.names.queries import OrderedRows, answer_of, query_of, relation_of, text_of, useless_order
 from timely.differential.tables.names.refusals import naming_the_line
+from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions
 from timely.differential.tables.table_class import Table, relations, table_of
 from timely.differential.tables.values.kinds import Column, columns_of, common, conversion, lower_case, row_check
 from timely.differential.updates.linear import linear
@@ -252,18 +253,20 @@ def read_table(
     return _table(rows, None, data_schema(scan.schema), count, name)
 
 
+@naming_the_line
 def sql(
     scope: ScopeBuilder[T],
     query: str,
     /,
     name: str | Table[T] | Collection[T, Any] | None = None,
+    functions: Functions | Table[T] | Collection[T, Any] = NO_FUNCTIONS,
     **tables: Table[T] | Collection[T, Any],
 ) -> Table[T]:
     """Return a query over ``tables``, or collections with a schema, as a table that stays right; the dialect is DuckDB's.
 
     ``SqlError`` for what is not kept up to date, with the construct and its position in the text. A view has no order:
     ``ORDER BY`` without ``LIMIT`` has no effect, which a ``TimelyWarning`` says. A checkpoint knows the view by its ``name``
-    (``Recovery``); a table may be called so too.
+    (``Recovery``); a table may be called so too, or ``functions``, which are those of the program by name (``dd.function``).
 
     >>> import pyarrow as pa
     >>> import timely
@@ -284,34 +287,39 @@ def sql(
     ...     reached.at(0), reached.at(1)
     ({(1,): 1, (2,): 1, (3,): 1}, {(1,): 1, (2,): 1})
     """
+    if not isinstance(functions, Mapping):
+        tables, functions = {**tables, "functions": functions}, {}
     if name is not None and not isinstance(name, str):
-        return query_over(scope, query, {**tables, "name": name}, warns=True)
+        tables, name = {**tables, "name": name}, None
+    tree = query_of(query)
+
+    def view() -> Table[T]:
+        result = table_of(relation_of(scope, tree, _sources(tables), functions))
+        _warn(tree, "")
+        return result
+
     if name is None:
-        return query_over(scope, query, tables, warns=True)
+        return view()
     if scope.parent is not None:
         raise GraphError(f"sql(name={name!r}) in scope {scope.path!r}: a name is of the outermost scope, so give none in a loop")
     columns = [f"{key}({_columns(getattr(tables[key], 'schema', None))})" for key in sorted(tables)]
-    text = f"{text_of(query_of(query))} over {', '.join(columns) or 'nothing'}"
+    text = f"{text_of(tree)} over {', '.join(columns) or 'nothing'}"
+    text += "".join(f", with {each}{function}" for each, function in sorted(functions.items()))
     reads = tuple(rows._history.name for _, rows in sorted(tables.items()) if isinstance(rows, Table) and rows._history)
     with scope.identities.named(name, "view", text, reads) as start:
-        return with_history(query_over(scope, query, tables, warns=True), name, start, None)
+        return with_history(view(), name, start, None)
 
 
-@naming_the_line
-def query_over(
-    scope: ScopeBuilder[T], query: str, tables: Mapping[str, Table[T] | Collection[T, Any]], *, warns: bool = False
-) -> Table[T]:
-    """Return what ``sql`` does, which also ``warns`` of an order that decides nothing."""
-    tree = query_of(query)
-    result = table_of(relation_of(scope, tree, _sources(tables)))
-    if warns:
-        _warn(tree, "")
-    return result
-
-
-def answer_over(scope: ScopeBuilder[Any], query: str, tables: Mapping[str, Table[Any]], *, ordered: bool) -> OrderedRows:
+def answer_over(
+    scope: ScopeBuilder[Any],
+    query: str,
+    tables: Mapping[str, Table[Any]],
+    functions: Functions = NO_FUNCTIONS,
+    *,
+    ordered: bool,
+) -> OrderedRows:
     """Return the rows of a query, and if it is ``ordered``, its order, whose columns are behind its own."""
-    return answer_of(scope, query_of(query), _sources(tables), ordered=ordered)
+    return answer_of(scope, query_of(query), _sources(tables), functions, ordered=ordered)
 
 
 def _sources(tables: Mapping[str, Any]) -> dict[str, Relation]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -10,17 +11,19 @@ import attrs
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, PlacedError
 from timely.differential.tables.values.functions import FUNCTIONS
 from timely.differential.tables.values.kinds import MOMENTS, NUMBERS, Kind, common, conversion
-from timely.differential.tables.values.overloads import Arguments, Overload, WrongArgumentError
+from timely.differential.tables.values.overloads import Arguments, Overload, SqlFunction, WrongArgumentError
 from timely.errors import SqlError
 
 
-def call(name: str, arguments: Sequence[Expr], at: Any = None) -> Call:
+def call(name: str, arguments: Sequence[Expr], at: Any = None, own: Mapping[str, SqlFunction] = MappingProxyType({})) -> Call:
     """Return a call of the first overload that has the kinds of the arguments, or else of the first that they can become.
+
+    ``own`` are functions of the program.
 
     >>> call("+", [Literal(Kind.INTEGER, 1), Literal(Kind.DOUBLE, 0.5)]).kind
     DOUBLE
     """
-    function, passed = FUNCTIONS[name], list(arguments)
+    function, passed = own.get(name) or FUNCTIONS[name], list(arguments)
     kinds = Arguments([argument.kind for argument in passed], list(map(_written, passed)))
     try:
         made = [rule if isinstance(rule, Overload) else rule(kinds) if kinds else None for rule in function.rules]

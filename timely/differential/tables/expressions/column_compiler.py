@@ -166,7 +166,7 @@ def _compiled(expression: Expr, scope: RowScope) -> _Vectorized:
         return _constant(scalar.kind, scalar.function(()))
     if not isinstance(expression, Call):
         raise NoKernel
-    compiler = _COMPILERS.get(expression.name)
+    compiler = _COMPILERS.get(expression.name) if expression.overload.columns is None else _of_arrays
     if compiler is not None:
         try:
             return compiler(
@@ -244,6 +244,30 @@ def _constant(kind: Kind, value: Any) -> _Vectorized:
         return None if kind is Kind.NULL else pa.scalar(value, _ARROW[kind])
 
     return _Vectorized(kind, lambda columns: made(), True, value)
+
+
+def _of_arrays(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+    """Return a function of the program that takes arrays; what it cannot do goes by rows, which have an error of their own."""
+    kinds = [part.kind for part in parts]
+    if not {call.kind, *kinds} <= _ARROW.keys():
+        raise NoKernel
+
+    def computed(columns: Sequence[Any]) -> Any:
+        values = [part.kernel(columns) for part in parts]
+        count = max(len(value) for value in values if isinstance(value, pa.Array))
+        arrays = [_as_array(value, count) for value in values]
+        arrays = [array.cast(pa.string()) if kind is Kind.TEXT else array for array, kind in zip(arrays, kinds)]
+        present = functools.reduce(pc.and_, [pc.is_valid(array) for array in arrays])
+        try:
+            assert call.overload.columns is not None
+            result = canonical(pc.if_else(present, call.overload.columns(*arrays), None), call.kind)
+        except Exception as error:
+            raise NoKernel from error
+        if result is None:
+            raise NoKernel
+        return result
+
+    return _Vectorized(call.kind, computed)
 
 
 Compiler = Callable[[Call, Sequence[_Vectorized]], _Vectorized]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -50,6 +51,7 @@ from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import QueryPlan, free
 from timely.differential.tables.plan.push_down import conjuncts
 from timely.differential.tables.values.kinds import Column, Kind, lower_case
+from timely.differential.tables.values.overloads import SqlFunction
 from timely.errors import SqlError
 
 
@@ -91,10 +93,13 @@ class _Selected:
 
 
 class Binder:
-    """Binds queries over tables; ``fresh`` gives numbers to columns."""
+    """Binds queries over tables, with functions of the program; ``fresh`` gives numbers to columns."""
 
-    def __init__(self, tables: Mapping[str, Sequence[Column]]) -> None:
+    def __init__(
+        self, tables: Mapping[str, Sequence[Column]], functions: Mapping[str, SqlFunction] = MappingProxyType({})
+    ) -> None:
         self._numbers = count()
+        self.functions = functions
         self.tables: Tables = {
             name: TableRows([column.name for column in columns], [column.kind for column in columns], name)
             for name, columns in tables.items()

@@ -15,6 +15,7 @@ from timely.differential.tables.expressions.calls import call
 from timely.differential.tables.names.refusals import refusal
 from timely.differential.tables.plan.nodes import Project, QueryPlan, TableScan
 from timely.differential.tables.values.kinds import Kind, lower_case, spelling
+from timely.differential.tables.values.overloads import SqlFunction
 from timely.errors import SqlError
 
 
@@ -198,7 +199,9 @@ class QueryScope:
 
 
 class NameBinder(Protocol):
-    """What binds the parts of queries and expressions."""
+    """What binds the parts of queries and expressions; ``functions`` are those of the program."""
+
+    functions: Mapping[str, SqlFunction]
 
     def query(self, node: exp.Expr, around: QueryScope | None, tables: Tables, *, joins: bool = False) -> BoundQuery:
         """Return a query; ``FROM`` reads the ``joins`` behind its parentheses."""

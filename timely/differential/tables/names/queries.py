@@ -16,6 +16,7 @@ from timely.differential.tables.expressions.scalar_compiler import Row, RowScope
 from timely.differential.tables.names.binder import Behind, Binder
 from timely.differential.tables.names.reader import check_clauses
 from timely.differential.tables.names.refusals import naming_the_line, parse, placed, position_of, refusal, written
+from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions, named_functions
 from timely.differential.tables.operators.sorting import sort_key as row_key
 from timely.differential.tables.plan.build import build
 from timely.differential.tables.plan.decorrelate import decorrelated
@@ -81,19 +82,32 @@ class OrderedRows(NamedTuple):
         return row_key(list(self.order.values()), scope, len(columns))
 
 
-def relation_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
+def relation_of(
+    scope: ScopeBuilder[Any],
+    tree: exp.Query,
+    tables: Mapping[str, Relation],
+    functions: Functions = NO_FUNCTIONS,
+) -> Relation:
     """Return the rows of a query over ``tables``."""
     if scope.allocator.registry is not None:  # a checkpoint would not tell it from another with the same operators
         columns = [f"{name}({', '.join(map(str, relation.columns))})" for name, relation in tables.items()]
-        scope.identities.note(f"query {text_of(tree)} over {', '.join(columns)}")
-    return answer_of(scope, tree, tables, ordered=False).rows
+        with_functions = "".join(f", with {name}{each}" for name, each in sorted(functions.items()))
+        scope.identities.note(f"query {text_of(tree)} over {', '.join(columns)}{with_functions}")
+    return answer_of(scope, tree, tables, functions, ordered=False).rows
 
 
 @naming_the_line
-def answer_of(scope: ScopeBuilder[Any], tree: exp.Query, tables: Mapping[str, Relation], *, ordered: bool) -> OrderedRows:
+def answer_of(
+    scope: ScopeBuilder[Any],
+    tree: exp.Query,
+    tables: Mapping[str, Relation],
+    functions: Functions,
+    *,
+    ordered: bool,
+) -> OrderedRows:
     """Return the rows of a query over ``tables``, and if it is ``ordered``, its order."""
     check_clauses(tree)
-    binder = Binder({name: relation.columns for name, relation in tables.items()})
+    binder = Binder({name: relation.columns for name, relation in tables.items()}, named_functions(functions))
     try:
         query = binder.query(tree, None, binder.tables, Behind(shown=ordered))
         plan = pushed_down(decorrelated(query.plan, binder.fresh))

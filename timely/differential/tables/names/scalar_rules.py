@@ -409,9 +409,9 @@ def _function(binder: NameBinder, node: exp.Anonymous, scope: QueryScope) -> Exp
     query, name = _argument_of(node, "EXISTS"), str(name).lower()
     if isinstance(query, exp.Query):
         return _there_is(binder, query, node, scope)
-    if name not in FUNCTIONS:
+    if name not in FUNCTIONS and name not in binder.functions:
         raise refusal(node, f"this is not supported here{_advice(node)}")
-    return call(name, arguments(binder, listed(parts), scope), node)
+    return call(name, arguments(binder, listed(parts), scope), node, binder.functions)
 
 
 def _operator(name: str, *names: str) -> Rule:

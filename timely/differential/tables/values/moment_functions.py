@@ -178,17 +178,24 @@ def bucket(months: int, delta: datetime.timedelta) -> Callable[..., Any]:
     return start
 
 
-_LONG: Final = {"DECADE": (120, 0), "CENTURY": (1200, 0), "MILLENNIUM": (12000, 0)}
-"""Months of the units that no interval has."""
+_LONG: Final = {**UNITS, "DECADE": (120, 0), "CENTURY": (1200, 0), "MILLENNIUM": (12000, 0)}
+"""Months and microseconds of each unit of a moment; no interval has the longest."""
+
+
+def _length(name: str, function: str) -> tuple[int, int]:
+    length = _LONG.get(unit_of(name) or name.upper())
+    if length is None:
+        raise SqlError(f"{brief(name)} is no unit of {function}: {', '.join(_LONG).lower()} are")
+    return length
 
 
 @functools.lru_cache(maxsize=100)
 def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
     """Return what gives the beginning of the unit of a date or timestamp."""
-    length = {**UNITS, "DECADE": (120, 0)}.get(unit_of(name) or name.upper())
-    if length is None:
-        raise SqlError(f"{brief(name)} is no unit of date_trunc: decades, and {', '.join(UNITS).lower()} are")
-    start = bucket(length[0], duration(length[1]))
+    months, step = _length(name, "date_trunc")
+    if months > _LONG["DECADE"][0]:
+        raise SqlError(f"{brief(name)} is no unit of date_trunc: a decade is the longest")
+    start = bucket(months, duration(step))
     return lambda value: like(value, start(naive(value)))
 
 
@@ -276,17 +283,15 @@ def _from_epoch(scale: int, zone: bool) -> Callable[[Any], datetime.datetime]:
 @functools.lru_cache(maxsize=100)
 def boundaries(name: str) -> Callable[[datetime.date, datetime.date], int]:
     """Return what counts the beginnings of a unit between two moments; weeks are seven days."""
-    unit = unit_of(name) or name.upper()
-    if unit in ("YEAR", "QUARTER", "MONTH", "DECADE"):
-        months = {"YEAR": 12, "QUARTER": 3, "MONTH": 1, "DECADE": 120}[unit]
+    months, step = _length(name, "date_diff")
+    if months:
         return lambda one, other: (other.year * 12 + other.month - 1) // months - (one.year * 12 + one.month - 1) // months
-    if unit not in UNITS:
-        raise SqlError(f"{brief(name)} is no unit of date_diff: decades, and {', '.join(UNITS).lower()} are")
-    step = UNITS["DAY" if unit == "WEEK" else unit][1]
+    is_week = step == UNITS["WEEK"][1]
+    step = UNITS["DAY"][1] if is_week else step
 
     def count(one: datetime.date, other: datetime.date) -> int:
         passed = _microseconds(other) // step - _microseconds(one) // step
-        return scalars.quotient(passed, 7) if unit == "WEEK" else passed
+        return scalars.quotient(passed, 7) if is_week else passed
 
     return count
 
@@ -298,9 +303,7 @@ def whole_units(name: str) -> Callable[[datetime.date, datetime.date], int]:
     >>> whole_units("month")(datetime.date(2020, 1, 31), datetime.date(2020, 2, 29))
     1
     """
-    months, step = _LONG.get(name.upper()) or UNITS.get(unit_of(name) or "", (0, 0))
-    if not months and not step:
-        raise SqlError(f"{brief(name)} is no unit of date_sub: {', '.join((*UNITS, *_LONG)).lower()} are")
+    months, step = _length(name, "date_sub")
 
     def count(one: datetime.date, other: datetime.date) -> int:
         start, end = naive(one), naive(other)
@@ -308,9 +311,8 @@ def whole_units(name: str) -> Callable[[datetime.date, datetime.date], int]:
             return -count(end, start)
         if not months:
             return (end - start) // _MICROSECOND // step
-        last = calendar.monthrange(end.year, end.month)[1]
-        if end.day == last:
-            start = start.replace(day=min(start.day, last))
+        if end.day == calendar.monthrange(end.year, end.month)[1]:
+            start = start.replace(day=min(start.day, end.day))
         passed = (end.year - start.year) * 12 + end.month - start.month
         return (passed - ((end.day, end.time()) < (start.day, start.time()))) // months
 

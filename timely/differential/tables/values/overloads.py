@@ -26,7 +26,7 @@ class Overload:
 
     An argument without a kind is read when the call is compiled, and not passed. ``nullable`` says whether the result may be
     ``None`` where those arguments may. A strict function sees no ``None``. A lazy one takes the functions of a row that its
-    arguments are, and returns one.
+    arguments are, and returns one. Functions of a program may have one of Arrow arrays beside it, ``columns``.
     """
 
     kinds: tuple[Kind | None, ...]
@@ -34,6 +34,7 @@ class Overload:
     f: Callable[..., Any]
     nullable: Callable[[Iterable[bool]], bool] = any
     sees: Literal["values", "nulls", "functions"] = "values"
+    columns: Callable[..., Any] | None = None
 
 
 class Arguments(tuple[Kind, ...]):

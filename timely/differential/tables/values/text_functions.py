@@ -11,7 +11,7 @@ import hashlib
 import re
 import unicodedata
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -203,13 +203,9 @@ def regexp_extract(text: str | None, pattern: str | None, group: int | None = 0,
         return None if text is None or pattern is None or options is None else ""
     if not 0 <= group <= 8:
         raise SqlError(f"group {group} of a regular expression is not supported: 0 to 8 are")
-    flags = _flags(options)
-    if not _kernel("matches", text, flags + pattern):
-        return ""
     if group and not _has_group(pattern, group):
         return ""
-    whole = rf"\A(?s:.*?)({flags}{pattern})(?s:.*)\z"
-    return str(_kernel("replace", text, whole, rf"\{group + 1}", 1))
+    return (*_marked(text, _flags(options) + pattern, rf"\{group + 1}", 1), "", "")[1]
 
 
 @functools.lru_cache(maxsize=1000)
@@ -226,9 +222,13 @@ def _parts(text: str, pattern: str, replacement: str) -> list[str]:
     empty = re.sub(r"\\(.)|[\^$]", lambda part: part[0] if part[1] not in (None, *"AbBz") else "(?:)", pattern)
     if matches("", rf"\A(?:{empty})\z"):  # DuckDB counts empty matches otherwise than RE2 does
         raise SqlError(f"the regular expression {brief(pattern)} may match the empty text: let it match at least one letter")
+    return _marked(text, pattern, replacement, None)
+
+
+def _marked(text: str, pattern: str, replacement: str, most: int | None) -> list[str]:
+    """Return what stands before, in and behind some matches of a regular expression."""
     mark = next(letter for letter in map(chr, range(0xE000, 0x10FFFF)) if letter not in text and letter not in pattern)
-    check_length(3 * len(text))
-    return str(_kernel("replace", text, f"({pattern})", f"{mark}{replacement}{mark}", None)).split(mark)
+    return str(_kernel("replace", text, f"({pattern})", f"{mark}{replacement}{mark}", most)).split(mark)
 
 
 def _extract_all(text: str, pattern: str, group: int = 0, options: str = "") -> tuple[str, ...]:
@@ -350,33 +350,23 @@ def as_text(kind: Kind) -> Callable[[Any], str] | None:
     return None if kind in (Kind.BLOB, Kind.INTERVAL) or kind.nested else conversion(kind, Kind.TEXT)
 
 
-def _texts(kinds: Sequence[Kind]) -> list[Callable[[Any], str]] | None:
-    converts = [convert for kind in kinds if (convert := as_text(kind)) is not None]
-    return converts if len(converts) == len(kinds) else None
+def _concat(separated: bool) -> Callable[[Arguments], Overload | None]:
+    """Return the rule of ``concat``, or of ``concat_ws``, whose first argument stands between the others."""
 
-
-def _concat(kinds: Arguments) -> Overload | None:
-    converts = _texts(kinds)
-    if converts is None:
-        return None
-
-    def concat(*values: Any) -> str:
-        return joined("", [convert(value) for convert, value in zip(converts, values) if value is not None])
-
-    return seeing_nulls(concat, Kind.TEXT, kinds, optional=False)
-
-
-def _concat_ws(kinds: Arguments) -> Overload | None:
-    converts = _texts(kinds)
-    if converts is None or len(kinds) < 2 or kinds[0] not in (Kind.TEXT, Kind.NULL):
-        return None
-
-    def concat(separator: str | None, *values: Any) -> str | None:
-        if separator is None:
+    def rule(kinds: Arguments) -> Overload | None:
+        converts = [as_text(kind) for kind in kinds[separated:]]
+        if None in converts or (separated and (not converts or kinds[0] not in (Kind.TEXT, Kind.NULL))):
             return None
-        return joined(separator, [convert(value) for convert, value in zip(converts[1:], values) if value is not None])
 
-    return seeing_nulls(concat, Kind.TEXT, kinds)
+        def concat(*values: Any) -> str | None:
+            separator = values[0] if separated else ""
+            pairs = zip(converts, values[separated:])
+            texts = [convert(value) for convert, value in pairs if convert is not None and value is not None]
+            return None if separator is None else joined(separator, texts)
+
+        return seeing_nulls(concat, Kind.TEXT, kinds, optional=separated)
+
+    return rule
 
 
 _T, _I, _B = Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN
@@ -406,8 +396,8 @@ TEXT_FUNCTIONS: Final = {
     **_trim("rtrim", str.rstrip),
     **named("split_part", overload(split_part, _T, _T, _T, _I)),
     **named("split, str_split, string_split, string_to_array", seeing_nulls(_split, list_of(_T), (_T, _T))),
-    **named("concat", _concat),
-    **named("concat_ws", _concat_ws),
+    **named("concat", _concat(False)),
+    **named("concat_ws", _concat(True)),
     **{name: SqlFunction(_of_bytes(_hash(name), _T)) for name in ("md5", "sha1", "sha256")},
     **named("bit_length", overload(lambda text: 8 * len(text.encode()), _I, _T)),
     **named("hex, to_hex", *_of_bytes(lambda value: value.hex().upper(), _T), overload(_digits("X"), _T, _I)),
