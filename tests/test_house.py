@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 91_650, "lines of tests/": 80_900}
+NOT_MET = {"lines of timely/": 91_900, "lines of tests/": 80_900}
 """Budgets that are not met: what these may not exceed until they are."""
 
 
