@@ -145,9 +145,13 @@ class StateRegistry(Protocol):
 
 @attrs.define(eq=False)
 class StateDeclarations:
-    """How many ``parts`` of state one operator has registered; only the registry refers to them, and so to the state."""
+    """How many ``parts`` of state one operator has registered; only the registry refers to them, and so to the state.
+
+    It ``retains`` most of the objects that it makes: Python's full collections are to wait while its dataflow runs.
+    """
 
     registry: StateRegistry | None
     declared: bool = False
     parts: int = 0
     collection: bool = False
+    retains: bool = False

@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 from timely.differential.updates.rings import Ring
 from timely.differential.updates.updates import Diff, Update
 from timely.errors import require_package
+from timely.native import mypyc_attr
 from timely.operators.input_handle import InputHandle
 from timely.order import PartialOrder
 
@@ -21,6 +22,7 @@ T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TimedSession(Generic[T]):
     """What both kinds of sessions do with their time. One that nothing refers to is closed, as its input is."""
 

@@ -148,6 +148,7 @@ class Output(Generic[T, D]):
 
         route = key_route(placement.key)
         info.declare_collection()
+        info.state.retains = True
         info.register_state(lambda: ((None, item) for item in self._save()), self._load, rescale=rescale, at_rest=True)
 
     def _save(self) -> Iterator[_Held]:

@@ -209,7 +209,7 @@ def from_upserts(
         register_keyed_state(info, upserts.save, lambda items: upserts.load(items, capabilities[0]), lambda item: route(item[0]))
         index.connect(info)
         upserts.connect(port)
-        return guarded(upserts.logic, upserts.trace.size)
+        return guarded(info, upserts.logic, upserts.trace.size)
 
     builder.build(constructor)
     return UpsertSession(input, scope.allocator.index), Arrangement(output, index)

@@ -127,11 +127,11 @@ class InstalledDataflow:
         self.batcher = build.batcher
         self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
         operators = [child.scope for scope in self.scopes for child in scope.children if isinstance(child.scope, Operator)]
-        self._collects = any(operator.info.state.collection for operator in operators)
+        self._retains = any(operator.info.state.retains for operator in operators)
 
     def run(self) -> bool:
-        """Run every active operator once; return whether it is not complete yet. What collections make stays, mostly."""
-        if self._collects:
+        """Run every active operator once; return whether it is not complete yet."""
+        if self._retains:
             return without_full_collections(self.root.pull_internal_progress, (), (), ())
         return self.root.pull_internal_progress((), (), ())
 

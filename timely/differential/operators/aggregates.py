@@ -103,7 +103,7 @@ class Aggregate(ABC):
 class Count(Aggregate):
     """The number of values."""
 
-    kernel = "count"
+    kernel: str | None = "count"
 
     @override
     def of_counts(self, counts: Counts) -> Iterable[Counted]:
@@ -119,7 +119,7 @@ class Sum(Aggregate):
     """The sum of the values."""
 
     sums = True
-    kernel = "sum"
+    kernel: str | None = "sum"
 
     @override
     def of_counts(self, counts: Counts) -> Iterable[Counted]:

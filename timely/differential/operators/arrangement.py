@@ -6,9 +6,8 @@ The operator that arranges appends each delta to its trace and passes it on at o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, TypeAlias
 
-import attrs
 from typing_extensions import TypeVar
 
 from timely.dataflow import (
@@ -43,6 +42,10 @@ K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
 
 
+Messages: TypeAlias = Iterable[tuple[InputCapability[T], Container]]
+"""What has arrived at a port, of whatever containers."""
+
+
 class Import(Protocol):
     """The import of a trace into another dataflow."""
 
@@ -56,19 +59,19 @@ class Import(Protocol):
         """End it."""
 
 
-@attrs.define(eq=False)
 class Index:
     """The trace of an arrangement, and what concerns all who use it, in whatever scope."""
 
-    trace: Trace[Any]
-    key: Key | None
-    ring: Ring
-    path: str
-    scope: ScopeBuilder[Any]
-    activator: Activator | None = None
-    sync_activator: SyncActivator | None = None  # for readers that are collected, at any moment
-    ended: bool = False
-    imports: list[Callable[[], object]] = attrs.Factory(list)  # called when deltas have come, or the frontier has moved
+    def __init__(self, trace: Trace[Any], key: Key | None, ring: Ring, path: str, scope: ScopeBuilder[Any]) -> None:
+        self.trace = trace
+        self.key = key
+        self.ring = ring
+        self.path = path
+        self.scope = scope
+        self.activator: Activator | None = None
+        self.sync_activator: SyncActivator | None = None  # for readers that are collected, at any moment
+        self.ended = False
+        self.imports: list[Callable[[], object]] = []  # called when deltas have come, or the frontier has moved
 
     @property
     def pairs(self) -> bool:
@@ -224,13 +227,13 @@ def arrange(
             index.notify()
             return trace.maintain(appended)
 
-        return guarded(logic, trace.size)
+        return guarded(info, logic, trace.size)
 
     builder.build(constructor)
     return Arrangement(output, index)
 
 
-def _together(input: InputPort[T, Update], most: int) -> Iterator[tuple[InputCapability[T], list[Container]]]:
+def _together(input: Messages[T], most: int) -> Iterator[tuple[InputCapability[T], list[Container]]]:
     """Yield what has arrived in order; batches of one time and type in a row come together, of about ``most`` updates."""
     batches: list[Container] = []
     held, updates = None, 0

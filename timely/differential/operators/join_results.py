@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
-
-import attrs
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from timely.differential.updates.updates import Container, Diff, Kernel, Update
 
@@ -14,8 +12,7 @@ if TYPE_CHECKING:
     from timely.differential.updates.row_columns import Columns
 
 
-@attrs.frozen
-class JoinResult:
+class JoinResult(NamedTuple):
     """What a join makes of a pair: ``collect(results, key, left, right, diff)`` appends updates to a list.
 
     ``columns(keys, left, right)`` does the same for arrays, and returns the keys and the values of the records.

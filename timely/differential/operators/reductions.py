@@ -8,15 +8,14 @@ before ``t`` makes the output change at their least upper bound too, so the key 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-import attrs
-
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
 from timely.differential.operators.aggregates import Aggregate, Counted, Groups, counts_at
-from timely.differential.operators.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
+from timely.differential.operators.arrangement import Arrangement, Index, Messages, describe_shared, pact_for, register_trace
 from timely.differential.operators.due_times import Due, due_in
 from timely.differential.operators.reduce_tactics import ColumnReduce, ReadInput, ReduceTactic, RowReduce
 from timely.differential.operators.scope_lattice import bounds_in
@@ -43,8 +42,7 @@ _PER_UPDATE: Final = 16
 """Entries that columns read in the time in which a bag takes an update."""
 
 
-@attrs.frozen
-class Function:
+class Function(NamedTuple):
     """A function of a key and its values, ``rows(key, {value: count})``, and what does the same for columns."""
 
     rows: Callable[[Any, Counts], Iterable[Counted]]
@@ -165,19 +163,21 @@ class _Grouped(_Own, Generic[T]):
 class Restored(NamedTuple):
     """What waits for a key at a time, in a checkpoint: an update of its input, or nothing but the key."""
 
-    key: object
+    key: Any
     time: Any
     update: Update | None
 
 
-@attrs.define(eq=False)
 class _Waiting(Generic[T]):
     """What waits for one time to be complete."""
 
-    capability: Capability[T]
-    batches: list[Container] = attrs.Factory(list)
-    keys: dict[Any, None] = attrs.Factory(dict)
-    arrays: list[Array] = attrs.Factory(list)  # more keys: those of columns that the trace has already
+    __slots__ = ("arrays", "batches", "capability", "keys")
+
+    def __init__(self, capability: Capability[T]) -> None:
+        self.capability = capability
+        self.batches: list[Container] = []
+        self.keys: dict[Any, None] = {}
+        self.arrays: list[Array] = []  # more keys: those of columns that the trace has already
 
     def add_keys(self, taken: Keys) -> None:
         """Add keys of batches that the input has taken."""
@@ -261,7 +261,8 @@ class _Reduction(Generic[T]):
     def logic(self, input: InputPort[T, Update], output: OutputPort[T]) -> bool:
         """Receive what has arrived, and process the times that are complete."""
         limited = self.trace.has_limit
-        for capability, batch in input:
+        messages: Messages[T] = input
+        for capability, batch in messages:
             waiting = self.waiting(capability.time, capability.retain)
             waiting.batches.append(batch)
             if limited and sum(map(len, waiting.batches)) > self.trace.limits.delta:
@@ -394,11 +395,12 @@ def reduce_stream(
         register_trace(info, reduction.trace, key, stream.scope)
         info.describe(lambda: f"output: {reduction.trace.size()}")
         route = key_route(key)
-        register_keyed_state(
-            info, reduction.save, lambda items: reduction.load(items, capabilities[0]), lambda item: route(item.key)
-        )
+        load = partial(reduction.load, capability=capabilities[0])
+        register_keyed_state(info, reduction.save, load, lambda item: route(item.key))
         reduction.connect(port)
-        return guarded(reduction.logic, lambda: f"{reduction.input.trace.size()} of input and {reduction.trace.size()} of output")
+        return guarded(
+            info, reduction.logic, lambda: f"{reduction.input.trace.size()} of input and {reduction.trace.size()} of output"
+        )
 
     builder.build(constructor)
     return Arrangement(output, index)

@@ -8,11 +8,12 @@ epochs of one key would meet ``n`` entries each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
-from timely.differential.operators.arrangement import Arrangement, describe_shared
+from timely.differential.operators.arrangement import Arrangement, Messages, describe_shared
 from timely.differential.operators.due_times import due_in
 from timely.differential.operators.join_results import JoinResult
 from timely.differential.trace.deltas import Delta, Row
@@ -32,7 +33,7 @@ T = TypeVar("T", bound=PartialOrder)
 class Unjoined(NamedTuple):
     """An update of one side that waits to be joined, in a checkpoint."""
 
-    key: object
+    key: Any
     time: Any
     side: int
     update: Update
@@ -104,9 +105,9 @@ class _Join(Generic[T]):
     def logic(self, left: InputPort[T, Update], right: InputPort[T, Update], output: OutputPort[T]) -> bool:
         """Receive what has arrived, and join some of it; returns whether more is ready."""
         pending = self._pending
-        for side, port in enumerate((left, right)):
-            for capability, batch in port:
-                delta: Container = batch
+        ports: list[Messages[T]] = [left, right]
+        for side, port in enumerate(ports):
+            for capability, delta in port:
                 if side in self._kinds.missing and delta.chunk is None:  # to look at columns would make all of their rows
                     pairs = self._pairs_of[side]
                     self._kinds.see(side, (record[0] if pairs else record for record, _ in delta))
@@ -238,12 +239,13 @@ def join_arrangements(
         info.declare_collection()
         join = _Join(info, left, right, result)
         route = key_route(left.index.key)
-        register_keyed_state(info, join.save, lambda items: join.load(items, capabilities[0]), lambda item: route(item.key))
+        load = partial(join.load, capability=capabilities[0])
+        register_keyed_state(info, join.save, load, lambda item: route(item.key))
         join.connect(first, second)
         for index in dict.fromkeys((left.index, right.index)):
             describe_shared(info, index)
         info.at_end(join.close)
-        return guarded(join.logic, lambda: f"{left.index.trace.size()} and {right.index.trace.size()}")
+        return guarded(info, join.logic, lambda: f"{left.index.trace.size()} and {right.index.trace.size()}")
 
     builder.build(constructor)
     return output

@@ -13,6 +13,7 @@ from timely.differential.trace.deltas import Delta, Row, RowDelta
 from timely.differential.trace.entries import SHORT, Entry, compacted
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.updates import Update
+from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import Lattice
 
@@ -27,6 +28,7 @@ Keep: TypeAlias = Callable[[Any], bool]
 """Whether a reader sees a record."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Cursor(Generic[T]):
     """One reader of a trace, in a scope of its own: sees the deltas that it has processed, with times of that scope.
 

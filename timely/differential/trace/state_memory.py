@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final, Protocol
-from weakref import WeakSet, finalize, ref
+from weakref import WeakSet, finalize
 
+from timely.dataflow import OperatorInfo
 from timely.dataflow.containers.pickling import dumps
 from timely.errors import OutOfMemoryError
 from timely.memory import MemoryBudget
@@ -26,10 +27,6 @@ OBJECTS: Final = 4
 class Spillable(Protocol):
     """A trace, as far as its memory is concerned."""
 
-    @property
-    def budget(self) -> MemoryBudget:
-        """The memory budget that it is in."""
-
     def held(self) -> int:
         """Return about how many bytes it has in memory and could move to disk."""
 
@@ -42,7 +39,7 @@ class Spillable(Protocol):
 
 class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.traces: WeakSet[Spillable] = WeakSet()
+        self.memories: WeakSet[StateMemory] = WeakSet()
 
 
 _threads: Final = _OfThread()
@@ -51,15 +48,15 @@ _threads: Final = _OfThread()
 class StateMemory:
     """What one trace has in memory, as the budget counts it."""
 
-    __slots__ = ("__weakref__", "_counted", "_every", "_rows", "_since", "_trace", "budget")
+    __slots__ = ("__weakref__", "_counted", "_every", "_since", "budget", "trace")
 
     def __init__(self, budget: MemoryBudget, trace: Spillable, every: int) -> None:
         self.budget = budget
         self._every = every
-        self._trace = ref(trace)
+        self.trace = trace
         self._counted = [0]
         self._since = 0  # updates that were appended since
-        finalize(trace, _give_back, budget, self._counted).atexit = False
+        finalize(self, _give_back, budget, self._counted).atexit = False
 
     def appended(self, updates: int) -> None:
         """Count the trace now and then; beyond the limit move the largest traces to disk."""
@@ -67,12 +64,10 @@ class StateMemory:
         if self._since < self._every:
             return
         self._since = 0
-        trace = self._trace()
-        assert trace is not None
-        _threads.traces.add(trace)
+        _threads.memories.add(self)
         limit = self.budget.limit or 0
-        while not self.count(trace.held()) or self.budget.used > limit:
-            sizes = {each: each.held() for each in _threads.traces if each.budget is self.budget}
+        while not self.count(self.trace.held()) or self.budget.used > limit:
+            sizes = {each.trace: each.trace.held() for each in _threads.memories if each.budget is self.budget}
             largest = max(sizes, key=sizes.__getitem__)
             if sizes[largest] * 4 * len(sizes) <= limit:
                 break
@@ -103,8 +98,9 @@ class StateMemory:
         return len(rows) * (OBJECTS * size + ENTRY * entries) // len(sample)
 
 
-def guarded(logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[..., Any]:
+def guarded(info: OperatorInfo, logic: Callable[..., Any], sizes: Callable[[], str]) -> Callable[..., Any]:
     """Return the logic of an operator whose state is ``sizes()``; it raises ``OutOfMemoryError`` if the memory is not enough."""
+    info.state.retains = True
 
     def run(*ports: Any) -> Any:
         try:

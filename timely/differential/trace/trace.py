@@ -68,7 +68,6 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__",
         "_cursors",
         "_grown",
         "_memory",

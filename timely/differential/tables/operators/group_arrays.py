@@ -429,6 +429,6 @@ def group_results(stream: Stream[T, Update], forms: Sequence[Sums], name: str, *
                     pairs = chain.from_iterable(map(groups.pairs, changes))
                     listener(time, RowDelta(consolidate(pairs)))
 
-        return guarded(logic, lambda: f"{len(groups.codes):,} groups")
+        return guarded(info, logic, lambda: f"{len(groups.codes):,} groups")
 
     return unary_frontier(stream, pact_for(False, None), name, constructor)
