@@ -805,3 +805,4 @@ select o.id from orders o where o.amount <= any ((select n from lines) union (se
 select o.id, i from orders o, range(o.amount % 4) r(i) where i > 0;
 select id, g.generate_series, ordinality from orders, generate_series(id, id + 3, 2) with ordinality g where amount is not null;
 select x, count(o.id) from generate_series(0, 9) s(x) left join orders o on o.amount = x group by x;
+select * from (select count(*) as n, sum(amount) as s from orders) a, (select max(n) as m from lines) b limit 100;

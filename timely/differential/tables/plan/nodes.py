@@ -298,6 +298,9 @@ def least_and_most_rows(plan: QueryPlan) -> tuple[int, float]:
     if isinstance(plan, FilterRows | DistinctRows | Windows):
         least, most = least_and_most_rows(plan.input)
         return (0 if isinstance(plan, FilterRows) else min(least, 1) if isinstance(plan, DistinctRows) else least), most
+    if isinstance(plan, JoinRows) and plan.how == "inner":
+        (least, most), (fewest, greatest) = map(least_and_most_rows, (plan.left, plan.right))
+        return (0 if plan.conditions else least * fewest), most and greatest and most * greatest
     if isinstance(plan, TopK):
         least, most = least_and_most_rows(plan.input)
         limit = float("inf") if plan.take is None or plan.by else plan.take
