@@ -17,6 +17,7 @@ from timely.differential.operators.handles import TraceHandle
 from timely.differential.outputs import Output
 from timely.differential.updates.rings import Ring
 from timely.differential.upserts import UpsertSession, from_upserts
+from timely.differential.why_provenance import Provenance, why
 from timely.errors import CollectionMismatch, CompactedError, DifferenceError, NotCompleteError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "CollectionMismatch",
     "CompactedError",
     "DifferenceError",
+    "Provenance",
     "InputSession",
     "NotCompleteError",
     "Output",
@@ -51,6 +53,7 @@ __all__ = [
     "source_tables",
     "sql",
     "table",
+    "why",
 ]
 
 if not TYPE_CHECKING:  # where type checkers see it, they accept every name

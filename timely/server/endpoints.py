@@ -50,6 +50,7 @@ from timely.server.row_encoding import (
     event_head,
     json_pieces,
     pieces,
+    row_object,
     rows_of,
 )
 from timely.server.served_relations import Answer, ViewDescription
@@ -161,6 +162,7 @@ class Endpoints:
         routes.router.add_get("/views", _weak(self._overview))
         routes.router.add_get("/views/{name}", _weak(self._rows))
         routes.router.add_get("/views/{name}/changes", _weak(self._changes), allow_head=False)
+        routes.router.add_get("/views/{name}/why", _weak(self._why))
         routes.router.add_post("/query", _weak(self._query))
         routes.router.add_post("/script", _weak(self._script))
         routes.router.add_post("/tables/{name}", _weak(self._write))
@@ -261,6 +263,20 @@ class Endpoints:
         answer = self._views.read(name, subject.where, limit)
         subject.check(answer.columns)
         return _content(name, answer, accept)
+
+    async def _why(self, request: web.Request) -> web.StreamResponse:
+        assert self._loop is not None
+        return web.json_response(
+            await self._loop.run_in_executor(self._queries, self._explained, _view(request), list(request.query.items()))
+        )
+
+    def _explained(self, name: str, parameters: list[tuple[str, str]]) -> dict[str, Any]:
+        provenance = self._views.why(name, self._subject(name, parameters).where)
+        inputs = {
+            table: [[row_object(self._views.describe(table).columns, row), count] for row, count in rows.items()]
+            for table, rows in provenance.inputs.items()
+        }
+        return {"row": row_object(self._views.describe(name).columns, provenance.row), "inputs": inputs}
 
     def _subject(self, name: str, parameters: Sequence[tuple[str, str]] = ()) -> _Subject:
         columns = self._views.describe(name).columns

@@ -11,6 +11,7 @@ import logging
 import threading
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
@@ -18,6 +19,7 @@ import attrs
 from timely.differential.tables.names.user_functions import Functions
 from timely.differential.tables.values.kinds import Column, row_check
 from timely.differential.updates.updates import consolidate
+from timely.differential.why_provenance import Advance, Provenance, provenance_of
 from timely.errors import (
     ConfigurationError,
     DifferenceError,
@@ -364,6 +366,33 @@ class ServedRelations:
                 where = [RowCondition(place, "eq", value) for place, value in zip(places, values)]
                 changes += [(row, -count) for row, count in table.contents.find(where)]
         return changes
+
+    def why(self, name: str, row: Row) -> Provenance:
+        """Return which rows of tables a row of a view follows from; ``ConfigurationError`` where it is not there."""
+        with self.reading:
+            needed, left = set[str](), [self.of(name).name]
+            while left:
+                needed.add(each := left.pop())
+                left += self.by_name[each].definition.reads
+            definitions = {each.name: each.definition for each in self.by_name.values() if each.name in needed}
+            views = [each for each in definitions if self.by_name[each].kind == "view"]
+            tables = {each: dict(self.by_name[each].contents.rows) for each in definitions if each not in views}
+
+        def start() -> Advance:
+            relations = {each: attrs.evolve(self.new_relation(definitions[each]), saves=False) for each in definitions}
+            times = count(self.time + 1)
+
+            def advance(changes: Mapping[str, Sequence[Change]]) -> list[Change] | None:
+                epoch = Epoch({each: list(news) for each, news in changes.items()}, {})
+                compute(relations, views, epoch, self.limits.query_seconds)
+                if any(epoch.errors.values()):
+                    return None
+                apply(relations, next(times), epoch)
+                return epoch.changes.get(self.of(name).name, [])
+
+            return advance
+
+        return provenance_of(start, tables, row, self.limits.query_seconds)
 
     def check_whole(self) -> None:
         """Raise ``ViewError`` where no epoch can be computed any more."""

@@ -26,6 +26,7 @@ from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functi
 from timely.differential.tables.sources import warn_of_order
 from timely.differential.tables.values.kinds import columns_of, row_check
 from timely.differential.updates.updates import consolidate
+from timely.differential.why_provenance import Provenance
 from timely.errors import CompactedError, ConfigurationError, SqlError, ViewError
 from timely.memory import MemoryBudget, system_memory_left
 from timely.server.catalog import Catalog
@@ -383,6 +384,27 @@ class Views:
         if later is None:
             raise CompactedError(f"{name}: the changes after epoch {since} are not remembered: read it anew")
         return later
+
+    def why(self, name: str, where: Sequence[RowCondition] = (), *, row: Row | None = None) -> Provenance:
+        """Return why ``row`` is in a view, or the row that fulfils all conditions: rows of tables over which the view has it.
+
+        ``ConfigurationError`` where it is not there, or not one; ``ViewError`` for a view that has failed.
+
+        >>> views = Views()
+        >>> views.table("orders", "customer string, price long", [("ada", 30), ("bob", 5), ("bob", 9)])
+        >>> views.view("dearest", "select customer, max(price) as price from orders group by customer")
+        >>> print(views.why("dearest", row=("bob", 9)))
+        ('bob', 9) follows from
+          orders: ('bob', 9)
+        """
+        if row is None:
+            rows = self.read(name, where, 1)
+            if rows.more or not rows.rows:
+                raise ConfigurationError(
+                    f"why of {name}: give conditions that one row fulfils, not {'several' if rows.more else 'none'}"
+                )
+            row = rows.rows[0][0]
+        return self._relations.why(name, row)
 
     def describe(self, name: str) -> ViewDescription:
         """Return what a table, view or query is at the current time."""

@@ -1,0 +1,138 @@
+"""Why a row is there: over the rows that are named alone the result has it, as DuckDB says too, and without any of them not."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.differential.beside_duckdb import register, typed
+from tests.differential.random_queries import Queries
+from tests.differential.sql_epochs import SCHEMAS, edge, line, order
+from tests.server.client import ask
+from timely.differential import why
+from timely.errors import ConfigurationError, SqlError, ViewError
+from timely.server import Limits, Views, ViewServer
+
+
+def paths(edges: Any, roots: Any) -> Any:
+    """The number of steps to each node."""
+
+    def step(scope: Any, steps: Any) -> Any:
+        onwards = steps.join_map(edges.enter(scope), lambda _, steps, node: (node, steps + 1))
+        return roots.enter(scope).map(lambda root: (root, 0)).concat(onwards).min_by_key()
+
+    return roots.map(lambda root: (root, 0)).iterate(step)
+
+
+def in_duckdb(query: str, inputs: Mapping[str, Mapping[Any, int]]) -> Counter[Any]:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect() as connection:
+        connection.execute("set timezone = 'UTC'")
+        for name, schema in SCHEMAS.items():
+            register(connection, name, list(Counter(dict(inputs.get(name, {}))).elements()), schema)
+        return typed((row, 1) for row in connection.execute(query).fetchall())
+
+
+def check_query(seed: int) -> int:
+    """Ask why some rows of a random query are there, and return how many they are."""
+    chance, query = random.Random(seed), Queries(seed).query()
+    views = Views()
+    for (name, schema), make in zip(SCHEMAS.items(), (order, line, edge)):
+        views.table(name, schema, [make(chance) for _ in range(8)])
+    try:
+        views.view("v", query)
+        rows = views.read("v").rows
+    except (SqlError, ViewError):
+        return 0
+    for row, _ in rows[:2]:
+        inputs = views.why("v", row=row).inputs
+        (wanted,) = typed([(row, 1)])
+        assert in_duckdb(query, inputs)[wanted] > 0, (query, row, inputs)
+        for name, chosen in inputs.items():
+            for each in chosen:
+                fewer = {**inputs, name: {other: times for other, times in chosen.items() if other is not each}}
+                assert not in_duckdb(query, fewer)[wanted], (query, row, inputs, each)
+    return len(rows[:2])
+
+
+def test_rows_of_random_queries_follow_from_few_rows_that_duckdb_needs_too() -> None:
+    assert sum(check_query(seed) for seed in range(30, 50)) > 15
+
+
+@pytest.mark.soak
+def test_rows_of_three_thousand_random_queries_follow_from_few_rows() -> None:
+    assert sum(check_query(seed) for seed in range(1000, 4000)) > 3000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_shortest_path_is_explained_by_its_edges(seed: int) -> None:
+    chance = random.Random(seed)
+    edges = {(chance.randrange(60), chance.randrange(60)): chance.randint(1, 2) for _ in range(200)}
+    steps, reached = {0: 0}, [0]
+    for node in reached:
+        for source, target in sorted(edges):
+            if source == node and target not in steps:
+                steps[target] = steps[node] + 1
+                reached.append(target)
+    node = reached[-1]
+    inputs = why(paths, {"edges": edges, "roots": [0]}, (node, steps[node])).inputs
+    path = inputs["edges"]
+    assert inputs["roots"] == {0: 1}
+    assert len(path) == steps[node]
+    assert path.items() <= edges.items()
+    here = 0
+    while here != node:  # the edges make one path
+        ((_, here),) = [each for each in path if each[0] == here]
+
+
+def test_a_row_that_is_not_there_and_programs_that_change_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"the result has no row 7"):
+        why(lambda words: words.map(len), {"words": ["to", "be"]}, 7)
+    builds = count(1)
+
+    def changed(words: Any) -> Any:
+        number = next(builds)
+        return words.map(lambda _: number)
+
+    with pytest.raises(ConfigurationError, match="over some rows once and once not"):
+        why(changed, {"words": ["to"]}, 1)
+    with pytest.raises(ConfigurationError, match="not found out in 0 s"):
+        why(lambda words: words, {"words": ["to"]}, "to", seconds=0.0)
+
+
+def test_rows_without_which_the_program_fails_are_named() -> None:
+    def shares(parts: Any, wholes: Any) -> Any:
+        whole = wholes.map(lambda n: ("all", n)).count_by_key().map(lambda each: ("all", each[1]))
+        return (
+            parts.map(lambda n: ("all", n))
+            .concat(whole.map(lambda each: ("all", -each[1])))
+            .reduce(lambda key, rows: [(1 / sum(value < 0 for value, _ in rows), 1)])
+        )
+
+    explanation = why(shares, {"parts": [2, 3], "wholes": [9, 8]}, ("all", 1.0))
+    assert explanation.inputs == {"wholes": {9: 1}} or explanation.inputs == {"wholes": {8: 1}}
+
+
+def test_views_of_views_are_explained_by_rows_of_tables_over_http() -> None:
+    views = Views(Limits(query_seconds=20))
+    views.table("orders", "customer string, price long", [("ada", 30), ("bob", 5), ("bob", 9), ("eve", 9)])
+    views.table("places", "customer string, place string", [("ada", "Rome"), ("bob", "Oslo"), ("eve", "Oslo")])
+    views.view("totals", "select customer, sum(price) as total from orders group by customer")
+    views.view("by_place", "select place, max(total) as most from totals join places using (customer) group by place")
+    with ViewServer(views) as server:
+        answer = ask(server.port, "/views/by_place/why?place=Oslo").content
+        assert answer["row"] == {"place": "Oslo", "most": 14}
+        assert answer["inputs"]["places"] == [[{"customer": "bob", "place": "Oslo"}, 1]]
+        assert sorted(row["price"] for row, _ in answer["inputs"]["orders"]) == [5, 9]
+        for query, reason in (
+            ("", "one row fulfils, not several"),
+            ("?place=Bonn", "not none"),
+            ("?town=Oslo", "no column 'town'"),
+        ):
+            reply = ask(server.port, f"/views/by_place/why{query}")
+            assert (reply.status, reason in str(reply.content)) == (400, True)
