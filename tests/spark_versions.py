@@ -31,6 +31,7 @@ SLICE: Final = {
         "tests/spark/test_run.py::test_several_inputs_and_several_outputs",
         "tests/spark/test_stream.py::test_rows_of_every_type_come_through",
         "tests/spark/test_maintain.py::test_a_view_is_what_spark_makes_of_the_accumulated_data",
+        "tests/graphs/graph_frame/test_drop_in.py",
         "tests/graphs/graph_frame/test_pregel_builder.py",
     ),
 }

@@ -16,10 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
     [
         (
             "Spark",
-            ["tests/spark/test_run.py::test_one", "tests/spark/test_types.py::test_two[a::b]", "timely/spark/batch.py::run"],
+            ["tests/spark/test_run.py::test_one", "tests/graphs/test_spark.py::test_two[a::b]", "timely/spark/batch.py::run"],
         ),
         ("streams on Spark", ["tests/spark/test_stream.py::test_one", "timely/spark/streaming/query.py::Query"]),
-        ("graphs on Spark", ["tests/graphs/test_spark.py::test_one", "timely/graphs/graphframes/graph_frame.py::GraphFrame"]),
         ("programs with a Spark session", ["tests/test_docs.py::test_one", "tests/test_readme.py::test_two"]),
         ("tests/graphs/test_strong.py", ["tests/graphs/test_strong.py::test_one", "tests/graphs/test_strong.py::test_two"]),
         ("tests/soak/test_stream.py", ["tests/soak/test_stream.py::test_one"]),

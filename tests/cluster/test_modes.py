@@ -12,11 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import timely
-from tests.cluster.clusters import SLOTS, slots_of
+from tests.cluster.clusters import SLOTS
 from timely import spark as ts
 from timely.differential.spark import changes, maintain
 from timely.errors import OperatorError
-from timely.graphs.spark import connected_components
 
 pytestmark = pytest.mark.cluster
 
@@ -68,12 +67,6 @@ def test_a_loop_over_several_inputs_gives_the_same(session: SparkSession) -> Non
     result.unpersist()
 
 
-def test_graph_algorithms_give_the_same(session: SparkSession) -> None:
-    edges = session.createDataFrame([("a", "b"), ("b", "c"), ("x", "y"), ("z", "z")], "src string, dst string")
-    actual = {row.node: row.component for row in connected_components(edges, workers=SLOTS).collect()}
-    assert actual == {"a": "a", "b": "a", "c": "a", "x": "x", "y": "x", "z": "z"}
-
-
 def through(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:
     return streams
 
@@ -117,7 +110,3 @@ def test_a_view_gives_the_same(session: SparkSession, tmp_path: Path) -> None:
     handle.await_termination()
     rows = session.read.parquet(str(tmp_path / "view" / "epoch=0")).collect()
     assert sorted(map(tuple, rows)) == [(0, 51, "insert", 0), (1, 50, "insert", 0)]
-
-
-def test_every_slot_is_there(session: SparkSession) -> None:
-    assert slots_of(session) == SLOTS

@@ -362,23 +362,3 @@ def test_a_plan_names_its_algorithm(session: SparkSession, capsys: pytest.Captur
     for name, plan in plans.items():
         plan().explain()
         assert f"timely {name}(" in capsys.readouterr().out
-
-
-def test_a_star_import_brings_the_algorithms_and_nothing_else() -> None:
-    brought: dict[str, object] = {}
-    exec("from timely.graphs.spark import *", brought)
-    assert {name for name in brought if name != "__builtins__"} == {
-        "AggregateMessages",
-        "AggregateNeighbors",
-        "GraphFrame",
-        "GraphResult",
-        "Pregel",
-        "breadth_first_search",
-        "connected_components",
-        "label_propagation",
-        "pagerank",
-        "pregel",
-        "shortest_paths",
-        "strongly_connected_components",
-        "triangle_count",
-    }

@@ -35,6 +35,7 @@ def keep(frame: DataFrame) -> DataFrame:
     deadline = time.monotonic() + 600
     while not any(info.id() == number and info.isCached() for info in cached.sc().getRDDStorageInfo()):
         assert time.monotonic() < deadline, "Spark does not say that the table is in its cache"
+        time.sleep(0.02)
     return frame
 
 

@@ -28,8 +28,8 @@ def commits(shop: Shop, number: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("version", "keys"),
     [
-        pytest.param("long", [], id="rows-long"),
         pytest.param("string", ["id"], id="keys-string"),
+        pytest.param("long", [], id="rows-long", marks=pytest.mark.soak),
         pytest.param("string", [], id="rows-string", marks=pytest.mark.soak),
         pytest.param("long", ["id"], id="keys-long", marks=pytest.mark.soak),
     ],

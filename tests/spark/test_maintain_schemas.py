@@ -129,7 +129,7 @@ def line(kind: str, op: str, row: Mapping[str, Any] | None, before: Mapping[str,
 
 
 @pytest.mark.parametrize(
-    "kind", ["append", "debezium", "upserts", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("delta", "keys"))]
+    "kind", ["debezium", "upserts", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("append", "delta", "keys"))]
 )
 def test_a_view_keeps_its_state_where_a_source_gains_moves_and_widens_columns(
     session: SparkSession, tmp_path: Path, kind: str
@@ -162,13 +162,8 @@ def test_a_view_keeps_its_state_where_a_source_gains_moves_and_widens_columns(
     assert held == Counter(rows)
 
 
-@pytest.mark.parametrize(
-    "columns", ["id int, who string", "id int, who string, paid decimal(5, 1)", "id int, who int, paid decimal(5, 2)"]
-)
 @pytest.mark.parametrize("kind", ["append", "debezium"])
-def test_what_changes_otherwise_is_refused_with_how_to_go_on(
-    session: SparkSession, tmp_path: Path, kind: str, columns: str
-) -> None:
+def test_what_changes_otherwise_is_refused_with_how_to_go_on(session: SparkSession, tmp_path: Path, kind: str) -> None:
     folder, (schema, feed) = FeedFolder(tmp_path / "rows"), FEEDS[kind]
 
     def start(columns: str) -> None:
@@ -178,5 +173,6 @@ def test_what_changes_otherwise_is_refused_with_how_to_go_on(
 
     folder.put(line(kind, "c", {"id": 1, "who": "ada", "paid": 1}))
     start(BEFORE)
-    with pytest.raises(SchemaError, match=r"input 'rows' has .*; in the checkpoint it has .*use a new directory .* snapshot="):
-        start(columns)
+    for columns in ("id int, who string", "id int, who string, paid decimal(5, 1)", "id int, who int, paid decimal(5, 2)"):
+        with pytest.raises(SchemaError, match=r"input 'rows' has .*; in the checkpoint .*use a new directory .* snapshot="):
+            start(columns)

@@ -183,17 +183,8 @@ def test_the_result_is_a_dataframe_like_any(numbers: DataFrame, tmp_path: Path) 
     assert frame.sparkSession.read.parquet(str(tmp_path / "out")).agg(F.sum("n")).collect()[0][0] == 4950
 
 
-def test_every_worker_runs_without_a_row(session: SparkSession) -> None:
-    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
-        alive = scope.to_stream([1]).map_batch(lambda ones: pa.RecordBatch.from_pydict({"n": ones}))
-        return {"all": numbers.concat(alive)}
-
-    empty = session.range(5).where("false").select(F.col("id").alias("n"))
-    assert rows(ts.run(build, {"numbers": empty}, {"all": "n long"}, workers=3)["all"]) == Counter({(1,): 3})
-
-
-@pytest.mark.parametrize(("inputs", "options"), [(1, {"epoch": "n"}), (2, {"key": "n"})], ids=str)
-def test_every_worker_runs_without_a_row_to_be_put_in_order(session: SparkSession, inputs: int, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("inputs", "options"), [(1, {}), (1, {"epoch": "n"}), (2, {"key": "n"})], ids=str)
+def test_every_worker_runs_without_a_row(session: SparkSession, inputs: int, options: dict[str, Any]) -> None:
     def build(scope: timely.ScopeBuilder[int], **numbers: timely.Stream[int, Any]) -> Streams:
         alive = scope.to_stream([1]).map_batch(lambda ones: pa.RecordBatch.from_pydict({"n": ones}))
         return {"all": alive.concat(*numbers.values())}
@@ -201,11 +192,6 @@ def test_every_worker_runs_without_a_row_to_be_put_in_order(session: SparkSessio
     empty = session.range(5).where("id > 7").select(F.col("id").alias("n"))
     result = ts.run(build, {f"numbers{at}": empty for at in range(inputs)}, {"all": "n long"}, workers=3, **options)["all"]
     assert rows(result) == Counter({(1,): 3})
-
-
-def test_fewer_rows_than_workers(session: SparkSession) -> None:
-    result = ts.run(through, {"x": session.range(1)}, {"x": "id long"}, workers=3)
-    assert rows(result["x"]) == Counter([(0,)])
 
 
 def seen_epochs(column: str) -> Callable[..., Streams]:
@@ -271,24 +257,6 @@ def test_equal_keys_of_two_inputs_meet_in_one_worker(session: SparkSession) -> N
     assert homes == {(row.text, row.pid) for row in result["right"].collect()}
     assert len(homes) == 10
     result.unpersist()
-
-
-def test_a_loop_ends_across_workers(session: SparkSession) -> None:
-    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
-        with scope.iterative() as loop:
-            handle, again = loop.feedback()
-            every = numbers.map_batch(lambda batch: batch.column("id").to_pylist()).enter(loop).concat(again)
-            more, done = (
-                every.exchange(lambda x: x)
-                .map(lambda x: x if x == 1 else 3 * x + 1 if x % 2 else x // 2)
-                .branch(lambda x: x == 1)
-            )
-            more.connect_loop(handle)
-            ones = done.leave()
-        return {"ones": ones.map_batch(lambda batch: pa.RecordBatch.from_pydict({"x": batch}))}
-
-    numbers = session.range(1, 40)
-    assert rows(ts.run(build, {"numbers": numbers}, {"ones": "x long"}, workers=3)["ones"]) == Counter({(1,): 39})
 
 
 def runs_known() -> int:

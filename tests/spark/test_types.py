@@ -31,7 +31,7 @@ from timely.spark.plan import can_hash, check_types
 
 spark = pytest.mark.spark
 
-LONG = "repeat('ü', 500000)"
+LONG = "repeat('ü', 100000)"
 COLUMNS = {
     "tiny": "1Y, -128Y, 127Y",
     "small": "0S, -32768S, 32767S",
@@ -133,7 +133,7 @@ def test_columns_may_have_any_names(session: SparkSession, several: bool) -> Non
 
 
 @spark
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name in ("c`d", "", "timely_table")])
 def test_a_key_and_an_epoch_may_have_any_name(session: SparkSession, name: str) -> None:
     frame = session.range(3).toDF(name)
     plan = ts.plan.InputPlan.of({"one": frame, "two": frame}, {"two": name}, name)
@@ -213,7 +213,7 @@ def test_a_key_that_cannot_be_hashed(session: SparkSession, value: str) -> None:
 
 @spark
 @SINCE_4
-@pytest.mark.parametrize("key", ["k", "struct(array(k) as one, k as two)"])
+@pytest.mark.parametrize("key", [pytest.param("k", marks=pytest.mark.soak), "struct(array(k) as one, k as two)"])
 def test_strings_that_are_equal_by_their_collation_meet_across_inputs(session: SparkSession, key: str) -> None:
     letters = "select substr('abcdefghij', 1 + int(id % 10), 1) as letter, id from range(40)"
     cased = f"select letter, if(id < 20, letter, upper(letter)) collate utf8_lcase as k from ({letters})"

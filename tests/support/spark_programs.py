@@ -1,6 +1,7 @@
-"""Programs that make a Spark session each, run one after another in one process: Java starts once for all of them.
+"""Programs with a Spark session, run one after another in one process: Java starts once for all of them.
 
-A program has a ``__main__`` and a folder of its own. The session that it leaves is stopped.
+A program has a ``__main__`` and a folder of its own. One that asks for a local session gets a new one on the context that is up:
+a context more takes 3 s. Others begin without one.
 """
 
 from __future__ import annotations
@@ -74,7 +75,6 @@ class SparkPrograms:
 def _run(source: str, folder: str, name: str) -> int:
     """Run a program as a script would be, and return its exit status."""
     from pyspark import SparkContext  # only this process needs it
-    from pyspark.sql import SparkSession
 
     main = ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -86,15 +86,32 @@ def _run(source: str, folder: str, name: str) -> int:
         hadoop = gateway.jvm.org.apache.hadoop
         hadoop.fs.FileSystem.getLocal(hadoop.conf.Configuration()).setWorkingDirectory(hadoop.fs.Path(folder))
     try:
+        _prepare("local_session(" in source)
         exec(compile(source, name, "exec"), vars(main))
     except BaseException:
         traceback.print_exc()
         return 1
     finally:
-        if (session := SparkSession.getActiveSession()) is not None:
-            session.stop()
         sys.stdout.flush()
     return 0
+
+
+def _prepare(local: bool) -> None:
+    """Leave nothing of the session of another program: no views, settings or streams, and with ``local`` a new one."""
+    from pyspark.sql import SparkSession
+
+    from timely.spark import local_session
+
+    session = SparkSession.getActiveSession()
+    if not local and session is not None:
+        session.stop()
+    if local:
+        session = session or local_session(3)
+        for query in session.streams.active:
+            query.stop()
+        session.catalog.clearCache()
+        SparkSession._instantiatedSession = None  # the new one takes its place
+        session.newSession()
 
 
 if __name__ == "__main__":

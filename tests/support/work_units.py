@@ -1,4 +1,4 @@
-"""Which test files run in one process, where several processes share the tests: those that start Spark's Java make four units.
+"""Which test files run in one process, where several processes share the tests: those that start Spark's Java make three units.
 
 A start takes 8 s of processor time, and what Java has compiled is lost with it. One unit would run for longer than all else does.
 """
@@ -22,6 +22,4 @@ def work_unit(root: Path, test: str) -> str:
         return file
     if starts["programs"]:
         return "programs with a Spark session"
-    if "graphs" in folders:
-        return "graphs on Spark"
     return "streams on Spark" if STREAMS.search(text) else "Spark"

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
@@ -48,26 +48,6 @@ _HOPELESS = (ConfigurationError, GraphError, SchemaError)
 """Errors that another attempt would only repeat."""
 
 _log = logging.getLogger(__name__)
-
-
-class Reports(Protocol):
-    """What is known of a run, as :class:`Result` has it."""
-
-    @property
-    def failure(self) -> TimelyError | None:
-        """See :attr:`Result.failure`."""
-
-    @property
-    def progress(self) -> RunProgress | None:
-        """See :attr:`Result.progress`."""
-
-    @property
-    def metrics(self) -> Metrics:
-        """See :attr:`Result.metrics`."""
-
-    @property
-    def resumed(self) -> list[int]:
-        """See :attr:`Result.resumed`."""
 
 
 class DriverReports:
@@ -106,7 +86,9 @@ class Result(Mapping[str, DataFrame]):
     action puts the rows of all into Spark's cache, so that one run serves them all; :meth:`unpersist` frees it.
     """
 
-    def __init__(self, frames: Mapping[str, DataFrame], cached: DataFrame | None, reports: Reports) -> None:
+    def __init__(
+        self, frames: Mapping[str, DataFrame], cached: DataFrame | None, reports: DriverReports | ObservedReports
+    ) -> None:
         self._frames = dict(frames)
         self._cached = cached
         self._reports = reports
@@ -323,7 +305,9 @@ def _by_number(schema: StructType) -> StructType:
     return StructType([StructField(column_name(at), field.dataType, field.nullable) for at, field in enumerate(schema)])
 
 
-def _unpacked(packed: DataFrame, schemas: Mapping[str, StructType], workers: int, reports: Reports) -> Result:
+def _unpacked(
+    packed: DataFrame, schemas: Mapping[str, StructType], workers: int, reports: DriverReports | ObservedReports
+) -> Result:
     """Return the outputs. The shuffle leaves each row in its worker's partition, and makes a stage that Spark can retry."""
     F = functions_of(packed.sparkSession)
     shuffled = stay_in_partitions(packed, workers, F)

@@ -1,13 +1,12 @@
 """The algorithms of a ``GraphFrame``: the cases of GraphFrames' own tests, what networkx finds, and the conventions.
 
-A job of Spark takes a second or two, so most are for ``pytest -m soak``. ``test_a_little_of_each`` and the examples of the
-methods run always.
+A job of Spark takes a second or two, so most are for ``pytest -m soak``. The examples of the methods and ``test_drop_in`` run
+always.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -21,7 +20,6 @@ from pyspark.storagelevel import StorageLevel
 
 from tests.graphs.graph_frame.graphs import KNOWS, PEOPLE, column, graph_of, people, rows
 from timely import ConfigurationError, SchemaError
-from timely.errors import TimelyWarning
 from timely.graphs.spark import AggregateMessages as AM
 from timely.graphs.spark import AggregateNeighbors as AN
 from timely.graphs.spark import GraphFrame, connected_components
@@ -37,16 +35,6 @@ def known() -> nx.MultiDiGraph:
     graph.add_nodes_from(IDS)
     graph.add_edges_from((src, dst) for src, dst, _ in KNOWS)
     return graph
-
-
-def test_a_little_of_each(session: SparkSession) -> None:
-    """A cycle of three, one vertex beside it, and one without edges."""
-    g = graph_of(session, "abcde", [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")], "string").cache()
-    g.validate()
-    assert column(g.stronglyConnectedComponents(3), "component") == {**dict.fromkeys("abc", "a"), "d": "d", "e": "e"}
-    assert column(g.k_core(), "kcore") == {"a": 2, "b": 2, "c": 2, "d": 1, "e": 0}
-    assert rows(g.detectingCycles()) == [(["a", "b", "c", "a"],)]
-    g.unpersist()
 
 
 # -- components and labels -----------------------------------------------------------------------------------------------
@@ -170,7 +158,9 @@ def test_shortest_paths_to_ids_of_another_type(session: SparkSession) -> None:
         g.shortestPaths([3])
 
 
-@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+@pytest.mark.parametrize(
+    "kind", ["timestamp", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("date", "timestamp_ntz"))]
+)
 def test_landmarks_of_before_the_gregorian_calendar(session: SparkSession, kind: str) -> None:
     old, new = (date(999, 5, 5), date(2024, 1, 1)) if kind == "date" else (datetime(999, 5, 5, 7), datetime(2024, 1, 1))
     g = graph_of(session, [old, new], [(new, old)], kind)
@@ -307,25 +297,8 @@ def test_messages_that_are_refused(session: SparkSession, parameters: dict[str, 
 
 @pytest.mark.soak
 def test_neighbors(session: SparkSession) -> None:
-    """Walks of likes from 1 to 4, or of anything in two hops; and what both conditions together drop."""
-    g = people(session)
-    hops: dict[str, Any] = {"accumulator_names": ["n", "names"], "accumulator_inits": [F.lit(0), "name"]}
-    updates: dict[str, Any] = {"accumulator_updates": [F.col("n") + 1, F.concat("names", F.lit("-"), AN.dst_attr("name"))]}
-    walks = g.aggregate_neighbors(
-        F.col("id") == 1,
-        **hops,
-        **updates,
-        max_hops=3,
-        target_condition=AN.dst_attr("id") == 4,
-        required_vertex_attributes=["name"],
-    )
-    assert walks.columns == ["n", "names", "id", "hop"]
-    assert rows(walks) == [(3, "Ada-Bob-Cy-Di", 4, 3), (3, "Ada-Bob-Cy-Di", 4, 3)]
-    filtered = g.aggregate_neighbors(
-        "id = 1", **hops, **updates, target_condition="dst_attributes.id = 4", edge_filter=AN.edge_attr("how") != "likes"
-    )
-    assert rows(filtered) == [(3, "Ada-Bob-Cy-Di", 4, 3)]
-    both = g.aggregate_neighbors(
+    """What both conditions together drop."""
+    both = people(session).aggregate_neighbors(
         "id = 4 OR id = 3",
         ["n"],
         [F.lit(0)],
@@ -421,19 +394,6 @@ def test_ratings(session: SparkSession) -> None:
     assert np.isnan(GraphFrame(g.vertices, g.edges.limit(0), workers=2).svdPlusPlus()[1])
 
 
-def test_parameters_that_change_nothing_are_warned_of(session: SparkSession) -> None:
-    g = people(session)
-    calls: dict[str, Callable[[], object]] = {
-        "connectedComponents: checkpointInterval=5, broadcastThreshold=-1": lambda: g.connectedComponents("graphx", 5, -1),
-        "k_core: use_local_checkpoints=True": lambda: g.k_core(2, use_local_checkpoints=True),
-        r"pregel: setCheckpointInterval\(3\)": lambda: g.pregel.setCheckpointInterval(3),
-    }
-    for told, call in calls.items():
-        with pytest.warns(TimelyWarning, match=f"{told} changes nothing here: ") as warned:
-            call()
-        assert [warning.filename for warning in warned] == [__file__]
-
-
 def test_parameters_that_are_refused(session: SparkSession) -> None:
     g = people(session)
     with pytest.raises(ConfigurationError, match="hyper_anf: lg_nom_entries must be a whole number from 4 to 21, not 3"):
@@ -471,7 +431,10 @@ def test_two_vertices_of_one_id_are_an_error(session: SparkSession) -> None:
         graph_of(session, [1, 1, 2], [(1, 2)]).k_core().collect()
 
 
-@pytest.mark.parametrize(("ids", "ends"), [("int", "long"), ("long", "short"), ("byte", "int")])
+@pytest.mark.parametrize(
+    ("ids", "ends"),
+    [("int", "long"), *(pytest.param(*kinds, marks=pytest.mark.soak) for kinds in (("long", "short"), ("byte", "int")))],
+)
 def test_whole_numbers_are_of_the_widest_type(session: SparkSession, ids: str, ends: str) -> None:
     vertices = session.createDataFrame([(1,), (2,), (7,)], f"id {ids}")
     edges = session.createDataFrame([(1, 2)], f"src {ends}, dst int")

@@ -9,41 +9,11 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from tests.graphs.graph_frame.graphs import column, graph_of, people
+from tests.graphs.graph_frame.graphs import column, people
 from timely import ConfigurationError, SchemaError
 from timely.graphs.spark import GraphFrame, Pregel
 
 pytestmark = pytest.mark.spark
-
-LINKS = [(0, 1), (1, 2), (2, 4), (2, 0), (3, 4), (4, 0), (4, 2)]
-"""GraphFrames' own example for PageRank; nothing leads to 3."""
-
-
-def ranks(rounds: int) -> dict[int, float]:
-    """PageRank by its definition."""
-    result = dict.fromkeys(range(5), 0.2)
-    for _ in range(rounds):
-        values = dict.fromkeys(range(5), 0.0)
-        for src, dst in LINKS:
-            values[dst] += result[src] / sum(src == other for other, _ in LINKS)
-        result = {node: 0.03 + 0.85 * values[node] for node in result}
-    return result
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("early", [False, True])
-def test_pagerank(session: SparkSession, early: bool) -> None:
-    edges = session.createDataFrame(LINKS, "src long, dst long")
-    degrees = graph_of(session, range(5), LINKS).outDegrees
-    program = (
-        GraphFrame(degrees, edges, workers=2)
-        .pregel.setMaxIter(5)
-        .setEarlyStopping(early)
-        .withVertexColumn("rank", F.lit(1.0 / 5), F.coalesce(Pregel.msg(), F.lit(0.0)) * F.lit(0.85) + F.lit(0.15 / 5))
-        .sendMsgToDst(Pregel.src("rank") / Pregel.src("outDegree"))
-        .aggMsgs(F.sum(Pregel.msg()))
-    )
-    assert column(program.run(), "rank") == pytest.approx(ranks(5))
 
 
 @pytest.mark.soak
