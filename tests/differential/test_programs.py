@@ -1,4 +1,4 @@
-"""The ten programs of ``examples/differential``: changes by epoch, on one worker and three, one by one and all in flight."""
+"""The programs of ``examples/differential``: changes by epoch, on one worker and three, one by one and all in flight."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from examples.differential import (
     late_sessions,
     points_to,
     revenue,
+    sql_recursion,
     stable_matching,
     strongly_connected,
     ten_queries,
@@ -41,6 +42,7 @@ PROGRAMS = {
     "DD_J8": late_sessions,
     "DD_J9": ten_queries,
     "DD_J10": as_of,
+    "DD_J11": sql_recursion,
 }
 
 

@@ -150,12 +150,12 @@ REFUSED = {
     "with recursive r as (select src from edges union select max(src) + 1 from r) select * from r": (
         "r",
         "line 1, column 75",
-        "stratified",
+        "aggregates is no plain recursion: WITH MUTUALLY RECURSIVE takes it",
     ),
     "with recursive r as (select src from edges union select a.src from r a join r b on a.src = b.src) select * from r": (
         "r",
         "line 1, column 77",
-        "more than once",
+        "with each other",
     ),
     "with recursive r as (select src from edges union (select dst from edges except select src from r)) select * from r": (
         "r",
@@ -205,9 +205,9 @@ REFUSED = {
         "cast one",
     ),
     "with recursive r as (select src from edges union (with x as (select src from r) select x.src from x, x y)) select * from r"
-    "": ("r", "line 1", "read once, not 2 times"),
+    "": ("r", "line 1", "with each other"),
     "with recursive r as (select 1 as a union (with recursive s as (select 1 as b union select b from s, r) select b from s))"
-    " select * from r": ("r", "line 1", "not linear"),
+    " select * from r": ("r", "line 1", "with each other"),
 }
 
 

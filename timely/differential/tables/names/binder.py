@@ -40,12 +40,12 @@ from timely.differential.tables.names.aggregate_rules import (
 from timely.differential.tables.names.from_items import renamed
 from timely.differential.tables.names.name_scopes import BoundQuery, FromItem, QueryScope, TableRows, Tables
 from timely.differential.tables.names.reader import columns_of, identifier, listed, name_in, read, star_of
-from timely.differential.tables.names.recursion import check_step, reads_table
+from timely.differential.tables.names.recursion import CommonTable, LoopBinder, loops_of
 from timely.differential.tables.names.refusals import placed, refusal, text_of
 from timely.differential.tables.names.scalar_rules import scalar
 from timely.differential.tables.operators.aggregations import AggregateCall, Whole
 from timely.differential.tables.operators.grouping_sets import Grouping, GroupingCall
-from timely.differential.tables.operators.set_operations import check_kinds, merged
+from timely.differential.tables.operators.set_operations import merged
 from timely.differential.tables.operators.window_functions import WindowCall
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import QueryPlan, free
@@ -140,41 +140,26 @@ class Binder:
         """Return the tables that a query may read: ``tables`` and those of its ``WITH``."""
         if clause is None:
             return tables
-        parts, recursive = read(clause, "expressions", "recursive")
-        known = dict(tables)
-        for cte in parts:
-            this, alias = read(cte, "this", "alias")
-            written, columns = read(alias, "this", "columns")
-            name = name_in(written)
-            if recursive and reads_table(this, name):
-                query = self.recursive(cte, this, name, listed(columns), around, known)
+        parts, recursive, rounds, returns = read(clause, "expressions", "recursive", "rounds", "returns")
+        known, members = dict(tables), [CommonTable.of(part) for part in parts]
+        if rounds is not None:
+            known.update(LoopBinder(self, members, around, tables).mutual(rounds, bool(returns)))
+            loops = []
+        else:
+            loops = loops_of(members, tables) if recursive else [[member] for member in members]
+        for loop in loops:
+            (member, *others) = loop
+            if recursive and (others or member.name in member.tables):
+                known.update(LoopBinder(self, loop, around, known).plain())
             else:
-                query = self.query(this, around, known)
-            if free(query.plan):
-                raise refusal(cte, "WITH of a correlated subquery reads no columns from outside: put the query into FROM")
-            kinds = [ref.kind for ref in query.plan.columns]
-            known[name] = TableRows(renamed(listed(columns), query.names), kinds, query.plan)
+                query = self.query(member.query, around, known)
+                kinds = [ref.kind for ref in query.plan.columns]
+                known[member.name] = TableRows(renamed(member.written, query.names), kinds, query.plan)
+        for member in members:
+            rows = known[member.name].rows
+            if isinstance(rows, QueryPlan) and free(rows):
+                raise refusal(member.node, "WITH of a correlated subquery reads no columns from outside: put the query into FROM")
         return known
-
-    def recursive(
-        self, cte: exp.Expr, body: exp.Expr, name: str, written: Sequence[exp.Expr], around: QueryScope | None, tables: Tables
-    ) -> BoundQuery:
-        """Return a query of ``WITH RECURSIVE``, whose step reads its own rows."""
-        if type(body) is not exp.Union or reads_table(body.this, name):
-            raise refusal(cte, "a recursive query is base UNION [ALL] step, and only the step reads it")
-        first, second, distinct, clause = read(body, "this", "expression", "distinct", "with_")
-        tables = self.with_tables(clause, around, tables)
-        base = self.query(first, around, tables)
-        names, loop = renamed(written, base.names), f"{name}\0{self.fresh()}"
-        kinds = [ref.kind for ref in base.plan.columns]
-        step = self.query(second, around, {**tables, name: TableRows(names, kinds, loop)})
-        try:
-            check_kinds([ref.kind for ref in step.plan.columns], kinds, step.names)
-        except SqlError as error:
-            raise placed(error, second) from None
-        check_step(step.plan, loop, name, bool(distinct))
-        refs = tuple(Ref(kind, self.fresh()) for kind in kinds)
-        return BoundQuery(nodes.Fixpoint(loop, base.plan, self.as_kinds(step.plan, kinds), bool(distinct), refs), names)
 
     def as_kinds(self, plan: QueryPlan, kinds: Sequence[Kind]) -> QueryPlan:
         """Return the rows with values of other kinds."""

@@ -64,6 +64,27 @@ class _Written(DuckDB):
                 self.raise_error("something is missing here")
                 raise
 
+        def _parse_with(self, skip_with_token: bool = False) -> exp.With | None:
+            """Read ``WITH MUTUALLY RECURSIVE``, and the limit behind it, as Materialize has them."""
+            before = self._index
+            if skip_with_token or not self._match(TokenType.WITH) or not self._match_text_seq("MUTUALLY", "RECURSIVE"):
+                self._retreat(before)
+                return super()._parse_with(skip_with_token)
+            rounds, returns = 0, False
+            if self._match(TokenType.L_PAREN):
+                returns = self._match_text_seq("RETURN")
+                limited = (returns or self._match_text_seq("ERROR")) and self._match_text_seq("AT", "RECURSION", "LIMIT")
+                number = self._parse_number() if limited else None
+                rounds = int(number.name) if number is not None and number.is_int else 0
+                if not rounds:
+                    self.raise_error("the limit is (ERROR AT RECURSION LIMIT n) or (RETURN AT RECURSION LIMIT n)")
+                self._match_r_paren()
+            clause = super()._parse_with(skip_with_token=True)
+            if clause is not None:
+                clause.set("rounds", rounds)
+                clause.set("returns", returns)
+            return clause
+
         # no attribute of a dialect refuses what these do; pyproject.toml bounds the version whose private methods they are
 
         def _parse_between(self, this: exp.Expr | None) -> exp.Between:

@@ -206,6 +206,9 @@ class NameBinder(Protocol):
     def query(self, node: exp.Expr, around: QueryScope | None, tables: Tables, *, joins: bool = False) -> BoundQuery:
         """Return a query; ``FROM`` reads the ``joins`` behind its parentheses."""
 
+    def with_tables(self, clause: exp.Expr | None, around: QueryScope | None, tables: Tables) -> Tables:
+        """Return the tables that a query may read: ``tables`` and those of its ``WITH``."""
+
     def subquery(self, node: exp.Expr, scope: QueryScope, *, exists: bool = False) -> QueryPlan:
         """Return the plan of a subquery of an expression."""
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import attrs
 
-from timely.dataflow import ScopeBuilder
+from timely.dataflow import InputPort, OutputPort, Pipeline, ScopeBuilder
+from timely.differential.collections import Collection
 from timely.differential.iteration import Variable
+from timely.differential.operators.loop_state import in_words
 from timely.differential.tables.expressions.bound import Call, Expr, Ref, ids_in
 from timely.differential.tables.expressions.column_stages import condition_of, filtered, projected, pruned
 from timely.differential.tables.expressions.relation import Relation, constant, entered
@@ -25,6 +28,8 @@ from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import QueryPlan, plans_in
 from timely.differential.tables.values.kinds import Column
 from timely.errors import SqlError
+from timely.operators.generic import stateless_outputs
+from timely.progress import ProductSummary, Step, time_domain
 
 
 def build(plan: QueryPlan, scope: ScopeBuilder[Any], tables: Mapping[str, Relation]) -> Relation:
@@ -84,6 +89,7 @@ class _Builder:
     loops: Mapping[str, Relation]
     made: dict[int, Relation] = attrs.Factory(dict)
     """By the identity of the plan."""
+    loops_made: dict[int, list[Relation]] = attrs.Factory(dict)
 
     def build(self, plan: QueryPlan) -> Relation:
         """Return the rows of a plan."""
@@ -217,16 +223,46 @@ def _set_operation(builder: _Builder, plan: nodes.SetOperation) -> Relation:
     return Relation(rows, tuple(columns), tuple(ref.id for ref in plan.columns))
 
 
-def _fixpoint(builder: _Builder, plan: nodes.Fixpoint) -> Relation:
-    base, kinds = builder.build(plan.base), [ref.kind for ref in plan.columns]
-    columns = tuple(Column("", kind) for kind in kinds)
+def _loop_rows(builder: _Builder, plan: nodes.LoopRows) -> Relation:
+    loop = plan.input
+    relations = builder.loops_made.get(id(loop))
+    if relations is None:
+        relations = builder.loops_made[id(loop)] = _loop(builder, loop)
+    return attrs.evolve(relations[plan.place], ids=tuple(ref.id for ref in plan.columns))
+
+
+def _loop(builder: _Builder, plan: nodes.Fixpoint) -> list[Relation]:
+    """Return what the bodies of a loop settle at."""
     with builder.scope.iterative("recursive") as loop:
-        variable: Variable[Any, Any] = Variable(loop)
-        inner = _Builder(loop, builder.sources, builder.read, builder, {plan.name: Relation(variable.collection, columns)})
-        step = inner.build(plan.step)
-        rows = entered(base.collection, loop).concat(step.collection)
-        rows = rows.distinct() if plan.distinct else rows.consolidate()
-        return Relation(variable.set(rows).leave(), columns, tuple(ref.id for ref in plan.columns))
+        step = ProductSummary(time_domain(builder.scope.time).identity, Step(1, limit=plan.rounds - 1)) if plan.returns else None
+        variables: list[Variable[Any, Any]] = [Variable(loop, step=step) for _ in plan.bodies]
+        columns = [tuple(Column("", ref.kind) for ref in body.columns) for body in plan.bodies]
+        rows = {name: Relation(each.collection, own) for name, each, own in zip(plan.names, variables, columns)}
+        inner = _Builder(loop, builder.sources, builder.read, builder, rows)
+        for name, body, variable, label in zip(plan.names, plan.bodies, variables, plan.labels):
+            collection = inner.build(body).collection
+            collection = collection if collection.consolidated else collection.consolidate()
+            rows[name] = rows[name].with_collection(collection)
+            variable.set(collection if plan.returns else _settling(collection, plan.rounds, label))
+        return [each.with_collection(each.collection.leave()) for each in rows.values()]
+
+
+def _settling(rows: Collection[Any, Row], most: int, label: str) -> Collection[Any, Row]:
+    """Return what goes round a loop; ``SqlError`` where it changes after ``most`` rounds."""
+
+    def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
+        for capability, batch in input:
+            if capability.time.inner >= most:
+                shown = ", ".join(f"{row!r} {diff:+}" for row, diff in islice(batch, 5))
+                raise SqlError(
+                    f"the recursive query {label} does not settle: {shown} change in {in_words(capability.time)}; give its rows"
+                    " an end, or it another limit: WITH MUTUALLY RECURSIVE (ERROR AT RECURSION LIMIT n), or RETURN AT"
+                )
+            output.session(capability).give_batch(batch)
+
+    name, scope = "rounds", rows.scope
+    (stream,) = stateless_outputs(scope, [rows.stream], Pipeline, name, logic, 1, collection=True)
+    return Collection(stream)
 
 
 _BUILDERS: Final[dict[type[QueryPlan], Callable[[_Builder, Any], Relation]]] = {
@@ -240,7 +276,7 @@ _BUILDERS: Final[dict[type[QueryPlan], Callable[[_Builder, Any], Relation]]] = {
     nodes.AsOf: _asof,
     nodes.Mark: _mark,
     nodes.SetOperation: _set_operation,
-    nodes.Fixpoint: _fixpoint,
+    nodes.LoopRows: _loop_rows,
     nodes.DistinctRows: _distinct,
     nodes.Windows: lambda builder, plan: with_windows(builder.build(plan.input), plan.calls, plan.most),
     nodes.Unnest: lambda builder, plan: unnested(builder.build(plan.input), plan.lists, plan.elements, optional=plan.optional),

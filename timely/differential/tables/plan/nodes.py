@@ -35,7 +35,8 @@ class QueryPlan:
     @property
     def inputs(self) -> tuple[QueryPlan, ...]:
         """The plans whose rows it reads."""
-        return tuple(part for name in _INPUTS if isinstance(part := getattr(self, name, None), QueryPlan))
+        parts = (getattr(self, name, ()) for name in _INPUTS)
+        return tuple(inner for part in parts for inner in (part if isinstance(part, tuple) else (part,)) if inner is not None)
 
     @property
     def columns(self) -> tuple[Ref, ...]:
@@ -52,7 +53,7 @@ class QueryPlan:
         return with_expressions(self, self._computed, expressions)
 
 
-_INPUTS: Final = ("input", "left", "right", "domain", "base", "step")
+_INPUTS: Final = ("input", "left", "right", "domain", "bodies")
 
 
 @attrs.frozen
@@ -236,12 +237,26 @@ class SetOperation(QueryPlan):
 
 @attrs.frozen
 class Fixpoint(QueryPlan):
-    """The limit of a recursive query: of the base and a step, which reads it by its name."""
+    """The limit of ``x = f(x)`` from nothing: of ``bodies``, which read each other as tables of these names.
 
-    name: str
-    base: QueryPlan
-    step: QueryPlan
-    distinct: bool
+    In a round each reads those before it as they are, and itself and those behind it as the last round left them. A loop that
+    still changes after so many ``rounds`` is an error, or if it ``returns``, ends as it is.
+    """
+
+    names: tuple[str, ...]
+    bodies: tuple[QueryPlan, ...]
+    labels: tuple[str, ...] = attrs.field(eq=False)
+    """Of the names, for errors."""
+    rounds: int
+    returns: bool
+
+
+@attrs.frozen
+class LoopRows(QueryPlan):
+    """The rows of one of the bodies of a loop."""
+
+    input: Fixpoint
+    place: int
     columns: tuple[Ref, ...]
 
 
@@ -257,12 +272,16 @@ def filtered(plan: QueryPlan, conditions: Sequence[Expr]) -> QueryPlan:
 
 def with_inputs(plan: QueryPlan, change: Callable[[QueryPlan], QueryPlan]) -> QueryPlan:
     """Return a node of what ``change`` makes of its inputs."""
+    made = [change(inner) for inner in plan.inputs]
+    if all(one is other for one, other in zip(plan.inputs, made)):
+        return plan
+    left, parts = iter(made), {name: getattr(plan, name, None) for name in _INPUTS}
     changed = {
-        name: made
-        for name in _INPUTS
-        if isinstance(inner := getattr(plan, name, None), QueryPlan) and (made := change(inner)) is not inner
+        name: tuple(next(left) for _ in part) if isinstance(part, tuple) else next(left)
+        for name, part in parts.items()
+        if part is not None
     }
-    return attrs.evolve(plan, **changed) if changed else plan
+    return attrs.evolve(plan, **changed)
 
 
 def plans_in(plan: QueryPlan) -> list[QueryPlan]:
