@@ -5,7 +5,7 @@ DuckDB, at every epoch of random insertions and deletions.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
@@ -27,15 +27,15 @@ def limit(f: Callable[[Any], Any], x: Any) -> Any:
     return x
 
 
-def distances(edges: Edges) -> Iterable[Any]:
+def distances(edges: Edges) -> Any:
     def nearer(known: dict[int, int]) -> dict[int, int]:
         lengths = [(1, 0), *((dst, known[src] + w) for src, dst, w in edges if src in known)]
         return {node: min(length for other, length in lengths if other == node) for node, _ in lengths}
 
-    return limit(nearer, {}).items()  # type: ignore[no-any-return]
+    return limit(nearer, {}).items()
 
 
-def same_generation(edges: Edges) -> Iterable[Any]:
+def same_generation(edges: Edges) -> Any:
     siblings = {(a, b) for a, c, _ in edges for b, d, _ in edges if c == d}
     return limit(
         lambda known: known | siblings | {(a, b) for a, c, _ in edges for b, d, _ in edges if (c, d) in known},
@@ -43,7 +43,7 @@ def same_generation(edges: Edges) -> Iterable[Any]:
     )
 
 
-def points_to(edges: Edges) -> Iterable[Any]:
+def points_to(edges: Edges) -> Any:
     """Take edges of length 0 for ``x = new``, 1 for ``x = y``, 2 for ``x = *y``, others for ``*x = y``."""
     statements = [({0: "new", 1: "copy", 2: "load"}.get(w, "store"), x, y) for x, y, w in edges]
 
@@ -62,10 +62,10 @@ def points_to(edges: Edges) -> Iterable[Any]:
         stored = {(p, o) for kind, x, y in statements for a, p in points for b, o in points if (kind, a, b) == ("store", x, y)}
         return points | more, contents | stored
 
-    return limit(step, (frozenset[Any](), frozenset[Any]()))[0]  # type: ignore[no-any-return]
+    return limit(step, (frozenset[Any](), frozenset[Any]()))[0]
 
 
-def quantities(edges: Edges) -> Iterable[Any]:
+def quantities(edges: Edges) -> Any:
     def needed(part: int) -> Counter[int]:
         total = Counter({part: 1})
         for whole, piece, n in edges:
@@ -76,14 +76,14 @@ def quantities(edges: Edges) -> Iterable[Any]:
     return [(part, n) for part, n in needed(1).items() if n]
 
 
-def winning(edges: Edges) -> Iterable[Any]:
+def winning(edges: Edges) -> Any:
     def wins(node: int) -> bool:
         return any(not wins(dst) for src, dst, _ in edges if src == node and src < dst)
 
     return [(node,) for node in {src for src, _, _ in edges} if wins(node)]
 
 
-def in_core(edges: Edges) -> Iterable[Any]:
+def in_core(edges: Edges) -> Any:
     links = {(src, dst) for src, dst, _ in edges if src != dst} | {(dst, src) for src, dst, _ in edges if src != dst}
 
     def leave(gone: Any) -> Any:
@@ -93,7 +93,7 @@ def in_core(edges: Edges) -> Iterable[Any]:
     return [(node,) for node in {node for node, _ in links} - limit(leave, frozenset[int]())]
 
 
-def by_parity(edges: Edges) -> Iterable[Any]:
+def by_parity(edges: Edges) -> Any:
     targets = defaultdict(set)
     for src, dst, _ in edges:
         targets[src].add(dst)
@@ -106,7 +106,7 @@ def by_parity(edges: Edges) -> Iterable[Any]:
     return [("even", node) for node in even] + [("odd", node) for node in odd]
 
 
-def growing_reach(edges: Edges) -> Iterable[Any]:
+def growing_reach(edges: Edges) -> Any:
     """Return the nodes from 1 along edges shorter than the number of nodes so far: a loop around a loop."""
 
     def reach(shorter: int) -> Any:
@@ -116,12 +116,12 @@ def growing_reach(edges: Edges) -> Iterable[Any]:
     return [(node,) for node in limit(lambda nodes: reach(len(nodes) + 1), frozenset[int]())]
 
 
-def closure(edges: Edges) -> Iterable[Any]:
+def closure(edges: Edges) -> Any:
     pairs = {(src, dst) for src, dst, _ in edges}
     return limit(lambda known: known | {(a, d) for a, b in known for c, d in known if b == c}, frozenset(pairs))
 
 
-PROGRAMS: dict[str, tuple[Callable[[Edges], Iterable[Any]], str]] = {
+PROGRAMS: dict[str, tuple[Callable[[Edges], Any], str]] = {
     "shortest paths": (
         distances,
         "with mutually recursive near (node int, length int) as (select node, min(length) from (select 1 as node, 0 as length"
