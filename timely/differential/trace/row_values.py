@@ -22,6 +22,7 @@ from timely.differential.updates.row_columns import (
     rows_at,
     values_of,
 )
+from timely.operators.keyed.column_numbers import canonical_column
 
 T = TypeVar("T")
 
@@ -135,13 +136,13 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 def _numbered(column: Any) -> Array:
     """Return numbers that are equal where the values of a column are, as Python has them."""
-    array = column.numbers if isinstance(column, Fixed) else column
-    kind = array.type
-    if pa.types.is_integer(kind) or pa.types.is_date(kind) or kind in (pa.string(), pa.large_string(), pa.bool_()):
-        numbers: Array = array.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return numbers.astype(np.int64)
-    places: dict[Any, int] = {}  # 0.0 and -0.0 are equal there, and have two places in a dictionary of Arrow
-    return np.array([places.setdefault(value, len(places)) for value in values_of(column)], np.int64)
+    try:
+        encoded = canonical_column(column.numbers if isinstance(column, Fixed) else column).dictionary_encode()
+    except pa.ArrowNotImplementedError:
+        places: dict[Any, int] = {}
+        return np.array([places.setdefault(value, len(places)) for value in values_of(column)], np.int64)
+    numbers: Array = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return numbers.astype(np.int64)
 
 
 def together(batches: Sequence[KeyedRows]) -> Iterator[KeyedRows]:
