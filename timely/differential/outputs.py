@@ -22,7 +22,7 @@ from timely.dataflow import (
 )
 from timely.differential.updates.arrow_tables import MANY
 from timely.differential.updates.rings import Ring
-from timely.differential.updates.updates import ByUpdate, Container, Diff, Update, summed_up, to_owner
+from timely.differential.updates.updates import ByUpdate, Container, Diff, Update, in_order, summed_up, to_owner
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
 from timely.operators.pending import Pending
 from timely.operators.resuming import resume_time
@@ -295,7 +295,7 @@ class Output(Generic[T, D]):
         for time in linear_extension(self._complete):
             if since is None or since <= time:
                 changes += [
-                    (record, time, diff) for record, diff in _in_order(self._unwrapped(self._complete[time].sums()).items())
+                    (record, time, diff) for record, diff in in_order(self._unwrapped(self._complete[time].sums()).items())
                 ]
         return changes
 
@@ -370,15 +370,6 @@ def _add_up(sums: dict[Any, Any], changes: Iterable[Update]) -> None:
             sums[record] = total
         else:
             sums.pop(record, None)
-
-
-def _in_order(updates: Iterable[Update]) -> list[Update]:
-    ordered = list(updates)
-    try:
-        ordered.sort()
-    except (TypeError, ArithmeticError):
-        pass  # records that cannot be compared
-    return ordered
 
 
 def worker_of(scope: ScopeBuilder[Any]) -> Worker:

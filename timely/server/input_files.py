@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 
 from timely.dataflow import OutputSchema
-from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, data_schema
+from timely.differential.tables.arrow_rows import arrow_rows, arrow_table, data_schema
 from timely.differential.tables.values.kinds import columns_of, lower_case, plain_type, row_check
 from timely.errors import SchemaError
 from timely.files.formats import format_of
@@ -61,7 +61,7 @@ def rows_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -> C
 
 def _rows(table: pa.Table) -> Iterable[Row]:
     """Return the rows of a table; lists and structs become tuples."""
-    rows = ArrowRows(table)
+    rows = arrow_rows(table)
     return (
         map(row_check(columns_of(table.schema), table.schema), rows) if any(map(pa.types.is_nested, table.schema.types)) else rows
     )

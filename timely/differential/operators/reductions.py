@@ -24,7 +24,7 @@ from timely.differential.trace.deltas import Keys, keys_of
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace, delta_of
 from timely.differential.updates.rings import INTEGERS, Ring
-from timely.differential.updates.updates import Container, Counts, Key, Update
+from timely.differential.updates.updates import Container, Counts, Key, Update, in_order
 from timely.errors import brief
 from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, register_keyed_state
@@ -328,12 +328,7 @@ def by_value(f: Callable[[Any, list[Counted]], Iterable[Counted]]) -> Callable[[
     """Return what calls a user's ``f(key, [(value, count), ...])`` and checks what it returns."""
 
     def call(key: object, counts: Counts) -> list[Counted]:
-        values = list(counts.items())
-        if len(values) > 1:
-            try:
-                values.sort(key=itemgetter(0))
-            except (TypeError, ArithmeticError):
-                pass  # values that cannot be compared come in no particular order
+        values = in_order(counts.items(), itemgetter(0))
         results = f(key, values)
         try:
             return [(value, count) for value, count in results]

@@ -62,22 +62,14 @@ def _plain(table: pa.Table, place: str) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-class ArrowRows:
-    """The rows of an Arrow table, made as they are read.
+def arrow_rows(table: pa.Table) -> Iterator[Row]:
+    """Yield the rows of an Arrow table.
 
-    >>> list(ArrowRows(pa.table({"n": [1, 2], "name": ["a", None]})))
+    >>> list(arrow_rows(pa.table({"n": [1, 2], "name": ["a", None]})))
     [(1, 'a'), (2, None)]
     """
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    def __len__(self) -> int:
-        return int(self._table.num_rows)
-
-    def __iter__(self) -> Iterator[Row]:
-        for batch in self._table.to_batches(max_chunksize=4096):
-            yield from zip(*(column.to_pylist() for column in batch.columns))
+    for batch in table.to_batches(max_chunksize=4096):
+        yield from zip(*(column.to_pylist() for column in batch.columns))
 
 
 def data_schema(schema: pa.Schema) -> pa.Schema:
@@ -150,37 +142,30 @@ class RowFields(Fields):
         arrow_batch = self._read(batch)
         if type(diff) is int:
             return rows_of_batch(arrow_batch, diff) if diff else []
-        return paired([self._check(row) for row in ArrowRows(arrow_batch)], diff, label)
+        return paired([self._check(row) for row in arrow_rows(arrow_batch)], diff, label)
 
 
-def counted_reader(schema: pa.Schema, count: str, place: str) -> Callable[[Any], Any]:
-    """Return what makes updates of Arrow batches of ``schema`` in which the column ``count`` says how often a row is added."""
-    read = table_reader(schema, place)
+def stream_reader(schema: pa.Schema, place: str, count: str | None = None) -> Callable[[Any], Any]:
+    """Return what makes updates of a container: an Arrow batch, or a list of Arrow batches or of rows, to be checked.
 
-    def updates(container: Any) -> Any:
-        counted_rows: list[tuple[Row, int]] = []
-        for batch in [container] if is_arrow(container) else container:
-            table = read(batch)
-            counts = table.column(count)
-            if counts.null_count:
-                raise SchemaError(f"{place}: column {count!r} says how often a row is there, and has nulls")
-            counted_rows += zip(ArrowRows(table.drop_columns([count])), counts.to_pylist(), strict=True)
-        return counted_rows
-
-    return updates
-
-
-def stream_reader(schema: pa.Schema, place: str) -> Callable[[Any], Any]:
-    """Return what makes insertions of a container: an Arrow batch, or a list of Arrow batches or of rows, to be checked."""
+    The column ``count`` of batches says how often a row is added.
+    """
     read = table_reader(schema, place)
 
     def updates(container: Any) -> Any:
         batches = [container] if is_arrow(container) else list(container)
-        if not any(isinstance(record, tuple) for record in batches):
+        if count is None and not any(isinstance(record, tuple) for record in batches):
             return rows_of_batch(pa.concat_tables([read(batch) for batch in batches]))
         counted_rows: list[tuple[Row, int]] = []
         for record in batches:
-            counted_rows += [(record, 1)] if isinstance(record, tuple) else [(row, 1) for row in ArrowRows(read(record))]
+            if count is None:
+                counted_rows += [(row, 1) for row in ([record] if isinstance(record, tuple) else arrow_rows(read(record)))]
+                continue
+            table = read(record)
+            counts = table.column(count)
+            if counts.null_count:
+                raise SchemaError(f"{place}: column {count!r} says how often a row is there, and has nulls")
+            counted_rows += zip(arrow_rows(table.drop_columns([count])), counts.to_pylist(), strict=True)
         return counted_rows
 
     return updates
@@ -213,6 +198,6 @@ def by_batches(
         for row, diff in pairs:
             by_diff.setdefault(diff, []).append(row)
         batches = ((read(f(batch_of(rows, columns, place))), diff) for diff, rows in by_diff.items())
-        return [(check(row), diff) for batch, diff in batches for row in ArrowRows(batch)]
+        return [(check(row), diff) for batch, diff in batches for row in arrow_rows(batch)]
 
     return updates

@@ -19,7 +19,6 @@ from timely.differential.row_history import Conversion, RowHistory
 from timely.differential.tables.arrow_rows import (
     RowFields,
     arrow_table,
-    counted_reader,
     data_schema,
     is_arrow,
     plain_schema,
@@ -169,8 +168,7 @@ def _table(source: Any, data: Any, schema: pa.Schema, count: str | None, name: s
     elif isinstance(source, Collection):
         rows = source
     elif isinstance(source, Stream):
-        read = stream_reader(schema, name) if count is None else counted_reader(as_written, count, name)
-        rows = Collection(linear(source, name, read))
+        rows = Collection(linear(source, name, stream_reader(as_written, name, count)))
     else:
         input, stream = new_input(source, name)
         session, rows = InputSession(input, INTEGERS, RowFields(schema, name)), Collection(stream)

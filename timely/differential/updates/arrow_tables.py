@@ -10,7 +10,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from timely.differential.updates.updates import Container, Diff, Update
+from timely.differential.updates.updates import Container, Diff, Update, in_order
 from timely.errors import ContainerError, DifferenceError, brief
 from timely.operators.keyed.numbers import canonical
 
@@ -40,11 +40,7 @@ def table_of(
     >>> table_of([("a", 1), ("b", 1)], None, "here").column_names
     ['record', 'count']
     """
-    counted_records = list(updates)
-    try:
-        counted_records.sort(key=itemgetter(0))
-    except (TypeError, ArithmeticError):
-        pass  # records that cannot be compared
+    counted_records = in_order(updates, itemgetter(0))
     if not counted and any(count != 1 or type(count) is not int for _, count in counted_records):
         counted_records = [(record, 1) for record, count in counted_records for _ in range(_times(record, count, place))]
     records = [record for record, _ in counted_records]

@@ -55,6 +55,20 @@ def summed_up(updates: Iterable[Update]) -> Counts:
     return sums if all(sums.values()) else {record: diff for record, diff in sums.items() if diff}
 
 
+def in_order(items: Iterable[Any], key: Key | None = None) -> list[Any]:
+    """Return things sorted, unless some cannot be compared.
+
+    >>> in_order([2, 1]), in_order([2, "a"])
+    ([1, 2], [2, 'a'])
+    """
+    ordered = list(items)
+    try:
+        ordered.sort(key=key)
+    except (TypeError, ArithmeticError):
+        pass
+    return ordered
+
+
 @attrs.frozen
 class ByUpdate(Exchange):
     """Exchange each update by ``key(update)``; ``column`` says that columns go by their key, as rows of them do."""

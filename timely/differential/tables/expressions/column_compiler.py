@@ -199,7 +199,7 @@ def _by_values(call: Call, scope: RowScope) -> _Vectorized:
             if 2 * len(encoded.dictionary) <= len(arrays[0]):
                 arrays, rows = [encoded.dictionary], encoded.indices
         try:
-            column = _column(kind, [function(row) for row in zip(*map(values_of, arrays), strict=True)])
+            column = column_of(kind, [function(row) for row in zip(*map(values_of, arrays), strict=True)])
         except Exception as error:  # rows raise it, or never call the function with such values
             raise NoKernel from error
         return column if rows is None else column.take(rows)
@@ -207,12 +207,12 @@ def _by_values(call: Call, scope: RowScope) -> _Vectorized:
     return _Vectorized(kind, kernel)
 
 
-def _column(kind: Kind, values: Sequence[Any]) -> Any:
-    """Return values as a column; ``NoKernel`` where one is NaN."""
+def column_of(kind: Kind, values: Sequence[Any]) -> Any:
+    """Return values as a column; ``NoKernel`` where one is NaN, or the kind has no columns."""
     if kind.scale is not None:
         scale = kind.scale
         return Fixed(pa.array([None if value is None else _scaled_number(value, scale) for value in values], pa.int64()), scale)
-    if kind is Kind.DOUBLE and NAN in values:
+    if kind not in _ARROW or (kind is Kind.DOUBLE and NAN in values):
         raise NoKernel
     return pa.array(values, _ARROW[kind])
 

@@ -32,8 +32,8 @@ from timely.operators.keyed.numbers import NAN, float_of_parts, float_parts
 class Sums:
     """An aggregate that is computed from ``size`` sums over its entries.
 
-    ``columns`` does what ``result`` does for arrays of 64 bits, and may return ``None``. In these, a sum of decimals is a whole
-    number, with as many digits behind the point as ``decimals`` says.
+    ``columns`` does what ``result`` does for arrays of 64 bits, faster, and may return ``None``. In these, a sum of decimals is a
+    whole number, with as many digits behind the point as ``decimals`` says.
     """
 
     size: int
@@ -82,6 +82,12 @@ class AggregateCall(Expr):
     empty: Any = attrs.field(eq=False, repr=False)
 
     _made_of = ("inputs", "condition")
+
+    @property
+    def sums(self) -> Sums:
+        """Its form, where that is sums."""
+        assert isinstance(self.form, Sums)
+        return self.form
 
     def of_rows(self, scope: RowScope) -> Function:
         """Return what of a row goes in."""
@@ -235,13 +241,6 @@ def _sum_of_doubles(sums: Sequence[Any]) -> float:
     return float_of_parts(sums[1], sums[2])
 
 
-def _of_doubles(result: Callable[[Sequence[Any]], float]) -> Sums:
-    def checked(sums: Sequence[Any]) -> float | None:
-        return result(sums) if sums[0] else None
-
-    return Sums(3, _summand_of_double, checked, _doubles(checked))
-
-
 def _first_of(sums: Sequence[Any]) -> Any:
     return sums[0]
 
@@ -250,25 +249,8 @@ _OF_SUM: Final[dict[Kind, Callable[[Any], Any]]] = {Kind.INTEGER: int, Kind.DECI
 
 
 def _numbers(sums: Sequence[Any]) -> Any:
-    """Return sums as a column, where there is no value missing ones; ``None`` for numbers of more than 64 bits."""
-    if any(column.dtype == object for column in sums):
-        return None
+    """Return sums as a column, where there is no value missing ones."""
     return pa.array(sums[-1], mask=None if len(sums) == 1 else sums[0] == 0)
-
-
-def _fixed(scale: int) -> Callable[[Sequence[Any]], Any]:
-    """Return what makes a column of decimals of sums."""
-    return lambda sums: None if (numbers := _numbers(sums)) is None else Fixed(numbers, scale)
-
-
-def _doubles(result: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
-    """Return what makes a column of the results of sums of doubles, unless one is NaN."""
-
-    def doubles(sums: Sequence[Any]) -> Any:
-        results = list(map(result, zip(*(column.tolist() for column in sums), strict=True)))
-        return None if NAN in results else pa.array(results, pa.float64())
-
-    return doubles
 
 
 def _averages(scale: int) -> Callable[[Sequence[Any]], Any]:
@@ -276,7 +258,7 @@ def _averages(scale: int) -> Callable[[Sequence[Any]], Any]:
 
     def averages(sums: Sequence[Any]) -> Any:
         counts, totals = sums
-        if scale > 22 or totals.dtype == object or not (np.abs(totals) <= 1 << 53).all():
+        if scale > 22 or not (np.abs(totals) <= 1 << 53).all():
             return None
         return pa.array(totals / float(10**scale) / np.where(counts == 0, 1, counts), mask=counts == 0)
 
@@ -301,11 +283,12 @@ def _sum(call: Written) -> AggregateCall:
     if kind.base not in NUMBERS:
         raise SqlError(f"sum takes numbers, not {kind.value}")
     if kind is Kind.DOUBLE:
-        return call.made(kind, _of_doubles(_sum_of_doubles), [argument])
+        of_doubles = Sums(3, _summand_of_double, lambda sums: _sum_of_doubles(sums) if sums[0] else None)
+        return call.made(kind, of_doubles, [argument])
     convert = _OF_SUM[kind.base]
     fit: Callable[[Any], Any] = _same if kind.scale is None else fitting(38, kind.scale)
     scale = kind.scale or 0
-    columns = _fixed(scale) if kind.base is Kind.DECIMAL else _numbers
+    columns = (lambda sums: Fixed(_numbers(sums), scale)) if kind.base is Kind.DECIMAL else _numbers
     form = Sums(2, _summand, lambda sums: fit(convert(sums[1])) if sums[0] else None, columns, scale)
     return call.made(kind, form, [argument])
 
@@ -315,7 +298,7 @@ def _avg(call: Written) -> AggregateCall:
     scale = argument.kind.scale or 0
     form = Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None, _averages(scale), scale)
     if argument.kind is Kind.DOUBLE:
-        form = _of_doubles(lambda sums: canonical_float(_sum_of_doubles(sums) / sums[0]))
+        form = Sums(3, _summand_of_double, lambda sums: canonical_float(_sum_of_doubles(sums) / sums[0]) if sums[0] else None)
     return call.made(Kind.DOUBLE, form, [argument])
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from timely.differential.tables.expressions.bound import NamedExpr
 from timely.differential.tables.expressions.column_compiler import Expressions, column_expressions
 from timely.differential.tables.expressions.scalar_compiler import RowScope
-from timely.differential.tables.operators.aggregations import AggregateCall, Sums
+from timely.differential.tables.operators.aggregations import AggregateCall
 from timely.differential.tables.operators.group_arrays import GroupUpdates, added_up, floats_added_up, times
 from timely.differential.tables.values.kinds import NUMBERS
 from timely.differential.updates.row_columns import Fixed, LazyColumn, RowColumns
@@ -56,7 +56,7 @@ def measures_of(
 
     A count has one coordinate, a sum the count and the sum. ``None`` where rows have to be gone through.
     """
-    scales = [0, *(scale for measure in measures for scale in _sums_of(measure).scales)]
+    scales = [0, *(scale for measure in measures for scale in measure.sums.scales)]
     expressions = column_expressions([key.value for key in keys], scope)
     arguments = [argument for measure in measures if (argument := _argument(measure, scope)) is not None]
     if expressions is None or len(arguments) < len(measures):
@@ -93,11 +93,6 @@ def measures_of(
         return GroupUpdates(RowColumns(tuple(map(LazyColumn, groups.keys)), groups.count), sums, scales)
 
     return measured
-
-
-def _sums_of(call: AggregateCall) -> Sums:
-    assert isinstance(call.form, Sums)
-    return call.form
 
 
 @attrs.frozen

@@ -20,7 +20,8 @@ from timely.differential.operators.arrangement import pact_for
 from timely.differential.operators.due_times import due_in
 from timely.differential.operators.reductions import Restored
 from timely.differential.operators.scope_lattice import bounds_in
-from timely.differential.tables.operators.aggregations import Sums
+from timely.differential.tables.expressions.column_compiler import column_of
+from timely.differential.tables.operators.aggregations import AggregateCall
 from timely.differential.trace.compaction_frontier import Holds
 from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.entries import Entry
@@ -35,6 +36,7 @@ from timely.differential.updates.row_columns import Fixed, LazyColumn, RowColumn
 from timely.differential.updates.updates import Update, consolidate
 from timely.errors import StateError
 from timely.operators.generic import unary_frontier
+from timely.operators.keyed.column_kernels import NoKernel
 from timely.operators.pending import Pending
 from timely.operators.state_registration import register_keyed_state
 from timely.order import PartialOrder
@@ -166,8 +168,9 @@ def _is_there(sums: Sequence[Array]) -> Array:
 class _GroupArrays:
     """The sums of all groups of this worker; the first counts their rows. A key of one value is that value, in ``codes``."""
 
-    def __init__(self, forms: Sequence[Sums], single: bool) -> None:
-        self._forms = forms
+    def __init__(self, calls: Sequence[AggregateCall], single: bool) -> None:
+        forms = self._forms = [call.sums for call in calls]
+        self._kinds = [call.kind for call in calls]
         self._single = single
         self.scales = [0, *(scale for form in forms for scale in form.scales)]
         self.codes: dict[Any, int] = {}
@@ -281,13 +284,17 @@ class _GroupArrays:
         chosen, columns, start = [column[rows] for column in sums], [], 1
         for form in self._forms:
             numbers = chosen[start : start + form.size]
-            columns.append(None if form.columns is None else form.columns(numbers))
+            whole = form.columns is not None and all(column.dtype != object for column in numbers)
+            columns.append(form.columns(numbers) if form.columns is not None and whole else None)
             start += form.size
         table = table.chosen(rows)
-        if all(column is not None for column in columns):
-            return [RowColumns((*table.columns, *map(LazyColumn, columns)), len(rows), diff)]
-        lists = zip(*(column.tolist() for column in chosen), strict=True)
-        return [[((record, self._result(numbers)), diff) for record, numbers in zip(table.rows(), lists, strict=True)]]
+        if any(column is None for column in columns):
+            results = list(map(self._result, zip(*(column.tolist() for column in chosen), strict=True)))
+            try:
+                columns = [column_of(kind, values) for kind, values in zip(self._kinds, zip(*results), strict=True)]
+            except (NoKernel, pa.ArrowException, OverflowError):
+                return [[(pair, diff) for pair in zip(table.rows(), results, strict=True)]]
+        return [RowColumns((*table.columns, *map(LazyColumn, columns)), len(rows), diff)]
 
     def pairs(self, container: Any) -> Iterable[Update]:
         """Return results as pairs."""
@@ -354,8 +361,8 @@ class _Waiting(Generic[T]):
     batches: list[Any] = attrs.Factory(list)
 
 
-def group_results(stream: Stream[T, Update], forms: Sequence[Sums], name: str, *, single: bool) -> Stream[T, Any]:
-    """Return the results of the groups that updates ``(key, Vector)`` add up to: as columns of rows, or as pairs.
+def group_results(stream: Stream[T, Update], calls: Sequence[AggregateCall], name: str, *, single: bool) -> Stream[T, Any]:
+    """Return the results of sums, for the groups that updates ``(key, Vector)`` add up to: as columns of rows, or as pairs.
 
     Times of the scope have a total order. ``single`` says that keys have one value.
     """
@@ -363,7 +370,7 @@ def group_results(stream: Stream[T, Update], forms: Sequence[Sums], name: str, *
     minimum = times.domain.minimum
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
-        groups = _GroupArrays(forms, single)
+        groups = _GroupArrays(calls, single)
         pending: Pending[T, _Waiting[T]] = Pending(total=True)
         ports: list[InputPort[T, Update]] = []
 

@@ -33,8 +33,7 @@ Key = Callable[[Any], Any]
 
 def summands(aggregate: AggregateCall, entry: Function) -> Callable[[Any], tuple[Any, ...]]:
     """Return what a row adds to the sums of an aggregate."""
-    assert isinstance(aggregate.form, Sums)
-    zeros, of = (0,) * aggregate.form.size, aggregate.form.summands
+    zeros, of = (0,) * aggregate.sums.size, aggregate.sums.summands
 
     def added(row: Any) -> tuple[Any, ...]:
         value = entry(row)
@@ -59,7 +58,7 @@ def _sums(
     With ``arrays`` containers of columns may have rows of key and values instead; ``single`` says that keys have one value.
     """
     parts = [summands(aggregate, entry) for aggregate, entry in zip(aggregations, entries)]
-    forms = [aggregate.form for aggregate in aggregations if isinstance(aggregate.form, Sums)]
+    forms = [aggregate.sums for aggregate in aggregations]
     width = 1 + sum(form.size for form in forms)
     present = 0 if group_all else 1
 
@@ -98,7 +97,7 @@ def _sums(
         return [(tuple(results), 1)]
 
     if arrays and rows.scope.subgraph.domain.total and MemoryBudget.current().limit is None:
-        return Collection(group_results(measures.stream, forms, "aggregate", single=single))
+        return Collection(group_results(measures.stream, aggregations, "aggregate", single=single))
     return measures._reduced(Reduction(finished), "aggregate", None, pairs=False)
 
 
