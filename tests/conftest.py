@@ -14,7 +14,6 @@ import functools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +30,9 @@ SHORT = [phase for phase in Phase if phase is not Phase.explain]
 settings.register_profile("default", max_examples=12, deadline=None, phases=SHORT)
 settings.register_profile("ci", max_examples=12, deadline=None, phases=SHORT, derandomize=True, print_blob=True)
 settings.register_profile("more", max_examples=200, deadline=None)
-settings.register_profile("soak", max_examples=50, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "soak", max_examples=500, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # What a test does must not depend on the limits of the container that it runs in.
@@ -126,32 +127,3 @@ def soak_seconds(request: pytest.FixtureRequest) -> float:
 def cover(request: pytest.FixtureRequest) -> Callable[[int, str], None]:
     """Return a function that notes how much of what a soak test has covered."""
     return lambda count, what: request.config.stash[COVERED].append(f"{count:>11,} {what} {request.node.name}")
-
-
-@pytest.fixture
-def soak(soak_seconds: float, cover: Callable[[int, str], None]) -> Callable[..., None]:
-    """Return a function that runs a property, with the arguments that Hypothesis does not make, until the time is up.
-
-    What runs when the time is up is finished: a pass of so many cases as the profile says.
-    """
-
-    def run(prop: Any, **arguments: Any) -> None:
-        case = prop.hypothesis.inner_test
-        cases = 0
-
-        @functools.wraps(case)
-        def counting(*values: Any, **named: Any) -> None:
-            nonlocal cases
-            case(*values, **named)
-            cases += 1
-
-        end = time.monotonic() + soak_seconds
-        prop.hypothesis.inner_test = counting
-        try:
-            while time.monotonic() < end:
-                prop(**arguments)
-        finally:
-            prop.hypothesis.inner_test = case
-            cover(cases, "cases")
-
-    return run

@@ -37,7 +37,6 @@ from timely.monitor.memory import resident_memory
 from timely.testing.differential import Case, cases, check_changes, few_times, run_resumed, updates_in_traces
 
 pytestmark = pytest.mark.soak
-Soak = Callable[..., None]
 PAIR: Any = Product[int, int]
 
 
@@ -63,22 +62,17 @@ LARGER_PAIRS = cases(2, few_times(PAIR), size=16, containers=["columns", "mixed"
 
 
 @given(programs(size=4), LARGER)
-def check_at_epochs(program: CollectionProgram, case: Case) -> None:
+def test_random_programs_on_columns(program: CollectionProgram, case: Case) -> None:
     test_random_programs.check(program, case, int)
 
 
 @given(programs(size=4), LARGER_PAIRS)
-def check_at_pairs(program: CollectionProgram, case: Case) -> None:
+def test_random_programs_on_columns_at_pairs(program: CollectionProgram, case: Case) -> None:
     test_random_programs.check(program, case, PAIR)
 
 
-@pytest.mark.parametrize("check", [check_at_epochs, check_at_pairs], ids=["epochs", "pairs"])
-def test_random_programs_on_columns(soak: Soak, check: Any) -> None:
-    soak(check)
-
-
 @given(st.data(), st.sampled_from([int, PAIR]))
-def check_operators(data: st.DataObject, times: Any) -> None:
+def test_operators_on_columns(data: st.DataObject, times: Any) -> None:
     name = data.draw(st.sampled_from([*test_operators.ONE, *test_operators.TWO]))
     inputs = 1 if name in test_operators.ONE else 2
     build, oracle = (test_operators.ONE if inputs == 1 else test_operators.TWO)[name]
@@ -86,12 +80,8 @@ def check_operators(data: st.DataObject, times: Any) -> None:
     check_changes(case.run(build, times), case.inputs, oracle, times)
 
 
-def test_operators_on_columns(soak: Soak) -> None:
-    soak(check_operators)
-
-
 @given(programs(), cases(2, few_times(int), size=8), st.integers(0, 2), st.integers(1, 3))
-def check_resumed(program: CollectionProgram, case: Case, at: int, workers: int) -> None:
+def test_random_programs_resumed(program: CollectionProgram, case: Case, at: int, workers: int) -> None:
     if not any(case.inputs):
         return
     with tempfile.TemporaryDirectory() as directory:
@@ -105,10 +95,6 @@ def check_resumed(program: CollectionProgram, case: Case, at: int, workers: int)
             containers=case.containers,
         )
     check_changes(result, case.inputs, lambda *held: program.evaluate(held))
-
-
-def test_random_programs_resumed(soak: Soak) -> None:
-    soak(check_resumed)
 
 
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])

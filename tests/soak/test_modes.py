@@ -13,14 +13,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 import pytest
 
 import timely
-from tests.properties.test_lifecycles import test_dataflows_come_and_go_in_every_mode as come_and_go
-from tests.properties.test_lifecycles import test_workers_that_stay_make_progress_whoever_has_left as leave
 from timely import OperatorError, Step, WorkerError
 from timely.progress import PROGRESS_MODES, ProgressMode
 
@@ -125,8 +122,3 @@ def test_workers_that_fail_in_every_mode(soak_seconds: float, cover: Callable[[i
         print(number, case, flush=True)
         ends[f"{case.deed}: {outcome(case)}"] += 1
     cover(ends.total(), f"runs ({', '.join(f'{count} {how}' for how, count in ends.most_common())}) in")
-
-
-@pytest.mark.parametrize("prop", [come_and_go, leave], ids=["come_and_go", "leave"])
-def test_dataflows_that_are_built_and_dropped_meanwhile(soak: Callable[..., None], prop: Any) -> None:
-    soak(prop)
