@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from random import Random
@@ -65,27 +66,15 @@ def changes(seed: int, time: Any) -> list[list[Change]]:
     return inputs
 
 
-@pytest.mark.parametrize("compact", [False, True], ids=["", "compact"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_arrow_rows_are_rows(name: str, workers: int, compact: bool) -> None:
-    for seed in range(3):
+def test_arrow_rows_are_rows(name: str, workers: int) -> None:
+    for seed, (compact, one_by_one) in enumerate(product([False, True], repeat=2)):
         for time in (int, PAIR):
             inputs = changes(seed, time)
+            conditions: Any = {"workers": workers, "compact": compact, "one_by_one": one_by_one, "containers": "arrow"}
             expected = run(PROGRAMS[name], *inputs, time=time)
-            for one_by_one in (False, True):
-                assert (
-                    run(
-                        PROGRAMS[name],
-                        *inputs,
-                        time=time,
-                        workers=workers,
-                        compact=compact,
-                        one_by_one=one_by_one,
-                        containers="arrow",
-                    )
-                    == expected
-                ), (seed, time)
+            assert run(PROGRAMS[name], *inputs, time=time, **conditions) == expected, (seed, time)
 
 
 @pytest.mark.parametrize("workers", [(1, 1), (2, 3)], ids=str)

@@ -5,7 +5,6 @@ White box: that a union absorbs one root for each join costs or saves messages, 
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import networkx as nx
@@ -16,28 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from tests.graphs.oracles import joined
-from tests.graphs.running import answers, debian, refused, run, so_far, table_of, vertices_of
+from tests.graphs.running import answers, refused, run, so_far, table_of, vertices_of
 from timely.graphs import connected_components
 from timely.graphs.structures.union_find import CHUNK, UnionFind
-
-WORKERS = [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)]
-
-
-@functools.cache
-def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, Any]]]:
-    """A part of Debian's graph in three epochs, and its components after each."""
-    edges = debian()
-    epochs = [edges.slice(0, 60_000), edges.slice(60_000, 100), edges.slice(60_100, 60_000)]
-    return epochs, [joined(rows) for rows in so_far([list(zip(*epoch.to_pydict().values())) for epoch in epochs])]
-
-
-@pytest.mark.parametrize(("workers", "processes"), WORKERS)
-def test_components_of_debian(workers: int, processes: int) -> None:
-    epochs, expected = debian_in_parts()
-    states = answers(run(epochs, build=connected_components, workers=workers, processes=processes))
-    assert states == expected
-    assert set(states[0].values()) - set(states[-1].values()), "later epochs join components of earlier ones"
 
 
 @pytest.mark.parametrize("numbering", ["upward", "downward", "shuffled"])

@@ -15,8 +15,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.graphs.running import answers, run, table_of
-from timely.graphs import connected_components
 from timely.graphs.structures.arrays import bits, floats, sorted_order
 from timely.graphs.structures.dictionary import SPARE, Dictionary, Values, as_integers, from_integers, ranks
 
@@ -107,31 +105,6 @@ def test_whole_numbers_below_the_surface(kind: pa.DataType, value: Any) -> None:
     keys = as_integers(column)
     assert keys is not None
     assert from_integers(keys, kind).equals(column)
-
-
-FOUR: dict[pa.DataType, list[Any]] = {
-    pa.binary(): [b"", b"b", b"c", b"d"],
-    pa.int8(): [-128, -1, 0, 127],
-    pa.uint64(): [1, 2, 2**63, 2**64 - 1],
-    pa.float64(): [-0.5, 0.25, 1e300, float("inf")],
-    pa.date32(): [DAY.replace(day=n) for n in (1, 2, 3, 4)],
-    pa.timestamp("us"): [datetime.datetime(2024, 2, n, 1, 2, 3, 4) for n in (1, 2, 3, 4)],
-    pa.duration("s"): [datetime.timedelta(seconds=n) for n in (1, 2, 3, 4)],
-    pa.decimal128(9, 2): [decimal.Decimal(n) / 100 for n in (1, 20, 300, 4000)],
-}
-
-
-@pytest.mark.parametrize("kind", FOUR, ids=str)
-@pytest.mark.parametrize("workers", [1, 2])
-def test_components_of_nodes_of_any_type(kind: pa.DataType, workers: int) -> None:
-    one, two, three, four = FOUR[kind]
-    epochs = [table_of([(four, three), (two, two)], kind), table_of([(two, four), (one, one)], kind)]
-    tables = run(epochs, build=connected_components, workers=workers)
-    assert tables[0].schema == pa.schema([("node", kind), ("component", kind)])
-    assert answers(tables) == [
-        {four: three, three: three, two: two},
-        {four: two, three: two, two: two, one: one},
-    ]
 
 
 @settings(deadline=None)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import functools
 import math
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import timely
 from tests.graphs.oracles import Weighted, nearest
-from tests.graphs.running import answers, debian, run, table_of
+from tests.graphs.running import answers, run, table_of
 from timely.graphs import breadth_first_search, shortest_paths
 
-WORKERS = [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)]
 START = 7
 
 
@@ -26,28 +23,6 @@ def weighted(edges: Weighted, node: pa.DataType | None = None) -> pa.Table:
     """Edges with weights as a table."""
     table = table_of([edge[:2] for edge in edges], node)
     return table.append_column("weight", pa.array([edge[2] for edge in edges], pa.float64()))
-
-
-@functools.cache
-def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, Any]]]:
-    """Debian's graph in three epochs, and how many steps it is from ``gnome`` after each."""
-    edges = debian("depends")
-    edges = edges.take(pa.array(np.random.default_rng(1).permutation(edges.num_rows)))
-    epochs = [edges.slice(0, 180_000), edges.slice(180_000, 80_000), edges.slice(260_000)]
-    graph, steps = nx.DiGraph(), []
-    for epoch in epochs:
-        graph.add_edges_from(zip(*epoch.to_pydict().values()))
-        steps.append(dict(nx.single_source_shortest_path_length(graph, "gnome")))
-    return epochs, steps
-
-
-@pytest.mark.parametrize(("workers", "processes"), WORKERS)
-def test_steps_from_gnome_in_debian(workers: int, processes: int) -> None:
-    epochs, expected = debian_in_parts()
-    tables = run(epochs, build=lambda edges: breadth_first_search(edges, "gnome"), workers=workers, processes=processes)
-    assert tables[-1].schema == pa.schema([("node", pa.string()), ("distance", pa.int64())])
-    assert answers(tables) == expected
-    assert 0 < len(expected[0]) < len(expected[1]) < len(expected[2])
 
 
 @pytest.mark.parametrize("workers", [1, 2])

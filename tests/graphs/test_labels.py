@@ -7,29 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import timely
-from tests.graphs.oracles import voted
-from tests.graphs.running import debian, run, table_of
+from tests.graphs.running import run, table_of
 from timely.graphs import label_propagation
 from timely.graphs.labels import _Voting
-
-
-def labels_of(table: pa.Table) -> dict[Any, Any]:
-    """The label of each node; a node that has two rows fails."""
-    result = dict(zip(table.column(0).to_pylist(), table.column(1).to_pylist()))
-    assert len(result) == table.num_rows
-    return result
-
-
-@pytest.mark.parametrize(("workers", "processes"), [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)])
-def test_labels_in_debian(workers: int, processes: int) -> None:
-    edges = debian("suggests")
-    (table,) = run([edges], build=lambda edges: label_propagation(edges, rounds=6), workers=workers, processes=processes)
-    assert table.schema == pa.schema([("node", pa.string()), ("label", pa.string())])
-    assert labels_of(table) == voted(list(zip(*edges.to_pydict().values())), rounds=6)
 
 
 def test_the_state_of_a_complete_epoch_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

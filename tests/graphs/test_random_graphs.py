@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graphs.oracles import Weighted, corners, joined, nearest, ranked, strong, voted
-from tests.graphs.running import answers, run, so_far, table_of, vertices_of
+from tests.graphs.running import answers, debian, run, so_far, table_of, vertices_of
 from timely.graphs import (
     accumulated,
     breadth_first_search,
@@ -133,6 +133,17 @@ def test_an_algorithm_finds_what_its_definition_says(
     for state, (some, nodes) in zip(states, graphs, strict=True):
         expected = algorithm.oracle(some, nodes, parameters)
         assert state == (pytest.approx(expected, rel=algorithm.near, abs=0) if algorithm.near else expected)
+
+
+@pytest.mark.parametrize("name", ["components", "triangles", "steps", "strong", "labels", "ranks"])
+def test_an_algorithm_finds_it_in_debian(name: str) -> None:
+    algorithm, parameters = ALGORITHMS[name], Parameters("gnome", 3, 0.85)
+    edges = debian("suggests" if name in ("labels", "ranks") else "depends")
+    (table,) = run([edges], build=lambda edges: algorithm.build(edges, None, parameters), processes=2)
+    expected = algorithm.oracle([(*edge, 1.0) for edge in zip(*edges.to_pydict().values())], [], parameters)
+    state = answers([table])[0]
+    assert len(state) > 1_000
+    assert state == (pytest.approx(expected, rel=algorithm.near, abs=0) if algorithm.near else expected)
 
 
 @given(

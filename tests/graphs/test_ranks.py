@@ -7,16 +7,12 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
-from scipy.sparse import csr_matrix
 
 import timely
 from tests.graphs.oracles import ranked
-from tests.graphs.running import debian, run, table_of, vertices_of
+from tests.graphs.running import run, table_of, vertices_of
 from timely.graphs import pagerank
-
-WORKERS = [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)]
 
 
 def ranks_of(table: pa.Table) -> dict[Any, float]:
@@ -29,24 +25,6 @@ def ranks_of(table: pa.Table) -> dict[Any, float]:
 
 def close(ranks: dict[Any, float], expected: dict[Any, float], within: float = 1e-9) -> bool:
     return ranks.keys() == expected.keys() and all(abs(ranks[node] - expected[node]) <= within for node in expected)
-
-
-@pytest.mark.parametrize(("workers", "processes"), WORKERS)
-def test_ranks_in_debian(workers: int, processes: int) -> None:
-    edges = debian()
-    nodes = pc.unique(pa.chunked_array(edges["src"].chunks + edges["dst"].chunks))
-    source, target = (pc.index_in(edges[name], nodes).to_numpy() for name in ("src", "dst"))
-    size = len(nodes)
-    degree = np.bincount(source, minlength=size)
-    matrix = csr_matrix((1 / degree[source], (target, source)), (size, size))
-    ranks = np.full(size, 1 / size)
-    for _ in range(100):
-        ranks = 0.15 / size + 0.85 * (matrix @ ranks + ranks[degree == 0].sum() / size)
-    (table,) = run([edges], build=lambda edges: pagerank(edges, tolerance=1e-10), workers=workers, processes=processes)
-    assert table.schema == pa.schema([("node", pa.string()), ("rank", pa.float64())])
-    result = ranks_of(table)
-    assert max(result, key=lambda node: result[node]) == "libc6"
-    assert np.abs(np.array([result[node] for node in nodes.to_pylist()]) - ranks).sum() < 1e-8
 
 
 def test_nodes_of_a_large_graph_are_in_blocks() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import gc
 import math
-from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import timely
-from tests.graphs.running import Edges, components, debian, expected, refused, run, table_of
+from tests.graphs.running import Edges, components, expected, refused, run, table_of
 from timely.graphs import components_build, propagate, strong, strongly_connected_components
 from timely.graphs.propagation import Propagation
 
@@ -28,27 +27,7 @@ def check(edges: Edges, workers: int = 1, rows: int = 20_000) -> None:
     assert components(result) == expected(table)
 
 
-@pytest.mark.parametrize(
-    ("kind", "circles", "workers", "processes"),
-    [("depends", 58, 1, 2), (None, 1799, 3, 1), pytest.param(None, 1799, 1, 1, marks=pytest.mark.soak)],
-)
-def test_debian(kind: str | None, circles: int, workers: int, processes: int) -> None:
-    edges = debian(kind)
-    (table,) = run([edges], workers=workers, processes=processes)
-    named = components(table)
-    assert named == expected(edges)
-    assert sum(size > 1 for size in Counter(named.values()).values()) == circles
-
-
 # -- shapes ------------------------------------------------------------------------------------------------------------
-
-
-def test_empty() -> None:
-    check([], workers=2)
-
-
-def test_self_loops_only() -> None:
-    check([(1, 1), (1, 1), (2, 2)])
 
 
 def test_one_large_circle() -> None:

@@ -5,37 +5,16 @@ White box: which version an edge came with decides only who counts a triangle.
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graphs.oracles import corners
-from tests.graphs.running import answers, debian, run, so_far, table_of
+from tests.graphs.running import answers, run, table_of
 from timely.graphs import triangle_count
 from timely.graphs.structures.edge_set import EdgeSet, packed
 from timely.memory import Spool
-
-
-@functools.cache
-def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, int]]]:
-    """A part of Debian's graph in two epochs, and its triangles after each."""
-    edges = debian("depends")
-    epochs = [edges.slice(0, 60_000), edges.slice(60_000, 40_000)]
-    return epochs, [corners(rows) for rows in so_far([list(zip(*epoch.to_pydict().values())) for epoch in epochs])]
-
-
-@pytest.mark.parametrize(("workers", "processes"), [pytest.param(1, 1, marks=pytest.mark.soak), (3, 1), (1, 2)])
-def test_triangles_in_debian(workers: int, processes: int) -> None:
-    epochs, expected = debian_in_parts()
-    tables = run(epochs, build=triangle_count, workers=workers, processes=processes)
-    assert tables[0].schema == pa.schema([("node", pa.string()), ("triangles", pa.int64())])
-    assert answers(tables) == expected
-    assert 0 < sum(expected[0].values()) < sum(expected[1].values())
 
 
 @pytest.mark.parametrize("workers", [1, 2])
