@@ -22,7 +22,6 @@ from timely.testing.random_dataflows import Dataflow, dataflows
 from timely.testing.schedule import Delivery, Resume, schedules
 from timely.testing.simulated_network import Network
 from timely.testing.simulator import Simulation, shrink, simulate
-from timely.testing.state_leaks import leaked
 from timely.testing.strategies import TimeKit, changes, graphs, ladders, scenarios, smallest, summaries, time_kit, times
 
 __all__ = [
@@ -56,7 +55,6 @@ __all__ = [
     "dataflows",
     "graphs",
     "ladders",
-    "leaked",
     "minimal",
     "pause",
     "scenarios",
