@@ -195,6 +195,7 @@ def _serve(arguments: argparse.Namespace) -> None:
             host=arguments.host,
             names=arguments.name,
             writable=arguments.writable,
+            connectors=arguments.connectors,
             data=arguments.data,
             max_queries=arguments.max_queries,
             max_rows=arguments.max_rows,
@@ -305,6 +306,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1", help="address to serve on (default: this machine alone)")
     serve.add_argument("--name", action="append", default=[], help="a name under which clients know this host; may be repeated")
     serve.add_argument("--writable", action="store_true", help="let clients change tables")
+    serve.add_argument("--connectors", action="store_true", help="let them define sources and sinks too")
     text = "keep tables, views and what clients write in a directory (default: in memory)"
     serve.add_argument("--data", type=Path, metavar="DIR", help=text)
     serve.add_argument("--max-queries", type=_positive, default=16, metavar="N", help="queries at one time (default: 16)")

@@ -19,7 +19,7 @@ from timely.differential.tables.names.statements import TableDefinition, parse_s
 from timely.differential.tables.names.user_functions import functions_in
 from timely.errors import ConfigurationError, TimelyWarning, file_error_text
 from timely.memory import bytes_of, return_freed_memory
-from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
+from timely.server import Connectors, InputWatcher, Limits, Views, ViewServer, WatchedInput
 from timely.worker.gc_control import collector_paused
 
 _END: Final = 4.0
@@ -36,6 +36,7 @@ class Settings:
     host: str
     names: Sequence[str]
     writable: bool
+    connectors: bool
     data: Path | None
     max_queries: int
     max_rows: int
@@ -116,13 +117,15 @@ def _serve(views: Views, text: str, watched: list[WatchedInput], settings: Setti
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with (
+            Connectors(views) as connectors,
             ViewServer(
                 views,
                 settings.port,
                 settings.host,
                 names=settings.names,
                 writable=settings.writable,
-                problems=lambda: watcher.problems,
+                connectors=settings.connectors,
+                problems=lambda: [*watcher.problems, *connectors.problems],
             ) as server,
             watcher,
         ):
@@ -131,10 +134,10 @@ def _serve(views: Views, text: str, watched: list[WatchedInput], settings: Setti
             if views.restored is not None:
                 say(f"timely: {settings.data}: {views.restored}")
             log = ProblemLog(say)
-            log.report(_problems(watcher, views))
+            log.report(_problems(watcher, connectors, views))
             say(f"serving {len(views.overview()[1])} tables and views at {server.url}")
             while not over.wait(settings.poll):
-                log.report(_problems(watcher, views))
+                log.report(_problems(watcher, connectors, views))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -150,6 +153,6 @@ def _end_in_time() -> None:
         signal.setitimer(signal.ITIMER_REAL, _END + 0.5)
 
 
-def _problems(watcher: InputWatcher, views: Views) -> list[str]:
+def _problems(watcher: InputWatcher, connectors: Connectors, views: Views) -> list[str]:
     failed = [f"{each.kind} {each.name}: {each.error}" for each in views.overview()[1] if each.error]
-    return [*watcher.problems, *failed, *([f"the server: {views.broken}"] if views.broken else [])]
+    return [*watcher.problems, *connectors.problems, *failed, *([f"the server: {views.broken}"] if views.broken else [])]

@@ -62,7 +62,7 @@ class FolderSource:
 
     def read(self, partition: str, begin: FilePosition, rows: int) -> ReadBatch:
         """Return the next batch of one file; others wait until that is read."""
-        path = self._folder / partition
+        path, begin = self._folder / partition, FilePosition(*begin)
         if begin.whole and not path.exists():
             return ReadBatch((), begin, over=True)
         if self._file not in ("", partition):
@@ -72,7 +72,7 @@ class FolderSource:
         except OSError as error:
             raise ConnectorError(f"source {self.name!r}: file {partition!r} is gone, after {begin.rows} of its rows") from error
         state = (stat.st_size, stat.st_mtime_ns)
-        if begin.state is not None and begin.state != state:
+        if begin.state is not None and tuple(begin.state) != state:
             raise ConnectorError(
                 f"source {self.name!r}: file {partition!r} has {state[0]} bytes, and had {begin.state[0]} when its first"
                 f" {begin.rows} rows were read, or was written again: put what is new into a file of its own"

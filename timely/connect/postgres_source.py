@@ -134,6 +134,7 @@ class PostgresSource:
                 self._last = self._end_of_log(connection)
             if begin is None:
                 return self._copy(connection)
+            begin = PostgresPosition(*begin)
             if begin.columns != self._columns:
                 raise self._changed_columns(begin.columns, self._columns)
             self._check_published(connection)
@@ -150,9 +151,10 @@ class PostgresSource:
         """Have the slot follow."""
         position = positions.get(_PARTITION)
         if position is not None:
+            log = PostgresPosition(*position).log
             with self._connected() as connection:
-                self._slot(connection, position.log)
-                connection.execute("select pg_replication_slot_advance(%s, %s::pg_lsn)", (self.name, _lsn_text(position.log)))
+                self._slot(connection, log)
+                connection.execute("select pg_replication_slot_advance(%s, %s::pg_lsn)", (self.name, _lsn_text(log)))
 
     def close(self) -> None:
         """Close the connection, and with it the temporary copy of the slot."""

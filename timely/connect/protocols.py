@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from timely.errors import ConnectorError
 
 Position: TypeAlias = Any
-"""Where a read begins: plain data, which a checkpoint holds."""
+"""Where a read begins: plain data, which a checkpoint holds. ``timely serve`` holds it as JSON, where tuples become lists."""
 
 Change: TypeAlias = tuple[Any, int]
 """A row, a tuple of its columns, and how often it is added, or taken away."""

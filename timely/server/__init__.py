@@ -5,6 +5,7 @@ from timely.errors import ConfigurationError
 try:
     from timely.server.contents import EpochChanges, RowCondition
     from timely.server.live_query import Query
+    from timely.server.served_connectors import Connectors
     from timely.server.served_relations import Answer, ViewDescription
     from timely.server.server_limits import Limits
     from timely.server.view_server import ViewServer
@@ -15,6 +16,7 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "Answer",
+    "Connectors",
     "RowCondition",
     "ViewDescription",
     "EpochChanges",

@@ -8,24 +8,28 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 import attrs
 import pyarrow as pa
 
 from timely.differential.tables.names.statements import (
+    ConnectorDefinition,
     DropStatement,
     Statement,
     TableDefinition,
     ViewDefinition,
     checked_name,
+    parse_script,
     tables_read,
 )
 from timely.differential.tables.names.user_functions import UserFunction
-from timely.differential.tables.values.kinds import Column, columns_of
+from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of
 from timely.errors import ConfigurationError, OutputError, SqlError
 from timely.recovery.relations import RelationGraph, Relations
 from timely.server.computation import result_columns
+
+_POSITIONS: Final = pa.schema([pa.field("partition", pa.string(), False), pa.field("position", pa.string(), False)])
 
 Encoded = tuple[list[tuple[str, bytes | None, str, str]], dict[str, str]]
 """A catalog as plain data: names with schemas, queries and marks, and the views of the script."""
@@ -33,7 +37,10 @@ Encoded = tuple[list[tuple[str, bytes | None, str, str]], dict[str, str]]
 
 @attrs.frozen
 class Definition:
-    """A table, which has a schema, or a view, which has a query; blanks around that do not count."""
+    """A table, which has a schema, or a view, which has a query; blanks around that do not count.
+
+    The tables of a source or sink have its statement as their ``query``, and one mark: nothing else changes them.
+    """
 
     name: str
     columns: tuple[Column, ...]
@@ -43,6 +50,18 @@ class Definition:
     functions: tuple[tuple[str, UserFunction], ...] = attrs.field(default=(), eq=False)
     """Of the server, which its query may call."""
     made: str = ""  # the mark of a table: one that is dropped and made again has another one
+
+    @property
+    def kind(self) -> str:
+        """What a script calls it."""
+        return "view" if self.schema is None else self.query.split()[1].lower() if self.query else "table"
+
+    @property
+    def connector(self) -> ConnectorDefinition:
+        """The source or sink that it is of, as its ``kind`` says."""
+        [statement] = parse_script(self.query)
+        assert isinstance(statement, ConnectorDefinition)
+        return statement
 
 
 @attrs.frozen
@@ -75,12 +94,30 @@ class Catalog:
         """Add a table; one that is there already with the same columns stays."""
         name = checked_name(name)
         there, columns = self.definitions.get(name), columns_of(schema)
-        if there is not None and there.schema is not None and there.columns == columns:
+        if there is not None and there.kind == "table" and there.columns == columns:
             return self
         if there is not None:
-            other = "" if there.schema is None else ", with other columns"
+            other = ", with other columns" if there.kind == "table" else ""
             raise ConfigurationError(f"there is a table or view {name} already{other}: give another name, or drop it first")
         return self._with([Definition(name, columns, schema, made=secrets.token_hex(8))])
+
+    def with_connector(self, statement: ConnectorDefinition) -> Self:
+        """Add the tables of a source, with one of its positions, or that of a sink, with the rows that it has."""
+        schemas = {each.name: each.schema for each in statement.tables}
+        schemas[f"{statement.name}_positions" if schemas else statement.name] = _POSITIONS
+        there = [self.definitions[name] for name in schemas if name in self.definitions]
+        if there and all(each.query == statement.text for each in there):
+            return self
+        if there or len(schemas) != len(statement.tables) + 1:
+            kind, name = (there[0].kind, there[0].name) if there else ("source", statement.name)
+            raise ConfigurationError(f"there is a {kind} {name} already: give another name, or drop {kind} {name} first")
+        if statement.view:
+            if statement.view not in self.definitions:
+                raise OutputError(f"sink {statement.name}: there is no table or view {statement.view}")
+            columns = self.definitions[statement.view].columns
+            schemas[statement.name] = arrow_schema(tuple(Column(each.name, each.kind) for each in columns))
+        made = secrets.token_hex(8)
+        return self._with([Definition(name, columns_of(each), each, statement.text, made=made) for name, each in schemas.items()])
 
     def with_view(self, name: str, query: str, *, replace: bool = False) -> Self:
         """Add a view of earlier tables and views. One that is there is replaced, and what reads it compiled anew."""
@@ -101,6 +138,8 @@ class Catalog:
         for name in names:
             if name not in self.definitions:
                 raise OutputError(f"there is no table or view {name}: there are {', '.join(self.definitions) or 'none'}")
+        texts = {each.query for each in map(self.definitions.__getitem__, names) if each.schema is not None and each.query}
+        names = [*names, *(name for name, each in self.definitions.items() if each.query in texts and name not in names)]
         readers = self.readers(names)
         if readers and not cascade:
             raise ConfigurationError(f"{', '.join(names)} is read by {', '.join(readers)}: drop these first, or write CASCADE")
@@ -115,12 +154,12 @@ class Catalog:
                     catalog = catalog.with_table(name, schema)
                 case ViewDefinition(name, query, replace):
                     catalog = catalog.with_view(name, query, replace=replace)
-                case DropStatement(name, is_table, cascade):
+                case ConnectorDefinition():
+                    catalog = catalog.with_connector(each)
+                case DropStatement(name, kind, cascade):
                     there = catalog.definitions.get(name)
-                    if there is not None and (there.schema is not None) is not is_table:
-                        raise ConfigurationError(
-                            f"{name} is a {'view' if is_table else 'table'}: write DROP {'VIEW' if is_table else 'TABLE'}"
-                        )
+                    if there is not None and there.kind != kind:
+                        raise ConfigurationError(f"{name} is a {there.kind}: write DROP {there.kind.upper()}")
                     catalog = catalog.without([name], cascade=cascade)
         return catalog
 
@@ -133,6 +172,8 @@ class Catalog:
         for each in statements:
             if isinstance(each, TableDefinition):
                 catalog = catalog.with_table(each.name, each.schema)
+            elif isinstance(each, ConnectorDefinition) and not each.view:
+                catalog = catalog.with_connector(each)
         for each in statements:
             if isinstance(each, DropStatement):
                 raise ConfigurationError(f"drop {each.name}: the script that a server starts with says what there is")
@@ -149,7 +190,11 @@ class Catalog:
         left = catalog._removed([*removed, *readers])
         again = {name: catalog.definitions[name].query for name in readers}
         pending = {name: wanted[name] if name in changed else again[name] for name in wanted if name in changed or name in again}
-        return attrs.evolve(left._added({**pending, **again}), script=texts)
+        catalog = left._added({**pending, **again})
+        for each in statements:
+            if isinstance(each, ConnectorDefinition) and each.view:
+                catalog = catalog.with_connector(each)
+        return attrs.evolve(catalog, script=texts)
 
     def readers(self, names: Collection[str]) -> list[str]:
         """Return the views that read ``names``, also through others, in their order."""
@@ -209,7 +254,7 @@ class Catalog:
                 catalog = catalog._added({name: query})
             else:
                 table = pa.ipc.read_schema(pa.py_buffer(schema))
-                catalog = catalog._with([Definition(name, columns_of(table), table, made=made)])
+                catalog = catalog._with([Definition(name, columns_of(table), table, query, made=made)])
         return attrs.evolve(catalog, script=script)
 
 

@@ -23,7 +23,7 @@ from weakref import WeakMethod
 
 from aiohttp import web
 
-from timely.differential.tables.names.statements import NAME
+from timely.differential.tables.names.statements import NAME, ConnectorDefinition, parse_script
 from timely.differential.tables.values.kinds import Column
 from timely.errors import (
     CompactedError,
@@ -130,11 +130,13 @@ class Endpoints:
         host: str,
         names: Sequence[str] = (),
         writable: bool = False,
+        connectors: bool = False,
         problems: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._views = views
         self._hosts = {"localhost", host.lower(), *(name.lower() for name in names)}
         self._writable = writable
+        self._connectors = connectors
         self._problems = problems
         self._subscribers = 0
         self._held = 0  # bytes of bodies
@@ -520,6 +522,11 @@ class Endpoints:
             defined.exception()  # which the client has been told, if it is there
 
     def _defined(self, text: str) -> int:
+        if not self._connectors and any(isinstance(each, ConnectorDefinition) for each in parse_script(text)):
+            raise ConfigurationError(
+                "sources and sinks reach what the server does, its environment too: the server's script defines them, or clients"
+                " with --connectors"
+            )
         self._views.rehearse(text)
         return self._views.run_script(text)
 

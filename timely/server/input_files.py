@@ -56,10 +56,10 @@ def _readable(kind: pa.DataType) -> pa.DataType:
 
 def rows_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -> Counter[Row]:
     """Return the rows of a file with the columns of ``schema``, each with how often it is there."""
-    return Counter(_rows(_conformed(read_table(path, place, schema, declared=declared), path, schema)))
+    return Counter(table_rows(_conformed(read_table(path, place, schema, declared=declared), path, schema)))
 
 
-def _rows(table: pa.Table) -> Iterable[Row]:
+def table_rows(table: pa.Table) -> Iterable[Row]:
     """Return the rows of a table; lists and structs become tuples."""
     rows = arrow_rows(table)
     return (
@@ -79,7 +79,7 @@ def changes_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -
             known = f"one of {', '.join(_SIGNS)}" if name == CHANGE_TYPE else "a whole number"
             raise SchemaError(f"row {position + 1}: {name} is {values[position]!r}, and should be {known}")
     counted: Counter[Row] = Counter()
-    for row, count in zip(_rows(_conformed(table.drop_columns([name]), path, schema)), counts, strict=True):
+    for row, count in zip(table_rows(_conformed(table.drop_columns([name]), path, schema)), counts, strict=True):
         counted[row] += count
     return Counter({row: count for row, count in counted.items() if count})
 

@@ -24,7 +24,8 @@ class ViewServer:
     """Serves ``views`` at ``url`` until ``close``, or the end of its ``with`` block.
 
     Port 0 is any free port. It is for this machine unless ``host`` is another address, and then under ``names`` too; there is no
-    password. Clients change tables only if it is ``writable``. ``ConfigurationError`` if the address cannot be served.
+    password. Clients change tables only if it is ``writable``, and define sources and sinks only with ``connectors``.
+    ``ConfigurationError`` if the address cannot be served.
 
     >>> import json, urllib.request
     >>> import pyarrow as pa
@@ -45,11 +46,12 @@ class ViewServer:
         *,
         names: Sequence[str] = (),
         writable: bool = False,
+        connectors: bool = False,
         problems: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.host = host
         self.port = port
-        self._endpoints = Endpoints(views, host=host, names=names, writable=writable, problems=problems)
+        self._endpoints = Endpoints(views, host=host, names=names, writable=writable, connectors=connectors, problems=problems)
         self._patience = views.limits.patience
         self._started: Future[int] = Future()
         self._loop = asyncio.new_event_loop()

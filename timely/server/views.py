@@ -30,6 +30,7 @@ from timely.differential.why_provenance import Provenance
 from timely.errors import CompactedError, ConfigurationError, SqlError, ViewError
 from timely.memory import MemoryBudget, system_memory_left
 from timely.server.catalog import Catalog
+from timely.server.connector_options import connector_of
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 from timely.server.durable import Durable
 from timely.server.live_query import Query
@@ -124,7 +125,8 @@ class Views:
         """Run the statements of a script, all or none, and return the epoch from which on they hold.
 
         A table that is there already with the same columns stays as it is. Who follows a view that is replaced gets the
-        difference. ``SqlError`` for other statements, ``ConfigurationError`` for a table or view that others read.
+        difference. ``Connectors`` runs sources and sinks. ``SqlError`` for other statements, ``ConfigurationError`` for a table
+        or view that others read.
         """
         statements = _parsed(text)
         return self._define(lambda catalog: catalog.with_statements(statements))
@@ -194,6 +196,12 @@ class Views:
                 raise ConfigurationError(f"table {name} follows files, and is not dropped: start the server without that input")
             if len(changed.definitions) > max(self.limits.definitions, len(base.definitions)):
                 raise ConfigurationError(f"there would be more than {self.limits.definitions} tables and views: drop some first")
+            for name in changed.definitions.keys() - base.definitions.keys():
+                definition = changed.definitions[name]
+                if definition.kind == "sink" and self._durable is None:
+                    raise ConfigurationError(f"sink {name}: what it has would be forgotten at the end: start with --data DIR")
+                if definition.kind in ("source", "sink"):
+                    connector_of(definition.connector)
             new = {name: first for name, first in (rows or {}).items() if name not in base.definitions}
             with contextlib.suppress(OutdatedError), relations.build(base, changed, new) as build:
                 build.run()
@@ -284,12 +292,30 @@ class Views:
         """The complete time that is read."""
         return self._relations.time
 
-    def check(self, name: str, changes: Changes, earlier: Mapping[Row, int] | None = None) -> list[Change]:
+    def check(self, name: str, changes: Changes, earlier: Mapping[Row, int] | None = None, mark: str = "") -> list[Change]:
         """Return changes of a table added up, with their rows checked, after ``earlier`` ones of the same epoch.
 
-        ``SchemaError`` for rows that do not fit, ``DifferenceError`` for rows that would be there less than 0 times.
+        ``SchemaError`` for rows that do not fit, ``DifferenceError`` for rows that would be there less than 0 times,
+        ``ConfigurationError`` for a table that a source or sink changes: only who knows its ``mark`` does.
         """
+        definition = self._relations.of(name).definition
+        if definition.kind in ("source", "sink") and definition.made != mark:
+            raise ConfigurationError(f"table {name} is that of a {definition.kind}, and nothing else changes it")
         return self._relations.of(name).checked(changes, earlier or {})
+
+    def difference(self, name: str, target: str, since: int | None) -> tuple[int, list[Change]]:
+        """Return the time, and what leads from the rows of ``name`` to those of ``target``, which were equal at ``since``.
+
+        ``ConfigurationError`` where they have other columns.
+        """
+        with self._relations.reading:
+            contents, wanted = self._readable(name), self._readable(target)
+            if [(each.name, each.kind) for each in contents.columns] != [(each.name, each.kind) for each in wanted.columns]:
+                raise ConfigurationError(f"{target} has other columns than {name}, which follows it: drop and create {name} anew")
+            later = None if since is None else wanted.changes_since(since)
+            if later is None:
+                return self.time, contents.difference(wanted.rows.items())
+            return self.time, consolidate([change for epoch in later for change in epoch.changes])
 
     def commit(self, changes: Mapping[str, Changes], *, idempotency_key: str | None = None) -> int:
         """Change tables in one epoch, bring all views up to date, and return the epoch, which is complete then.
@@ -300,12 +326,12 @@ class Views:
         """
         return self.begin_commit(changes, idempotency_key=idempotency_key).result()
 
-    def begin_commit(self, changes: Mapping[str, Changes], *, idempotency_key: str | None = None) -> Future[int]:
-        """Begin what ``commit`` does, and return its future result."""
+    def begin_commit(self, changes: Mapping[str, Changes], *, idempotency_key: str | None = None, mark: str = "") -> Future[int]:
+        """Begin what ``commit`` does, and return its future result; ``mark`` is that of the tables of a source or sink."""
         listed = _listed(changes)
 
         def prepare(earlier: Mapping[str, Mapping[Row, int]]) -> Decision:
-            return Decision({name: self.check(name, changed, earlier.get(name)) for name, changed in listed.items()})
+            return Decision({name: self.check(name, changed, earlier.get(name), mark) for name, changed in listed.items()})
 
         return self._submit(Request(prepare, RequestKey.of(idempotency_key, listed)))
 
@@ -414,6 +440,11 @@ class Views:
     def overview(self) -> tuple[int, list[ViewDescription]]:
         """Return the complete time, and what all tables and views are at it; never waits, also not for who reads."""
         return self.time, [each.description() for each in self._relations.by_name.values()]
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is defined."""
+        return self._relations.catalog
 
     @functools.cached_property
     def _query_memory(self) -> int:

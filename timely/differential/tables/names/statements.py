@@ -1,10 +1,11 @@
-"""Scripts of views: ``create view name as select ...;``, and ``create table name (column type, ...);`` for what comes in."""
+"""Scripts of views: ``create view name as select ...;``, ``create table name (column type, ...);``, and sources and sinks."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 import pyarrow as pa
@@ -22,8 +23,11 @@ NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
 _FORMS: Final = (
     "`create view name as select ...;` and `create table name (column type, ...);`,"
-    " with `or replace` before `view`, and `drop view name;`, `drop table name;`, with `cascade` at the end"
+    " with `or replace` before `view`, and `drop view name;`, `drop table name;`, with `cascade` at the end;"
+    " `create source name (column type, ...) with (option = value, ...);`, `create sink name from view with (...);`"
 )
+
+_DROPPED: Final = (["view"], ["table"], ["source"], ["sink"])
 
 
 @attrs.frozen
@@ -43,16 +47,34 @@ class ViewDefinition:
     replace: bool = False
 
 
-@attrs.frozen
-class DropStatement:
-    """A ``drop table`` or ``drop view``; ``cascade`` drops what reads it too."""
+class EnvironmentVariable(NamedTuple):
+    """``env('NAME')``: the value of an option is in the environment."""
 
     name: str
-    is_table: bool
+
+
+@attrs.frozen
+class ConnectorDefinition:
+    """A ``create source``: its connector changes ``tables``; or a ``create sink``: its connector gets the rows of ``view``."""
+
+    kind: str
+    name: str
+    tables: tuple[TableDefinition, ...]
+    view: str
+    options: Mapping[str, str | EnvironmentVariable]
+    text: str
+
+
+@attrs.frozen
+class DropStatement:
+    """A ``drop`` of a table, view, source or sink, the ``kind``; ``cascade`` drops what reads it too."""
+
+    name: str
+    kind: str
     cascade: bool
 
 
-Statement = TableDefinition | ViewDefinition | DropStatement
+Statement = TableDefinition | ViewDefinition | ConnectorDefinition | DropStatement
 
 
 def checked_name(name: str) -> str:
@@ -69,7 +91,7 @@ def parse_script(text: str) -> list[Statement]:
     >>> [statement.name for statement in parse_script("create view a as select 1 as n; create view b as select n from a")]
     ['a', 'b']
     >>> parse_script("drop view a cascade")
-    [DropStatement(name='a', is_table=False, cascade=True)]
+    [DropStatement(name='a', kind='view', cascade=True)]
     """
     parts = groupby(tokens_in(text), lambda token: token.token_type is TokenType.SEMICOLON)
     return [_statement(list(tokens), text) for ends, tokens in parts if not ends]
@@ -101,10 +123,11 @@ def _statement(statement: list[Token], text: str) -> Statement:
         return ViewDefinition(checked_name(rest[1].text), query, replace)
     if kinds[:2] == [TokenType.CREATE, TokenType.TABLE] and not replace:
         return _table(statement_of(_placed(text, first.start, last.end + 1)), first.line)
-    if kinds[0] == TokenType.DROP and kinds[1:2] in ([TokenType.VIEW], [TokenType.TABLE]):
-        options = [token.text.lower() for token in rest[2:]]
-        if len(rest) > 1 and options in ([], ["cascade"]):
-            return DropStatement(checked_name(rest[1].text), kinds[1] == TokenType.TABLE, bool(options))
+    words = [token.text.lower() for token in rest]
+    if kinds[0] == TokenType.DROP and words[:1] in _DROPPED and len(words) > 1 and words[2:] in ([], ["cascade"]):
+        return DropStatement(checked_name(rest[1].text), words[0], len(words) > 2)
+    if kinds[0] == TokenType.CREATE and words[:1] in (["source"], ["sink"]) and not replace:
+        return _connector(first, rest, text)
     raise SqlError(f"{brief(first.text)} at line {first.line}: a script has {_FORMS}")
 
 
@@ -114,6 +137,53 @@ def _table(tree: exp.Expr, line: int) -> TableDefinition:
     if not isinstance(tree, exp.Create) or not isinstance(schema, exp.Schema) or others or schema.this.args.get("db"):
         raise SqlError(f"CREATE TABLE at line {line}: write `create table name (column type, ...)`")
     return TableDefinition(checked_name(schema.this.name), pa.schema([_field(column) for column in schema.expressions]))
+
+
+def _connector(first: Token, rest: list[Token], text: str) -> ConnectorDefinition:
+    """Return the definition of a source or sink; ``rest`` follows ``create``."""
+    kinds, words = [token.token_type for token in rest], [token.text.lower() for token in rest]
+    end = kinds.index(TokenType.WITH) if TokenType.WITH in kinds else len(rest)
+    place, written = f"CREATE {words[0].upper()} at line {first.line}", text[first.start : rest[-1].end + 1]
+    options = _options(rest[end + 1 :], place)
+    if words[0] == "sink":
+        if end != 4 or words[2] != "from":
+            raise SqlError(f"{place}: write `create sink name from view with (option = value, ...)`")
+        return ConnectorDefinition("sink", checked_name(words[1]), (), checked_name(words[3]), options, written)
+    tables, begin, depth = [], 1, 0
+    for last in range(1, end):
+        depth += (kinds[last] == TokenType.L_PAREN) - (kinds[last] == TokenType.R_PAREN)
+        if not depth and (last == end - 1 or kinds[last + 1] == TokenType.COMMA):
+            create = f"{_placed(text, first.start, rest[0].start)}table "  # as long as `source`, so that positions stay
+            declared = _placed(text, rest[begin].start, rest[last].end + 1)
+            tables.append(_table(statement_of(create + declared[len(create) :]), rest[begin].line))
+            begin = last + 2
+    if not tables or depth:
+        raise SqlError(f"{place}: write `create source name (column type, ...) with (option = value, ...)`")
+    return ConnectorDefinition("source", tables[0].name, tuple(tables), "", options, written)
+
+
+def _options(tokens: list[Token], place: str) -> dict[str, str | EnvironmentVariable]:
+    """Return the options in ``(name = value, ...)``; ``SqlError`` for anything else, and for a secret that is written there."""
+    options: dict[str, str | EnvironmentVariable] = {}
+    refused = SqlError(f"{place}: write `with (option = value, ...)`, each option once; a value is a text or env('NAME')")
+    if [token.text for token in (*tokens[:1], *tokens[-1:])] != ["(", ")"]:
+        raise refused
+    parts = groupby(tokens[1:-1], lambda token: token.token_type is TokenType.COMMA)
+    for name, *value in [list(part) for comma, part in parts if not comma]:
+        option, kinds, words = name.text.lower(), [token.token_type for token in value], [token.text.lower() for token in value]
+        if option not in options and kinds == [TokenType.EQ, TokenType.STRING]:
+            options[option] = value[1].text
+            if _SECRET_NAME.search(option) or _SECRET_VALUE.search(words[1]):
+                raise SqlError(f"{place}: {option} has a secret, which logs would show: write {option} = env('NAME')")
+        elif option not in options and words[:3] == ["=", "env", "("] and kinds[3:] == [TokenType.STRING, TokenType.R_PAREN]:
+            options[option] = EnvironmentVariable(value[3].text)
+        else:
+            raise refused
+    return options
+
+
+_SECRET_NAME: Final = re.compile(r"password|secret|token|pem$")
+_SECRET_VALUE: Final = re.compile(r"password *=|://[^/@]*:[^/@]*@")
 
 
 def _field(column: exp.Expr) -> pa.Field:

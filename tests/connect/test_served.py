@@ -1,0 +1,212 @@
+"""Sources and sinks of a script: each row once, whenever the server is killed, and what cannot be so is refused."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from tests.connect.postgres_server import PostgresServer
+from tests.server.client import ask
+from timely.errors import TimelyError
+from timely.server import Connectors, Limits, Views, ViewServer
+
+_WORLD = multiprocessing.get_context("forkserver")
+_WORLD.set_forkserver_preload(["tests.connect.test_served"])
+
+FILES = """create source orders (customer varchar not null, price bigint) with (connector = 'files', path = '{0}/orders');
+create view totals as select customer, sum(price) as total, count(*) as n from orders group by customer;
+create sink out from totals with (connector = 'sqlite', path = '{0}/out.db', key = 'customer');"""
+
+TABLES = """create source orders (id bigint, customer int, price bigint), customers (id int, name varchar)
+    with (connector = 'postgres', connection = '{0}', tables = 'public.orders, public.customers');
+create view totals as select name as customer, sum(price) as total, count(*) as n
+    from orders join customers on customers.id = orders.customer group by name;
+create sink out from totals with (connector = 'postgres', connection = '{0}', key = 'customer');"""
+
+QUERY = "select name, sum(price)::bigint, count(*) from orders join customers on customers.id = customer group by name"
+
+
+def serve(folder: Path, script: str, epochs: Connection) -> None:
+    """Serve durable views in this process, with checkpoints all the time, until it is killed."""
+    with Views(Limits(replay_seconds=0.02), data=folder / "data") as views:
+        views.listen(lambda: epochs.send(views.time))
+        views.apply_script(script)
+        with Connectors(views, seconds=0.001):
+            time.sleep(600)
+
+
+class Files:
+    """Orders in files, and totals in SQLite."""
+
+    script = FILES
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self._folder = folder
+        self._chance = chance
+        self._expected: dict[str, tuple[int, int]] = {}
+        self._database = sqlite3.connect(folder / "out.db")
+        self._database.execute("create table out (customer text primary key, total bigint, n bigint)")
+        (folder / "orders").mkdir()
+
+    def change(self) -> None:
+        rows = [(self._chance.choice("abcd"), self._chance.randrange(9)) for _ in range(self._chance.randint(1, 3))]
+        for customer, price in rows:
+            total, n = self._expected.get(customer, (0, 0))
+            self._expected[customer] = (total + price, n + 1)
+        draft = self._folder / "orders" / "_draft"
+        draft.write_text("customer,price\n" + "".join(f"{customer},{price}\n" for customer, price in rows))
+        draft.rename(draft.with_name(f"{time.monotonic_ns()}.csv"))
+
+    def expected(self) -> list[tuple[str, int, int]]:
+        return sorted((customer, *sums) for customer, sums in self._expected.items())
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        return self._database.execute("select customer, total, n from out order by 1").fetchall()
+
+
+class Tables:
+    """Orders and totals in PostgreSQL."""
+
+    script = TABLES
+
+    def __init__(self, server: PostgresServer, chance: random.Random) -> None:
+        self._server = server
+        self._chance = chance
+        server(
+            *("create table orders (id bigserial, customer int, price bigint)", "create table customers (id int, name text)"),
+            *("alter table orders replica identity full", "alter table customers replica identity full"),
+            "create table out (customer text primary key, total bigint, n bigint)",
+            "insert into customers values (1, 'a'), (2, 'b'), (3, 'c')",
+        )
+
+    def change(self) -> None:
+        self._server(
+            f"insert into orders (customer, price) values ({self._chance.randint(1, 3)}, {self._chance.randrange(9)})",
+            f"update customers set name = name || 'x' where id = {self._chance.randint(1, 30)}",
+        )
+
+    def expected(self) -> list[tuple[str, int, int]]:
+        return sorted(self._server(QUERY))
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        return sorted(self._server("select customer, total, n from out"))
+
+
+def check_kills(world: Files | Tables, folder: Path, script: str, kills: int, chance: random.Random) -> None:
+    """Kill a server behind some epoch so often, then have it go on to the end; each epoch follows a change at the latest."""
+    for _ in range(kills):
+        ours, theirs = _WORLD.Pipe()
+        process = _WORLD.Process(target=serve, args=(folder, script, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        for _ in range(chance.randint(1, 4)):
+            world.change()
+            ours.recv()
+        process.kill()
+        process.join()
+        ours.close()
+    with Views(data=folder / "data") as views:
+        views.apply_script(script)
+        with Connectors(views, seconds=0.001) as connectors:
+            wait(lambda: world.rows() == world.expected(), connectors)
+
+
+def wait(condition: Callable[[], bool], connectors: Connectors) -> None:
+    end = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < end, connectors.problems
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.soak)])
+def test_files_and_sqlite_whatever_dies(kills: int, tmp_path: Path) -> None:
+    chance = random.Random(kills)
+    check_kills(Files(tmp_path, chance), tmp_path, FILES.format(tmp_path), kills, chance)
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(200, marks=pytest.mark.soak)])
+def test_postgres_whatever_dies(kills: int, tmp_path: Path, postgres: PostgresServer) -> None:
+    chance = random.Random(kills)
+    check_kills(Tables(postgres, chance), tmp_path, TABLES.format(postgres.where), kills, chance)
+
+
+def test_a_sink_follows_a_view_that_is_replaced_or_dropped_and_begins_anew(tmp_path: Path) -> None:
+    world = Files(tmp_path, random.Random(1))
+    world.change()
+    script = FILES.format(tmp_path)
+    totals = "view totals as select customer, {} as total, count(*) as n from orders group by customer"
+    with Views(data=tmp_path / "data") as views, Connectors(views, seconds=0.001) as connectors:
+        views.run_script(script)
+        wait(lambda: world.rows() == world.expected(), connectors)
+        views.run_script(f"create or replace {totals.format('-sum(price)')}")
+        wait(lambda: world.rows() == [(name, -total, n) for name, total, n in world.expected()], connectors)
+        views.run_script("drop view totals")
+        wait(lambda: connectors.problems != [], connectors)
+        assert connectors.problems[0].startswith("sink out: there is no table or view totals")
+        views.run_script("create view totals as select customer, price as total, 1 as n from orders union all select 'a', 1, 1")
+        wait(lambda: "has more than one row" in str(connectors.problems) or connectors.problems == [], connectors)
+        views.run_script(f"create or replace {totals.format('sum(price)')}")
+        wait(lambda: world.rows() == world.expected() and connectors.problems == [], connectors)
+        views.run_script(f"drop sink out; {script.splitlines()[2]}")
+        wait(lambda: "empty its rows and its line in timely_sinks" in str(connectors.problems), connectors)
+        views.run_script("drop sink out; drop source orders cascade")
+        assert views.overview()[1] == []
+
+
+@pytest.fixture(scope="module")
+def defined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
+    folder = tmp_path_factory.mktemp("served")
+    with Views(data=folder / "data") as views:
+        views.run_script(FILES.format(folder))
+        yield views
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("insert orders", "table orders is that of a source, and nothing else changes it"),
+        ("insert out", "table out is that of a sink"),
+        ("insert orders_positions", "table orders_positions is that of a source"),
+        ("drop table orders", "orders is a source: write DROP SOURCE"),
+        ("drop source orders", "is read by totals: drop these first"),
+        ("create table orders (customer varchar not null, price bigint)", "there is a table or view orders already"),
+        ("create source orders (n int) with (connector = 'files', path = 'x')", "there is a source orders already"),
+        ("create source a (n int), a (n int) with (connector = 'postgres')", "there is a source a already"),
+        ("create source a (n int), b (n int) with (connector = 'files', path = 'x')", "it reads 1 tables, and 2 are declared"),
+        ("create source a (n int) with (connector = 'x')", "there is no such connector: 'x'"),
+        ("create source a (n int) with (connector = 'files')", "source a: write path = '...'"),
+        ("create source a (n int) with (connector = 'files', path = 'x', pth = 'y')", "files has no option pth"),
+        ("create source a (n int) with (connector = 'files', path = env('NOT_SET'))", "as NOT_SET, and that is not set"),
+        ("create source a (n int) with (connector = 'postgres', password = 'x')", "write password = env('NAME')"),
+        ("create source a (n int) with (connector = 'postgres', connection = 'host=a password=b')", "which logs would show"),
+        ("create source a (n int) with (path = 'x', path = 'y')", "each option once"),
+        ("create source a (n int) with (path 'x')", "write `with (option = value, ...)`"),
+        ("create source a (n int) with (path = env('x'", "write `with (option = value, ...)`"),
+        ("create source a with (path = 'x')", "write `create table name (column type, ...)`"),
+        ("create source a (n int) with (path = 3)", "a value is a text or env('NAME')"),
+        ("create source a (n int)", "write `with (option = value, ...)`"),
+        ("create source a (n nope) with (path = 'x')", "at line 1, column 18: the type nope is not supported"),
+        ("create sink a from nope with (connector = 'sqlite')", "sink a: there is no table or view nope"),
+        ("create sink a with (connector = 'sqlite')", "write `create sink name from view with"),
+        ("create sink a from totals with (connector = 'sqlite', path = 'x')", "sink a: write key = '...'"),
+    ],
+)
+def test_what_cannot_be_right_is_refused(statement: str, message: str, defined: Views) -> None:
+    with pytest.raises(TimelyError) as error:
+        defined.write(statement[7:], insert=[]) if statement.startswith("insert") else defined.run_script(statement)
+    assert message in str(error.value)
+
+
+def test_a_sink_needs_data_that_stays_and_clients_a_permission(tmp_path: Path) -> None:
+    with pytest.raises(TimelyError, match="sink out: what it has would be forgotten at the end: start with --data DIR"):
+        Views().run_script(FILES.format(tmp_path))
+    for connectors, status in ((False, 400), (True, 200)):
+        with ViewServer(Views(), writable=True, connectors=connectors) as server:
+            assert ask(server.port, "/script", "POST", FILES.format(tmp_path).splitlines()[0]).status == status
