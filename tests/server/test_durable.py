@@ -268,6 +268,28 @@ def test_a_full_disk_refuses_writes_and_reads_go_on(data: Path, monkeypatch: pyt
         assert {k[0]: total for k, total in rows(again)} == {"a": 1, "b": 10, "s": 1}
 
 
+def test_a_server_starts_on_a_disk_that_is_nearly_full(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with numbers(data):
+        pass
+    reserve = os.posix_fallocate
+
+    def nearly_full(file: int, begin: int, size: int) -> None:
+        if size > 1000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        reserve(file, begin, size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", nearly_full)
+        with Views(data=data) as views:
+            with pytest.raises(DiskFullError):
+                views.write("t", insert=[("b", 2)])
+            assert rows(views) == [("a", 1)]
+            patched.undo()
+            views.write("t", insert=[("c", 3)])
+    with Views(data=data) as again:
+        assert rows(again) == [("a", 1), ("c", 3)]
+
+
 def test_a_write_that_fails_is_left_out_and_the_next_one_is_not(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with numbers(data) as views:
         sync, failing = os.fdatasync, [True]

@@ -105,7 +105,7 @@ class Durable:
         except BaseException as error:
             os.close(self._lock)
             if isinstance(error, OSError):
-                raise CheckpointError(f"{str(directory)!r} cannot be read: {file_error_text(error)}") from error
+                raise CheckpointError(f"{str(directory)!r} cannot be opened: {file_error_text(error)}") from error
             raise
         self._thread = threading.Thread(target=self._run, name="timely log", daemon=True)
         self._thread.start()

@@ -278,8 +278,14 @@ class LogWriter:
         self._count += 1
         head = _encoded(0, (_KIND, FORMAT, self._id, epoch, None if self._previous is None else tuple(self._previous)))
         file = self._disk.create(name)
+        reserved = self._step
         try:
-            file.reserve(0, self._step)
+            try:
+                file.reserve(0, reserved)
+            except OSError as error:  # the disk is nearly full, and a checkpoint behind this segment may make space
+                if error.errno not in _FULL:
+                    raise
+                file.reserve(0, reserved := len(head))
         except BaseException:
             file.close()
             with contextlib.suppress(OSError):
@@ -294,7 +300,7 @@ class LogWriter:
             self.close()
             raise
         self._finish()
-        self._file, self._name, self._size, self._reserved, self._number = file, name, len(head), self._step, 1
+        self._file, self._name, self._size, self._reserved, self._number = file, name, len(head), reserved, 1
 
     def _finish(self) -> None:
         """Close the present segment. What was reserved goes, if possible: nobody relies on it."""
