@@ -806,3 +806,8 @@ select o.id, i from orders o, range(o.amount % 4) r(i) where i > 0;
 select id, g.generate_series, ordinality from orders, generate_series(id, id + 3, 2) with ordinality g where amount is not null;
 select x, count(o.id) from generate_series(0, 9) s(x) left join orders o on o.amount = x group by x;
 select * from (select count(*) as n, sum(amount) as s from orders) a, (select max(n) as m from lines) b limit 100;
+-- SQLite: its VALUES name their columns otherwise
+with v as (values (1, 'ada'), (3, 'bob'), (NULL, NULL)) select v.*, o.amount from v join orders o on v.col0 = o.id or v.col1 = o.customer;
+values (1, 2.5), (NULL, 3) union all select id, amount from orders;
+select o.id, e.dst from orders o join edges e on o.id = e.src and exists (select 1 from lines l where l.order_id = o.id and l.n < e.dst);
+select o.id, e.dst from orders o join edges e on o.id >= e.src and o.amount > all (select n from lines where order_id = e.dst);

@@ -99,7 +99,53 @@ WINDOWS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda clicks: clicks.sessions("z", gap="45 minutes", by="user"),
         SESSIONS.format(at="z", by='"user"', gap="interval '45 minutes'"),
     ),
+    "tumble": (
+        lambda clicks: dd.sql(clicks.scope, "select * from tumble(clicks, z, interval 1 week) w", clicks=clicks),
+        "select *, time_bucket(interval '1 week', z) as w, w + interval '1 week' from clicks where z is not null",
+    ),
+    "hop": (
+        lambda clicks: dd.sql(clicks.scope, "from hop(clicks, m, interval '15' minute, interval '35 minutes')", clicks=clicks),
+        SLIDING.format(size="35 minutes", step="15 minutes"),
+    ),
+    "hop with gaps": (
+        lambda clicks: dd.sql(
+            clicks.scope,
+            "with c as (from clicks) select w.*, b.n from hop(c, m, interval 30 minute, interval 10 minute) w"
+            " join clicks b using (d)",
+            clicks=clicks,
+        ),
+        f"""select w.*, b.n from ({SLIDING.format(size="10 minutes", step="30 minutes")}) w join clicks b using (d)""",
+    ),
+    "sessions in SQL": (
+        lambda clicks: dd.sql(clicks.scope, 'from sessions(clicks, m, interval 30 minute, "user", n % 2)', clicks=clicks),
+        SESSIONS.format(at="m", by='"user", n % 2', gap="interval '30 minutes'"),
+    ),
+    "sessions of all in SQL": (
+        lambda clicks: dd.sql(
+            clicks.scope, "select count(*), window_start from sessions(clicks, z, interval 1 minute) group by all", clicks=clicks
+        ),
+        f"""select count(*), s from
+            ({SESSIONS.format(at="z", by="1", gap="interval '1 minute'")}) x(a, b, c, d, e, s, t) group by s""",
+    ),
 }
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("hop(clicks, m, interval 1 minute)", "it is hop(table, moment, step, length)"),
+        ("tumble(clicks, m, interval 1 minute, n)", "it is tumble(table, moment, length)"),
+        ("tumble(missing, m, interval 1 minute)", "there is no table missing"),
+        ("sessions(clicks, k, interval 1 minute)", "no column of this name"),
+        ("tumble(clicks, n, interval 1 minute)", "it does not take (INTERVAL, BIGINT)"),
+        ("tumble((select 1), m, interval 1 minute)", "it is tumble(table"),
+        ("hop(clicks, m, interval '-1 minute', interval 1 minute)", "longer than nothing"),
+    ],
+)
+def test_what_windows_of_sql_take(source: str, why: str) -> None:
+    with pytest.raises(SqlError) as caught, timely.Worker() as worker, worker.dataflow(int) as scope:
+        dd.sql(scope, f"select * from {source}", clicks=dd.table(scope, CLICKS))
+    assert why in str(caught.value) and "at line 1, column " in str(caught.value)
 
 
 @pytest.mark.parametrize("name", WINDOWS)

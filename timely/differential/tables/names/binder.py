@@ -118,6 +118,8 @@ class Binder:
         try:
             if isinstance(node, exp.Select):
                 return self.select(node, around, tables, behind)
+            if isinstance(node, exp.Values):
+                return self.select(exp.select("*").from_(node.copy()), around, tables, behind)
             if isinstance(node, exp.SetOperation):
                 return self.set_operation(node, around, tables, behind)
         except SqlError as error:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
-from sqlglot import exp
+from sqlglot import exp, maybe_parse
 
 from timely.differential.tables.expressions.bound import Expr, Literal, NamedExpr, PlacedError, Ref, has_query, ids_in
 from timely.differential.tables.expressions.calls import as_kind, call
+from timely.differential.tables.names.dialect import WRITTEN
 from timely.differential.tables.names.name_scopes import FromItem, MergedColumn, NameBinder, QueryScope, distinct_names
-from timely.differential.tables.names.reader import is_comma, listed, name_in, read
+from timely.differential.tables.names.reader import identifier, is_comma, listed, name_in, read
 from timely.differential.tables.names.refusals import placed, refusal
 from timely.differential.tables.names.scalar_rules import element_of
 from timely.differential.tables.operators.asof_joins import INEQUALITIES
@@ -66,6 +67,7 @@ def _join(binder: NameBinder, left: QueryPlan, node: exp.Expr, scope: QueryScope
     right = _item(binder, item, scope)
     after = scope.items[len(before) :]
     conditions: list[Expr] = []
+    filters: list[Expr] = []
     names: list[tuple[str, exp.Expr]] = [(name_in(name), name) for name in listed(using)]
     if method == "NATURAL":
         names = [(name, node) for name, _ in scope.columns(before) if scope.sources(name, after)]
@@ -77,9 +79,10 @@ def _join(binder: NameBinder, left: QueryPlan, node: exp.Expr, scope: QueryScope
     elif on is not None:
         condition = as_kind(binder.plain_value(on, scope), Kind.BOOLEAN)
         conditions = [part for part in conjuncts([condition], scope.owners()) if not _always(part)]
-        for condition in conditions:
-            if has_query(condition):
-                raise PlacedError("a subquery in ON is not supported: put it into WHERE", condition.at)
+        filters = [part for part in conditions if has_query(part)]
+        if filters and (side or method or kind not in ("", "INNER")):
+            raise PlacedError("a subquery in ON is supported in an inner join: join a query that has it in WHERE", filters[0].at)
+        conditions = [part for part in conditions if part not in filters]
     if kind in ("SEMI", "ANTI"):
         del scope.items[len(before) :]
     how: str | None = _JOINS.get(side)
@@ -93,7 +96,8 @@ def _join(binder: NameBinder, left: QueryPlan, node: exp.Expr, scope: QueryScope
         raise refusal(node, "a LATERAL subquery stands in an inner or left join")
     if method == "ASOF":
         return _as_of(left, right, conditions, node, optional=how == "left")
-    return _beside(left, right, how, tuple(conditions), node)
+    plan = _beside(left, right, how, tuple(conditions), node)
+    return nodes.FilterRows(plan, tuple(filters)) if filters else plan
 
 
 def _beside(left: QueryPlan, right: QueryPlan, how: str, conditions: tuple[Expr, ...], node: exp.Expr) -> QueryPlan:
@@ -195,6 +199,8 @@ def _table(binder: NameBinder, node: exp.Table, scope: QueryScope) -> QueryPlan:
         this, alias, _, ordinality = read(node, "this", "alias", "joins", "ordinality")
         return _unnested(binder, this, function, alias, ordinality, scope)
     this, alias, _ = read(node, "this", "alias", "joins")
+    if isinstance(this, exp.Anonymous) and str(this.this).lower() in _WINDOWS:
+        return _in_windows(binder, this, alias, scope)
     if not isinstance(this, exp.Identifier):
         return _unknown(binder, node, scope)
     name = name_in(this)
@@ -245,6 +251,50 @@ def _elements(binder: NameBinder, node: exp.Unnest, item: exp.Expr, alias: exp.E
         raise refusal(item, "UNNEST in FROM has one list, and stands in an inner or left join")
     return _unnested(binder, lists[0], "unnest", alias, offset, scope)
 
+
+_WINDOWS: Final = {
+    "tumble": """select *, time_bucket(p2, p1) as window_start, time_bucket(p2, p1) + p2 as window_end
+        from p0 where p1 is not null""",
+    "hop": """select *, window_start + p3 as window_end from (
+        select *, unnest(generate_series(time_bucket(p2, p1 - p3) + p2, time_bucket(p2, p1), p2)) as window_start from p0)""",
+    "sessions": """select * exclude ("is first", "number"), min(p1) over w as window_start, max(p1) over w + p2 as window_end
+        from (select *, count(*) filter (where "is first") over (partition by keys order by p1) as "number" from (
+            select *, coalesce(p1 > lag(p1) over (partition by keys order by p1) + p2, true) as "is first"
+            from p0 where p1 is not null)) window w as (partition by keys, "number")""",
+}
+"""Functions of a table, p0, and a moment, p1: what they are as queries. Windows of ``hop`` begin every p2, and are p3 long."""
+
+
+def _in_windows(binder: NameBinder, node: exp.Anonymous, alias: exp.Expr | None, scope: QueryScope) -> QueryPlan:
+    """Return the rows of a table with the windows of time that they are in."""
+    written, parts = read(node, "this", "expressions")
+    name, table = str(written).lower(), parts[0] if parts else None
+    count = 4 if name == "hop" else 3
+    if not isinstance(table, exp.Column) or len(parts) < count or (len(parts) > count and name != "sessions"):
+        form = {"hop": "step, length", "tumble": "length", "sessions": "gap, keys"}[name]
+        raise refusal(node, f"it is {name}(table, moment, {form}), such as {name}(bids, at, {_EXAMPLES[name]})")
+    query: Any = maybe_parse(_WINDOWS[name], dialect=WRITTEN)
+    for column in list(query.find_all(exp.Column, exp.Table)):
+        place = column.name.removeprefix("p")
+        if isinstance(column, exp.Table):
+            if place == "0":
+                column.set("this", exp.to_identifier(identifier(table)))
+        elif column.name == "keys":
+            keys = [key.copy() for key in parts[count:]] or [exp.Literal.string("")]
+            around = column.parent
+            around.set("partition_by", [*keys, *around.args["partition_by"][1:]])
+        elif place.isdecimal():
+            column.replace(parts[int(place)].copy())
+    query.parent = node
+    bound = binder.query(query, scope, scope.tables)
+    return _named(scope, alias, name, bound.names, bound.plan)
+
+
+_EXAMPLES: Final = {
+    "hop": "interval 1 minute, interval 10 minutes",
+    "tumble": "interval 10 minutes",
+    "sessions": "interval 10 minutes, bidder",
+}
 
 _SERIES: Final = ("generate_series", "range")
 """Functions of which ``FROM`` reads the elements."""

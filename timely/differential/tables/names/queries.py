@@ -32,6 +32,8 @@ def query_of(text: str) -> exp.Query:
     timely.errors.SqlError: 'm' at line 1, column 14: the query cannot be parsed: Invalid expression / Unexpected token
     """
     tree = statement_of(text)
+    if isinstance(tree, exp.Values):
+        return exp.select("*").from_(tree)
     if not isinstance(tree, exp.Query):
         raise refusal(tree, f"a view is a query, not {written(tree).split()[0].upper()}")
     return tree
