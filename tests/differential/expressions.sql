@@ -1,7 +1,7 @@
 -- Expressions that test_scalars.py compares with DuckDB on the edge values of a column. A semicolon ends each.
 
 -- column t
-reverse(t); translate(t, 'abca', 'xé'); translate(t, 'ë', ''); levenshtein(t, 'abd'); editdist3(t, ''); hamming(t || 'a', 'b' || t); jaccard(t || 'a', 'abx');
+reverse(t); translate(t, 'abca', 'xé'); translate(t, 'ë', ''); levenshtein(t, 'abd'); editdist3(t, '');
 sha1(t); sha256(t); hex(t); bin(t); unhex(hex(t)); from_hex(hex(t)); to_base64(encode(t)); decode(encode(t)); url_encode(t); bit_length(t);
 regexp_extract_all(t, '[a-z]+'); regexp_extract_all(t, '([a-z])([0-9])', 2); regexp_extract_all(t, 'A|B', 0, 'i'); regexp_extract_all(t, '\b\w');
 regexp_split_to_array(t, '[,% ]'); str_split_regex(t, 'x?[b0]'); string_split_regex(t, 'O', 'i'); regexp_escape(t); regexp_extract_all(t, '[^a-c]$');
@@ -36,7 +36,7 @@ try_cast('2024-02-29 10:20:30 ' || chr(9) || t as timestamp);
 
 -- column n
 abs(n % 7) << 2 & 7; abs(n % 1000) << 3; n >> 2; n >> 70; factorial(abs(n % 34)::int); hex(n); bin(n % 1000000); trunc(n, -2); trunc(n, 3); add(n % 1000, 1);
-subtract(n % 1000, 1); multiply(n % 1000, 2); greatest_common_divisor(n % 1000, 12); least_common_multiple(n % 1000, 12); even(n % 1000); lgamma(abs(n % 1000) + 0.5);
+subtract(n % 1000, 1); multiply(n % 1000, 2); greatest_common_divisor(n % 1000, 12); least_common_multiple(n % 1000, 12); lgamma(abs(n % 1000) + 0.5);
 make_date((n % 1000)::int); make_timestamp(2020, 1 + (abs(n) % 12)::int, 2, 3, 4, (n & 31) + 0.25); make_timestamptz(n % 1000000007);
 make_timestamptz(2020, 2, 3, 4, 5, (n & 31) / 2, 'Europe/Berlin'); make_time(1, 2, (n & 31) / 7); n > all([n - 1, 0]); n = any(range((n % 5)::int));
 range((n % 20)::int); generate_series((n % 20)::int); range(1, n % 20, 3); generate_series(5, n % 20, -2); range(0, 9, n % 4); (n, n) >= (1, 1); [(n, 1)] = [(1, 1)];
@@ -55,7 +55,7 @@ n * 0.5; n::decimal(38, 2) + 0.125; round(n * 1.5); round(n * 1.25, 1); (n * 1.0
 date_trunc(if(n > 5, 'month', 'year'), date '2024-05-05'); list_sum([n * 0.1, 1]); case when n > 0 then 1.25 else n end;
 
 -- column f
-asinh(least(f, 5)); acosh(f); atanh(f); sinh(least(greatest(f, -5), 5)); cosh(least(greatest(f, -5), 5)); tanh(f); cot(least(greatest(f, -5), 5)); even(f); isfinite(f); trunc(f, 1);
+asinh(least(f, 5)); acosh(f); atanh(f); sinh(least(greatest(f, -5), 5)); cosh(least(greatest(f, -5), 5)); tanh(f); isfinite(f); trunc(f, 1);
 gamma(least(greatest(f, -5), 5)); lgamma(abs(f)); f > any([0, NULL]); (f, 1) < (0.5, 2); trunc(f, -2);
 f; f::varchar; f || ''; abs(f); sign(f); -f; round(f); round(f, 2); round(f, 1); round(f, -1); round(f, 20); floor(f);
 ceil(f); trunc(f); f::boolean; f > 0; f + 1; f * 2; f / 4; isinf(f); isnan(f); greatest(f, 1); nullif(f, 0); concat(f, '!');
@@ -76,7 +76,7 @@ round(p, -(1)); round(p, -40); abs(p) * 2; -p + p; p between 0.001 and 2.505; p:
 
 -- column d
 date_sub('month', d, date '2024-02-29'); date_sub('year', d, date '2023-02-28'); date_sub('week', d, date '2024-03-01'); datesub('quarter', date '2024-02-29', d);
-date_sub('century', d, date '2024-03-01'); date_sub('day', d, date '2024-03-01'); date_sub('hour', date '2024-03-01', d); era(d); julian(d); millennium(d);
+date_sub('century', d, date '2024-03-01'); date_sub('day', d, date '2024-03-01'); date_sub('hour', date '2024-03-01', d); era(d); millennium(d);
 range(d, date '2024-03-01', interval '10 years'); generate_series(d, d + interval 3 month, interval 1 month); range(d, d - 3, interval '-1 day'); d = any([date '2024-02-29']);
 generate_series(d, d + 3, interval 1 day);
 d; d::varchar; d::timestamp; d::timestamptz; year(d); month(d); day(d); quarter(d); week(d); weekofyear(d); dayofweek(d);
@@ -97,7 +97,7 @@ date_trunc(upper('month'), d); date_diff(lower('DAY'), d, date '2024-03-01'); d 
 d > date '2000-01-01'::timestamp; d::varchar || date '2000-01-01'::varchar;
 
 -- column m
-date_sub('month', m, timestamp '2024-02-29 10:00:00'); date_sub('hour', m, timestamp '2024-02-29 10:00:00'); date_sub('decade', m, timestamp '2024-02-29 10:00:00'); epoch_ns(greatest(m, '1970-01-01')); julian(m);
+date_sub('month', m, timestamp '2024-02-29 10:00:00'); date_sub('hour', m, timestamp '2024-02-29 10:00:00'); date_sub('decade', m, timestamp '2024-02-29 10:00:00'); epoch_ns(greatest(m, '1970-01-01'));
 date_sub('microsecond', timestamp '2024-02-29 10:00:00', m); timezone('Europe/Berlin', m); nanosecond(m); date_part('era', m); range(m, m + interval 2 hour, interval '50 minutes');
 m; m::varchar; m::date; m::time; m::timestamptz; year(m); hour(m); minute(m); second(m); extract(millisecond from m);
 extract(microsecond from m); extract(epoch from m); epoch(m); epoch_ms(m); epoch_us(m); dayofweek(m); week(m);
@@ -121,7 +121,7 @@ m at time zone 'america/NEW_YORK'; m at time zone 'Australia/Lord_Howe'; m at ti
 date_trunc('hour', m at time zone 'Europe/Berlin') at time zone 'Europe/Berlin'; epoch_ms(m) - epoch_ms(m); epoch_ms(m) + 1;
 
 -- column z
-timezone('Europe/Berlin', z); timezone('asia/kathmandu', z); epoch_ns(greatest(z, '1970-01-01')); julian(z); range(z, z + interval 2 day, interval '25 hours'); z = any([z]);
+timezone('Europe/Berlin', z); timezone('asia/kathmandu', z); epoch_ns(greatest(z, '1970-01-01')); range(z, z + interval 2 day, interval '25 hours'); z = any([z]);
 z; z::varchar; z::timestamp; z::date; year(z); hour(z); epoch(z); epoch_ms(z); extract(isodow from z); date_trunc('day', z);
 date_trunc('month', z); z + interval 1 month; z - interval '90 minutes'; z - timestamptz '2024-01-01 00:00:00+00';
 z at time zone 'Europe/Berlin'; z at time zone 'America/New_York'; z at time zone 'UTC'; z = '2024-02-29 01:00:00+01';

@@ -42,39 +42,13 @@ TEXTS = [
 NUMBERS = [None, 0, 1, -1, 2, 7, -8, 10, 100, 255, 1250, -1255, 2**31, -(2**53), 2**63 - 1]
 FLOATS = [None, 0.0, 1.0, -1.0, 0.1, 2.5, -2.5, 2.345, 1e-7, 123456.789, 1e15, 1e16, 1e22, -1e300, math.inf, -math.inf]
 DECIMALS = [None, *map(Decimal, ("0", "0.01", "-0.01", "1.00", "2.50", "-2.55", "99.99", "1234.56", "-9999.99"))]
-DAYS = [
-    None,
-    *map(
-        datetime.date.fromisoformat,
-        (
-            "1970-01-01",
-            "1969-12-31",
-            "2000-02-29",
-            "2024-02-29",
-            "2024-12-30",
-            "2023-01-01",
-            "1999-12-31",
-            "0011-01-01",
-            "2100-03-01",
-        ),
-    ),
-]
-MOMENTS = [
-    None,
-    *map(
-        datetime.datetime.fromisoformat,
-        (
-            "1970-01-01 00:00:00",
-            "1969-12-31 23:59:59.999999",
-            "2000-02-29 12:34:56.789012",
-            "2024-02-29 00:00:00",
-            "2024-01-31 23:00:00.5",
-            "2023-12-31 05:06:07",
-            "2024-03-31 01:30:00",
-            "1582-10-15 10:00:00",
-        ),
-    ),
-]
+DAYS_WRITTEN = "1970-01-01 1969-12-31 2000-02-29 2024-02-29 2024-12-30 2023-01-01 1999-12-31 0011-01-01 2100-03-01"
+MOMENTS_WRITTEN = (
+    "1970-01-01T00:00:00 1969-12-31T23:59:59.999999 2000-02-29T12:34:56.789012 2024-02-29T00:00:00 2024-01-31T23:00:00.5 "
+    "2023-12-31T05:06:07 2024-03-31T01:30:00 1582-10-15T10:00:00"
+)
+DAYS = [None, *map(datetime.date.fromisoformat, DAYS_WRITTEN.split())]
+MOMENTS = [None, *map(datetime.datetime.fromisoformat, MOMENTS_WRITTEN.split())]
 ZONED = [None if value is None else value.replace(tzinfo=UTC) for value in MOMENTS]
 CLOCKS = [None, datetime.time(0), datetime.time(23, 59, 59, 999999), datetime.time(12, 30), datetime.time(1, 2, 3, 40)]
 LISTS: list[Any] = [None, (), (1,), (1, 2, 3), (3, None, 1), (None,), (2, 2, 2), (1, 2)]

@@ -247,16 +247,10 @@ def part(name: str, kind: Kind) -> Overload | None:
     name = unit_of(name) or name
     if name == "EPOCH" and kind in (*MOMENTS, _SPAN):
         return overload(lambda value: _microseconds(value) / 1_000_000, _FLOAT, kind)
-    if name == "JULIAN" and kind in MOMENTS:
-        return overload(lambda value: (_microseconds(value) + _JULIAN) / UNITS["DAY"][1], _FLOAT, kind)
     f = (DAY_PARTS.get(name) if kind in (_DATE, _STAMP, _INSTANT) else None) or (
         CLOCK_PARTS.get(name) if kind in (_DATE, _TIME, _STAMP, _INSTANT) else None
     )
     return None if f is None else overload(f, _INT, kind)
-
-
-_JULIAN: Final = 2_440_588 * UNITS["DAY"][1]
-"""Microseconds of Julian days up to 1970."""
 
 
 def _microseconds(value: datetime.date | datetime.timedelta) -> int:
@@ -518,7 +512,7 @@ def _of_unit(start: Callable[..., Any], *moments: datetime.date) -> Any:
 
 
 _PARTS_BY_NAME: Final = (
-    *("century", "day", "dayofmonth", "dayofweek", "dayofyear", "decade", "epoch", "era", "hour", "isodow", "isoyear", "julian"),
+    *("century", "day", "dayofmonth", "dayofweek", "dayofyear", "decade", "epoch", "era", "hour", "isodow", "isoyear"),
     *("microsecond", "millennium", "millisecond", "minute", "month", "nanosecond", "quarter", "second", "week", "weekday"),
     *("weekofyear", "year", "yearweek"),
 )

@@ -129,18 +129,6 @@ def _shifted_left(value: int, count: int) -> int:
     return value << count if value else 0
 
 
-def _shifted_right(value: int, count: int) -> int:
-    return value >> count if 0 <= count < 64 else 0
-
-
-def _even(value: float) -> float:
-    return math.copysign(2.0 * math.ceil(abs(value) / 2), value) + 0.0 if math.isfinite(value) else value
-
-
-def _cotangent(value: float) -> float:
-    return 1 / math.tan(value) if value else math.inf
-
-
 def _hyperbolic_tangent_of(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) == 1 else math.atanh(value)
 
@@ -228,13 +216,11 @@ NUMBER_FUNCTIONS: Final = {
     **_of_doubles("acosh", real(math.acosh, lambda value: math.nan)),
     **_of_doubles("atan2", real(math.atan2), 2),
     **_of_doubles("atanh", real(_hyperbolic_tangent_of, lambda value: math.nan)),
-    **_of_doubles("cot", real(_cotangent)),
-    **_of_doubles("even", _even),
     **_of_doubles("gamma", real(math.gamma, lambda value: math.nan if value else math.inf)),
     **_of_doubles("lgamma", real(math.lgamma, lambda value: math.inf)),
     **named("factorial", overload(_factorial, _I, _I)),
     **named("<<", overload(_shifted_left, _I, _I, _I)),
-    **named(">>", overload(_shifted_right, _I, _I, _I)),
+    **named(">>", overload(lambda value, count: value >> count if 0 <= count < 64 else 0, _I, _I, _I)),
     **named("isfinite", overload(math.isfinite, Kind.BOOLEAN, _F)),
     **named("isinf", overload(math.isinf, Kind.BOOLEAN, _F)),
     **named("isnan", overload(math.isnan, Kind.BOOLEAN, _F)),

@@ -285,18 +285,6 @@ def _distance(one: str, other: str) -> int:
     return before[-1]
 
 
-def _mismatches(one: str, other: str) -> int:
-    if len(one) != len(other) or not one:
-        raise SqlError(f"hamming takes texts of one length, not {brief(one)} and {brief(other)}")
-    return sum(letter != same for letter, same in zip(one, other))
-
-
-def _jaccard(one: str, other: str) -> float:
-    if not one or not other:
-        raise SqlError("jaccard takes texts with letters")
-    return len({*one} & {*other}) / len({*one} | {*other})
-
-
 def _digits(form: str) -> Callable[[int], str]:
     """Return what writes a whole number to another base; a negative one as its 64 bits."""
 
@@ -317,13 +305,6 @@ def _bytes_of_digits(text: str) -> bytes:
     if not re.fullmatch("[0-9A-Fa-f]*", text):
         raise SqlError(f"{brief(text)} has letters that are no digits of base 16")
     return bytes.fromhex(text if len(text) % 2 == 0 else f"0{text}")
-
-
-def _bytes_of_base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise SqlError(f"{brief(text)} is not base64: {error}") from None
 
 
 def _decoded(value: bytes) -> str:
@@ -404,15 +385,12 @@ TEXT_FUNCTIONS: Final = {
     **named("bin, to_binary", *_of_bytes(_bits, _T), overload(_digits("b"), _T, _I)),
     **named("unhex, from_hex", overload(_bytes_of_digits, Kind.BLOB, _T)),
     **named("base64, to_base64", overload(lambda value: base64.b64encode(value).decode(), _T, Kind.BLOB)),
-    **named("from_base64", overload(_bytes_of_base64, Kind.BLOB, _T)),
     **named("encode", overload(str.encode, Kind.BLOB, _T)),
     **named("decode", overload(_decoded, _T, Kind.BLOB)),
     **named("url_encode", overload(lambda text: urllib.parse.quote(text, safe="~-_."), _T, _T)),
     **named("reverse", overload(_reversed, _T, _T)),
     **named("translate", overload(_translated, _T, _T, _T, _T)),
     **named("levenshtein, editdist3", overload(_distance, _I, _T, _T)),
-    **named("hamming, mismatches", overload(_mismatches, _I, _T, _T)),
-    **named("jaccard", overload(_jaccard, Kind.DOUBLE, _T, _T)),
     **named("ascii", overload(lambda text: ord(text[0]) if text else 0, _I, _T)),
     **named("unicode, ord", overload(lambda text: ord(text[0]) if text else -1, _I, _T)),
     **named("chr", overload(_chr, _T, _I)),
