@@ -1,7 +1,7 @@
 """Linear operators on rows that also take whole columns: checks, conditions, projections, keys of joins.
 
-Each has a function of rows, and kernels where there are some. Containers of columns go through the kernels, unless they are
-small or the kernels give up.
+Each has a function of rows, and kernels where there are some. Containers of columns go through the kernels, unless those give
+up. So few rows stay columns: what they are joined with may be many.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from timely.differential.updates.rings import INTEGERS, Ring
 from timely.differential.updates.row_columns import Fixed, KeyedRows, LazyColumn, RowColumns
 from timely.differential.updates.updates import Update
 
-FEW = 4
-"""Rows below which columns become rows."""
+FEW: Final = 4
+"""Rows that come, below which columns become rows."""
 
 ByColumns = Callable[[RowColumns], Any]
 """What an operator makes of columns; ``None`` where it has to go through the rows."""
@@ -47,10 +47,10 @@ def staged(
     by_columns: ByColumns | None,
     ring: Ring = INTEGERS,
 ) -> Collection[Any, Any]:
-    """Return the collection of ``by_rows(updates)``, or of ``by_columns`` where many rows come as columns."""
+    """Return the collection of ``by_rows(updates)``, or of ``by_columns`` where rows come as columns."""
 
     def either(updates: Any) -> Any:
-        if by_columns is not None and isinstance(updates, RowColumns) and len(updates) >= FEW:
+        if by_columns is not None and isinstance(updates, RowColumns) and len(updates):
             results = by_columns(updates)
             if results is not None:
                 return results
@@ -77,6 +77,8 @@ def checked(
     """
 
     def by_columns(table: RowColumns) -> RowColumns | None:
+        if len(table) < FEW:
+            return None
         read = []
         for column, field, lazy in zip(columns, schema, table.columns, strict=True):
             values = lazy.get()
