@@ -39,7 +39,7 @@ from timely.differential.tables.names.aggregate_rules import (
 )
 from timely.differential.tables.names.from_items import renamed
 from timely.differential.tables.names.name_scopes import BoundQuery, FromItem, QueryScope, TableRows, Tables
-from timely.differential.tables.names.reader import columns_of, identifier, listed, name_in, read, star_of
+from timely.differential.tables.names.reader import columns_of, identifier, is_now, listed, name_in, read, star_of
 from timely.differential.tables.names.recursion import CommonTable, LoopBinder, loops_of
 from timely.differential.tables.names.refusals import placed, refusal, text_of
 from timely.differential.tables.names.scalar_rules import scalar
@@ -99,6 +99,7 @@ class Binder:
         self, tables: Mapping[str, Sequence[Column]], functions: Mapping[str, SqlFunction] = MappingProxyType({})
     ) -> None:
         self._numbers = count()
+        self.reads_now = False
         self.functions = functions
         self.tables: Tables = {
             name: TableRows([column.name for column in columns], [column.kind for column in columns], name)
@@ -526,9 +527,20 @@ class Binder:
         try:
             if is_aggregate(node):
                 return aggregated(self, node, scope)
+            if is_now(node):
+                return self.now(node)
             return windowed(self, node, scope) if isinstance(node, exp.Window) else scalar(self, node, scope)
         except SqlError as error:
             raise placed(error, node) from None
+
+    def now(self, node: exp.Expr) -> Expr:
+        """Return ``now()``, which is in the table of this name."""
+        rows = self.tables.get("now")
+        if read(node, "this", "expressions")[1] or rows is None or len(rows.kinds) != 1:
+            why = "this is not supported here: its value changes while the data does not, so no view can keep it, unless there is"
+            raise refusal(node, f"{why} a table now of one column and one row, whose moment the program advances")
+        self.reads_now = True
+        return nodes.Now(rows.kinds[0], at=node)
 
     def plain_value(self, node: exp.Expr, scope: QueryScope) -> Expr:
         """Return an expression without aggregates, window functions and ``unnest``."""

@@ -21,6 +21,7 @@ from timely.differential.tables.operators.sorting import sort_key as row_key
 from timely.differential.tables.plan.build import build
 from timely.differential.tables.plan.decorrelate import decorrelated
 from timely.differential.tables.plan.push_down import pushed_down
+from timely.differential.tables.plan.temporal import with_temporal_filters
 from timely.errors import SqlError
 
 
@@ -113,6 +114,7 @@ def answer_of(
     try:
         query = binder.query(tree, None, binder.tables, Behind(shown=ordered))
         plan = pushed_down(decorrelated(query.plan, binder.fresh))
+        plan = with_temporal_filters(plan, binder.fresh) if binder.reads_now else plan
         places = {ref: place for place, ref in enumerate(query.plan.columns)}
         order: dict[int, SortKey] = {}
         for key in query.order if ordered else ():

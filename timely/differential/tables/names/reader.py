@@ -124,6 +124,11 @@ def is_comma(join: exp.Expr) -> bool:
     return not any(join.args.get(name) for name in ("kind", "side", "method", "on", "using"))
 
 
+def is_now(node: exp.Expr) -> bool:
+    """Return whether a node is ``now()``, or its other name."""
+    return isinstance(node, exp.CurrentTimestamp) or (isinstance(node, exp.Anonymous) and str(node.this).lower() == "now")
+
+
 def star_of(output: exp.Expr) -> Any:
     """Return the ``*`` that a selected column is, with ``EXCLUDE`` and the like, or ``None``."""
     star = output.this if isinstance(output, exp.Column) else output

@@ -13,6 +13,7 @@ from sqlglot import Token, TokenType, exp
 
 from timely.differential.tables.names.dialect import nodes_in
 from timely.differential.tables.names.queries import query_of, statement_of
+from timely.differential.tables.names.reader import is_now
 from timely.differential.tables.names.refusals import refusal, tokens_in
 from timely.differential.tables.names.scalar_rules import type_of
 from timely.differential.tables.values.kinds import Column, arrow_schema, lower_case
@@ -103,7 +104,10 @@ def tables_read(query: str) -> frozenset[str]:
     >>> sorted(tables_read("with a as (select * from b) select * from a join C using (x)"))
     ['a', 'b', 'c']
     """
-    return frozenset(lower_case(node.name) for node in nodes_in(query_of(query)) if isinstance(node, exp.Table))
+    tree = nodes_in(query_of(query))
+    return frozenset(
+        "now" if is_now(node) else lower_case(node.name) for node in tree if is_now(node) or isinstance(node, exp.Table)
+    )
 
 
 def _placed(text: str, begin: int, end: int) -> str:

@@ -1,11 +1,11 @@
-"""Recent rows: those of the last stretch of time before the latest moment so far. Late ones are kept apart.
+"""Recent rows: those that a horizon has not passed, and those that it has. It never moves back.
 
-The horizon of a time lies so far before the latest moment of all rows up to that time, on all workers. It never moves back.
+Rows that wait for the horizon are held, in the order of their moments, and no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -18,23 +18,24 @@ from timely.differential.tables.expressions.scalar_compiler import Row
 from timely.differential.tables.operators.time_windows import Axis, TimeSpan
 from timely.differential.updates.linear import linear
 from timely.differential.updates.updates import Update, consolidate
-from timely.errors import GraphError
+from timely.errors import GraphError, SqlError
 from timely.operators.generic import binary_frontier
 from timely.operators.pending import Pending
 from timely.operators.routing import broadcast
 from timely.operators.state_registration import key_route, register_keyed_state, register_union_state
 from timely.order import reaches
 
-RECENT, LATE = True, False
+AHEAD, PASSED, LATE = range(3)
+"""Changes of rows ahead of the horizon, of those that it passes, and of those that it had passed before."""
 
 
 def recent_rows(
     rows: Collection[Any, Row], axis: Axis, keep: TimeSpan, place: str
 ) -> tuple[Collection[Any, Row], Collection[Any, Row]]:
-    """Return the rows at or after the horizon, and the changes that came for rows before it."""
-    scope = rows.scope
-    if not scope.subgraph.domain.total:
-        raise GraphError(f"{place} in scope {scope.path!r}: what is late is only known for totally ordered times")
+    """Return the rows at or after the horizon, and the changes that came for rows before it.
+
+    The horizon of a time lies so far before the latest moment of all rows up to that time, on all workers.
+    """
     moment = axis.moment
     rows = rows.consolidate()  # what comes and goes at one time has never been there, in whatever batches it is sent
 
@@ -42,17 +43,72 @@ def recent_rows(
         moments = [at for row, diff in updates if diff > 0 and (at := moment(row)) is not None]
         return [max(moments)] if moments else []
 
-    seen = broadcast(linear(rows.stream, "latest moment", latest))
+    horizon = _Horizon(lambda before, moments: [max(both)] if (both := [*before, *moments]) else [], keep.before)
+    tagged = _tagged(rows, moment, linear(rows.stream, "latest moment", latest), horizon, place)
+    return _chosen(tagged, {AHEAD: 1, PASSED: 1}, "recent"), _chosen(tagged, {LATE: 1}, "late")
+
+
+def rows_by_now(
+    rows: Collection[Any, Row],
+    moment: Callable[[Row], Any],
+    now: Collection[Any, Row],
+    bound: Callable[[Row], Any],
+    *,
+    ahead: bool,
+    inclusive: bool,
+) -> Collection[Any, Row]:
+    """Return the rows whose moments are ahead of the ``bound`` of the row of ``now``, or those of the others.
+
+    A moment at the bound is not ahead of it if this is ``inclusive``.
+    """
+    horizon = _Horizon(_next_now, bound, inclusive, of_sums=True)
+    tagged = _tagged(rows, moment, now.consolidate().stream, horizon, "now()")
+    return _chosen(tagged, {AHEAD: 1, PASSED: 1} if ahead else {LATE: 1, PASSED: -1}, "by now()")
+
+
+def _next_now(before: list[Row], changes: list[Update]) -> list[Row]:
+    """Return the row of the table ``now`` after changes of one time, of which there may be copies."""
+    gone, come = ([row for row, diff in set(changes) if diff == sign] for sign in (-1, 1))
+    after = come if changes else before
+    if not before and not changes:
+        raise SqlError("there are rows to compare with now(), and the table now has no row yet: insert its moment before them")
+    if len(after) != 1 or (changes and gone != before) or any(diff not in (-1, 1) for _, diff in changes):
+        raise SqlError(f"the table now has one row, which another replaces at one time: with {before} there, {changes} came")
+    if None in after[0] or (before and after < before):
+        raise SqlError(f"the moment in the table now only advances: with {before} there, {after} came")
+    return after
+
+
+@attrs.frozen
+class _Horizon:
+    """A horizon: ``after(before, values)`` says what it goes by, and ``bound`` which moment it has come to."""
+
+    after: Callable[[list[Any], list[Any]], list[Any]]
+    bound: Callable[[Any], Any]
+    inclusive: bool = False
+    of_sums: bool = False
+    """Whether it is that of the sums of the values."""
+
+
+def _tagged(
+    rows: Collection[Any, Row], moment: Callable[[Row], Any], values: Stream[Any, Any], horizon: _Horizon, place: str
+) -> Stream[Any, Any]:
+    """Return the changes of rows, each with what it is to the horizon."""
+    scope = rows.scope
+    if not scope.subgraph.domain.total:
+        raise GraphError(f"{place} in scope {scope.path!r}: what is late is only known for totally ordered times, not in loops")
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
-        return _Recent(moment, keep, capability, info).logic
+        info.state.collection = horizon.of_sums
+        return _Recent(moment, horizon, capability, info).logic
 
-    tagged: Stream[Any, Any] = binary_frontier(rows.stream, seen, pact_for(False, None), Pipeline, place, constructor)
+    return binary_frontier(rows.stream, broadcast(values), pact_for(False, None), Pipeline, place, constructor)
 
-    def chosen(wanted: bool, name: str) -> Collection[Any, Row]:
-        return Collection(linear(tagged, name, lambda updates: [(row, diff) for (tag, row), diff in updates if tag is wanted]))
 
-    return chosen(RECENT, "recent"), chosen(LATE, "late")
+def _chosen(tagged: Stream[Any, Any], signs: Mapping[int, int], name: str) -> Collection[Any, Row]:
+    return Collection(
+        linear(tagged, name, lambda updates: [(row, diff * signs[tag]) for (tag, row), diff in updates if tag in signs])
+    )
 
 
 _route_of = key_route(None)
@@ -70,11 +126,12 @@ class _Waiting:
 class _Recent:
     """The logic: the rows held, by moment, and the horizon."""
 
-    def __init__(self, moment: Callable[[Row], Any], keep: TimeSpan, capability: Capability[Any], info: OperatorInfo) -> None:
+    def __init__(self, moment: Callable[[Row], Any], horizon: _Horizon, capability: Capability[Any], info: OperatorInfo) -> None:
         self._moment = moment
-        self._keep = keep
+        self._horizon = horizon
         self._held: SortedDict = SortedDict()  # counts of rows by moment
-        self._latest: list[Any] = []  # the latest moment, if there is one
+        self._latest: list[Any] = []  # what the horizon goes by, if there is something
+        self._bounds: list[Any] = []
         self._pending: Pending[Any, _Waiting] = Pending()
         self._capability = capability
         register_keyed_state(info, self._save, self._load, lambda item: _route_of(item[1]))
@@ -107,7 +164,7 @@ class _Recent:
     def _load_moments(self, items: Iterable[tuple[Any, Any]]) -> None:
         for time, latest in items:
             if time is None:
-                self._latest = [max([*self._latest, latest])]
+                self._move([max([*self._latest, latest])])
             else:
                 self._at(time[0], self._capability).latest.append(latest)
 
@@ -128,24 +185,25 @@ class _Recent:
             waiting.capability.drop()
 
     def _changes(self, waiting: _Waiting) -> list[Update]:
-        horizon = self._horizon()
         changes: list[Update] = []
         for row, diff in consolidate(waiting.updates):
             at = self._moment(row)
-            recent = at is not None and (not horizon or at >= horizon[0])
-            changes.append(((recent, row), diff))
-            if recent:
+            ahead = at is not None and not self._has_passed(at)
+            changes.append(((AHEAD if ahead else LATE, row), diff))
+            if ahead:
                 self._add(at, row, diff)
-        if waiting.latest:
-            self._latest = [max([*self._latest, *waiting.latest])]
-        for limit in self._horizon():
-            while self._held and self._held.peekitem(0)[0] < limit:
-                _, counts = self._held.popitem(0)
-                changes += [((RECENT, row), -count) for row, count in counts.items()]
+        self._move(self._horizon.after(self._latest, waiting.latest))
+        while self._held and self._has_passed(self._held.peekitem(0)[0]):
+            _, counts = self._held.popitem(0)
+            changes += [((PASSED, row), -count) for row, count in counts.items()]
         return changes
 
-    def _horizon(self) -> list[Any]:
-        return [self._keep.before(latest) for latest in self._latest]
+    def _move(self, latest: list[Any]) -> None:
+        self._latest = latest
+        self._bounds = [self._horizon.bound(value) for value in latest]
+
+    def _has_passed(self, moment: Any) -> bool:
+        return any(moment < bound or (self._horizon.inclusive and moment == bound) for bound in self._bounds)
 
     def _add(self, at: Any, row: Row, diff: Any) -> None:
         counts = self._held.setdefault(at, {})

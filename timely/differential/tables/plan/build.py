@@ -19,6 +19,7 @@ from timely.differential.tables.expressions.scalar_compiler import Row, RowScope
 from timely.differential.tables.operators.asof_joins import asof_join
 from timely.differential.tables.operators.grouping_sets import grouped_by_sets
 from timely.differential.tables.operators.membership import marked
+from timely.differential.tables.operators.recent_rows import rows_by_now
 from timely.differential.tables.operators.set_operations import combined
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.table_joins import join
@@ -213,6 +214,14 @@ def _mark(builder: _Builder, plan: nodes.Mark) -> Relation:
     return marked(left, right, plan.conditions, plan.equal, negated=plan.negated, mark=plan.mark)
 
 
+def _by_now(builder: _Builder, plan: nodes.ByNow) -> Relation:
+    left, right = builder.build(plan.left), builder.build(plan.right)
+    moment, bound = compile_scalar(plan.moment, left.scope).function, compile_scalar(plan.bound, right.scope).function
+    rows = left.collection.filter(lambda row: moment(row) is not None)
+    chosen = rows_by_now(rows, moment, right.collection, bound, ahead=plan.ahead, inclusive=plan.inclusive)
+    return left.with_collection(chosen)
+
+
 def _set_operation(builder: _Builder, plan: nodes.SetOperation) -> Relation:
     left, right = builder.build(plan.left), builder.build(plan.right)
     kinds = [ref.kind for ref in plan.columns]
@@ -275,6 +284,7 @@ _BUILDERS: Final[dict[type[QueryPlan], Callable[[_Builder, Any], Relation]]] = {
     nodes.Single: _single,
     nodes.AsOf: _asof,
     nodes.Mark: _mark,
+    nodes.ByNow: _by_now,
     nodes.SetOperation: _set_operation,
     nodes.LoopRows: _loop_rows,
     nodes.DistinctRows: _distinct,

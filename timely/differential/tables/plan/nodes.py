@@ -225,6 +225,31 @@ class Mark(QueryPlan):
 
 
 @attrs.frozen
+class Now(Expr):
+    """The moment in the one row of the table ``now``."""
+
+
+@attrs.frozen
+class ByNow(QueryPlan):
+    """The rows of the left side whose ``moment`` is ahead of a ``bound`` of the row of the right one, or is not.
+
+    A moment at the bound is not ahead of it if this is ``inclusive``.
+    """
+
+    left: QueryPlan
+    right: QueryPlan
+    moment: Expr
+    bound: Expr
+    ahead: bool
+    inclusive: bool
+    _computed = ("moment", "bound")
+
+    @property
+    def columns(self) -> tuple[Ref, ...]:
+        return self.left.columns
+
+
+@attrs.frozen
 class SetOperation(QueryPlan):
     """A ``union``, ``except`` or ``intersect``, as bags or as sets."""
 

@@ -1,0 +1,88 @@
+"""Temporal filters: rows come and go as ``now()`` advances, which is the moment in a table ``now`` of one row.
+
+A condition compares a moment of each row with ``now()``, or with what never gets less as that advances. A row then waits for one
+moment, and what an advance costs is the number of rows whose moment has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from timely.differential.tables.expressions.bound import Call, Expr, Literal, PlacedError, Ref, parts_in, substituted
+from timely.differential.tables.plan import nodes
+from timely.differential.tables.plan.nodes import ByNow, Now, QueryPlan, TableScan, with_inputs
+from timely.differential.tables.values.kinds import MOMENTS, Kind
+
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+_FORM: Final = (
+    "now() stands in a condition of its own that compares a column with it, such as at > now() - interval '1 hour':"
+    " for its value elsewhere, join the table now"
+)
+
+
+def with_temporal_filters(plan: QueryPlan, fresh: Callable[[], int]) -> QueryPlan:
+    """Return a plan without subqueries in which conditions on ``now()`` are filters of their own."""
+    made: dict[int, QueryPlan] = {}
+
+    def filtered(node: QueryPlan) -> QueryPlan:
+        if id(node) not in made:
+            made[id(node)] = _filtered(with_inputs(node, filtered), fresh)
+        return made[id(node)]
+
+    return filtered(plan)
+
+
+def _filtered(plan: QueryPlan, fresh: Callable[[], int]) -> QueryPlan:
+    temporal = [expression for expression in plan.expressions if _clock(expression) is not None]
+    if not temporal:
+        return plan
+    if not isinstance(plan, nodes.FilterRows):
+        raise _misplaced(temporal[0])
+    rows = nodes.filtered(plan.input, [condition for condition in plan.conditions if condition not in temporal])
+    for condition in temporal:
+        rows = _by_now(rows, condition, fresh)
+    return rows
+
+
+def _by_now(rows: QueryPlan, condition: Expr, fresh: Callable[[], int]) -> ByNow:
+    """Return the rows for which a comparison with ``now()`` is true."""
+    if not isinstance(condition, Call) or condition.name not in _MIRRORED:
+        raise _misplaced(condition)
+    moment, bound = condition.arguments
+    comparison = condition.name
+    if _clock(bound) is None:
+        moment, bound, comparison = bound, moment, _MIRRORED[comparison]
+    clock = _clock(bound)
+    if clock is None or _clock(moment) is not None or not _never_less(bound) or moment.kind not in (*MOMENTS, Kind.INTEGER):
+        raise _misplaced(condition)
+    now = Ref(clock.kind, fresh())
+    return ByNow(
+        rows,
+        TableScan("now", (now,), at=clock.at),
+        moment,
+        substituted(bound, {clock: now}),
+        ahead=comparison in (">", ">="),
+        inclusive=comparison in (">", "<="),
+    )
+
+
+def _clock(expression: Expr) -> Now | None:
+    """Return the ``now()`` of an expression."""
+    return next((part for part in parts_in([expression]) if isinstance(part, Now)), None)
+
+
+def _never_less(bound: Expr) -> bool:
+    """Return whether an expression never gets less as ``now()`` advances."""
+    if isinstance(bound, Now):
+        return True
+    if not isinstance(bound, Call) or bound.name not in ("+", "-", "convert", "date_trunc"):
+        return False
+    varying = [part for part in bound.arguments if not isinstance(part, Literal)]
+    return len(varying) == 1 and (bound.name != "-" or varying[0] is bound.arguments[0]) and _never_less(varying[0])
+
+
+def _misplaced(expression: Expr) -> PlacedError:
+    clock = _clock(expression)
+    return PlacedError(_FORM, None if clock is None else clock.at)
