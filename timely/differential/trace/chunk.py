@@ -93,17 +93,11 @@ class Matches(NamedTuple):
 
     def moved(self, move: Callable[[Any], Any], counts: Callable[[Any], bool] | None = None) -> Matches:
         """Return the same at other times, without the times for which ``counts(time)`` is false."""
-
-        def chunks() -> Iterator[tuple[slice, Chunk[Any]]]:
-            for keys, chunk in self.chunks:
-                chosen = chunk if counts is None else chunk.chosen(list(map(counts, chunk.times)))
-                yield keys, chosen.at(list(map(move, chosen.times)))
-
         loose = {
             key: [(value, move(time), diff) for value, time, diff in entries if counts is None or counts(time)]
             for key, entries in self.loose.items()
         }
-        return Matches(chunks(), loose)
+        return Matches(_moved(self.chunks, move, counts), loose)
 
     def gathered(self, keys: Array, pairs: bool) -> Gathered | None:
         """Return the entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
@@ -117,6 +111,14 @@ class Matches(NamedTuple):
             if len(part.numbers):
                 parts.append(part._replace(numbers=part.numbers + some.start) if some.start else part)
         return one(parts, pairs)
+
+
+def _moved(
+    chunks: Iterable[tuple[slice, Chunk[Any]]], move: Callable[[Any], Any], counts: Callable[[Any], bool] | None
+) -> Iterator[tuple[slice, Chunk[Any]]]:
+    for keys, chunk in chunks:
+        chosen = chunk if counts is None else chunk.chosen(list(map(counts, chunk.times)))
+        yield keys, chosen.at(list(map(move, chosen.times)))
 
 
 @final
