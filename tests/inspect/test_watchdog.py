@@ -14,8 +14,6 @@ import pytest
 
 import timely
 from tests.dataflow.own_scopes import Own
-from timely.errors import ConfigurationError
-from timely.inspect import Watchdog
 from timely.inspect.watchdog import StuckDetector
 from timely.monitor.local_workers import Member
 
@@ -26,20 +24,25 @@ def ticking(step: float) -> Callable[[], float]:
     return lambda: step * next(numbers)
 
 
+def detector_of(worker: timely.Worker, say: Callable[[str], object], thread: int | None = None) -> StuckDetector:
+    """A detector whose clock goes on by 4 s with each look."""
+    return StuckDetector([Member(worker, thread or threading.get_ident())], 10, say, ticking(4))
+
+
 class Watched:
-    """A worker with a watchdog whose clock goes on by 4 s with each look; ``messages`` is what it has said."""
+    """A worker with a detector; ``messages`` is what it has said."""
 
     def __init__(self, worker: timely.Worker | None = None) -> None:
         self.worker = worker or timely.Worker()
         self.messages: list[str] = []
-        self._dog = Watchdog(self.worker, after=10, say=self.messages.append, clock=ticking(4))
+        self._detector = detector_of(self.worker, self.messages.append)
 
     def look(self, times: int = 10, steps: int = 0) -> None:
         """Step so often before each look."""
         for _ in range(times):
             for _ in range(steps):
                 self.worker.step()
-            self._dog.look()
+            self._detector.look()
 
 
 def hoarding(worker: timely.Worker) -> tuple[timely.InputHandle[int, int], list[Any]]:
@@ -137,46 +140,26 @@ def test_it_says_nothing_of_what_moves_or_is_complete() -> None:
 
 
 def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in() -> None:
-    spoken, messages = threading.Event(), list[str]()
-
-    def report(text: str) -> None:
-        messages.append(text)
-        spoken.set()
+    began, spoken, messages = threading.Event(), threading.Event(), list[str]()
 
     def dawdle(x: int) -> int:
+        began.set()
         assert spoken.wait(600)
         return x
 
     worker = timely.Worker()
     with worker.dataflow(name="df") as scope:
         scope.to_stream([1]).map(dawdle)
-    with Watchdog(worker, after=0.02, say=report):
-        worker.run()
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert began.wait(600)
+    detector = detector_of(worker, messages.append, thread.ident)
+    for _ in range(4):
+        detector.look()
+    spoken.set()
+    thread.join()
     assert "'map · dawdle' (/df/map · dawdle#1" in messages[0]
     assert "in dawdle" in messages[0] or "in wait" in messages[0]
-
-
-def test_a_time_that_is_not_positive_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="greater than 0"):
-        Watchdog(timely.Worker(), after=0)
-
-
-def test_it_watches_again_in_a_second_block() -> None:
-    worker, spoken, messages = timely.Worker(), threading.Event(), list[str]()
-
-    def report(text: str) -> None:
-        messages.append(text)
-        spoken.set()
-
-    with worker.dataflow(name="df") as scope:
-        numbers, _ = scope.new_input()
-    dog = Watchdog(worker, after=0.05, say=report)
-    with dog:
-        pass
-    with dog:
-        assert spoken.wait(600)
-    assert "/df/input#0" in messages[0]
-    numbers.close()
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, LookupError])
@@ -188,7 +171,7 @@ def test_it_goes_on_when_nothing_can_be_reported(kind: type[Exception], caplog: 
         raise kind("nobody there")
 
     numbers, held = hoarding(worker)
-    dog = Watchdog(worker, after=10, say=fail, clock=ticking(4))
+    detector = detector_of(worker, fail)
     numbers.send(1)
     numbers.advance_to(1)
     numbers.send(1)
@@ -196,11 +179,11 @@ def test_it_goes_on_when_nothing_can_be_reported(kind: type[Exception], caplog: 
     for _ in range(3):
         worker.step()
     for _ in range(10):
-        dog.look()
+        detector.look()
     held.pop()
     worker.step()
     for _ in range(10):
-        dog.look()
+        detector.look()
     assert len(messages) == 2
     assert all(text in caplog.text for text in messages)
 

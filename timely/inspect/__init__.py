@@ -21,7 +21,6 @@ from timely.inspect.trace_events import (
     Scheduled,
     Waited,
 )
-from timely.inspect.watchdog import Watchdog
 from timely.worker.explanation_data import Description, Explanation, Leg, Reason, Unfinished
 from timely.worker.worker import everywhere
 
@@ -50,7 +49,6 @@ __all__ = [
     "Tally",
     "Unfinished",
     "Waited",
-    "Watchdog",
     "Wire",
     "everywhere",
     "explain",

@@ -1,7 +1,7 @@
-"""``Watchdog``: reports why a worker makes no progress, when nothing has moved for a while.
+"""``StuckDetector``: reports why the workers of a process make no progress, when nothing has moved for a while.
 
-It runs on a thread of its own, so it also sees an operator that does not return, and only reads. Movement is any change of the
-counts of capabilities and messages, and of how often operators have read. It reports once for each halt, and once for each
+It looks on a thread of its own, so it also sees an operator that does not return, and only reads. Movement is any change of
+the counts of capabilities and messages, and of how often operators have read. It reports once for each halt, and once for each
 epoch in which a loop goes round and round. A wait for an open input or another thread is reported the first time only.
 """
 
@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import attrs
 
 from timely.dataflow import Operator, ScopeBuilder
-from timely.errors import ConfigurationError, brief
+from timely.errors import brief
 from timely.inspect.capability_holders import movement, named, number_of, position
 from timely.inspect.explanation import explained
 from timely.monitor.dataflow_position import epochs, goes_round, rounds_of, top_round
 from timely.monitor.local_workers import Member
-from timely.monitor.watch_settings import LOOKS
 from timely.progress import Antichain
 from timely.scopes import Subgraph
 from timely.worker import Worker, internals
@@ -142,65 +140,3 @@ class StuckDetector:
             self._say(text)
         except Exception:
             _LOG.exception("the watchdog could not report:\n%s", text)
-
-
-class Watchdog:
-    """Watches a worker while its ``with`` block lasts; make it on the thread that steps the worker.
-
-    ``timely.execute`` has one for all its workers. When nothing has moved for ``after`` seconds it calls ``say`` with a text,
-    on its own thread: the running operator and its line, and what each dataflow waits for. By default that is a warning in the
-    log ``timely.inspect.watchdog``. ``ConfigurationError`` for a time that is not positive.
-
-    >>> import timely
-    >>> from timely.inspect import Watchdog
-    >>> worker, reports = timely.Worker(), []
-    >>> with worker.dataflow(name="df") as scope:
-    ...     numbers, stream = scope.new_input()
-    ...     probe = stream.probe()
-    >>> now = iter(range(0, 100, 10))
-    >>> dog = Watchdog(worker, after=15, say=reports.append, clock=lambda: next(now))
-    >>> _ = worker.step()
-    >>> for _ in range(4):
-    ...     dog.look()
-    >>> print(reports[0])  # doctest: +ELLIPSIS
-    nothing has moved for 20 s
-    the end of /df on worker 0 is not reached, because
-      - 'input' (/df/input#0, built at ... in <module>) may still send at 0: advance it past that, or close it
-          1 on worker 0
-    """
-
-    def __init__(
-        self,
-        worker: Worker,
-        after: float = 30.0,
-        say: Callable[[str], object] | None = None,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        if not isinstance(after, int | float) or not after > 0:
-            raise ConfigurationError(f"Watchdog(after={after!r}): give a number of seconds greater than 0")
-        self._worker = worker
-        self._after = after
-        self._arguments = ([Member(worker, threading.get_ident())], after, say, clock)
-        self._detector = StuckDetector(*self._arguments)
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> Self:
-        self._detector = StuckDetector(*self._arguments)
-        self._over.clear()
-        self._thread = threading.Thread(target=self._watch, name=f"timely watchdog {self._worker.index}", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(self._after / LOOKS):
-            self.look()
-
-    def look(self) -> None:
-        """Look once, and report if nothing has moved for long enough; the thread calls this repeatedly."""
-        self._detector.look()
