@@ -100,7 +100,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     def newest_first(*args: Any) -> list[str]:
         return sorted(garbage(*args), key=lambda name: (name.endswith((CLAIM, FENCE)), name), reverse=True)
 
-    patch.setattr(recovery, "garbage", newest_first)
+    patch.setattr(history, "garbage", newest_first)
 
 
 @broken("a claim is withdrawn only before the fence")
@@ -114,4 +114,4 @@ def _(patch: pytest.MonkeyPatch) -> None:
         mine = {name for manifest in held for name in manifest.files if name.startswith(manifest.name)}
         return [name for name in names if name.endswith(".state") and name not in mine and (run_of(name) or "") <= run]
 
-    patch.setattr(recovery, "garbage", garbage)
+    patch.setattr(history, "garbage", garbage)

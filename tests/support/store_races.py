@@ -1,6 +1,6 @@
 """A store in memory whose every step is a decision: what runs that share it may do to each other is tried, not hoped for.
 
-The real code of a run goes in a thread of its own, and stands still before each step at the store. :func:`explore_stores` takes
+The real code of a run is a coroutine, and stands still before each step at the store. :func:`explore_stores` takes
 every decision once for each state; :func:`sample_stores` takes random ones. The invariant: between two decisions no run is
 under way, so that a state is the files, and what each run has seen of them.
 
@@ -13,7 +13,6 @@ import contextlib
 import errno
 import fnmatch
 import io
-import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import BinaryIO, Final, TypeAlias
@@ -22,6 +21,7 @@ import attrs
 
 from timely.recovery.ownership import Chance, chance
 from timely.recovery.store import PARTIAL
+from timely.testing.coroutine import Coroutine, CoroutineExit
 
 
 @attrs.frozen
@@ -53,42 +53,29 @@ LISTS: Final = ("now", "least", "most")
 """What a listing gives: the names at its end, those that were there throughout, or all that were there at any time."""
 
 
-class Killed(BaseException):
-    """Ends a run at its next step; it does nothing more at the store."""
-
-
-def _locked() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 class _Run:
-    """One run: its thread, which takes its next step on request."""
+    """One run: a coroutine, which takes its next step on request."""
 
     def __init__(self, index: int, program: Callable[[SimulatedStore], None], race: StoreRace) -> None:
         self.store = SimulatedStore(race, index)
-        self.go = _locked()
         self.choices: tuple[str, ...] = ()
         self.choice = ""
         self.seen: Hashable = ()
-        self.killed = self.ended = False
         self.next = ""
         self.failure: BaseException | None = None
         self.tokens = self.pauses = 0
         self.free = False
-        self.thread = threading.Thread(target=self._work, args=(program, race), name=f"run-{index}", daemon=True)
+        self.coroutine = Coroutine(lambda: self._work(program, race), f"run-{index}")
 
     def _work(self, program: Callable[[SimulatedStore], None], race: StoreRace) -> None:
         chance.set(Chance(lambda: race.token(self.store.index), lambda patience: race.pause(self.store.index)))
         try:
             program(self.store)
-        except Killed:
+        except CoroutineExit:
             pass
         except BaseException as error:
             self.failure = error
-        self.ended, self.choices = True, ()
-        race.idle.release()
+        self.choices = ()
 
 
 class StoreRace:
@@ -121,12 +108,10 @@ class StoreRace:
         self.retries = retries
         self.late: list[tuple[str, bytes]] = []
         self.deleted: list[str] = []
-        self.idle = _locked()
         self._ranks = list(range(len(programs))) if ranks is None else ranks
         self._runs = [_Run(index, program, self) for index, program in enumerate(programs)]
         for run in self._runs:
-            run.thread.start()
-            self.idle.acquire()
+            run.coroutine.resume()
 
     def decisions(self) -> list[Decision]:
         """Return what can happen next."""
@@ -150,8 +135,7 @@ class StoreRace:
         run = self._runs[index]
         run.choice = choice
         self.faults -= choice.startswith("fail")
-        run.go.release()
-        self.idle.acquire()
+        run.coroutine.resume()
 
     def advance(self, index: int, before: str = "") -> None:
         """Step one run until its next step matches ``before``, a pattern such as ``"write *.claim"``; by default to its end."""
@@ -160,7 +144,7 @@ class StoreRace:
 
     def state(self) -> Hashable:
         """Return what the future depends on: the files, and what each run has seen."""
-        runs = tuple((run.ended, run.seen, run.store.listing()) for run in self._runs)
+        runs = tuple((run.coroutine.ended, run.seen, run.store.listing()) for run in self._runs)
         return frozenset(self.files.items()), tuple(self.late), self.faults, runs
 
     def failures(self) -> list[BaseException]:
@@ -169,17 +153,12 @@ class StoreRace:
 
     def ended(self, index: int) -> bool:
         """Whether a run has come to its end, or has raised."""
-        return self._runs[index].ended
+        return self._runs[index].coroutine.ended
 
     def close(self) -> None:
         """Kill all runs."""
         for run in self._runs:
-            run.killed = True
-        for run in self._runs:
-            if not run.ended:
-                run.go.release()
-                self.idle.acquire()
-            run.thread.join()
+            run.coroutine.close()
 
     def __enter__(self) -> StoreRace:
         return self
@@ -192,15 +171,10 @@ class StoreRace:
     def turn(self, index: int, what: str, choices: tuple[str, ...] = ("ok",)) -> str:
         """Wait for the decision that the run goes on with a step; return how it ends."""
         run = self._runs[index]
-        if run.killed:
-            raise Killed
         if run.free:
             return choices[0]
         run.choices, run.next = choices, what
-        self.idle.release()
-        run.go.acquire()
-        if run.killed:
-            raise Killed
+        run.coroutine.pause()
         return run.choice
 
     def see(self, index: int, what: Hashable) -> None:
@@ -219,7 +193,7 @@ class StoreRace:
         run = self._runs[index]
         run.pauses += 1
         if run.pauses > self.retries:
-            raise Killed
+            raise CoroutineExit
 
     def put(self, name: str, data: bytes) -> None:
         """Make a file appear."""
