@@ -157,6 +157,30 @@ def test_groups_give_the_same_by_columns_as_by_rows(query: str) -> None:
             assert result_of(query.format(key), some, True) == result_of(query.format(key), some, False)
 
 
+LISTS = pa.schema([("g", pa.int64()), ("l", pa.list_(pa.int32())), ("w", pa.list_(pa.string()))])
+OF_LISTS = """
+    select g, a from v, unnest(l) as u(a); select g, a, n from v, unnest(w) with ordinality as u(a, n);
+    select g, a from v left join unnest(l) as u(a) on true; select l, w, unnest(l) as a, unnest(w) as b from v;
+    select p, count(*) from (select unnest(string_split(array_to_string(w, ' '), 'a')) as p from v) group by p;
+    select l, count(*) from v group by l; select distinct w, len(l) as n from v where l is not null;
+    select a.g, b.w from v a join v b on a.g = b.g where a.l = b.l;
+    select g, sum(a), min(t) from (select g, unnest(l) as a, w as t from v) group by g; select unnest(w) as a, l[1] as b from v;
+    select a, w from (select unnest(l) as a, w from v) where a > 1 union all select g, w from v;
+    select case when g = 1 then l end as l, coalesce(w, string_split('a b', ' ')) as w from v; select * from v
+"""
+
+
+@pytest.mark.parametrize("query", [query.strip() for query in OF_LISTS.split(";")])
+def test_lists_give_the_same_by_columns_as_by_rows(query: str) -> None:
+    source = random.Random(query)
+
+    def drawn(values: list[Any]) -> Any:
+        return source.choice([None, tuple(source.choices([*values, None], k=source.randrange(4)))])
+
+    records = [(source.randrange(3), drawn([1, 2]), drawn(["a", "ba"])) for _ in range(40)]
+    assert result_of(query, records, True, 1, LISTS) == result_of(query, records, False, 1, LISTS)
+
+
 SALES = pa.schema([("g", pa.int64()), ("i", pa.int64()), ("e", pa.decimal128(12, 2)), ("s", pa.string())])
 
 

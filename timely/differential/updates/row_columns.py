@@ -72,6 +72,8 @@ def values_of(column: Any) -> list[Any]:
     if kind in (pa.int64(), pa.float64(), pa.int32()) and not column.null_count:
         values: list[object] = column.to_numpy().tolist()
         return values
+    if pa.types.is_list(kind):
+        return [None if value is None else tuple(value) for value in column.to_pylist()]
     if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind) or kind in (pa.string(), pa.large_string())):
         return list(column.to_pylist())
     return _through_dictionary(column, lambda values: values.to_pylist())
@@ -291,6 +293,8 @@ def reader(column: Any) -> Callable[[int], Any]:
             days = _view(column.view(pa.int32()).to_numpy())
             first, date = datetime.date(1970, 1, 1).toordinal(), datetime.date.fromordinal
             return lambda row: date(first + days[row])
+    if pa.types.is_list(column.type):
+        return lambda row: values_of(column.slice(row, 1))[0]
     return lambda row: canonical(column[row].as_py())
 
 

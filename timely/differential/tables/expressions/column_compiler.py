@@ -117,6 +117,9 @@ def canonical(column: Any, kind: Kind) -> Any:
         return column.cast(pa.timestamp("us", "UTC"))
     if kind.scale is not None:
         return _fixed(column)
+    if kind.element is not None:
+        type_ = arrow_type(kind)
+        return None if type_ is None else column.cast(type_)
     if kind is Kind.DOUBLE:
         return None if pc.any(pc.is_nan(column)).as_py() else pc.add(column, 0.0)  # -0.0 becomes 0.0
     return column if kind in (Kind.BOOLEAN, Kind.DATE, Kind.BLOB, Kind.TIME, Kind.INTERVAL) else None
@@ -151,7 +154,7 @@ def nulls(kind: Kind, count: int) -> Any:
     """Return a column of nulls of a kind, or ``None`` for a kind that has no kernels."""
     if kind.scale is not None:
         return Fixed(pa.nulls(count, pa.int64()), 0)
-    return pa.nulls(count, _ARROW[kind]) if kind in _ARROW else None
+    return None if (type_ := arrow_type(kind)) is None else pa.nulls(count, type_)
 
 
 # -- compilation ---------------------------------------------------------------------------------------------------
@@ -186,7 +189,7 @@ def _argument(argument: Expr, kind: Kind | None, scope: RowScope) -> _Vectorized
 def _by_values(call: Call, scope: RowScope) -> _Vectorized:
     """Return a call without a kernel: its function of each row of the columns that it reads, or of each different value."""
     kind, ids = call.kind, sorted(ids_in(call))
-    if kind.scale is None and kind not in _ARROW:
+    if kind.scale is None and arrow_type(kind) is None:
         raise NoKernel
     places = [scope.places[number] for number in ids]
     read = RowScope(tuple(scope.columns[place] for place in places), {number: place for place, number in enumerate(ids)})
@@ -194,7 +197,7 @@ def _by_values(call: Call, scope: RowScope) -> _Vectorized:
 
     def kernel(columns: Sequence[Any]) -> Any:
         arrays, rows = [columns[place] for place in places], None
-        if len(arrays) == 1 and not isinstance(arrays[0], Fixed):
+        if len(arrays) == 1 and not isinstance(arrays[0], Fixed) and not pa.types.is_list(arrays[0].type):
             encoded = pc.dictionary_encode(arrays[0], null_encoding="encode")
             if 2 * len(encoded.dictionary) <= len(arrays[0]):
                 arrays, rows = [encoded.dictionary], encoded.indices
@@ -212,9 +215,17 @@ def column_of(kind: Kind, values: Sequence[Any]) -> Any:
     if kind.scale is not None:
         scale = kind.scale
         return Fixed(pa.array([None if value is None else _scaled_number(value, scale) for value in values], pa.int64()), scale)
-    if kind not in _ARROW or (kind is Kind.DOUBLE and NAN in values):
+    type_ = arrow_type(kind)
+    if type_ is None or (kind is Kind.DOUBLE and NAN in values):
         raise NoKernel
-    return pa.array(values, _ARROW[kind])
+    return pa.array(values, type_)
+
+
+def arrow_type(kind: Kind) -> pa.DataType | None:
+    """Return the type of the columns of a kind, ``None`` where it has none: of decimals, and of lists of doubles or of lists."""
+    if kind.element is None or kind.element is Kind.DOUBLE:
+        return _ARROW.get(kind)
+    return pa.list_(_ARROW[kind.element]) if kind.element in _ARROW else None
 
 
 def _scaled_number(value: Any, scale: int) -> int:
