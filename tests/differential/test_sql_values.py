@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import random
 import re
@@ -17,7 +18,7 @@ from tests.differential.beside_duckdb import database, plain, register
 from timely import SqlError
 from timely import differential as dd
 
-pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb")
 
 
 def viewed(query: str, rows: list[Any], schema: pa.Schema) -> tuple[dd.Table, dict[Any, int]]:
@@ -301,6 +302,21 @@ WORD_ROWS = [
 )
 def test_sql_6_sql_7_sql_8_sql_9_sql_13_sql_14_beside_duckdb(expressions: str) -> None:
     check(f"select {expressions} from t", WORD_ROWS, WORDS)
+
+
+PATTERNS = r"a b [^a] . \d \b \B ^ $ (a) (b|c) (?:ab) a|b + * ? {2} (?i)A \w+ (?m)^b"
+
+
+def test_regular_expressions_match_what_they_match_in_duckdb() -> None:
+    source, connection, rows = random.Random(3), duckdb.connect(), [("aaa", r"\B\w+")]
+    while len(rows) < 400:
+        pattern = "".join(source.choice(PATTERNS.split()) for _ in range(source.randint(1, 4)))
+        with contextlib.suppress(duckdb.Error):
+            connection.execute("select regexp_matches('', ?)", [pattern])
+            rows.append(("".join(source.choice("aabbc,.1 A\n") for _ in range(source.randint(0, 8))), pattern))
+    functions = ("matches(a, p)", "full_match(a, p)", "extract(a, p)", "replace(a, p, '<\\0>')", "replace(a, p, '<\\0>', 'g')")
+    query = f"select a, p, {', '.join(f'regexp_{function}' for function in functions)} from t"
+    check(query, rows, pa.schema([("a", pa.string()), ("p", pa.string())]))
 
 
 def test_sql_14_moments_of_other_years_are_errors() -> None:

@@ -155,9 +155,8 @@ def _kernel(function: str, text: str, pattern: str, *others: Any) -> Any:
             return pc.match_substring_regex(pa.scalar(text), pattern).as_py()
         if function == "count":
             return pc.count_substring_regex(pa.scalar(text), pattern).as_py()
-        replacement, most = others
-        return pc.replace_substring_regex(pa.scalar(text), pattern, replacement, max_replacements=most).as_py()
-    except pa.ArrowException as error:
+        return pc.replace_substring_regex(pa.scalar(text), pattern, *others).as_py()  # all: so many lose what is before
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter where it matches between the bytes of a letter
         raise SqlError(f"the regular expression {brief(pattern)}: {error}") from None
 
 
@@ -192,9 +191,11 @@ def regexp_replace(text: str, pattern: str, new: str, options: str = "") -> str:
     flagged, every = _flags(options) + pattern, "g" in options
     groups = len(text) * len(re.findall(r"\\[0-9]", new))  # each match of a group is part of the text
     if len(text) + groups + len(new) * (len(text) + 1) > LONGEST:
-        count = _kernel("count", text, flagged) if every else 1
-        check_length(len(text) + groups + len(new) * count)
-    return str(_kernel("replace", text, flagged, new, None if every else 1))
+        check_length(len(text) + groups + len(new) * int(_kernel("count", text, flagged)))
+    if every:
+        return str(_kernel("replace", text, flagged, new))
+    parts = _marked(text, flagged, new, r"\0")
+    return "".join(part for place, part in enumerate(parts) if place < 2 or (place > 2 and place % 3 != 1))
 
 
 def regexp_extract(text: str | None, pattern: str | None, group: int | None = 0, options: str | None = "") -> str | None:
@@ -205,7 +206,7 @@ def regexp_extract(text: str | None, pattern: str | None, group: int | None = 0,
         raise SqlError(f"group {group} of a regular expression is not supported: 0 to 8 are")
     if group and not _has_group(pattern, group):
         return ""
-    return (*_marked(text, _flags(options) + pattern, rf"\{group + 1}", 1), "", "")[1]
+    return (*_marked(text, _flags(options) + pattern, rf"\{group}"), "")[1]
 
 
 @functools.lru_cache(maxsize=1000)
@@ -222,20 +223,21 @@ def _parts(text: str, pattern: str, replacement: str) -> list[str]:
     empty = re.sub(r"\\(.)|[\^$]", lambda part: part[0] if part[1] not in (None, *"AbBz") else "(?:)", pattern)
     if matches("", rf"\A(?:{empty})\z"):  # DuckDB counts empty matches otherwise than RE2 does
         raise SqlError(f"the regular expression {brief(pattern)} may match the empty text: let it match at least one letter")
-    return _marked(text, pattern, replacement, None)
+    return _marked(text, pattern, replacement)
 
 
-def _marked(text: str, pattern: str, replacement: str, most: int | None) -> list[str]:
-    """Return what stands before, in and behind some matches of a regular expression."""
-    mark = next(letter for letter in map(chr, range(0xE000, 0x10FFFF)) if letter not in text and letter not in pattern)
-    return str(_kernel("replace", text, f"({pattern})", f"{mark}{replacement}{mark}", most)).split(mark)
+def _marked(text: str, pattern: str, *replacements: str) -> list[str]:
+    """Return what stands before, between and behind the matches of a regular expression, with what each match becomes."""
+    known = "".join((text, pattern, *replacements))
+    mark = next(letter for letter in map(chr, range(0xE000, 0x10FFFF)) if letter not in known)
+    return str(_kernel("replace", text, pattern, mark.join(("", *replacements, "")))).split(mark)
 
 
 def _extract_all(text: str, pattern: str, group: int = 0, options: str = "") -> tuple[str, ...]:
     """Return what each match has matched, or one of its groups."""
     if not 0 <= group <= 8 or (group and not _has_group(pattern, group)):
         raise SqlError(f"the regular expression {brief(pattern)} has no group {group}: 0 to 8 are supported")
-    values = tuple(_parts(text, _flags(options) + pattern, rf"\{group + 1}")[1::2])
+    values = tuple(_parts(text, _flags(options) + pattern, rf"\{group}")[1::2])
     if group and "" in values:
         raise SqlError(f"group {group} of the regular expression {brief(pattern)} is empty: let it match at least one letter")
     return values
@@ -248,7 +250,7 @@ def _split_by(text: str, pattern: str, options: str = "") -> tuple[str, ...]:
 # -- letters and bytes ---------------------------------------------------------------------------------------------
 
 _JOINING: Final = re.compile(
-    "[\u0e33\u0eb3\u0d4e\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff\uff9e\uff9f\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\r]"
+    "[\u0e33\u0eb3\u0d4e\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff\uff9e\uff9f\U000111c2\U000111c3\U0001193f\U00011941\U00011a3a\U00011a84-\U00011a89\U00011d46\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\r]"
 )
 """Letters that are one with those beside them, beside those whose category says so."""
 
@@ -256,7 +258,7 @@ _JOINING: Final = re.compile(
 def _reversed(text: str) -> str:
     """Return a text from its last letter to its first; DuckDB keeps letters together that are one sign."""
     if not text.isascii() and (
-        _JOINING.search(text) or any(unicodedata.category(letter) in ("Mn", "Mc", "Me", "Cf") for letter in text)
+        _JOINING.search(text) or any(unicodedata.category(letter) in ("Mn", "Mc", "Me", "Cf", "Cn") for letter in text)
     ):
         raise SqlError(f"reverse of {brief(text)} is not supported: it has letters that belong to those before them")
     return text[::-1]
