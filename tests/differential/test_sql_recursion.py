@@ -267,7 +267,7 @@ REFUSED = {
     "with mutually recursive r (n int not null) as (select 1) from r": "is not supported here",
     "with mutually recursive (recursion limit 9) r (n int) as (select 1) from r": "the limit is (ERROR AT RECURSION LIMIT n)",
     "with mutually recursive (error at recursion limit 0) r (n int) as (select 1) from r": "the limit is (ERROR AT",
-    "with recursive r (n int) as (select 1 union select n from r) from r": "this kind is not supported here",
+    "with recursive r (n int) as (select 1 union select n from r) from r": "columns have types behind WITH MUTUALLY RECURSIVE",
     "with recursive a as (select * from b), b as (select * from a) from a": "a recursive query is base UNION [ALL] step",
     "with recursive edges as (select src from lines) from edges": "src",
     "select (with mutually recursive r (n int) as (select o.id) select n from r) from orders o": "put the query into FROM",

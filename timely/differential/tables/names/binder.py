@@ -150,6 +150,9 @@ class Binder:
             loops = []
         else:
             loops = loops_of(members, tables) if recursive else [[member] for member in members]
+            typed = [column for member in members for column in member.written if isinstance(column, exp.ColumnDef)]
+            if typed:
+                raise refusal(typed[0], "columns have types behind WITH MUTUALLY RECURSIVE alone")
         for loop in loops:
             (member, *others) = loop
             if recursive and (others or member.name in member.tables):
