@@ -114,7 +114,7 @@ def answer_of(
     try:
         query = binder.query(tree, None, binder.tables, Behind(shown=ordered))
         plan = pushed_down(decorrelated(query.plan, binder.fresh))
-        plan = with_temporal_filters(plan, binder.fresh) if binder.reads_now else plan
+        plan = with_temporal_filters(plan, binder.tables, binder.fresh) if binder.reads_now else plan
         places = {ref: place for place, ref in enumerate(query.plan.columns)}
         order: dict[int, SortKey] = {}
         for key in query.order if ordered else ():

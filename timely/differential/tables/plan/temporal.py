@@ -6,12 +6,12 @@ moment, and what an advance costs is the number of rows whose moment has come.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, PlacedError, Ref, parts_in, substituted
 from timely.differential.tables.plan import nodes
-from timely.differential.tables.plan.nodes import ByNow, Now, QueryPlan, TableScan, with_inputs
+from timely.differential.tables.plan.nodes import ByNow, Now, QueryPlan, TableScan, plans_in, with_inputs
 from timely.differential.tables.values.kinds import MOMENTS, Kind
 
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -22,19 +22,19 @@ _FORM: Final = (
 )
 
 
-def with_temporal_filters(plan: QueryPlan, fresh: Callable[[], int]) -> QueryPlan:
-    """Return a plan without subqueries in which conditions on ``now()`` are filters of their own."""
+def with_temporal_filters(plan: QueryPlan, tables: Collection[str], fresh: Callable[[], int]) -> QueryPlan:
+    """Return a plan over tables, without subqueries, in which conditions on ``now()`` are filters of their own."""
     made: dict[int, QueryPlan] = {}
 
     def filtered(node: QueryPlan) -> QueryPlan:
         if id(node) not in made:
-            made[id(node)] = _filtered(with_inputs(node, filtered), fresh)
+            made[id(node)] = _filtered(with_inputs(node, filtered), tables, fresh)
         return made[id(node)]
 
     return filtered(plan)
 
 
-def _filtered(plan: QueryPlan, fresh: Callable[[], int]) -> QueryPlan:
+def _filtered(plan: QueryPlan, tables: Collection[str], fresh: Callable[[], int]) -> QueryPlan:
     temporal = [expression for expression in plan.expressions if _clock(expression) is not None]
     if not temporal:
         return plan
@@ -42,11 +42,11 @@ def _filtered(plan: QueryPlan, fresh: Callable[[], int]) -> QueryPlan:
         raise _misplaced(temporal[0])
     rows = nodes.filtered(plan.input, [condition for condition in plan.conditions if condition not in temporal])
     for condition in temporal:
-        rows = _by_now(rows, condition, fresh)
+        rows = _by_now(rows, condition, tables, fresh)
     return rows
 
 
-def _by_now(rows: QueryPlan, condition: Expr, fresh: Callable[[], int]) -> ByNow:
+def _by_now(rows: QueryPlan, condition: Expr, tables: Collection[str], fresh: Callable[[], int]) -> ByNow:
     """Return the rows for which a comparison with ``now()`` is true."""
     if not isinstance(condition, Call) or condition.name not in _MIRRORED:
         raise _misplaced(condition)
@@ -55,6 +55,12 @@ def _by_now(rows: QueryPlan, condition: Expr, fresh: Callable[[], int]) -> ByNow
     if _clock(bound) is None:
         moment, bound, comparison = bound, moment, _MIRRORED[comparison]
     clock = _clock(bound)
+    inside = plans_in(rows)
+    known = {*tables, *(name for node in inside if isinstance(node, nodes.Fixpoint) for name in node.names)}
+    if any(isinstance(node, TableScan) and node.table not in known for node in inside):
+        raise _misplaced(
+            condition, "now() cannot stand in a step of a recursive query: ask it of the rows before, or of the result"
+        )
     if clock is None or _clock(moment) is not None or not _never_less(bound) or moment.kind not in (*MOMENTS, Kind.INTEGER):
         raise _misplaced(condition)
     now = Ref(clock.kind, fresh())
@@ -83,6 +89,6 @@ def _never_less(bound: Expr) -> bool:
     return len(varying) == 1 and (bound.name != "-" or varying[0] is bound.arguments[0]) and _never_less(varying[0])
 
 
-def _misplaced(expression: Expr) -> PlacedError:
+def _misplaced(expression: Expr, why: str = _FORM) -> PlacedError:
     clock = _clock(expression)
-    return PlacedError(_FORM, None if clock is None else clock.at)
+    return PlacedError(why, None if clock is None else clock.at)
