@@ -226,6 +226,8 @@ def test_each_query_of_the_corpus_is_right_inside_a_loop(part: int) -> None:
 
 
 PLAIN = [
+    "with recursive r as (with edges as (select id as a, amount as b from orders) select a from edges union select b from edges"
+    " join r using (a)) select * from r",
     "with recursive r(n) as (select src from edges where w > 3 union (select dst from r join edges on src = n union all"
     " select n + 10 from r where n < 4)) select * from r",
     "with recursive r(n) as (select src from edges union all (select n + 1 from r where n < 3 union all select n + 2 from r"

@@ -117,7 +117,8 @@ class LoopBinder:
             if type(member.query) is exp.Union:
                 step, distinct = member.query.expression, bool(member.query.args.get("distinct"))
                 types = [SqlType(ref.kind, None, "") for ref in body.columns]
-                query = self._binder.query(step, self._around, {**tables, **self._known})
+                members = {each.name: self._known[each.name] for each in self._members}
+                query = self._binder.query(step, self._around, {**tables, **members})
                 plan = self._of_types(query, types, step)
                 check_step(plan, self._names, distinct)
                 refs = tuple(Ref(ref.kind, self._binder.fresh()) for ref in body.columns)
