@@ -16,6 +16,7 @@ class Element {
 
 const [url, page] = process.argv.slice(2), elements = {}, network = fetch;
 globalThis.document = { createElement: name => new Element(name), getElementById: id => elements[id] ??= new Element(id) };
+globalThis.location = { hash: "" };
 globalThis.requestAnimationFrame = draw => setTimeout(draw, 0);
 globalThis.fetch = (path, options) => network(url + path.slice(1), options);
 
@@ -40,7 +41,7 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   await network(url + "tables/orders", { method: "POST", headers: { "Content-Type": "application/json" }, body: '{"insert": [{"id": 9, "customer": "bob", "price": 1}]}' });
   await until("a change", () => JSON.stringify(lines().slice(0, 2)) === '[["","ada","42"],["came","bob","6"]]');
   await until("what went is gone", () => lines().length === 2);
-  await until("one query", () => $("summary").textContent.includes("epoch 1, 1 queries"));
+  await until("one query", () => $("summary").textContent.includes("epoch 1, 1 query"));
   $("result").querySelector("thead").children[0].children[1].onclick();
   await until("order", () => lines()[0][1] === "bob");
   await run("select customer from totals order by total desc, customer limit 2");
@@ -54,6 +55,14 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   if ($("more").textContent !== "rows 501 to 729 of 729" || !$("next").disabled) throw new Error($("more").textContent);
   $("previous").onclick();
   await until("the first page again", () => lines().length === 500);
+  $("views").children[2].children[0].onclick();
+  await until("a view", () => $("title").textContent === "totals" && lines().length === 2);
+  $("result").querySelector("tbody").children[0].onclick();
+  await until("why", () => $("why").textContent === "ada, 42 is in totals, because of\n  orders: 1, ada, 30\n  orders: 3, ada, 12");
+  $("filter").value = "BOB"; $("filter").oninput();
+  await until("a filter", () => JSON.stringify(lines()) === '[["","bob","6"]]');
+  $("filter").value = "";
+  if (location.hash !== "v=totals" || $("earlier").children.length !== 5) throw new Error(`${location.hash}, ${$("earlier").children.length}`);
   await run("select x from (values ('10.5', '7'), ('9', '1'), ('1e3', '-inf'), (null, 'inf'), ('10.5', 'inf'), ('10.5', null)) v(d, x) order by cast(d as decimal(9, 2)) desc nulls first, cast(x as double)");
   await until("numbers", () => JSON.stringify(lines().map(each => each[1])) === '["inf","-inf","7","inf","null","1"]');
   $("views").children[0].children[0].onclick();

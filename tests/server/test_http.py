@@ -7,6 +7,7 @@ import datetime
 import gc
 import http.client
 import random
+import re
 import select
 import shutil
 import socket
@@ -541,12 +542,17 @@ def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script in Node")
 def test_the_page_shows_results_that_change(served: Served) -> None:
-    page = files("timely.server").joinpath("page.html")
+    page = files("timely.server").joinpath("page", "page.html")
     script = Path(__file__).with_name("page_in_node.js")
     done = subprocess.run(
         ["node", str(script), served.server.url, str(page)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "fine\n", done.stderr
+    page_text = page.read_text("utf-8")
+    for file in re.findall(r'(?:src|href)="(/[^"]+)"', page_text):  # all that it loads is of this server
+        assert ask(served.port, file).status == 200
+    assert "//" not in "".join(re.findall(r'(?:src|href)="([^"]+)"', page_text))
+    assert ask(served.port, "/page/other.js").status == 404
 
 
 # -- all of it -------------------------------------------------------------------------------------------------------------

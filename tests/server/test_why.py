@@ -65,8 +65,9 @@ def test_rows_of_random_queries_follow_from_few_rows_that_duckdb_needs_too() -> 
 
 
 @pytest.mark.soak
-def test_rows_of_three_thousand_random_queries_follow_from_few_rows() -> None:
-    assert sum(check_query(seed) for seed in range(1000, 4000)) > 3000
+@pytest.mark.parametrize("first", range(1000, 4000, 200))
+def test_rows_of_three_thousand_random_queries_follow_from_few_rows(first: int) -> None:
+    assert sum(check_query(seed) for seed in range(first, first + 200)) > 100
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -71,12 +71,16 @@ _ARROW: Final = "application/vnd.apache.arrow.stream"
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'",
+    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; "
+    "script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
 """Of every answer: its page loads its own script and what this server has, and no other page loads anything of it."""
+
+_PAGE: Final = {"page.html": "text/html", "uplot.js": "text/javascript", "uplot.css": "text/css"}
+"""The files of the page, with their types."""
 
 _STATUS: Final[tuple[tuple[type[TimelyError], int], ...]] = (
     (OutputError, 404),
@@ -160,6 +164,7 @@ class Endpoints:
         body = limits.body if self._writable else min(limits.body, 8 * limits.query_length)
         routes = web.Application(client_max_size=body, middlewares=[web.middleware(_weak(self._guarded))])
         routes.router.add_get("/", _weak(self._page))
+        routes.router.add_get("/page/{file}", _weak(self._page))
         routes.router.add_get("/health", _weak(self._health))
         routes.router.add_get("/views", _weak(self._overview))
         routes.router.add_get("/views/{name}", _weak(self._rows))
@@ -233,8 +238,11 @@ class Endpoints:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
+        file = request.match_info.get("file", "page.html")
+        if file not in _PAGE:
+            raise web.HTTPNotFound(text=f"there is no file {brief(file)} of the page")
         return web.Response(
-            body=files("timely.server").joinpath("page.html").read_bytes(), content_type="text/html", charset="utf-8"
+            body=files("timely.server").joinpath("page", file).read_bytes(), content_type=_PAGE[file], charset="utf-8"
         )
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
