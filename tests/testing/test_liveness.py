@@ -9,7 +9,7 @@ import pytest
 
 import timely
 from timely.errors import InvariantViolation, StalledError
-from timely.testing import Simulation, shrink, simulate
+from timely.testing import simulate
 
 
 def passing(stream: timely.Stream[int, int], hoard: bool) -> timely.Stream[int, int]:
@@ -67,11 +67,3 @@ def test_results_do_not_show_it() -> None:
 def test_a_run_that_waits_for_it_ends_soon_and_names_what_is_held() -> None:
     with pytest.raises(StalledError, match=r"in 1001 steps .* a capability of /dataflow0/hoarder#\d+ on worker \d at 0"):
         simulate(program(hoard=True, wait=True), 2)
-
-
-def test_it_can_be_shrunk() -> None:
-    run = Simulation(program(hoard=True, wait=True), 2, 5, liveness=True)
-    with pytest.raises(InvariantViolation):
-        run.run()
-    decisions = shrink(program(hoard=True, wait=True), run.decisions, workers=2, liveness=True)
-    assert len(decisions) <= len(run.decisions)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import timely
 from tests.dataflow.own_scopes import Batches, Stubborn
 from tests.testing.programs import loops, nested_loops, rounds
-from timely.errors import ConfigurationError, GraphError, InvariantViolation, OperatorError, StalledError
+from timely.errors import ConfigurationError, GraphError, OperatorError, StalledError
 from timely.progress import Source
-from timely.testing import Delivery, Resume, Simulation, schedules, shrink, simulate
+from timely.testing import Delivery, Resume, Simulation, schedules, simulate
 
 PROGRAMS = (loops, nested_loops, rounds)
 PLAIN = {program: timely.execute(program, workers=3) for program in PROGRAMS}
@@ -219,28 +219,3 @@ def test_finally_clauses_run_when_a_run_is_given_up() -> None:
 def test_bad_arguments() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         simulate(rounds, 0)
-    with pytest.raises(ConfigurationError, match="does not fail"):
-        shrink(rounds, [Resume(0)])
-
-
-def test_shrinking_leaves_what_it_takes() -> None:
-    def program(worker: timely.Worker) -> None:
-        with worker.dataflow() as scope:
-            seen = scope.to_stream([worker.index]).exchange(lambda x: 0).capture()
-        worker.run()
-        order = [x for _, batch in seen.messages for x in batch]
-        assert order != [0, 2, 1], order
-
-    run = next(run for seed in range(100) if (run := Simulation(program, 3, seed)) and fails(run))
-    shortest = shrink(program, run.decisions, AssertionError)
-    assert len(shortest) <= 4 < len(run.decisions)
-    with pytest.raises(AssertionError, match=r"\[0, 2, 1\]"):
-        simulate(program, decisions=shortest)
-
-
-def fails(run: Simulation[Any]) -> bool:
-    try:
-        run.run()
-    except AssertionError as error:
-        return not isinstance(error, InvariantViolation)
-    return False

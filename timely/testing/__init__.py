@@ -21,7 +21,7 @@ from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointsta
 from timely.testing.random_dataflows import Dataflow, dataflows
 from timely.testing.schedule import Delivery, Resume, schedules
 from timely.testing.simulated_network import Network
-from timely.testing.simulator import Simulation, shrink, simulate
+from timely.testing.simulator import Simulation, simulate
 from timely.testing.strategies import TimeKit, changes, graphs, ladders, scenarios, smallest, summaries, time_kit, times
 
 __all__ = [
@@ -60,7 +60,6 @@ __all__ = [
     "scenarios",
     "schedules",
     "settle",
-    "shrink",
     "simulate",
     "smallest",
     "summaries",

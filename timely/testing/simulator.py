@@ -236,7 +236,7 @@ class Simulation(Generic[T]):
         if len(decided) <= _WORTH_PRINTING:
             how = f"simulate(program, workers={len(self.workers)}, decisions={list(decided)!r}) runs into it again"
         else:
-            how = f"after {len(decided)} decisions; timely.testing.shrink cuts them down"
+            how = f"after {len(decided)} decisions; Hypothesis finds fewer with timely.testing.schedules({len(self.workers)})"
         error.add_note(f"in a simulation: {how}")
 
 
@@ -282,49 +282,3 @@ def simulate(
     True
     """
     return Simulation(program, workers, seed, decisions=decisions, network=network, groups=groups, liveness=liveness).run()
-
-
-def shrink(
-    program: Callable[[Worker], Any],
-    decisions: Sequence[Decision],
-    failing: type[BaseException] | Callable[[BaseException], bool] = InvariantViolation,
-    *,
-    workers: int = 3,
-    network: Callable[[int], Network] = Network,
-    groups: ProgressGroups | None = None,
-    liveness: bool = False,
-) -> list[Decision]:
-    """Return as few of ``decisions`` as the program needs to fail: none, if it fails under every schedule.
-
-    ``failing`` is the type of error, or a predicate of it. ``ConfigurationError`` if ``decisions`` do not fail.
-    Source: delta debugging (Zeller and Hildebrandt 2002).
-
-    >>> def forgetful(worker):
-    ...     with worker.dataflow() as scope:
-    ...         handle, stream = scope.new_input()
-    ...     return handle  # keeps it open
-    >>> shrink(forgetful, [Resume(0), Resume(1)], StalledError, workers=2)
-    []
-    """
-
-    def fails(candidate: Sequence[Decision]) -> bool:
-        try:
-            simulate(program, workers, decisions=candidate, network=network, groups=groups, liveness=liveness)
-        except Exception as error:
-            return isinstance(error, failing) if isinstance(failing, type) else failing(error)
-        return False
-
-    shortest = list(decisions)
-    if not fails(shortest):
-        raise ConfigurationError("shrink: with these decisions the program does not fail in this way")
-    size = len(shortest)
-    while size:
-        start, shorter = 0, False
-        while start < len(shortest):
-            candidate = shortest[:start] + shortest[start + size :]
-            if fails(candidate):
-                shortest, shorter = candidate, True
-            else:
-                start += size
-        size = min(size, len(shortest)) if shorter and size == 1 else size // 2
-    return shortest
