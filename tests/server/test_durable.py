@@ -77,45 +77,6 @@ def test_a_restart_has_what_was_acknowledged(data: Path, tmp_path: Path) -> None
             assert ("z", 9) in rows(again)
 
 
-def test_restarts_after_crashes_and_ends_agree_with_views_that_were_never_ended(data: Path, tmp_path: Path) -> None:
-    """The same random epochs, with a restart of some kind between many of them; what is remembered is the same too."""
-    chance = random.Random(3)
-    whole = Views()
-    whole.table("t", "k string, n long")
-    whole.view("totals", TOTALS)
-    whole.view("inverse", "select k, 100 // n as m from t")
-    views, offset = Views(data=data), 0
-    for step in range(25):
-        if step == 0:
-            views.table("t", "k string, n long")
-            views.view("totals", TOTALS)
-            views.view("inverse", "select k, 100 // n as m from t")
-            offset = views.time
-        there = [row for row, count in whole.read("t").rows for _ in range(count)]
-        gone = chance.sample(there, min(len(there), chance.randrange(3)))
-        changes = [((chance.choice("abc"), chance.randrange(5)), 1) for _ in range(2)] + [(row, -1) for row in gone]
-        whole.commit({"t": changes})
-        assert views.commit({"t": changes}) == whole.time + offset
-        kind = chance.random()
-        if kind < 0.3:
-            data = crashed(data, tmp_path)
-            views.close()
-            views = Views(data=data)
-        elif kind < 0.5:
-            views.close()
-            views = Views(data=data)
-        assert rows(views, "t") == rows(whole, "t") and rows(views) == rows(whole)
-        try:
-            assert rows(views, "inverse") == rows(whole, "inverse")
-        except ViewError:
-            assert any(n == 0 for _, n in rows(whole, "t"))
-            with pytest.raises(ViewError, match="division by zero"):
-                views.read("inverse")
-        shifted = [(each.time - offset, sorted(each.changes)) for each in views.changes("totals", offset)]
-        assert shifted == [(each.time, sorted(each.changes)) for each in whole.changes("totals", 0)]
-    views.close()
-
-
 def test_a_repeated_key_changes_nothing_also_after_a_restart(data: Path, tmp_path: Path) -> None:
     with numbers(data) as views:
         epoch = views.commit({"t": {("b", 2): 1}}, idempotency_key="mine")
@@ -402,7 +363,10 @@ KINDS = {
 def test_a_restart_goes_on_from_the_state_of_views(
     seed: int, steps: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all kinds, from checkpoints that are written while epochs go on; where nothing is behind them, nothing is computed."""
+    """Of all kinds, from checkpoints that are written while epochs go on, and what is remembered is the same.
+
+    Where nothing is behind a checkpoint, nothing is computed.
+    """
     chance, write, advance = random.Random(seed), LocalStore.write, Computation.advance
     writing, computed = threading.Event(), list[Any]()
 
@@ -430,6 +394,7 @@ def test_a_restart_goes_on_from_the_state_of_views(
     views = Views(limits, data)
     for each in (whole, views):
         each.run_script(f"{script}; {queries}")
+    first = views.time - whole.time
     for step in range(steps):
         for _ in range(chance.randrange(4)):
             changes: dict[str, Counter[Any]] = {}
@@ -456,6 +421,9 @@ def test_a_restart_goes_on_from_the_state_of_views(
             if ended:
                 assert len(computed) <= len(failing) + 1 and "0 epochs of it by the log" in (views.restored or "")
         assert {name: contents(views, name) for name in KINDS} == {name: contents(whole, name) for name in KINDS}
+        for name in ("t", "sums", "above"):
+            shifted = [(epoch.time - first, sorted(epoch.changes)) for epoch in views.changes(name, first)]
+            assert shifted == [(epoch.time, sorted(epoch.changes)) for epoch in whole.changes(name, 0)]
     writing.set()
     views.close()
 
