@@ -35,6 +35,7 @@ def test_each_row_of_each_file_is_there_once_whatever_dies(tmp_path: Path, seed:
     for number in range(5):
         write(tmp_path, f"part-{number}.{('parquet', 'csv')[number % 2]}", 5 * number)
     (tmp_path / "_draft.csv").write_text("no,file\n")
+    (tmp_path / "empty.csv").touch()
     expected = {(f"w{n % 3}", n): 1 for n in range(25)}
     assert check_source(lambda: FolderSource(tmp_path, SCHEMA, bounded=True), expected, seed=seed, odds=0.4) > 0
 
@@ -54,10 +55,12 @@ def test_files_that_come_are_read_by_the_next_run_and_changed_ones_refused(tmp_p
     write(tmp_path, "a.parquet", 0)
     run(workers=2)
     write(tmp_path, "b.csv", 5, rows=10)
+    (tmp_path / "c.csv").touch()
     run(workers=1)
     (tmp_path / "a.parquet").unlink()
+    write(tmp_path, "c.csv", 0, rows=3)
     run(workers=1)
-    assert target.rows == Counter({("w0", 5): 1, ("w1", 5): 1, ("w2", 5): 1})
+    assert target.rows == Counter({("w0", 6): 1, ("w1", 6): 1, ("w2", 6): 1})
     text = (tmp_path / "b.csv").read_text()
     for other in (text.replace("w0", "w1"), text + "w0,9\n"):
         (tmp_path / "b.csv").write_text(other)

@@ -119,16 +119,25 @@ def random_upserts(seed: int) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
     return records, rows
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_compacted_topic_is_a_table_of_its_last_records(mock: Cluster, seed: int) -> None:
+def enveloped(records: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The records as Debezium has them, some with their schema, a tombstone behind a deletion, and one run of them again."""
+    values = [(key, {"op": "u" if value else "d", "before": None, "after": value}) for key, value in records]
+    mixed = [(key, value if place % 2 else {"schema": {}, "payload": value}) for place, (key, value) in enumerate(values)]
+    return [*mixed[:9], *mixed[3:], *((key, None) for key, value in records[-1:] if value is None)]
+
+
+@pytest.mark.parametrize(("seed", "debezium"), [(0, False), (1, False), (2, True)])
+def test_a_compacted_topic_is_a_table_of_its_last_records(mock: Cluster, seed: int, debezium: bool) -> None:
     topic = mock.topic()
     records, rows = random_upserts(seed)
+    if debezium:
+        records = enveloped(records)
     target, store = MemoryBroker(), MemoryStore()
 
     def program(worker: timely.Worker) -> None:
         with Recovery(worker, store) as recovery:
             with worker.dataflow(int) as scope:
-                source = KafkaSource(mock.settings, topic, SCHEMA, keyed=True, bounded=True)
+                source = KafkaSource(mock.settings, topic, SCHEMA, keyed=not debezium, debezium=debezium, bounded=True)
                 dd.table(scope, source).write(MemorySink(target))
             connect.run(recovery)
 
@@ -173,12 +182,14 @@ def read_until_over(source: KafkaSource, partition: str, begin: int) -> list[Any
         (None, {"n": 1}, True, "has no key"),
         ("k", "{", False, r"partition 0 of topic\d+, offset 1: its value is not read as n, word"),
         ("k", [1], False, "is not read as n, word"),
+        ("k", {"n": 1}, "debezium", "is not read as n, word: 'after'"),
     ],
 )
-def test_records_that_are_not_read_are_refused(mock: Cluster, key: Any, value: Any, keyed: bool, text: str) -> None:
+def test_records_that_are_not_read_are_refused(mock: Cluster, key: Any, value: Any, keyed: bool | str, text: str) -> None:
     topic = mock.topic()
-    mock.produce(topic, ("k", {"n": 1, "word": "a"}), (key, value))
-    source = KafkaSource(mock.settings, topic, SCHEMA, keyed=keyed, bounded=True)
+    row = {"n": 1, "word": "a"}
+    mock.produce(topic, ("k", {"after": row} if keyed == "debezium" else row), (key, value))
+    source = KafkaSource(mock.settings, topic, SCHEMA, keyed=keyed is True, debezium=keyed == "debezium", bounded=True)
     with contextlib.closing(source), pytest.raises(ConnectorError, match=text):
         read_until_over(source, f"{topic}-0", 0)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import random
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -118,6 +120,10 @@ def check_kills(world: Files | Tables, folder: Path, script: str, kills: int, ch
             wait(lambda: world.rows() == world.expected(), connectors)
 
 
+def later(views: Views, epoch: int) -> bool:
+    return views.time > epoch
+
+
 def wait(condition: Callable[[], bool], connectors: Connectors) -> None:
     end = time.monotonic() + 100
     while not condition():
@@ -158,6 +164,25 @@ def test_a_sink_follows_a_view_that_is_replaced_or_dropped_and_begins_anew(tmp_p
         wait(lambda: "empty its rows and its line in timely_sinks" in str(connectors.problems), connectors)
         views.run_script("drop sink out; drop source orders cascade")
         assert views.overview()[1] == []
+
+
+def test_a_sink_that_is_ahead_of_data_from_a_backup_is_refused_for_good(tmp_path: Path) -> None:
+    world, script = Files(tmp_path, random.Random(2)), FILES.format(tmp_path)
+    for saved in ("data", "backup"):
+        world.change()
+        with Views(data=tmp_path / "data") as views, Connectors(views, seconds=0.001) as connectors:
+            views.apply_script(script)
+            wait(lambda: world.rows() == world.expected(), connectors)
+            newest = views.time
+        if saved == "data":
+            shutil.copytree(tmp_path / "data", tmp_path / "backup")
+    rows = world.rows()
+    with Views(data=tmp_path / "backup") as views, Connectors(views, seconds=0.001) as connectors:
+        for epoch in range(views.time, newest + 1):
+            world.change()
+            wait(functools.partial(later, views, epoch), connectors)
+        connectors.close()
+        assert "bring back newer data, or begin anew" in str(connectors.problems) and world.rows() == rows
 
 
 @pytest.fixture(scope="module")

@@ -77,8 +77,8 @@ class FolderSource:
                 f"source {self.name!r}: file {partition!r} has {state[0]} bytes, and had {begin.state[0]} when its first"
                 f" {begin.rows} rows were read, or was written again: put what is new into a file of its own"
             )
-        if begin.whole:
-            return ReadBatch((), begin, over=True)
+        if begin.whole or not stat.st_size:  # an empty one may be filled: its position stays
+            return ReadBatch((), begin, over=begin.whole or self.bounded)
         if (self._file, self._rows) != (partition, begin.rows):
             place = f"source {self.name!r}"
             scan, [fragment] = plan(path, format_of(path, place), Options(schema=self.schema), 1, place)

@@ -51,8 +51,10 @@ class KafkaSource:
 
     ``brokers`` is ``"host:9092,..."``, or settings of librdkafka, with passwords from wherever the program has them. Columns
     named ``_key``, ``_timestamp`` (milliseconds), ``_partition`` and ``_offset`` are those of the record. With ``keyed`` a record
-    replaces the one of its key before, and a tombstone deletes it, as in a compacted topic. With ``bounded`` a run ends with what
-    is there. Records of aborted transactions are left out. ``ConnectorError`` where offsets are gone. Needs confluent-kafka.
+    replaces the one of its key before, and a tombstone deletes it, as in a compacted topic. With ``debezium`` values are its
+    envelopes, with or without schemas, and the row is the one in ``after``: so records that come again are harmless. With
+    ``bounded`` a run ends with what is there. Records of aborted transactions are left out. ``ConnectorError`` where offsets are
+    gone. Needs confluent-kafka.
     """
 
     def __init__(
@@ -62,13 +64,15 @@ class KafkaSource:
         schema: pa.Schema | str,
         *,
         keyed: bool = False,
+        debezium: bool = False,
         bounded: bool = False,
         name: str | None = None,
     ) -> None:
         require_package("confluent_kafka", "KafkaSource", "kafka")
         self.name = name or topic
         self.schema = declared_schema(schema, f"source {self.name}")
-        self.keyed = keyed
+        self.keyed = keyed or debezium
+        self._debezium = debezium
         self.bounded = bounded
         self._topic = topic
         self._brokers = brokers
@@ -166,10 +170,14 @@ class KafkaSource:
             return key, None
         try:
             fields = self._decode(value.decode())
+            if self._debezium:
+                fields = fields.get("payload", fields)["after"]
+                if fields is None:
+                    return key, None
             for name, read_record in self._own:
                 fields[name] = read_record(message)
             row = tuple([fields.get(name) if read is None else read(fields.get(name)) for name, read in self._readers])
-        except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
             where = f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}"
             raise ConnectorError(f"{where}: its value is not read as {', '.join(self.schema.names)}: {error}") from error
         return (key, row) if self.keyed else (row, 1)

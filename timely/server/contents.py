@@ -186,6 +186,11 @@ class Contents:
         gone = [(row, -count) for row, count in self.rows.items() if row not in target]
         return gone + [(row, n - self.rows.get(row, 0)) for row, n in target.items() if n != self.rows.get(row, 0)]
 
+    @property
+    def last_change(self) -> int:
+        """The epoch that changed it last, or the one in which it began."""
+        return self._epochs[-1].time if self._epochs else self._start
+
     def changes_since(self, time: int) -> list[EpochChanges] | None:
         """Return the changes of the epochs after ``time``, or ``None`` if they are not remembered."""
         if time < self._start:

@@ -148,6 +148,8 @@ class _SinkFeed(_Feed):
         self._connector, self._key = connector_of(self._statement)
         self._columns = [column.name for column in self._views.describe(self._name).columns]
         self._last: int | None = self._connector.open(self._views.id, self._columns)
+        if self._last is not None and self._last > self._views.last_change(self._name):
+            raise self._lost()
         self._seen: int | None = None  # when the table and the view had the same rows
 
     def _step(self) -> bool:
@@ -164,17 +166,20 @@ class _SinkFeed(_Feed):
 
     def _pending(self) -> tuple[int, list[Change]]:
         """Return what the table has changed since the sink's epoch, and the epoch that has it."""
+        time = self._views.last_change(self._name)
         if self._last is None:
-            answer = self._views.read(self._name)
-            return answer.time, answer.rows
+            return time, self._views.read(self._name).rows
         try:
             epochs = self._views.changes(self._name, self._last)
         except CompactedError as error:
-            raise ConnectorError(
-                f"it has epoch {self._last} of this server, which does not know what has changed since: bring back newer data, or"
-                f" begin anew: drop sink {self._name}, empty its rows and its line in timely_sinks, and create it again"
-            ) from error
-        return (epochs[-1].time if epochs else 0), consolidate([change for epoch in epochs for change in epoch.changes])
+            raise self._lost() from error
+        return time, consolidate([change for epoch in epochs for change in epoch.changes])
+
+    def _lost(self) -> ConnectorError:
+        return ConnectorError(
+            f"it has epoch {self._last} of this server, which does not know what has changed since: bring back newer data, or"
+            f" begin anew: drop sink {self._name}, empty its rows and its line in timely_sinks, and create it again"
+        )
 
 
 class Connectors:

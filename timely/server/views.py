@@ -303,6 +303,11 @@ class Views:
             raise ConfigurationError(f"table {name} is that of a {definition.kind}, and nothing else changes it")
         return self._relations.of(name).checked(changes, earlier or {})
 
+    def last_change(self, name: str) -> int:
+        """Return the epoch that changed a table last, or that in which it was made."""
+        with self._relations.reading:
+            return self._readable(name).last_change
+
     def difference(self, name: str, target: str, since: int | None) -> tuple[int, list[Change]]:
         """Return the time, and what leads from the rows of ``name`` to those of ``target``, which were equal at ``since``.
 
