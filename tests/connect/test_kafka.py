@@ -12,6 +12,7 @@ import random
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from timely import differential as dd
 from timely.connect import KafkaSink, KafkaSource, ReadBatch
 from timely.errors import ConnectorError
 from timely.recovery import MemoryStore, Recovery
+from timely.server import Connectors, Views
 from timely.testing import MemoryBroker, MemorySink, check_sink, check_source
 
 if importlib.util.find_spec("confluent_kafka") is None:
@@ -145,6 +147,26 @@ def test_a_compacted_topic_is_a_table_of_its_last_records(mock: Cluster, seed: i
         mock.produce(topic, *part)
         timely.execute(program, workers=workers)
     assert dict(target.rows) == dict.fromkeys(rows.values(), 1)
+
+
+@pytest.mark.parametrize("debezium", [False, True])
+def test_a_table_of_timely_serve_follows_a_compacted_topic(mock: Cluster, tmp_path: Path, debezium: bool) -> None:
+    topic = mock.topic()
+    records, rows = random_upserts(3)
+    option = "debezium" if debezium else "keyed"
+    for part in (records[:30], records):
+        mock.produce(topic, *(enveloped(part) if debezium else part))
+        with Views(data=tmp_path / "data") as views:
+            views.apply_script(
+                f"""create source t (_key varchar, n bigint, word varchar) with (connector = 'kafka', brokers = '{mock.where}',
+                    topic = '{topic}', {option} = 'true')"""
+            )
+            expected = {((key, *rows[key]), 1) for key in rows} if part is records else None
+            with Connectors(views, seconds=0.01) as connectors:
+                end = time.monotonic() + 100
+                while (views.time < 2) if expected is None else set(views.read("t").rows) != expected:
+                    assert time.monotonic() < end, connectors.problems
+                    time.sleep(0.01)
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(200, marks=pytest.mark.soak)])

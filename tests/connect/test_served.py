@@ -211,6 +211,8 @@ def defined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
         ("create source a (n int) with (connector = 'files', path = env('NOT_SET'))", "as NOT_SET, and that is not set"),
         ("create source a (n int) with (connector = 'postgres', password = 'x')", "write password = env('NAME')"),
         ("create source a (n int) with (connector = 'postgres', connection = 'host=a password=b')", "which logs would show"),
+        ("create source a (n int) with (connector = 'kafka', brokers = 'x', keyed = 'true')", "have a column _key varchar"),
+        ("create source a (n int) with (connector = 'kafka', keyed = 'yes')", "keyed is 'true' or 'false', not 'yes'"),
         ("create source a (n int) with (path = 'x', path = 'y')", "each option once"),
         ("create source a (n int) with (path 'x')", "write `with (option = value, ...)`"),
         ("create source a (n int) with (path = env('x'", "write `with (option = value, ...)`"),

@@ -27,10 +27,10 @@ def read(
     if not isinstance(every, int | float) or not every >= 0 or not isinstance(rows, int) or rows < 1:
         raise ConfigurationError(f"{name}: every={every!r} is a number of seconds, and rows={rows!r} a number of at least 1")
     stream = source_of(scope, name, lambda capability, info: _Reader(scope, source, capability, info, every, rows).logic)
-    return state_machine(stream, _replace, name=f"{name} by key") if getattr(source, "keyed", False) else stream
+    return state_machine(stream, replace, name=f"{name} by key") if getattr(source, "keyed", False) else stream
 
 
-def _replace(key: Any, row: Any, before: Any) -> tuple[Any, list[Change]]:
+def replace(key: Any, row: Any, before: Any) -> tuple[Any, list[Change]]:
     """Return the row of a key, and what changes where it replaces the one before."""
     return row, [*([] if before is None else [(before, -1)]), *([] if row is None else [(row, 1)])]
 

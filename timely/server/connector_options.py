@@ -28,6 +28,12 @@ class _Options:
             raise ConfigurationError(f"{self.place}: write {name} = '...'")
         return value
 
+    def flag(self, name: str) -> bool:
+        value = self.take(name, "false")
+        if value not in ("true", "false"):
+            raise ConfigurationError(f"{self.place}: {name} is 'true' or 'false', not {value!r}")
+        return value == "true"
+
     def brokers(self) -> dict[str, Any]:
         """Return the settings of librdkafka: those with a dot in their name."""
         settings = {name: self.left.pop(name) for name in list(self.left) if "." in name}
@@ -62,7 +68,12 @@ def connector_of(statement: ConnectorDefinition) -> tuple[Any, list[str]]:
         case "source", "files":
             made: Any = connect.FolderSource(options.take("path"), schema, name=name)
         case "source", "kafka":
-            made = connect.KafkaSource(options.brokers(), options.take("topic", name), schema, name=name)
+            keyed, debezium = options.flag("keyed"), options.flag("debezium")
+            if (keyed or debezium) and "_key" not in schema.names:
+                raise ConfigurationError(f"{options.place}: rows that replace others by their key have a column _key varchar")
+            made = connect.KafkaSource(
+                options.brokers(), options.take("topic", name), schema, keyed=keyed, debezium=debezium, name=name
+            )
         case "source", "postgres":
             made = connect.PostgresSource(options.database(), names if len(names) > 1 else names[0], name=name)
         case "sink", "kafka":

@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from timely.connect.keyed_rows import keyed
+from timely.connect.source_operator import replace
 from timely.differential.updates.updates import consolidate
 from timely.errors import CompactedError, ConnectorError, TimelyError, error_text
 from timely.server.catalog import Definition
@@ -93,6 +94,10 @@ class _SourceFeed(_Feed):
         self._tables = {name: each.name for name, each in zip(names, self._statement.tables)}
         self._saved = {partition: text for (partition, text), _ in self._views.read(f"{self._name}_positions").rows}
         self._places = {partition: json.loads(text) for partition, text in self._saved.items()}
+        self._by_key: dict[Any, Row] | None = None
+        if getattr(self._connector, "keyed", False):
+            place = [column.name for column in self._views.describe(self._name).columns].index("_key")
+            self._by_key = {row[place]: row for row, _ in self._views.read(self._name).rows}
         self._moved: set[str] = set()
         self._ended: set[str] = set()
         self._due = monotonic()
@@ -125,9 +130,17 @@ class _SourceFeed(_Feed):
         """Add the changes of a batch to those of the tables."""
         if isinstance(batch, pa.RecordBatch):
             batch = [(row, 1) for row in table_rows(pa.Table.from_batches([batch]))]
+        elif self._by_key is not None:
+            batch = [change for key, row in batch for change in self._replaced(self._by_key, key.decode(), row)]
         for row, diff in batch:
             name, values = row if len(self._tables) > 1 else (next(iter(self._tables)), row)
             changes.setdefault(self._tables[name], []).append((values, diff))
+
+    def _replaced(self, rows: dict[Any, Row], key: str, row: Row | None) -> list[Change]:
+        before = rows.pop(key, None)
+        if row is not None:
+            rows[key] = row
+        return replace(key, row, before)[1]
 
     def _save(self, changes: dict[str, list[Change]]) -> None:
         """Have changes and positions be an epoch."""
