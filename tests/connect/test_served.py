@@ -143,6 +143,14 @@ def test_postgres_whatever_dies(kills: int, tmp_path: Path, postgres: PostgresSe
     check_kills(Tables(postgres, chance), tmp_path, TABLES.format(postgres.where), kills, chance)
 
 
+def test_columns_of_postgres_are_those_that_are_declared(tmp_path: Path, postgres: PostgresServer) -> None:
+    Tables(postgres, random.Random(1))
+    columns, options = "id bigint, price bigint, customer int", f"connector = 'postgres', connection = '{postgres.where}'"
+    with Views() as views, Connectors(views, seconds=0.001) as connectors:
+        views.run_script(f"create source orders ({columns}) with ({options})")
+        wait(lambda: "orders has the columns id, customer, price, and orders is declared" in str(connectors.problems), connectors)
+
+
 def test_a_sink_follows_a_view_that_is_replaced_or_dropped_and_begins_anew(tmp_path: Path) -> None:
     world = Files(tmp_path, random.Random(1))
     world.change()

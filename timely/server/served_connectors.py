@@ -92,6 +92,13 @@ class _SourceFeed(_Feed):
     def _open(self) -> None:
         self._connector, names = connector_of(self._statement)
         self._tables = {name: each.name for name, each in zip(names, self._statement.tables)}
+        for name, each in zip(names, self._statement.tables) if hasattr(self._connector, "schemas") else ():
+            columns, declared = [column.lower() for column in self._connector.schemas[name].names], each.schema.names
+            if columns != declared:
+                raise ConnectorError(
+                    f"{name} has the columns {', '.join(columns)}, and {each.name} is declared with {', '.join(declared)}:"
+                    " declare them in that order"
+                )
         self._saved = {partition: text for (partition, text), _ in self._views.read(f"{self._name}_positions").rows}
         self._places = {partition: json.loads(text) for partition, text in self._saved.items()}
         self._by_key: dict[Any, Row] | None = None
