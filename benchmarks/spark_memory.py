@@ -15,13 +15,17 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks import spark_graphx, spark_loops
+from benchmarks.graphs import Build, by_workers_once
 from benchmarks.watch import Watch
+from timely import graphs
 from timely.graphs.spark import connected_components, pagerank
 from timely.spark import local_session
 
@@ -82,9 +86,24 @@ def random_edges(session: SparkSession, edges: int) -> DataFrame:
 
 Algorithm = Callable[[DataFrame], DataFrame]
 
+LOCAL = "toArrow, a local worker and back"
+
+
+def _local(build: Build) -> Algorithm:
+    """Return an algorithm in this process, which Spark hands the edges to."""
+
+    def make(edges: DataFrame) -> DataFrame:
+        (batch,) = edges.toArrow().combine_chunks().to_batches()
+        return edges.sparkSession.createDataFrame(pa.Table.from_batches(by_workers_once(build, batch)))
+
+    return make
+
+
 CONTESTANTS: Mapping[str, Mapping[str, Algorithm]] = {
     "components": {
         "ours": connected_components,
+        "ours, one worker": partial(connected_components, workers=1),
+        LOCAL: _local(graphs.connected_components),
         "GraphX": spark_graphx.components,
         "stars": lambda edges: spark_loops.stars(edges).found,
         "two-phase": lambda edges: spark_loops.two_phase(edges).found,
@@ -92,6 +111,8 @@ CONTESTANTS: Mapping[str, Mapping[str, Algorithm]] = {
     },
     "PageRank": {
         "ours": lambda edges: pagerank(edges, rounds=ROUNDS),
+        "ours, one worker": lambda edges: pagerank(edges, rounds=ROUNDS, workers=1),
+        LOCAL: _local(partial(graphs.pagerank, rounds=ROUNDS)),
         "GraphX": lambda edges: spark_graphx.ranks(edges, ROUNDS),
     },
 }

@@ -126,7 +126,9 @@ def test_a_part_of_a_table_is_partitioned_anew(partitioned: DataFrame) -> None:
     assert cached_partitions(session, partitioned.selectExpr("(select count(*) from range(5)) n"), WORKERS) is None
 
 
-@pytest.mark.parametrize("how", ["lazy", "uneven", "compressed", "coalesced", "united"])
+@pytest.mark.parametrize(
+    "how", ["lazy", "compressed", "coalesced", *(pytest.param(how, marks=pytest.mark.soak) for how in ("uneven", "united"))]
+)
 def test_a_table_that_is_not_as_wanted_is_partitioned_anew(session: SparkSession, how: str) -> None:
     numbers = session.range(1000, numPartitions=WORKERS).select(F.col("id").alias("n"))
     if how == "lazy":

@@ -175,13 +175,13 @@ def test_a_stream_that_is_named_goes_on_where_it_was(session: SparkSession, put:
     def take(epoch: int, tables: Mapping[str, DataFrame]) -> None:
         collected.append((epoch, sorted(row.id for row in tables["x"].collect())))
 
-    for rows in ([1, 2], [3]):
-        session.createDataFrame([(n,) for n in rows], "id long").coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
-        frame = session.readStream.schema("id long").parquet(str(tmp_path / "in"))
+    session.range(2).coalesce(1).write.parquet(str(tmp_path / "in"))
+    frame = session.readStream.schema("id long").parquet(str(tmp_path / "in"))
+    for _ in range(2):  # the second time there is no epoch
         ts.stream(
             through, {"x": frame}, {"x": "id long"}, foreach_epoch=take, checkpoint="roads", trigger={"availableNow": True}
         ).await_termination()
-    assert collected == [(0, [1, 2]), (1, [3])]
+    assert collected == [(0, [0, 1])]
     assert (tmp_path / "kept" / "timely" / "stream-through" / "roads" / "query").is_dir()
 
 

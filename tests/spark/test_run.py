@@ -271,7 +271,7 @@ def test_a_run_is_forgotten_when_no_table_needs_it_any_more(session: SparkSessio
 
     derived = run().where("src = 'a'")  # of which only Java knows that it is of the run
     before = runs_known()
-    made = 2 * before + 30  # the driver looks when the runs that it knows have doubled
+    made = before + 30  # the driver looks when the runs that it knows have doubled
     for number in range(made):
         run()
         if number % 10 == 9:
