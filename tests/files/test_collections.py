@@ -17,6 +17,7 @@ from timely import differential as dd
 from timely.errors import ContainerError, DifferenceError, SchemaError
 
 pa: Any = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 
 WORDS = pa.schema([("word", pa.string()), ("n", pa.int64())])
 PAIRS = pa.schema([("src", pa.int64()), ("dst", pa.int64())])

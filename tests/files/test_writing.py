@@ -22,6 +22,7 @@ from timely.errors import ConfigurationError, GraphError, SchemaError, StateErro
 from timely.testing import MemoryStateRegistry
 
 pa: Any = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 
 ROOT = Path(__file__).resolve().parents[2]
 Build = Callable[[Any], Any]

@@ -17,7 +17,6 @@ from timely.errors import ConfigurationError, SchemaError, brief
 try:
     import pyarrow as pa
     import pyarrow.csv
-    import pyarrow.parquet
 except ModuleNotFoundError as error:
     raise ConfigurationError('files need PyArrow: pip install "timely-dataflow[arrow]"') from error
 
@@ -77,7 +76,9 @@ def _json_text(value: Any) -> str:
 
 
 def _open_parquet(path: str, schema: pa.Schema) -> Any:
-    return pa.parquet.ParquetWriter(path, schema, write_page_checksum=True)  # readers can tell a damaged page
+    from pyarrow.parquet import ParquetWriter
+
+    return ParquetWriter(path, schema, write_page_checksum=True)  # readers can tell a damaged page
 
 
 def _open_ipc(path: str, schema: pa.Schema) -> Any:

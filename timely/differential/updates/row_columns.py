@@ -52,11 +52,6 @@ class Fixed:
         decimals = pa.Array.from_buffers(kind, len(low), [None, halves])
         return pc.if_else(self.numbers.is_valid(), decimals, pa.scalar(None, kind)) if self.numbers.null_count else decimals
 
-    def decimals(self, numbers: Iterable[int | None]) -> list[Decimal | None]:
-        """Return numbers as decimals."""
-        scale = -self.scale
-        return [None if number is None else Decimal(number).scaleb(scale) for number in numbers]
-
 
 def values_of(column: Any) -> list[Any]:
     """Return a column as Python values; equal texts, dates and decimals are one object where there are few of them.
@@ -65,7 +60,7 @@ def values_of(column: Any) -> list[Any]:
     ([1, None], [Decimal('1.25')])
     """
     if isinstance(column, Fixed):
-        return _through_dictionary(column.numbers, lambda numbers: column.decimals(numbers.to_pylist()))
+        return _through_dictionary(column.numbers, lambda numbers: Fixed(numbers, column.scale).array().to_pylist())
     kind = column.type
     if pa.types.is_floating(kind) and has_nan(column):
         return list(map(canonical, column.to_pylist()))
@@ -117,6 +112,9 @@ class LazyColumn:
         self.made_of = source, None, None
         return source
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return LazyColumn, (self.get(),)
+
 
 Columns: TypeAlias = tuple[LazyColumn, ...]
 
@@ -162,7 +160,7 @@ class RowColumns:
         return f"RowColumns({self.count:,} rows of {len(self.columns)} columns, {self.diff:+})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _row_columns, ([column.get() for column in self.columns], self.count, self.diff)
+        return RowColumns, (self.columns, self.count, self.diff)
 
     def routed(self, pairs: bool) -> bool:
         """Return whether ``parts`` exchanges it as its rows are."""
@@ -212,10 +210,6 @@ class RowColumns:
     def negated(self) -> RowColumns:
         """Return the updates with the difference negated."""
         return RowColumns(self.columns, self.count, -self.diff)
-
-
-def _row_columns(columns: list[Any], count: int, diff: int) -> RowColumns:
-    return RowColumns(tuple(map(LazyColumn, columns)), count, diff)
 
 
 def rows_of_batch(batch: Container, diff: int = 1) -> RowColumns:

@@ -157,11 +157,9 @@ def times(column: Array, factor: int) -> Array:
     return product
 
 
-def _is_there(sums: Sequence[Array]) -> Array:
-    """Return which groups there are: those with a sum that is not zero."""
-    there = np.zeros(len(sums[0]), bool)
-    for column in sums:
-        there |= (column != 0).astype(bool)
+def _any_there(sums: Sequence[Array]) -> Array:
+    """Return which groups have a sum that is not zero."""
+    there: Array = np.any([column != 0 for column in sums], axis=0)
     return there
 
 
@@ -242,10 +240,8 @@ class _GroupArrays:
             if column.dtype == object and self._sums[place].dtype != object:
                 self._sums[place] = self._sums[place].astype(object)
             self._sums[place][codes] = column
-        was, is_now = _is_there(before), _is_there(after)
-        changed = was != is_now
-        for column in sums[1:]:
-            changed |= (column != 0).astype(bool)
+        was, is_now = _any_there(before), _any_there(after)
+        changed = (was != is_now) | (_any_there(sums[1:]) if len(sums) > 1 else False)
         for row in np.flatnonzero(~is_now).tolist():
             self._free.append(self.codes.pop(keys[row]))
         results = self._results(table, before, np.flatnonzero(was & changed), -1)
