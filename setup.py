@@ -30,7 +30,8 @@ ASKED = os.environ.get("TIMELY_COMPILE") or "auto"
 
 COMPILER = ["mypy>=2.4,<3", "attrs>=23.2"]  # attrs: the compiler reads the types of what the engine imports
 
-# What one iteration of a loop, or one message on its way, goes through; whatever is called once for each dataflow stays as it is.
+# What one iteration of a loop, one message, or one change of a collection goes through. What is called once for each dataflow
+# or is for columns alone stays as it is.
 ENGINE = [
     "timely/order.py",
     "timely/progress/count_sink.py",
@@ -39,6 +40,7 @@ ENGINE = [
     "timely/progress/change_batch.py",
     "timely/progress/domain.py",
     "timely/progress/engine.py",
+    "timely/progress/lattices.py",
     "timely/progress/minimal_heap.py",
     "timely/progress/mutable_antichain.py",
     "timely/progress/refinements.py",
@@ -59,6 +61,20 @@ ENGINE = [
     "timely/worker/dataflows.py",
     "timely/worker/timers.py",
     "timely/worker/worker.py",
+    "timely/differential/trace/chunk.py",
+    "timely/differential/trace/compaction_frontier.py",
+    "timely/differential/trace/cursors.py",
+    "timely/differential/trace/entries.py",
+    "timely/differential/trace/row_lists.py",
+    "timely/differential/trace/trace.py",
+    "timely/differential/inputs.py",
+    "timely/differential/operators/aggregates.py",
+    "timely/differential/operators/arrangement.py",
+    "timely/differential/operators/due_times.py",
+    "timely/differential/operators/join_results.py",
+    "timely/differential/operators/reduce_tactics.py",
+    "timely/differential/operators/reductions.py",
+    "timely/differential/operators/trace_joins.py",
 ]
 
 # Types are checked as in the tests, but only in the modules that are compiled: what the others import need not be installed.

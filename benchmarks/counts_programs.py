@@ -20,6 +20,7 @@ import attrs
 import timely
 from benchmarks import control
 from timely import Pipeline, Stream, Worker
+from timely import differential as dd
 
 
 @attrs.frozen
@@ -48,12 +49,29 @@ def _building(operators: int) -> Callable[[Worker], None]:
     return program
 
 
+def _changes(result: Callable[[dd.Collection[int, Any]], dd.Collection[int, Any]], epochs: int) -> Callable[[Worker], None]:
+    """Return the program of so many epochs, each of one more pair of a collection."""
+
+    def program(worker: Worker) -> None:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            probe = result(pairs).probe()
+        for epoch in range(epochs):
+            session.insert((epoch, epoch))
+            session.advance_to(epoch + 1)
+            worker.step_while(lambda: probe.less_than(epoch + 1))  # noqa: B023  # called at once
+
+    return program
+
+
 PROGRAMS = {
     "barrier": Program(control.barrier, 200, "iteration"),
     "nested": Program(control.nested, 4 * control.INNER, "inner iteration"),
     "event_driven 1x100, no record": Program(lambda n: control.event_driven(100, n, record=False), 100, "epoch"),
     "event_driven 1x100, one record": Program(lambda n: control.event_driven(100, n, record=True), 10, "epoch"),
     "pingpong": Program(control.pingpong, 100, "round"),
+    "change of a count": Program(partial(_changes, lambda pairs: pairs.count_by_key()), 100, "epoch"),
+    "change of a join": Program(partial(_changes, lambda pairs: pairs.join(pairs)), 100, "epoch"),
     "building": Program(_building, 500, "operator"),
 }
 

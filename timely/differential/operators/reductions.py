@@ -333,7 +333,8 @@ def by_value(f: Callable[[Any, list[Counted]], Iterable[Counted]]) -> Callable[[
         try:
             return [(value, count) for value, count in results]
         except (TypeError, ValueError):
-            raise TypeError(f"f({brief(key)}, {brief(values)}) must return pairs (value, count): {brief(results)}") from None
+            error = TypeError(f"f({brief(key)}, {brief(values)}) must return pairs (value, count): {brief(results)}")
+        raise error
 
     return call
 

@@ -146,12 +146,10 @@ class _Join(Generic[T]):
     def _several(self, left: InputPort[T, Update], right: InputPort[T, Update], output: OutputPort[T]) -> Iterator[int]:
         for cursor in self._cursors:
             cursor.begin_run()
-        try:
-            for time, (capability, deltas) in self._pending.take(lambda time: self._is_complete(time, left, right)):
-                yield from self._at(time, capability, deltas, output)
-        finally:
-            for cursor in self._cursors:
-                cursor.end_run()
+        for time, (capability, deltas) in self._pending.take(lambda time: self._is_complete(time, left, right)):
+            yield from self._at(time, capability, deltas, output)
+        for cursor in self._cursors:
+            cursor.end_run()
 
     def _at(self, time: T, capability: Capability[T], deltas: Deltas[T], output: OutputPort[T]) -> Iterator[int]:
         self._current = [time]
