@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
+from timely.differential.operators.reduce_tactics import ReadInput
 from timely.differential.trace.chunk import Gathered
+from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import Keys
 from timely.differential.updates.int_columns import Array, Updates, each_once, greatest_of, integers, summed
 from timely.operators.keyed.sorted_keys import group_starts
@@ -28,25 +31,11 @@ ReduceKernel: TypeAlias = "str | Callable[[KeyCounts, Array], KeyCounts | None]"
 """The name of one of the functions below, or another one like them."""
 
 
-class Gathers(Protocol):
-    """What can be read by an array of keys."""
-
-    def gather(self, keys: Array) -> Gathered | None:
-        """Return the entries of keys as columns."""
-
-
-class ColumnInput(Gathers, Protocol):
-    """The input of a reduction."""
-
-    def large(self, keys: Array) -> list[Any]:
-        """Return those of ``keys`` that ``gather`` does not have."""
-
-
 def reduced_columns(
     kernel: ReduceKernel,
     pairs: bool,
-    input: ColumnInput,
-    sent: Gathers,
+    input: ReadInput[T],
+    sent: Cursor[T],
     lub: Callable[[T, T], T],
     time: T,
     keys: Sequence[Keys],
@@ -125,18 +114,10 @@ def sum_columns(counts: KeyCounts, starts: Array) -> KeyCounts | None:
     return KeyCounts(counts.numbers[starts], totals, np.ones(len(starts), np.int64))
 
 
-def least_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
-    """Return the least value with a positive count of each key."""
-    return _first(counts, (counts.counts > 0).nonzero()[0], last=False)
-
-
-def greatest_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
-    """Return the greatest value with a positive count of each key."""
-    return _first(counts, (counts.counts > 0).nonzero()[0], last=True)
-
-
-def _first(counts: KeyCounts, positive: Array, last: bool) -> KeyCounts:
+def extreme_columns(counts: KeyCounts, starts: Array, last: bool) -> KeyCounts:
+    """Return the least value with a positive count of each key, or the ``last``."""
     assert counts.values is not None
+    positive = (counts.counts > 0).nonzero()[0]
     index, values = counts.numbers[positive], counts.values[positive]
     starts = group_starts(index)
     rows = np.concatenate((starts[1:], np.array([len(index)]))) - 1 if last and len(index) else starts
@@ -152,7 +133,7 @@ def distinct_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
 _KERNELS: Final[dict[str, Callable[[KeyCounts, Array], KeyCounts | None]]] = {
     "count": count_columns,
     "sum": sum_columns,
-    "least": least_columns,
-    "greatest": greatest_columns,
+    "least": partial(extreme_columns, last=False),
+    "greatest": partial(extreme_columns, last=True),
     "distinct": distinct_columns,
 }
