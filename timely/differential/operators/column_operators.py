@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from timely.differential.operators.reduce_tactics import ReadInput
 from timely.differential.trace.chunk import Gathered
-from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import Keys
 from timely.differential.updates.int_columns import Array, Updates, each_once, greatest_of, integers, summed
 from timely.operators.keyed.sorted_keys import group_starts
@@ -31,11 +29,25 @@ ReduceKernel: TypeAlias = "str | Callable[[KeyCounts, Array], KeyCounts | None]"
 """The name of one of the functions below, or another one like them."""
 
 
+class Gathers(Protocol):
+    """What can be read by an array of keys."""
+
+    def gather(self, keys: Array) -> Gathered | None:
+        """Return the entries of keys as columns."""
+
+
+class ColumnInput(Gathers, Protocol):
+    """The input of a reduction."""
+
+    def large(self, keys: Array) -> list[Any]:
+        """Return those of ``keys`` that ``gather`` does not have."""
+
+
 def reduced_columns(
     kernel: ReduceKernel,
     pairs: bool,
-    input: ReadInput[T],
-    sent: Cursor[T],
+    input: ColumnInput,
+    sent: Gathers,
     lub: Callable[[T, T], T],
     time: T,
     keys: Sequence[Keys],
