@@ -80,14 +80,17 @@ class Outcome:
 
     def check(self, sql: str, expected: Sequence[Any], tables: Tables) -> None:
         """Count a query, for which DuckDB gives ``expected`` at each epoch."""
-        from timely import OperatorError, SqlError
+        from timely import OperatorError, SchemaError, SqlError
 
         try:
             results = views(sql, tables)
-        except SqlError as error:
+        except (SqlError, SchemaError) as error:
             self.refused[reason(str(error))] += 1
         except OperatorError as error:
-            self.wrong.append(f"{sql}\n  {error}")
+            if isinstance(error.__cause__, SqlError):
+                self.refused[f"a value: {reason(str(error.__cause__))}"] += 1
+            else:
+                self.wrong.append(f"{sql}\n  {error}")
         else:
             if results == expected:
                 self.right += 1

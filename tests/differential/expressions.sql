@@ -87,7 +87,8 @@ monthname(d); date_trunc('year', d); date_trunc('quarter', d); date_trunc('week'
 date_trunc('decade', d); date_trunc('hour', d); d + 1; d - 1; d + interval 1 month; d + interval '1 month 1 day';
 d - date '2024-01-01'; d + interval '36 hours'; d + time '10:30:00'; date_add(d, interval 1 day); date_add(d, 3);
 date_diff('day', d, date '2024-03-01'); date_diff('month', d, date '2024-03-01'); date_diff('year', d, date '2024-03-01');
-date_diff('week', d, date '2024-03-01'); date_diff('quarter', d, date '2024-03-01');
+date_diff('week', d, date '2024-03-01'); date_diff('century', d, date '2024-03-01'); date_part(if(d > '2000-01-01', 'year', 'DOW'), d);
+date_trunc('century', greatest(d, '0101-01-01')); date_trunc('millennium', greatest(d, '1001-01-01')); date_diff('quarter', d, date '2024-03-01');
 datediff('decade', d, date '2024-03-01'); strftime(d, '%d.%m.%Y'); strftime(d, '%A %B %-d %j %y');
 strftime(d, '%a %b %u %w %G-%V %%'); d || ''; concat(d, '!'); d = '2024-02-29'; d > timestamp '2000-01-01 00:00:00';
 greatest(d, '2000-01-01'); d between '2000-01-01' and '2024-12-31'; [d]; time_bucket(interval '1 month', d);

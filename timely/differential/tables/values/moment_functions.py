@@ -193,8 +193,6 @@ def _length(name: str, function: str) -> tuple[int, int]:
 def truncated(name: str) -> Callable[[datetime.date], datetime.datetime]:
     """Return what gives the beginning of the unit of a date or timestamp."""
     months, step = _length(name, "date_trunc")
-    if months > _LONG["DECADE"][0]:
-        raise SqlError(f"{brief(name)} is no unit of date_trunc: a decade is the longest")
     start = bucket(months, duration(step))
     return lambda value: like(value, start(naive(value)))
 
@@ -483,11 +481,16 @@ def _part_of(name: str, kinds: Arguments) -> Overload | None:
 def _date_part(kinds: Arguments) -> Overload:
     name, kind = kinds.written[0], kinds[1]
     if not isinstance(name, str):
-        raise SqlError("date_part takes a literal part, and a date or timestamp")
-    overload_of_part = part(name.upper(), kind)
-    if overload_of_part is None:
-        raise SqlError(f"the part {name} of {kind.value} is not supported")
-    return attrs.evolve(overload_of_part, kinds=(None, *overload_of_part.kinds))
+        return overload(lambda text, value: float(_named_part(text, kind).f(value)), _FLOAT, _TEXT, kind)
+    chosen = _named_part(name, kind)
+    return attrs.evolve(chosen, kinds=(None, *chosen.kinds))
+
+
+def _named_part(name: str, kind: Kind) -> Overload:
+    chosen = part(name.upper(), kind)
+    if chosen is None:
+        raise SqlError(f"the part {brief(name)} of {kind.value} is not supported")
+    return chosen
 
 
 def _bucket(kinds: Arguments) -> Overload | None:
