@@ -337,7 +337,7 @@ class PageProgram:
 
     def __init__(self, server: PostgresServer) -> None:
         text = PAGE.read_text(encoding="utf-8")
-        [tables] = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        tables, *_ = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         program = next(iter(re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)))
         [self._query] = re.findall(r'"""(select.*?)"""', program, re.DOTALL)
         self.source = program.replace('database = ""', f'database = "{server.where}"')
