@@ -15,7 +15,7 @@ import timely
 from tests.differential.epochs import changing
 from timely import Product, Worker
 from timely import differential as dd
-from timely.errors import ConfigurationError, ContainerError
+from timely.errors import ConfigurationError, ContainerError, OperatorError, SchemaError
 
 pa: Any = pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
@@ -246,6 +246,65 @@ def test_tables_of_columns_and_rows(seed: int, sql: bool, workers: int) -> None:
         for at, batch in (message for _, messages in shares for message in messages):
             total.update(counted_rows(batch) if at == time else {})
         assert +total == rows
+
+
+NESTED = [
+    (pa.list_(pa.float64()), [math.nan, -0.0]),
+    (pa.list_(pa.list_(pa.int64())), [[1, None], []]),
+    (pa.struct([("a", pa.float64()), ("b", pa.list_(pa.string()))]), {"a": math.nan, "b": ["x"]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), NESTED, ids=str)
+@pytest.mark.parametrize("sql", [False, True])
+def test_nested_values_that_came_as_columns_go_again(kind: Any, value: Any, sql: bool) -> None:
+    batch = pa.table({"v": pa.array([value, None], kind)})
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            if sql:
+                pytest.importorskip("sqlglot")
+                table = dd.table(scope, batch.schema)
+                session, result = table.session, dd.sql(scope, "select * from t", t=table).output()
+            else:
+                session, rows = dd.new_collection(scope, schema=batch.schema)
+                result = rows.output()
+        for time, diff in enumerate((2, -2)):
+            session.insert_columns(batch, diff=diff)
+            session.advance_to(time + 1)
+        assert result.to_arrow(0).num_rows == 4
+        assert set(result.at(0).values()) == {2}
+        assert result.at(1) == {}
+        session.close()
+
+
+@pytest.mark.parametrize("rows", [10, 2000])
+@pytest.mark.parametrize("schema", ["n string", "n long, more long"])
+def test_columns_are_refused_where_their_rows_are(rows: int, schema: str) -> None:
+    """Text is not made of numbers, whatever the number of rows."""
+    declared = pa.schema([("n", pa.int64())])
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, numbers = dd.new_collection(scope, schema=declared)
+            numbers.to_batches(schema).probe()
+        session.insert_columns(pa.table({"n": range(rows)}, schema=declared))
+        session.close()
+        with pytest.raises(OperatorError, match="to_batches") as raised:
+            worker.run()
+        assert isinstance(raised.value.__cause__, SchemaError)
+
+
+@pytest.mark.parametrize("rows", [10, 2000])
+def test_a_record_of_another_type_that_is_gone_is_not_looked_at(rows: int) -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, numbers = dd.new_collection(scope, schema=pa.schema([("n", pa.int64())]))
+            result = numbers.output()
+        session.insert(("x",))
+        session.insert_columns(pa.table({"n": range(rows)}))
+        session.advance_to(1)
+        session.remove(("x",))
+        session.close()
+        assert result.to_arrow(1).num_rows == rows
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.bool_()])

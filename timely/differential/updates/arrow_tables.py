@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from timely.differential.updates.updates import Container, Diff, Update, in_order
-from timely.errors import ContainerError, DifferenceError, brief
+from timely.errors import ContainerError, DifferenceError, SchemaError, brief
 from timely.operators.keyed.numbers import canonical
 
 if TYPE_CHECKING:
@@ -78,20 +78,21 @@ def table_of_changes(containers: Sequence[Container], schema: pa.Schema, place: 
 
     if sum(map(len, containers)) < MANY:
         return None
-    names = [str(place) for place in range(len(schema))]
+    names, declared = [str(place) for place in range(len(schema))], OutputSchema(place, schema)
     rows = list(chain.from_iterable(updates for updates in containers if not isinstance(updates, RowColumns)))
     try:
-        arrays = OutputSchema(place, schema).conform([record for record, _ in rows]).columns
+        arrays = declared.conform([record for record, _ in rows]).columns
         parts = [[*arrays, pa.array([diff for _, diff in rows], pa.int64())]]
         for updates in containers:
             if isinstance(updates, RowColumns):
-                parts.append([*updates.typed(schema), pa.repeat(pa.scalar(updates.diff), len(updates))])
+                columns = declared.conform(pa.RecordBatch.from_arrays(updates.arrays(), schema.names)).columns
+                parts.append([*columns, pa.repeat(pa.scalar(updates.diff), len(updates))])
         table = canonical_keys(pa.concat_tables([pa.Table.from_arrays(arrays, [*names, COUNT]) for arrays in parts]), names)
         if counted or pc.any(pc.less(table[COUNT], 0)).as_py():
             table = aggregated(table, names, [(COUNT, (COUNT, "sum"))])
             table = table.filter(pc.not_equal(table[COUNT], 0))
         ordered = table.take(pc.sort_indices(table, [(name, "ascending") for name in names]))
-    except (pa.ArrowException, OverflowError, TypeError):
+    except (SchemaError, pa.ArrowException, OverflowError, TypeError, ValueError):
         return None
     if counted:
         check_no_count(schema.names, place)

@@ -67,11 +67,17 @@ def values_of(column: Any) -> list[Any]:
     if kind in (pa.int64(), pa.float64(), pa.int32()) and not column.null_count:
         values: list[object] = column.to_numpy().tolist()
         return values
-    if pa.types.is_list(kind):
-        return [None if value is None else tuple(value) for value in column.to_pylist()]
+    if pa.types.is_nested(kind):
+        return list(map(_plain, column.to_pylist()))
     if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind) or kind in (pa.string(), pa.large_string())):
         return list(column.to_pylist())
     return _through_dictionary(column, lambda values: values.to_pylist())
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as rows have it: lists and structs are tuples."""
+    parts = value.values() if isinstance(value, dict) else value
+    return canonical(value) if parts is value and not isinstance(value, list) else tuple(map(_plain, parts))
 
 
 def _through_dictionary(column: Any, convert: Callable[[Any], list[Any]]) -> list[object]:
@@ -192,16 +198,10 @@ class RowColumns:
             column.get()
         return self
 
-    def typed(self, schema: pa.Schema) -> list[pa.Array]:
-        """Return the columns with the types of a schema; ``ArrowInvalid`` where values are not of them."""
-        arrays = []
-        for field, lazy in zip(schema, self.columns, strict=True):
-            column = lazy.get()
-            array = (column.array() if isinstance(column, Fixed) else column).cast(field.type)
-            if array.null_count and not field.nullable:
-                raise pa.ArrowInvalid(f"column {field.name!r} is declared not null, and has nulls")
-            arrays.append(array)
-        return arrays
+    def arrays(self) -> list[pa.Array]:
+        """Return the columns as arrays of Arrow."""
+        columns = [lazy.get() for lazy in self.columns]
+        return [column.array() if isinstance(column, Fixed) else column for column in columns]
 
     def with_columns(self, columns: Iterable[LazyColumn]) -> RowColumns:
         """Return the same number of rows, of other columns."""
@@ -287,9 +287,7 @@ def reader(column: Any) -> Callable[[int], Any]:
             days = _view(column.view(pa.int32()).to_numpy())
             first, date = datetime.date(1970, 1, 1).toordinal(), datetime.date.fromordinal
             return lambda row: date(first + days[row])
-    if pa.types.is_list(column.type):
-        return lambda row: values_of(column.slice(row, 1))[0]
-    return lambda row: canonical(column[row].as_py())
+    return lambda row: _plain(column[row].as_py())
 
 
 def _view(array: Any) -> memoryview:
