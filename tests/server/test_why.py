@@ -106,6 +106,18 @@ def test_a_row_that_is_not_there_and_programs_that_change_are_refused() -> None:
         why(lambda words: words, {"words": ["to"]}, "to", seconds=0.0)
 
 
+def test_a_program_that_runs_for_ever_without_a_row_is_ended() -> None:
+    def counted(bounds: Any, starts: Any) -> Any:
+        def step(scope: Any, numbers: Any) -> Any:
+            onwards = numbers.map(lambda n: (n, n)).antijoin(bounds.enter(scope)).map(lambda pair: pair[0] + 1)
+            return starts.enter(scope).concat(onwards).distinct()
+
+        return starts.iterate(step)
+
+    with pytest.raises(ConfigurationError, match=r"why 3 is there was not found out in 0\.5 s"):
+        why(counted, {"bounds": [5], "starts": [0]}, 3, seconds=0.5)
+
+
 def test_rows_without_which_the_program_fails_are_named() -> None:
     def shares(parts: Any, wholes: Any) -> Any:
         whole = wholes.map(lambda n: ("all", n)).count_by_key().map(lambda each: ("all", each[1]))

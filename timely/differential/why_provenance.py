@@ -22,6 +22,8 @@ from timely.worker import Worker
 Changes: TypeAlias = Mapping[str, Sequence[Update]]
 Advance: TypeAlias = Callable[[Changes], Iterable[Update] | None]
 """Takes the changes of the inputs in an epoch, by name, and returns those of the result; ``None`` where it fails, and is over."""
+Start: TypeAlias = Callable[[float], Advance]
+"""Begins a program anew, over inputs without rows; its epochs may stop when the thread has had so much processor time."""
 
 Record: TypeAlias = Any
 Rows: TypeAlias = Mapping[Record, int] | Iterable[Record]
@@ -71,15 +73,16 @@ def why(
       edges: (1, 4)
       roots: 1
     """
-    return provenance_of(lambda: _advance(program, list(inputs)), inputs, row, seconds)
+    return provenance_of(lambda end: _advance(program, list(inputs), end), inputs, row, seconds)
 
 
-def provenance_of(start: Callable[[], Advance], inputs: Mapping[str, Rows], row: object, seconds: float) -> Provenance:
-    """Return what ``why`` does, of a program that ``start`` begins anew, over inputs without rows."""
+def provenance_of(start: Start, inputs: Mapping[str, Rows], row: object, seconds: float) -> Provenance:
+    """Return what ``why`` does."""
     items = [(name, each, count) for name, rows in inputs.items() for each, count in _counted(rows) if count]
     search = _Search(start, items, row, seconds)
     chosen = search.shrunk(search.grown())
-    if not _Search(start, items, row, seconds).holds(chosen):
+    search.begin()
+    if not search.holds(chosen):
         raise ConfigurationError(
             f"why: the result has {brief(row)} over some rows once and once not: a program must do the same whenever it runs"
         )
@@ -95,7 +98,7 @@ def _counted(rows: Rows) -> Iterable[tuple[object, int]]:
     return Counter(rows).items()
 
 
-def _advance(program: Callable[..., Collection[int]], names: Iterable[str]) -> Advance:
+def _advance(program: Callable[..., Collection[int]], names: Iterable[str], end: float) -> Advance:
     worker, arrived = Worker(), list[Update]()
     with worker.dataflow(int) as scope:
         opened = {name: new_collection(scope, name=name) for name in names}
@@ -111,7 +114,7 @@ def _advance(program: Callable[..., Collection[int]], names: Iterable[str]) -> A
             session.update_batch(list(changes.get(name, ())))
             session.advance_to(epoch)
         try:
-            worker.step_while(lambda: probe.less_than(epoch))
+            worker.step_while(lambda: probe.less_than(epoch) and clock.thread_time() < end)
         except OperatorError:
             return None
         changed, arrived[:] = arrived[:], []
@@ -134,13 +137,14 @@ def _values(row: object) -> Iterator[object]:
 class _Search:
     """Runs a program over some of the ``items``, by their numbers."""
 
-    def __init__(self, start: Callable[[], Advance], items: Sequence[_Item], row: object, seconds: float) -> None:
+    def __init__(self, start: Start, items: Sequence[_Item], row: object, seconds: float) -> None:
         self._start, self._items, self._row = start, items, row
         self._seconds, self._end = seconds, clock.thread_time() + seconds
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
-        self._run: Advance = self._start()
+    def begin(self) -> None:
+        """Begin the program anew."""
+        self._run: Advance = self._start(self._end)
         self._count = 0
         self._there: set[int] = set()
 
@@ -152,11 +156,11 @@ class _Search:
             for number in each:
                 name, row, count = self._items[number]
                 changes.setdefault(name, []).append((row, sign * count))
-        if clock.thread_time() > self._end:
-            raise ConfigurationError(f"why {brief(self._row)} is there was not found out in {self._seconds:g} s")
         changed = self._run(changes)
+        if clock.thread_time() >= self._end:
+            raise ConfigurationError(f"why {brief(self._row)} is there was not found out in {self._seconds:g} s")
         if changed is None:
-            self._begin()
+            self.begin()
             return False
         self._count += sum(diff for row, diff in changed if row == self._row)
         self._there = wanted

@@ -378,7 +378,7 @@ class ServedRelations:
             views = [each for each in definitions if self.by_name[each].kind == "view"]
             tables = {each: dict(self.by_name[each].contents.rows) for each in definitions if each not in views}
 
-        def start() -> Advance:
+        def start(end: float) -> Advance:
             relations = {each: attrs.evolve(self.new_relation(definitions[each]), saves=False) for each in definitions}
             times = count(self.time + 1)
 
