@@ -287,7 +287,8 @@ def reader(column: Any) -> Callable[[int], Any]:
             days = _view(column.view(pa.int32()).to_numpy())
             first, date = datetime.date(1970, 1, 1).toordinal(), datetime.date.fromordinal
             return lambda row: date(first + days[row])
-    return lambda row: _plain(column[row].as_py())
+    plain = _plain if pa.types.is_nested(column.type) else canonical
+    return lambda row: plain(column[row].as_py())
 
 
 def _view(array: Any) -> memoryview:
