@@ -801,6 +801,8 @@ select id, (id, amount) < (3, 4), (customer, id) = ('ada', id), row(id, amount) 
 select (id % 2, customer), count(*), max((amount, id)) from orders group by 1;
 select id, amount >= all (select n from lines where order_id = id), amount < any (select w from edges), id = all (select src from edges where dst = amount) from orders;
 select id from orders where amount > all (select n from lines where n is not null) or id <> any (select dst from edges);
+select customer, count(*) from orders group by customer having count(*) <= all (select id from orders) and max(amount) >= any (select n from lines);
+select id, rank() over (order by id) > any (select src from edges) from orders qualify rank() over (order by id) <> all (select dst from edges where w > 2) or count(*) over () < any (select w from edges);
 select o.id from orders o where o.amount <= any ((select n from lines) union (select o.id)) and customer = any (['ada', o.customer || '']);
 select o.id, i from orders o, range(o.amount % 4) r(i) where i > 0;
 select id, g.generate_series, ordinality from orders, generate_series(id, id + 3, 2) with ordinality g where amount is not null;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
@@ -11,7 +12,7 @@ from sqlglot import exp, maybe_parse
 from timely.differential.tables.expressions.bound import Call, Element, Expr, Literal, Membership, ScalarQuery, has_query
 from timely.differential.tables.expressions.calls import as_kind, call, checked
 from timely.differential.tables.names.dialect import WRITTEN
-from timely.differential.tables.names.name_scopes import NameBinder, QueryScope
+from timely.differential.tables.names.name_scopes import NameBinder, QueryScope, TableRows
 from timely.differential.tables.names.reader import identifier, listed, name_in, read
 from timely.differential.tables.names.refusals import refusal
 from timely.differential.tables.operators.aggregations import ADVICE
@@ -368,21 +369,25 @@ def _quantified(
     binder: NameBinder, node: exp.Expr, name: str, word: str, value: exp.Expr, query: exp.Expr, scope: QueryScope
 ) -> Expr:
     """Return a comparison with all rows of a query, or any, as one with the least and the greatest of them."""
-    compared = [f"asked {name} {extreme}({_COMPARED})" for extreme in _EXTREMES.get((name.rstrip("="), word), ["min", "max"])]
-    truth = (" or " if word == "any" else " and ").join(compared)
-    decisive, otherwise = ("true", "false") if word == "any" else ("false", "true")
-    text = f"""(select case when count(*) = 0 then {otherwise} when ({truth}) = {decisive} then {decisive}
-        when count({_COMPARED}) = count(*) then {truth} end from (select 1) as {_COMPARED}({_COMPARED}))"""
-    made: Any = maybe_parse(text, dialect=WRITTEN)
-    for column in [part for part in made.find_all(exp.Column) if part.name == "asked"]:
-        column.replace(value.copy())
-    made.this.args["from_"].this.set("this", query.copy())
-    made.parent = node.parent
-    return binder.value(made, scope)
+    asked, rows = binder.value(value, scope), binder.subquery(query, scope)
+    if len(rows.columns) != 1:
+        raise refusal(query, f"{word.upper()} takes a subquery of one column")
+    tables = {**scope.tables, "rows": TableRows(("value",), (rows.columns[0].kind,), rows)}
+    made: Any = maybe_parse(_SUMMARY, dialect=WRITTEN)
+    made.parent = node
+    plan = binder.query(made, scope, tables).plan
+    summary = ScalarQuery(plan.columns[0].kind, plan, frozenset(free(plan)), at=node)
+    part = {field: call("struct_extract", [summary, Literal(Kind.TEXT, field, field)], node) for field, _ in summary.kind.fields}
+    of_none = Literal(Kind.BOOLEAN, word == "all")
+    extremes = _EXTREMES.get(f"{name.rstrip('=')} {word}", ["least", "greatest"])
+    unknown = call("case", [call("<", [part["known"], part["number"]]), Literal(Kind.NULL, None), of_none])
+    truths = [*(call(name, [asked, part[extreme]], node) for extreme in extremes), unknown]
+    truth = functools.reduce(lambda one, other: call("and" if word == "all" else "or", [one, other]), truths)
+    return call("case", [call("=", [part["number"], Literal(Kind.INTEGER, 0)]), of_none, truth], node)
 
 
-_COMPARED: Final = '"\0compared"'
-_EXTREMES: Final = {(">", "all"): ["max"], ("<", "all"): ["min"], (">", "any"): ["min"], ("<", "any"): ["max"]}
+_SUMMARY: Final = """select {'least': min(value), 'greatest': max(value), 'known': count(value), 'number': count(*)} from rows"""
+_EXTREMES: Final = {"> all": ["greatest"], "< any": ["greatest"], "< all": ["least"], "> any": ["least"]}
 """Of which rows a comparison decides; with equality, of both."""
 
 
@@ -457,10 +462,6 @@ _BINARY: Final[tuple[tuple[Any, str], ...]] = (
     *((exp.RegexpFullMatch, "regexp_full_match"), (exp.RegexpLike, "regexp_matches")),
 )
 
-_COMPARISONS: Final[tuple[tuple[Any, str], ...]] = (
-    *((exp.EQ, "="), (exp.NEQ, "<>"), (exp.LT, "<"), (exp.LTE, "<="), (exp.GT, ">"), (exp.GTE, ">=")),
-)
-
 _RULES: Final[dict[Any, Rule]] = {
     **{kind: _operator(name, "this", "expression") for kind, name in _BINARY},
     **dict.fromkeys((exp.Literal, exp.ByteString, exp.RawString), _literal),
@@ -489,7 +490,8 @@ _RULES: Final[dict[Any, Rule]] = {
     exp.Subquery: _scalar_query,
     exp.Exists: _exists,
     exp.In: _in,
-    **{kind: _compared(name) for kind, name in _COMPARISONS},
+    **{kind: _compared(name) for kind, name in ((exp.EQ, "="), (exp.NEQ, "<>"), (exp.LT, "<"), (exp.LTE, "<="))},
+    **{kind: _compared(name) for kind, name in ((exp.GT, ">"), (exp.GTE, ">="))},
     exp.Anonymous: _function,
     exp.Neg: _operator("-", "this"),
     exp.Abs: _operator("abs", "this"),
