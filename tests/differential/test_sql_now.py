@@ -50,7 +50,7 @@ def stream(seed: int) -> Epochs:
 
 QUERIES = [
     "select * from events where ts > now() - interval '20 minutes'",
-    "select * from events where ts >= now() - interval '1 month' and n > 3",
+    "select * from events where ts + interval '1 month' > now() and ts >= date_trunc('day', now()) - interval '1 month'",
     "select * from events where ts <= now()",
     "select * from events where now() > ts",
     "select who, count(*), sum(n) from events where ts between now() - interval '30 minutes' and now() group by who",
@@ -90,6 +90,8 @@ def test_rows_come_and_go_as_now_advances(query: str, tmp_path: Path) -> None:
             "now() at line 1, column 98: now() cannot stand in a step of a recursive query: ask it of the rows before",
         ),
         ("select * from events where ts > now(1)", "unless there is a table now of one column"),
+        ("select * from events where ts > now() - interval '1 month'", "such as at + interval '1 month' > now()"),
+        ("select * from events where ts < date_trunc('hour', now()) + interval '1 year'", "or to date_trunc('day', now())"),
     ],
 )
 def test_conditions_on_now_that_no_row_waits_for_are_refused(query: str, why: str) -> None:

@@ -7,18 +7,25 @@ moment, and what an advance costs is the number of rows whose moment has come.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from datetime import datetime, time
 from typing import Final
 
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, PlacedError, Ref, parts_in, substituted
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import ByNow, Now, QueryPlan, TableScan, plans_in, with_inputs
 from timely.differential.tables.values.kinds import MOMENTS, Kind
+from timely.differential.tables.values.moment_functions import truncated
 
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 _FORM: Final = (
     "now() stands in a condition of its own that compares a column with it, such as at > now() - interval '1 hour':"
     " for its value elsewhere, join the table now"
+)
+
+_MONTHS: Final = (
+    "a month before now() may go back, as March 30 and March 31 have one end of February: add months to the column,"
+    " such as at + interval '1 month' > now(), or to date_trunc('day', now())"
 )
 
 
@@ -62,7 +69,8 @@ def _by_now(rows: QueryPlan, condition: Expr, tables: Collection[str], fresh: Ca
             condition, "now() cannot stand in a step of a recursive query: ask it of the rows before, or of the result"
         )
     if clock is None or _clock(moment) is not None or not _never_less(bound) or moment.kind not in (*MOMENTS, Kind.INTEGER):
-        raise _misplaced(condition)
+        has_months = any(part.kind is Kind.MONTHS for part in parts_in([bound]))
+        raise _misplaced(condition, _MONTHS if has_months else _FORM)
     now = Ref(clock.kind, fresh())
     return ByNow(
         rows,
@@ -86,7 +94,17 @@ def _never_less(bound: Expr) -> bool:
     if not isinstance(bound, Call) or bound.name not in ("+", "-", "convert", "date_trunc"):
         return False
     varying = [part for part in bound.arguments if not isinstance(part, Literal)]
-    return len(varying) == 1 and (bound.name != "-" or varying[0] is bound.arguments[0]) and _never_less(varying[0])
+    if len(varying) != 1 or (bound.name == "-" and varying[0] is not bound.arguments[0]):
+        return False
+    has_months = any(part.kind is Kind.MONTHS for part in bound.arguments)
+    return _never_less(varying[0]) and (not has_months or _begins_a_day(varying[0]))
+
+
+def _begins_a_day(moment: Expr) -> bool:
+    """Return whether an expression is the first moment of a day, so that months after it are never earlier than before."""
+    if isinstance(moment, Call) and moment.name == "date_trunc" and isinstance(moment.arguments[0], Literal):
+        return truncated(moment.arguments[0].value)(datetime.max).time() == time.min
+    return moment.kind is Kind.DATE
 
 
 def _misplaced(expression: Expr, why: str = _FORM) -> PlacedError:
