@@ -110,14 +110,19 @@ WINDOWS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "hop with gaps": (
         lambda clicks: dd.sql(
             clicks.scope,
-            "with c as (from clicks) select w.*, b.n from hop(c, m, interval 30 minute, interval 10 minute) w"
+            "with c as (from clicks) select w.*, b.n from hop(c, c.m, interval 30 minute, interval 10 minute) w"
             " join clicks b using (d)",
             clicks=clicks,
         ),
         f"""select w.*, b.n from ({SLIDING.format(size="10 minutes", step="30 minutes")}) w join clicks b using (d)""",
     ),
     "sessions in SQL": (
-        lambda clicks: dd.sql(clicks.scope, 'from sessions(clicks, m, interval 30 minute, "user", n % 2)', clicks=clicks),
+        lambda clicks: dd.sql(
+            clicks.scope,
+            "with c as (select *, n as number from clicks) select * exclude number"
+            ' from sessions(c, c.m, interval 30 minute, c."user", number % 2)',
+            clicks=clicks,
+        ),
         SESSIONS.format(at="m", by='"user", n % 2', gap="interval '30 minutes'"),
     ),
     "sessions of all in SQL": (
@@ -139,6 +144,10 @@ WINDOWS: dict[str, tuple[Callable[[Any], Any], str]] = {
         ("sessions(clicks, k, interval 1 minute)", "no column of this name"),
         ("tumble(clicks, n, interval 1 minute)", "it does not take (INTERVAL, BIGINT)"),
         ("tumble((select 1), m, interval 1 minute)", "it is tumble(table"),
+        (
+            "(with w as (select m as window_start from clicks) from hop(w, window_start, interval 1 minute, interval 1 minute))",
+            "it has a column window_start or window_end already",
+        ),
         ("hop(clicks, m, interval '-1 minute', interval 1 minute)", "longer than nothing"),
     ],
 )
@@ -146,6 +155,24 @@ def test_what_windows_of_sql_take(source: str, why: str) -> None:
     with pytest.raises(SqlError) as caught, timely.Worker() as worker, worker.dataflow(int) as scope:
         dd.sql(scope, f"select * from {source}", clicks=dd.table(scope, CLICKS))
     assert why in str(caught.value) and "at line 1, column " in str(caught.value)
+
+
+def test_a_row_in_too_many_windows_is_refused_before_they_are_made() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            clicks = dd.table(scope, pa.table({"at": [START]}))
+            dd.sql(scope, "from hop(clicks, at, interval 1 microsecond, interval 10 year)", clicks=clicks)
+        with pytest.raises(OperatorError, match="315,532,799,999,999 elements is too long"):
+            worker.run()
+
+
+def test_hops_of_a_month_have_the_moments_that_they_are_of() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            clicks = dd.table(scope, pa.table({"at": [datetime.datetime(2023, 3, 29, 12)]}))
+            query = "select count(*), bool_and(at < window_end) from hop(clicks, at, interval 6 hours, interval 1 month)"
+            counts = dd.sql(scope, query, clicks=clicks).output()
+        assert counts.at(0) == {(28 * 4 + 3, True): 1}  # a month before is noon of February 28
 
 
 @pytest.mark.parametrize("name", WINDOWS)

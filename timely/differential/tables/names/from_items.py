@@ -255,12 +255,13 @@ def _elements(binder: NameBinder, node: exp.Unnest, item: exp.Expr, alias: exp.E
 _WINDOWS: Final = {
     "tumble": """select *, time_bucket(p2, p1) as window_start, time_bucket(p2, p1) + p2 as window_end
         from p0 where p1 is not null""",
-    "hop": """select *, window_start + p3 as window_end from (
-        select *, unnest(generate_series(time_bucket(p2, p1 - p3) + p2, time_bucket(p2, p1), p2)) as window_start from p0)""",
-    "sessions": """select * exclude ("is first", "number"), min(p1) over w as window_start, max(p1) over w + p2 as window_end
-        from (select *, count(*) filter (where "is first") over (partition by keys order by p1) as "number" from (
-            select *, coalesce(p1 > lag(p1) over (partition by keys order by p1) + p2, true) as "is first"
-            from p0 where p1 is not null)) window w as (partition by keys, "number")""",
+    "hop": """select * exclude "\0start", "\0start" as window_start, "\0start" + p3 as window_end from (
+        select *, unnest(generate_series(time_bucket(p2, p1 - p3) + p2, time_bucket(p2, p1), p2)) as "\0start" from p0) as p0
+        where p1 < "\0start" + p3""",
+    "sessions": """select * exclude ("\0first", "\0number"), min(p1) over w as window_start, max(p1) over w + p2 as window_end
+        from (select *, count(*) filter (where "\0first") over (partition by keys order by p1) as "\0number" from (
+            select *, coalesce(p1 > lag(p1) over (partition by keys order by p1) + p2, true) as "\0first"
+            from p0 where p1 is not null) as p0) as p0 window w as (partition by keys, "\0number")""",
 }
 """Functions of a table, p0, and a moment, p1: what they are as queries. Windows of ``hop`` begin every p2, and are p3 long."""
 
@@ -271,14 +272,13 @@ def _in_windows(binder: NameBinder, node: exp.Anonymous, alias: exp.Expr | None,
     name, table = str(written).lower(), parts[0] if parts else None
     count = 4 if name == "hop" else 3
     if not isinstance(table, exp.Column) or len(parts) < count or (len(parts) > count and name != "sessions"):
-        form = {"hop": "step, length", "tumble": "length", "sessions": "gap, keys"}[name]
-        raise refusal(node, f"it is {name}(table, moment, {form}), such as {name}(bids, at, {_EXAMPLES[name]})")
+        raise refusal(node, f"it is {name}(table, moment, {_FORMS[name]})")
     query: Any = maybe_parse(_WINDOWS[name], dialect=WRITTEN)
-    for column in list(query.find_all(exp.Column, exp.Table)):
+    for column in list(query.find_all(exp.Column, exp.Identifier)):
         place = column.name.removeprefix("p")
-        if isinstance(column, exp.Table):
+        if isinstance(column, exp.Identifier):
             if place == "0":
-                column.set("this", exp.to_identifier(identifier(table)))
+                column.set("this", identifier(table))
         elif column.name == "keys":
             keys = [key.copy() for key in parts[count:]] or [exp.Literal.string("")]
             around = column.parent
@@ -287,13 +287,15 @@ def _in_windows(binder: NameBinder, node: exp.Anonymous, alias: exp.Expr | None,
             column.replace(parts[int(place)].copy())
     query.parent = node
     bound = binder.query(query, scope, scope.tables)
+    if len(set(bound.names)) < len(bound.names):
+        raise refusal(table, "it has a column window_start or window_end already: give it another name first")
     return _named(scope, alias, name, bound.names, bound.plan)
 
 
-_EXAMPLES: Final = {
-    "hop": "interval 1 minute, interval 10 minutes",
-    "tumble": "interval 10 minutes",
-    "sessions": "interval 10 minutes, bidder",
+_FORMS: Final = {
+    "hop": "step, length), such as hop(bids, at, interval 1 minute, interval 10 minutes",
+    "tumble": "length), such as tumble(bids, at, interval 10 minutes",
+    "sessions": "gap, keys), such as sessions(bids, at, interval 10 minutes, bidder",
 }
 
 _SERIES: Final = ("generate_series", "range")

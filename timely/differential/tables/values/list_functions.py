@@ -138,9 +138,10 @@ def _moments(closed: bool, months: int, delta: datetime.timedelta) -> Callable[.
     def series(start: datetime.date, stop: datetime.date) -> Values:
         moments: list[datetime.datetime] = []
         moment, last = add_interval(start, 0, datetime.timedelta()), add_interval(stop, 0, datetime.timedelta())
+        if delta and not months:  # of months there are not so many
+            check_length((last - moment) // delta, "list")
         while (months or delta) and not ends_before(moment, last):
             moments.append(moment)
-            check_length(len(moments), "list")
             moment = add_interval(moment, months, delta)
         return tuple(moments)
 
