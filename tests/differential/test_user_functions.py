@@ -138,6 +138,8 @@ def test_what_is_no_function_is_refused() -> None:
             dd.function(len, returns=kind)
     with timely.Worker() as worker, worker.dataflow(int) as scope, pytest.raises(ConfigurationError, match="dd.function"):
         dd.sql(scope, "select 1", functions={"f": len})  # type: ignore[dict-item]
+    with timely.Worker() as worker, worker.dataflow(int) as scope, pytest.raises(ConfigurationError, match="another function f"):
+        dd.sql(scope, "select 1", functions={"f": FUNCTIONS["fee"], "F": FUNCTIONS["shout"]})
 
 
 def test_a_table_may_be_called_functions() -> None:

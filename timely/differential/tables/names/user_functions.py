@@ -151,7 +151,8 @@ def named_functions(functions: Mapping[str, UserFunction]) -> dict[str, SqlFunct
         (call,) = parse(f"SELECT {name}(1)")[0].args.get("expressions") or [None] if name.isidentifier() else [None]
         if not isinstance(call, exp.Anonymous):
             raise ConfigurationError(f"functions: {brief(name)} is no name that SQL reads as a function: give another name")
-        if lower in FUNCTIONS or is_aggregate(call):
-            raise ConfigurationError(f"functions: SQL has a function {lower} already: give another name")
+        if lower in FUNCTIONS or lower in rows or is_aggregate(call):
+            whose = "there is another" if lower in rows else "SQL has a"
+            raise ConfigurationError(f"functions: {whose} function {lower} already: give another name")
         rows[lower] = each.named(lower)
     return rows
