@@ -56,7 +56,7 @@ date_trunc(if(n > 5, 'month', 'year'), date '2024-05-05'); list_sum([n * 0.1, 1]
 
 -- column f
 asinh(least(f, 5)); acosh(f); atanh(f); sinh(least(greatest(f, -5), 5)); cosh(least(greatest(f, -5), 5)); tanh(f); isfinite(f); trunc(f, 1);
-gamma(least(greatest(f, -5), 5)); lgamma(abs(f)); f > any([0, NULL]); (f, 1) < (0.5, 2); trunc(f, -2);
+gamma(least(greatest(f, -5), 5)); lgamma(abs(f)); f > any([0, NULL]); (f, 1) < (0.5, 2); trunc(f, -2); trunc(f, 20); trunc(f, -400); sinh(f);
 f; f::varchar; f || ''; abs(f); sign(f); -f; round(f); round(f, 2); round(f, 1); round(f, -1); round(f, 20); floor(f);
 ceil(f); trunc(f); f::boolean; f > 0; f + 1; f * 2; f / 4; isinf(f); isnan(f); greatest(f, 1); nullif(f, 0); concat(f, '!');
 try_cast(f as bigint); try_cast(f as integer); try_cast(f as decimal(10, 2)); try_cast(f as decimal(4, 1));
@@ -72,7 +72,7 @@ try_cast(p as tinyint); (-p)::varchar; try_cast(p as decimal(3, 1)); sqrt(abs(p)
 case when p > 0 then p else 0 end;
 (p * p)::varchar; (p + 1)::varchar; (p - 0.005)::varchar; round(p, 1)::varchar; p * 0.001; p * p * p; (p % 0.3)::varchar; [p, 1.234];
 coalesce(p, 1.23456)::varchar; list_max([p, 0.125]); {'a': p}.a::varchar; sqrt(p * p); p::decimal(38, 30) + 1; greatest(p, 1.005);
-round(p, -(1)); round(p, -40); abs(p) * 2; -p + p; p between 0.001 and 2.505; p::decimal(20, 10)::decimal(6, 1);
+trunc(p, 1); trunc(p, -1); trunc(p, 9); round(p, -(1)); round(p, -40); abs(p) * 2; -p + p; p between 0.001 and 2.505; p::decimal(20, 10)::decimal(6, 1);
 
 -- column d
 date_sub('month', d, date '2024-02-29'); date_sub('year', d, date '2023-02-28'); date_sub('week', d, date '2024-03-01'); datesub('quarter', date '2024-02-29', d);

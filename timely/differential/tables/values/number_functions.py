@@ -24,7 +24,7 @@ def real(f: Callable[..., float], infinite: Callable[..., float] | None = None) 
         try:
             return canonical_float(f(*numbers))
         except OverflowError:
-            return math.inf
+            return math.copysign(math.inf, *numbers) if f in (math.sinh, math.gamma) else math.inf
         except (ValueError, ZeroDivisionError):
             if infinite is not None:
                 return canonical_float(infinite(*numbers))
@@ -82,13 +82,13 @@ def _round_half_up(value: float) -> float:
     return math.copysign(float(whole + (abs(value) - whole >= 0.5)), value) + 0.0
 
 
-def round_decimal(value: Decimal, digits: int = 0) -> Decimal:
-    """Return a decimal rounded half away from zero."""
+def round_decimal(value: Decimal, digits: int = 0, rounding: str = ROUND_HALF_UP) -> Decimal:
+    """Return a decimal rounded half away from zero, or by another rule."""
     if -digits <= value.as_tuple().exponent:  # type: ignore[operator]  # decimals of a table are numbers
         return value
     if digits < -38:
         return Decimal(0)
-    return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, scalars.EXACT_ROUNDING)
+    return value.quantize(Decimal(1).scaleb(-digits), rounding, scalars.EXACT_ROUNDING)
 
 
 def round_whole(value: int, digits: int = 0) -> int:
@@ -129,17 +129,17 @@ def _shifted_left(value: int, count: int) -> int:
     return value << count if value else 0
 
 
-def _hyperbolic_tangent_of(value: float) -> float:
+def _inverse_hyperbolic_tangent(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) == 1 else math.atanh(value)
 
 
 def _cut(value: float, digits: int) -> float:
     """Return a float without the digits behind a place."""
-    if not math.isfinite(value):
-        return value
     power = 10.0 ** min(abs(digits), 308)
-    cut = math.trunc(value * power) / power if digits >= 0 else math.trunc(value / power) * power
-    return cut + 0.0
+    moved = value * power if digits >= 0 else value / power
+    if abs(digits) > 308 or not math.isfinite(moved):
+        return value
+    return (math.trunc(moved) / power if digits >= 0 else math.trunc(moved) * power) + 0.0
 
 
 def _cut_whole(value: int, digits: int) -> int:
@@ -165,13 +165,17 @@ def _of_decimal(f: Callable[..., Any], result: Kind | None) -> Rule:
     return rule
 
 
-def _rounded_decimal(kinds: Arguments) -> Overload | None:
-    """Return ``round`` of a decimal, which has as many digits behind the point as it is rounded to, where that is written."""
-    if len(kinds) != 2 or kinds[0].scale is None:
-        return None
-    kind, digits = kinds[0], kinds.written[1]
-    result = decimal(min(max(digits, 0), kinds[0].scale)) if isinstance(digits, int) else kind
-    return overload(round_decimal, result, kind, _I)
+def _rounded_decimal(rounding: str) -> Rule:
+    """Return the rule of a decimal with as many digits behind the point as it is rounded to, where that is written."""
+
+    def rule(kinds: Arguments) -> Overload | None:
+        if len(kinds) != 2 or kinds[0].scale is None:
+            return None
+        kind, digits = kinds[0], kinds.written[1]
+        result = decimal(min(max(digits, 0), kinds[0].scale)) if isinstance(digits, int) else kind
+        return overload(lambda value, digits: round_decimal(value, digits, rounding), result, kind, _I)
+
+    return rule
 
 
 def _wholes(of_decimal: Callable[..., Any], whole: Rule, double: Callable[..., Any]) -> list[Rule]:
@@ -197,13 +201,14 @@ NUMBER_FUNCTIONS: Final = {
         "trunc",
         *_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _whole_float(math.trunc)),
         overload(_cut_whole, _I, _I, _I),
+        _rounded_decimal(ROUND_DOWN),
         overload(_cut, _F, _F, _I),
     ),
     **named(
         "round",
         *_wholes(round_decimal, overload(int, _I, _I), round_float),
         overload(round_whole, _I, _I, _I),
-        _rounded_decimal,
+        _rounded_decimal(ROUND_HALF_UP),
         overload(round_float, _F, _F, _I),
     ),
     **{name: SqlFunction((overload(real(getattr(math, name)), _F, _F),)) for name in _OF_MATH},
@@ -215,7 +220,7 @@ NUMBER_FUNCTIONS: Final = {
     **named("pi", Overload((), _F, lambda: math.pi)),
     **_of_doubles("acosh", real(math.acosh, lambda value: math.nan)),
     **_of_doubles("atan2", real(math.atan2), 2),
-    **_of_doubles("atanh", real(_hyperbolic_tangent_of, lambda value: math.nan)),
+    **_of_doubles("atanh", real(_inverse_hyperbolic_tangent, lambda value: math.nan)),
     **_of_doubles("gamma", real(math.gamma, lambda value: math.nan if value else math.inf)),
     **_of_doubles("lgamma", real(math.lgamma, lambda value: math.inf)),
     **named("factorial", overload(_factorial, _I, _I)),
