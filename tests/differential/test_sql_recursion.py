@@ -261,6 +261,25 @@ def test_a_loop_ends_where_its_limit_says() -> None:
     assert stream(1).views(f"{settled} from r")[0] == typed(((n,), 1) for n in range(1, 5))
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "with recursive r(n) as (select 1 union (with a0 as (select n + 1 as n from r where n < 3), {} from a30)) from r",
+        "with a0 as (select n from lines limit 0), {} select n from a30 limit 0",
+    ],
+)
+def test_tables_that_are_read_twice_are_planned_once(query: str) -> None:
+    union, join = "select * from {0} union all select * from {0} where n < 0", "select x.n from {0} x, {0} y"
+    both = union if "recursive" in query else join
+    chain = ", ".join(f"a{number + 1} as ({both.format(f'a{number}')})" for number in range(30))
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            lines = dd.table(scope, SCHEMAS["lines"])
+            output = dd.sql(scope, query.format(chain), lines=lines).output()
+        lines.session.close()
+        assert output.at(0) == ({(1,): 1, (2,): 1, (3,): 1} if "recursive" in query else {})
+
+
 REFUSED = {
     "with mutually recursive r as (select 1) from r": "declares columns: r (column type, ...) AS (query)",
     "with mutually recursive r (n) as (select 1) from r": "declares columns: r (column type, ...) AS (query)",

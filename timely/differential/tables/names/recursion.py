@@ -177,10 +177,12 @@ def _scan_in(plan: QueryPlan, loops: Collection[str]) -> TableScan | None:
     return next((node for node in plans_in(plan) if isinstance(node, TableScan) and node.table in loops), None)
 
 
-def check_step(plan: Any, loops: Collection[str], distinct: bool) -> None:
+def check_step(plan: Any, loops: Collection[str], distinct: bool, seen: set[int] | None = None) -> None:
     """Refuse what is not linear and monotone in the rows of some loops; in rows as a bag, unless they are ``distinct``."""
-    if _scan_in(plan, loops) in (None, plan):
+    seen = set() if seen is None else seen  # plans that are read twice
+    if id(plan) in seen or _scan_in(plan, loops) in (None, plan):
         return
+    seen.add(id(plan))
     for part in parts_in(plan.expressions):
         if isinstance(part, Subquery) and (scan := _scan_in(part.plan, loops)) is not None:
             raise _refused(scan, f"recursion through {_what(part)}")
@@ -192,7 +194,7 @@ def check_step(plan: Any, loops: Collection[str], distinct: bool) -> None:
     for inner, scan in sides:
         if why := _fault(plan, inner, distinct):
             raise _refused(scan, why)
-        check_step(inner, loops, distinct)
+        check_step(inner, loops, distinct, seen)
 
 
 def _refused(scan: TableScan, why: str) -> SqlError:

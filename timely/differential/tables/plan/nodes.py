@@ -333,20 +333,31 @@ def free(plan: QueryPlan) -> set[int]:
 
 def least_and_most_rows(plan: QueryPlan) -> tuple[int, float]:
     """Return how many rows a plan has at least, and at most."""
+    known: dict[int, tuple[int, float]] = {}  # of plans that are read twice
+
+    def bounds(inner: QueryPlan) -> tuple[int, float]:
+        if id(inner) not in known:
+            known[id(inner)] = _least_and_most(inner, bounds)
+        return known[id(inner)]
+
+    return bounds(plan)
+
+
+def _least_and_most(plan: QueryPlan, bounds: Callable[[QueryPlan], tuple[int, float]]) -> tuple[int, float]:
     if isinstance(plan, Project):
-        return least_and_most_rows(plan.input)
+        return bounds(plan.input)
     if isinstance(plan, ConstantRows):
         return len(plan.rows), len(plan.rows)
     if isinstance(plan, GroupRows) and plan.sets == ((),) and plan.domain is None:
         return 1, 1
     if isinstance(plan, FilterRows | DistinctRows | Windows):
-        least, most = least_and_most_rows(plan.input)
+        least, most = bounds(plan.input)
         return (0 if isinstance(plan, FilterRows) else min(least, 1) if isinstance(plan, DistinctRows) else least), most
     if isinstance(plan, JoinRows) and plan.how == "inner":
-        (least, most), (fewest, greatest) = map(least_and_most_rows, (plan.left, plan.right))
+        (least, most), (fewest, greatest) = map(bounds, (plan.left, plan.right))
         return (0 if plan.conditions else least * fewest), most and greatest and most * greatest
     if isinstance(plan, TopK):
-        least, most = least_and_most_rows(plan.input)
+        least, most = bounds(plan.input)
         limit = float("inf") if plan.take is None or plan.by else plan.take
         return (least if plan.take is None and not plan.skip else 0), min(most, limit)
     return 0, float("inf")
