@@ -428,6 +428,81 @@ def test_a_restart_goes_on_from_the_state_of_views(
     views.close()
 
 
+def test_what_a_view_has_changed_before_it_failed_is_remembered_by_later_checkpoints(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, goes_on, written = LocalStore.write, threading.Event(), set[Path]()
+
+    def held_up(store: LocalStore, name: str, chunks: Iterable[bytes]) -> None:
+        if name.endswith(".state"):
+            goes_on.wait()
+        write(store, name, chunks)
+
+    monkeypatch.setattr(LocalStore, "write", held_up)
+    with Views(Limits(replay_seconds=0.0), data) as views:
+        views.run_script(
+            "create table t (n bigint); create table u (n bigint); create view inverse as select 12 // n as m from t"
+        )
+        begin = views.time
+        views.write("t", insert=[(3,)])
+        views.write("t", insert=[(0,)])
+        goes_on.set()
+        while len(written) < 3:  # one that was begun before, one without a result, and the next one
+            views.write("u", insert=[(1,)])
+            written.update(data.glob("state/*.manifest"))
+        views.write("t", delete=[(0,)])
+        changes = views.changes("inverse", begin)
+        assert [each.changes for each in changes] == [[((4,), 1)]]
+    with Views(data=data) as again:
+        assert again.changes("inverse", begin) == changes
+
+
+def test_a_view_that_fails_is_tried_again_in_the_same_epoch_after_a_crash(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, goes_on, written = LocalStore.write, threading.Event(), set[Path]()
+
+    def held_up(store: LocalStore, name: str, chunks: Iterable[bytes]) -> None:
+        if name.endswith(".state"):
+            goes_on.wait()
+        write(store, name, chunks)
+
+    with Views(data=data) as views:
+        views.table("u", "n long")
+        views.table("t", "n long", [(n,) for n in range(1, 20_000)])
+        views.view("inverse", "select 100 // n as m from t where n < 60")
+    monkeypatch.setattr(LocalStore, "write", held_up)
+    with Views(Limits(replay_seconds=0.0), data) as views:
+        views.write("t", insert=[(0,)])
+        views.write("t", insert=[(n,) for n in range(30_000, 30_015)])
+        goes_on.set()
+        while len(written) < 3:
+            views.write("u", insert=[(1,)])
+            written.update(data.glob("state/*.manifest"))
+        goes_on.clear()
+        begin = views.time
+        views.write("t", insert=[(50,), *((n,) for n in range(40_000, 40_007))], delete=[(0,)])
+        changes = views.changes("inverse", begin)
+        copy = crashed(data, tmp_path)
+        goes_on.set()
+    with Views(data=copy) as again:
+        assert again.changes("inverse", begin) == changes
+
+
+def test_a_view_that_is_right_again_at_a_restart_is_so_at_the_next_one(data: Path) -> None:
+    with Views(data=data) as views:
+        views.table("t", "k string, n long", [("a", n) for n in range(1, 20_000)])
+        views.view("inverse", "select k, 100 // n as m from t where n < 60")
+        views.commit({"t": {("z", 0): 1, ("y", 50): 1}})
+        with pytest.raises(ViewError, match="division by zero"):
+            views.read("inverse")
+        views.commit({"t": {("z", 0): -1}})
+    for times in range(1, 3):  # the second one goes on from what the first has found out
+        with Views(data=data) as again:
+            assert ("y", 2) in rows(again, "inverse") and len(rows(again, "inverse")) == 59 + times
+            again.commit({"t": {("x", 50): 1}})
+
+
 @pytest.mark.parametrize("place", [(timely, "__version__", "another"), (trace_state, "FORMAT", 77)])
 def test_a_view_whose_state_cannot_be_read_is_computed_anew(
     place: Any, data: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

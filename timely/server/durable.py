@@ -126,7 +126,7 @@ class Durable:
                 self._marks = catalog.marks
                 goes_on = notes["version"] == _version() and not functions  # which may be others than before
                 computations = self._checkpoints.computations(notes["epochs"] if goes_on else {})
-                states = list(self._states(catalog, goes_on))
+                states = list(self._states(catalog, goes_on, notes["behind"]))
                 self._unsaved = dict.fromkeys(self._relations.restore(self._saved, catalog, states, computations))
             for layer in self._checkpoints.items(_KEYS):
                 for key, epoch, seconds in layer:
@@ -145,10 +145,10 @@ class Durable:
         repeated = time - self._saved
         return f"epoch {time} was restored, {repeated} {'epoch' if repeated == 1 else 'epochs'} of it by the log{torn}"
 
-    def _states(self, catalog: Catalog, same_version: bool) -> Iterator[RelationState]:
+    def _states(self, catalog: Catalog, same_version: bool, behind: Mapping[str, int]) -> Iterator[RelationState]:
         for name, definition in catalog.definitions.items():
             if definition.schema is None and not same_version:  # it may have other rows now than those that had led to it
-                yield RelationState(name, None, self._saved, [])
+                yield RelationState(name, None, self._saved, [], behind[name])
                 continue
             layers = self._checkpoints.items((0, f"/{name}", 0))
             rows: dict[Row, int] = dict(next(layers, ()))
@@ -160,7 +160,7 @@ class Durable:
             for layer in self._checkpoints.items((0, f"/{name}", 1)):
                 start = next(layer)
                 epochs += [EpochChanges(*each) for each in layer]
-            yield RelationState(name, rows, start, [each for each in epochs if each.time > start])
+            yield RelationState(name, rows, start, [each for each in epochs if each.time > start], behind[name])
 
     def _repeat(self, frame: Frame) -> None:
         """Have an epoch of the log happen again. One that failed then fails as it did."""
@@ -352,6 +352,7 @@ class Durable:
             "catalog": catalog.encode(),
             "segment": self._writer.end.name,
             "epochs": epochs,
+            "behind": {name: each.behind for name, each in self._relations.by_name.items()},
         }
         written = self._checkpoint_thread.submit(self._write_checkpoint, time, notes, relations, parts)
         self._writing = _Checkpoint(time, self._unsaved.keys(), computations.values(), written)

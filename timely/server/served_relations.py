@@ -82,6 +82,7 @@ class RelationState(NamedTuple):
     rows: Mapping[Row, int] | None
     start: int
     epochs: Sequence[EpochChanges]
+    behind: int
 
 
 @attrs.define(eq=False)
@@ -149,10 +150,9 @@ class ServedRelation:
         query = " ".join(self.definition.query.split()) or None
         return ViewDescription(self.name, self.kind, self.contents.columns, self.contents.size, query, self.error)
 
-    def state(self, time: int) -> RelationState:
-        """Return what a checkpoint at ``time`` has of it."""
-        start, epochs = self.contents.remembered() if self.error is None else (time, [])
-        return RelationState(self.name, self.contents.rows, start, epochs)
+    def state(self) -> RelationState:
+        """Return what a checkpoint has of it: without a result, what it had last."""
+        return RelationState(self.name, self.contents.rows, *self.contents.remembered(), self.behind)
 
 
 class Epoch(NamedTuple):
@@ -489,16 +489,19 @@ class ServedRelations:
                 if build.new[each.name].kind == "view":
                     build.resume(each, computations.get(each.name))
             build.run()
+            other = [each.name for each in states if each.rows is None or build.new[each.name].contents.remembered()[1]]
             self._switch(build, advance=False)
-        other = [each.name for each in states if each.rows is None or self.by_name[each.name].contents.remembered()[1]]
         for each in states:
-            if self.by_name[each.name].error is None and each.name not in other:
-                self.by_name[each.name].contents.remember(each.start, each.epochs)
+            relation = self.by_name[each.name]
+            if relation.error is not None:
+                relation.behind = each.behind  # so that the log repeats when it is tried again
+            elif each.name not in other:
+                relation.contents.remember(each.start, each.epochs)
         return other
 
     def states(self) -> list[RelationState]:
         """Return what there is now, for a checkpoint; nothing may change meanwhile."""
-        return [each.state(self.time) for each in self.by_name.values()]
+        return [each.state() for each in self.by_name.values()]
 
 
 def pairs(changes: Changes) -> Iterable[Change]:

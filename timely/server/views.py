@@ -97,6 +97,7 @@ class Views:
             self.id, self.restored = self._durable.id, self._durable.restored
         self._retry: threading.Timer | None = None
         self.listen(self._retry_soon)
+        self._retry_soon()
 
     def _retry_soon(self) -> None:
         """Have views that failed be tried soon with what they have not been tried with, in an epoch of its own."""
