@@ -213,6 +213,7 @@ def defined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
         ("create source orders (n int) with (connector = 'files', path = 'x')", "there is a source orders already"),
         ("create source a (n int), a (n int) with (connector = 'postgres')", "there is a source a already"),
         ("create source a (n int), b (n int) with (connector = 'files', path = 'x')", "it reads 1 tables, and 2 are declared"),
+        ("create source a (n int), b (n int) with (connector = 'postgres', tables = 't, t')", "it reads 1 tables, and 2 are"),
         ("create source a (n int) with (connector = 'x')", "there is no such connector: 'x'"),
         ("create source a (n int) with (connector = 'files')", "source a: write path = '...'"),
         ("create source a (n int) with (connector = 'files', path = 'x', pth = 'y')", "files has no option pth"),
@@ -237,6 +238,17 @@ def test_what_cannot_be_right_is_refused(statement: str, message: str, defined: 
     with pytest.raises(TimelyError) as error:
         defined.write(statement[7:], insert=[]) if statement.startswith("insert") else defined.run_script(statement)
     assert message in str(error.value)
+
+
+def test_comments_are_no_part_of_a_statement(tmp_path: Path) -> None:
+    world = Files(tmp_path, random.Random(1))
+    world.change()
+    source, view, _ = FILES.format(tmp_path).splitlines()
+    with Views() as views, Connectors(views, seconds=0.001) as connectors:
+        views.run_script(f"{source.replace('source', '/* of files */ SOURCE')}{view}")
+        wait(lambda: {row for row, _ in views.read("totals").rows} == {*world.expected()}, connectors)
+        with pytest.raises(TimelyError, match="is that of a source"):
+            views.write("orders", insert=[("a", 1)])
 
 
 def test_a_sink_needs_data_that_stays_and_clients_a_permission(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def connector_of(statement: ConnectorDefinition) -> tuple[Any, list[str]]:
         tables, schema = statement.tables, statement.tables[0].schema
         theirs = options.take("tables", ",".join(each.name for each in tables)) if connector == "postgres" else name
         names = [each.strip() for each in theirs.split(",")]
-        if len(names) != len(tables):
-            raise ConfigurationError(f"{options.place}: it reads {len(names)} tables, and {len(tables)} are declared")
+        if len({*names}) != len(tables):
+            raise ConfigurationError(f"{options.place}: it reads {len({*names})} tables, and {len(tables)} are declared")
     else:
         names = [each.strip() for each in options.take("key").split(",")]
     match statement.kind, connector:

@@ -147,8 +147,9 @@ def _connector(first: Token, rest: list[Token], text: str) -> ConnectorDefinitio
     """Return the definition of a source or sink; ``rest`` follows ``create``."""
     kinds, words = [token.token_type for token in rest], [token.text.lower() for token in rest]
     end = kinds.index(TokenType.WITH) if TokenType.WITH in kinds else len(rest)
-    place, written = f"CREATE {words[0].upper()} at line {first.line}", text[first.start : rest[-1].end + 1]
+    place = f"CREATE {words[0].upper()} at line {first.line}"
     options = _options(rest[end + 1 :], place)
+    written = f"create {words[0]} {text[rest[1].start : rest[-1].end + 1]}"  # whatever comment was between
     if words[0] == "sink":
         if end != 4 or words[2] != "from":
             raise SqlError(f"{place}: write `create sink name from view with (option = value, ...)`")
