@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,15 @@ def test_what_is_in_the_directory_of_a_stranger_is_not_run(tmp_path: Path, capsy
             assert main(["checkpoint", action, str(tmp_path)]) == int(fails)
     shown = capsys.readouterr()
     assert "the log behind them: 1 epoch\n" in shown.out and " 2 " in shown.out and "has no file" in shown.err
+    for block in ([0, 0, 0, 1 << 40, "", writer.name, 1], [0, 0, "0", 1, "", writer.name, 1], [0, 0, 0, 1, "", "", "1"]):
+        index = json.dumps([[0, "/t", 0, [block]]]).encode()
+        store.write(writer.name, [index, struct.pack(">QQ8s", 0, len(index), b"timely-2")])
+        files = {writer.name: FileInfo(len(index) + 24, digest(index))}
+        store.write(name + MANIFEST, [attrs.evolve(forged, files=files).encode()])
+        for action in ("show", "verify"):
+            assert main(["checkpoint", action, str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert f"{shown}".count("its index has a block that is not in it") == 6
     content = json.dumps({"files": {"../../etc/passwd": [1, ""]}})
     for body in ("{}", "[" * 10**5, content):
         begin = b"timely checkpoint 5 "

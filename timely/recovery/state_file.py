@@ -190,6 +190,10 @@ class StateFile:
                 raise self._damaged("the digest of its index is not the one that the manifest has")
             for dataflow, path, part, blocks in json.loads(index):
                 self._blocks[dataflow, path, part] = [Block(*block) for block in blocks]
+                for block in self._blocks[dataflow, path, part]:
+                    whole = all(type(each) is int and each >= 0 for each in (block.offset, block.length, block.items))
+                    if not whole or (block.file == self.name and block.offset + block.length > at):
+                        raise self._damaged("its index has a block that is not in it")
 
     def _file(self, name: str) -> BinaryIO:
         try:
