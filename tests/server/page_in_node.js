@@ -17,9 +17,13 @@ class Element {
 const [url, page] = process.argv.slice(2), elements = {}, network = fetch;
 globalThis.document = { createElement: name => new Element(name), getElementById: id => elements[id] ??= new Element(id) };
 globalThis.location = { hash: "" };
+globalThis.getComputedStyle = () => ({});
+globalThis.uPlot = class { constructor(options, data) { charted = this; this.setData(data); } setData(data) { this.rows = data[0].length; } setScale() {} destroy() {} };
+uPlot.paths = { bars() {} };
 globalThis.requestAnimationFrame = draw => setTimeout(draw, 0);
 globalThis.fetch = (path, options) => network(url + path.slice(1), options);
 
+let charted = null;
 const $ = id => document.getElementById(id), pause = seconds => new Promise(done => setTimeout(done, 1000 * seconds));
 const lines = () => $("result").querySelector("tbody").children.map(tr => [tr.className, ...tr.children.map(td => td.textContent)]);
 
@@ -61,7 +65,11 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   await until("why", () => $("why").textContent === "ada, 42 is in totals, because of\n  orders: 1, ada, 30\n  orders: 3, ada, 12");
   $("filter").value = "BOB"; $("filter").oninput();
   await until("a filter", () => JSON.stringify(lines()) === '[["","bob","6"]]');
-  $("filter").value = "";
+  $("chart").onclick();
+  if (charted.rows !== 1) throw new Error(`${charted.rows} rows are charted`);
+  $("filter").value = ""; $("filter").oninput();
+  await until("a chart of all rows", () => charted.rows === 2);
+  $("chart").onclick();
   if (location.hash !== "v=totals" || $("earlier").children.length !== 5) throw new Error(`${location.hash}, ${$("earlier").children.length}`);
   await run("select x from (values ('10.5', '7'), ('9', '1'), ('1e3', '-inf'), (null, 'inf'), ('10.5', 'inf'), ('10.5', null)) v(d, x) order by cast(d as decimal(9, 2)) desc nulls first, cast(x as double)");
   await until("numbers", () => JSON.stringify(lines().map(each => each[1])) === '["inf","-inf","7","inf","null","1"]');
